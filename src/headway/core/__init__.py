@@ -1,0 +1,1 @@
+"""The pure core: standard library only. Handed `now` and commands, it returns values."""

@@ -1,0 +1,161 @@
+"""Paged KV memory as bookkeeping: who holds which block, and which blocks can be reused.
+
+Pages are vLLM's PagedAttention (SOSP 2023); naming a full block by a hash chained over all that
+comes before it is vLLM's automatic prefix caching.
+"""
+
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from hashlib import blake2b
+
+from headway.core.request import Sequence
+from headway.errors import SettingError
+
+SCRATCH = 0  # never handed out: padding and held slots write there
+
+
+class BlockPool:
+    """Blocks 1 to num_blocks. A block is held (refs > 0) or free; a free one may still be cached.
+
+    free, in order of reuse:   | no contents | cached, least recently let go ... most recently |
+
+    A cached block that is matched again leaves the free list with its contents. That is also
+    how a preempted sequence loses only what was needed: its full blocks wait here, tail first.
+    """
+
+    def __init__(self, num_blocks: int, block_size: int, secret: bytes = b"") -> None:
+        if num_blocks < 1 or block_size < 1:
+            raise SettingError(
+                f"a pool needs 1 block of 1 token or more, not {num_blocks} of {block_size}"
+            )
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
+        self._refs = [0] * (num_blocks + 1)
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks + 1))
+        self._key_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+
+    @property
+    def num_free(self) -> int:
+        return len(self._free)
+
+    def blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
+
+    def root(self, salt: str) -> bytes:
+        """Where the chain of a tenant's keys begins."""
+        return blake2b(salt.encode(), digest_size=16, key=self._secret).digest()
+
+    def match(self, keys: Iterable[bytes]) -> list[int]:
+        """Blocks of the longest cached prefix of keys. Changes nothing."""
+        found = []
+        for key in keys:
+            if (block := self._block_of.get(key)) is None:
+                break
+            found.append(block)
+        return found
+
+    def can_hold(self, matched: Seq[int], new: int) -> bool:
+        """Whether acquire(matched) and then allocate(new) would succeed."""
+        revived = sum(self._refs[block] == 0 for block in matched)
+        return revived + new <= len(self._free)
+
+    def acquire(self, blocks: Iterable[int]) -> None:
+        for block in blocks:
+            if self._refs[block] == 0:
+                del self._free[block]
+            self._refs[block] += 1
+
+    def allocate(self, count: int) -> list[int]:
+        assert count <= len(self._free), "ask can_hold first"
+        blocks = []
+        for _ in range(count):
+            block, _ = self._free.popitem(last=False)
+            if (key := self._key_of.pop(block, None)) is not None:
+                del self._block_of[key]
+            self._refs[block] = 1
+            blocks.append(block)
+        return blocks
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Offer a full, held block to later matches. The first block under a key wins."""
+        assert self._refs[block] > 0, "a free block has no contents to offer"
+        if key not in self._block_of and block not in self._key_of:
+            self._block_of[key] = block
+            self._key_of[block] = key
+
+    def release(self, blocks: Seq[int]) -> None:
+        """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest."""
+        for block in reversed(blocks):
+            self._refs[block] -= 1
+            if self._refs[block] == 0:
+                self._free[block] = None
+                if block not in self._key_of:
+                    self._free.move_to_end(block, last=False)
+
+    def check(self, tables: Iterable[Seq[int]]) -> None:
+        """Raise AssertionError unless these tables hold exactly what is held."""
+        held = Counter(block for table in tables for block in table)
+        assert self._refs == [held[block] for block in range(self.num_blocks + 1)]
+        assert set(self._free) == {b for b in range(1, self.num_blocks + 1) if not held[b]}
+        assert {b: k for k, b in self._block_of.items()} == self._key_of
+        assert not held[SCRATCH] and SCRATCH not in self._key_of
+
+
+def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
+    """Blocks for all it knows, or for the whole of what it may ever hold; or none, and False."""
+    known = len(sequence.tokens)
+    # Never matched to the end: the last token must be computed, for its logits.
+    full = (known - 1) // pool.block_size
+    _name(pool, sequence, full)
+    matched = pool.match(sequence.keys[:full])
+    new = pool.blocks_for(sequence.request.limit if whole else known) - len(matched)
+    if not pool.can_hold(matched, new):
+        return False
+    pool.acquire(matched)
+    sequence.blocks = matched + pool.allocate(new)
+    sequence.room = len(sequence.blocks) * pool.block_size
+    sequence.published = len(matched)
+    sequence.fills = (len(matched) + 1) * pool.block_size
+    sequence.computed = sequence.scheduled = len(matched) * pool.block_size
+    return True
+
+
+def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
+    """More blocks for one that runs."""
+    sequence.blocks += pool.allocate(count)
+    sequence.room = len(sequence.blocks) * pool.block_size
+
+
+def release(pool: BlockPool, sequence: Sequence) -> None:
+    """All its blocks; the full ones stay cached until they are really needed."""
+    pool.release(sequence.blocks)
+    sequence.blocks, sequence.room = [], 0
+    sequence.computed = sequence.scheduled = sequence.sent = 0
+
+
+def publish(pool: BlockPool, sequence: Sequence) -> None:
+    """Offer the blocks that it has filled since it was last asked."""
+    full = sequence.computed // pool.block_size
+    _name(pool, sequence, full)
+    for i in range(sequence.published, full):
+        pool.publish(sequence.blocks[i], sequence.keys[i])
+    sequence.published = full
+    sequence.fills = (full + 1) * pool.block_size
+
+
+def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
+    """Names for its first full blocks, each built upon the one before it."""
+    keys, size = sequence.keys, pool.block_size
+    if len(keys) >= full:
+        return
+    key = keys[-1] if keys else pool.root(sequence.request.salt)
+    ids = array("i", sequence.tokens[len(keys) * size : full * size])
+    text, width = ids.tobytes(), ids.itemsize * size
+    for at in range(0, len(text), width):
+        # 128 bits; the secret is in the root, and so in every key after it.
+        key = blake2b(key + text[at : at + width], digest_size=16).digest()
+        keys.append(key)

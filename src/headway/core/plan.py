@@ -1,0 +1,156 @@
+"""The first phase of a step: choose who gets how many tokens, and reserve their blocks."""
+
+from dataclasses import dataclass
+from itertools import chain
+
+from headway.core.blocks import BlockPool, grow, release, reserve
+from headway.core.chunk import Chunk, Whole
+from headway.core.join import Continuous, Join
+from headway.core.mix import Mix, Mixed, Turn
+from headway.core.order import FirstCome, Order
+from headway.core.preempt import Preempt, Youngest
+from headway.core.request import Sequence
+from headway.core.view import View
+from headway.errors import SettingError
+
+MISFITS = 16  # waiting sequences that a step may find too large before it stops looking
+PATIENCE = 64  # how often one that does not fit is overtaken before blocks are kept for it
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """A strategy: one answer to each question that a step asks."""
+
+    join: Join = Continuous(64)
+    order: Order = FirstCome()
+    mix: Mix = Mixed()
+    chunk: Chunk = Whole()
+    preempt: Preempt = Youngest()
+    step_tokens: int = 512  # that a step computes at most; padding does not count
+
+    def __post_init__(self) -> None:
+        if self.step_tokens < 1:
+            raise SettingError(f"step_tokens must be 1 or more, not {self.step_tokens}")
+
+
+class Plan:
+    """A step while it is being chosen. It may take blocks from some; rows come after."""
+
+    def __init__(
+        self, policies: Policies, pool: BlockPool, running: dict[int, Sequence], view: View
+    ) -> None:
+        self.policies, self.pool, self.running, self.view = policies, pool, running, view
+        self.shares: dict[Sequence, int] = {}  # tokens for each
+        self.joined: list[Sequence] = []
+        self.preempted: list[Sequence] = []
+        self.turn = Turn(prefill=False, decode=False)  # the one that found work
+        self.start = policies.join.start(view)
+        self._allow = policies.chunk.allow(view)
+        self._left = policies.step_tokens
+        self._prompt_left = self._allow.tokens
+        self._victims = policies.preempt.victims(view)
+
+    def choose(self) -> None:
+        """Once: fills shares, joined and preempted, and moves blocks between those."""
+        for turn in self.policies.mix.turns(self.view):
+            self._take(turn)
+            if self.shares:
+                self.turn = turn
+                break
+
+    def _take(self, turn: Turn) -> None:
+        """First those who decode, then those with more of a prompt, then those who join."""
+        prompts = self._decode(turn.decode)
+        if turn.prefill:
+            for sequence in prompts:
+                self._give(sequence)
+            if self.start.count and not self.preempted:  # or it could rejoin with its old blocks
+                self._join()
+
+    def _decode(self, wanted: bool) -> list[Sequence]:
+        """One token for each who lacks just one; those who lack more are returned.
+
+        In order of joining: a step too small for all leaves out the last to join.
+        """
+        shares, most, prompts = self.shares, self._left, []
+        for sequence in tuple(self.running.values()):
+            at = sequence.scheduled
+            if (pending := len(sequence.tokens) - at) == 1:
+                if (
+                    wanted
+                    and len(shares) < most
+                    and (at < sequence.room or self._has_room(sequence, 1))
+                ):
+                    shares[sequence] = 1
+            elif pending:
+                prompts.append(sequence)
+        self._left = most - len(shares)
+        return prompts
+
+    @property
+    def _is_full(self) -> bool:
+        return self._left <= 0 or self._prompt_left <= 0
+
+    def _give(self, sequence: Sequence) -> None:
+        """As much of what it lacks as the step has left."""
+        take = sequence.pending
+        if self._allow.split:
+            take = min(take, self._left, self._prompt_left)
+        if take and not self._is_full and self._has_room(sequence, take):
+            self.shares[sequence] = take
+            self._left -= take
+            self._prompt_left -= take
+
+    def _has_room(self, sequence: Sequence, take: int) -> bool:
+        """Whether it still runs and has blocks for so many more tokens, taken if need be."""
+        end = sequence.scheduled + take
+        if end <= sequence.room:
+            return True
+        if sequence.number not in self.running:  # a victim of this step
+            return False
+        need = self.pool.blocks_for(end) - len(sequence.blocks)
+        while self.pool.num_free < need:
+            if (victim := self._victim()) is None:
+                return False  # the others are in flight: next time
+            self._preempt(victim)
+            if victim is sequence:
+                return False
+        grow(self.pool, sequence, need)
+        return True
+
+    def _victim(self) -> Sequence | None:
+        """Never one in flight, and never the oldest: that one always ends, and so all do."""
+        oldest = min(self.running)
+        for victim in self._victims:
+            number = victim.number
+            if number in self.running and number != oldest and not victim.in_flight:
+                return victim
+        return None
+
+    def _preempt(self, victim: Sequence) -> None:
+        self._left += self.shares.pop(victim, 0)
+        self.preempted.append(victim)
+        del self.running[victim.number]
+        release(self.pool, victim)
+
+    def _join(self) -> None:
+        """Who starts in this step. One that does not fit lets others pass, but not for ever."""
+        start, misfits = self.start, list[Sequence]()
+        due = set(start.due)
+        ranked = self.policies.order.rank(self.view)
+        for sequence in chain(start.due, (each for each in ranked if each not in due)):
+            if self._is_full and not start.exclusive:  # a group's rows may come in later steps
+                break
+            if reserve(self.pool, sequence, whole=start.exclusive):
+                self.joined.append(sequence)
+                self._give(sequence)
+                for passed in misfits:
+                    passed.overtaken += 1
+                if len(self.joined) == start.count:
+                    break
+            else:
+                misfits.append(sequence)
+                if sequence.overtaken >= PATIENCE or len(misfits) == MISFITS:
+                    break  # for the first, what comes free is kept
+        for sequence in self.joined:
+            self.running[sequence.number] = sequence

@@ -1,0 +1,45 @@
+"""What others may see of the scheduler: policies a View, everyone outside a Load."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from headway.core.lane import Lane, Line
+from headway.core.request import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Live references, not copies: good for the length of one schedule(), and only to read."""
+
+    now: int
+    lines: tuple[Line, ...]  # in the order in which the lanes were configured
+    running: Collection[Sequence] = ()  # in order of joining
+    closing: bool = False  # nothing more will arrive
+    prefilled: bool = False  # the last step held a prompt's tokens
+    last_victim: int = -1  # number of the sequence that was preempted last
+
+    @property
+    def waiting(self) -> int:
+        return sum([len(line.waiting) for line in self.lines])
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLoad:
+    lane: Lane
+    waiting: int
+    tokens: int  # prompt tokens that wait
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The snapshot published after each step; what the door, a router or a dashboard reads."""
+
+    now: int = 0
+    step: int = 0
+    lanes: Mapping[str, LaneLoad] = field(default_factory=dict)
+    running: int = 0
+    free_blocks: int = 0
+    num_blocks: int = 0
+    capacity: int = 0  # tokens that one request may ever hold
+    pace: int = 0  # nanoseconds per token of the last step
+    closing: bool = False

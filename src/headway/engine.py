@@ -1,0 +1,68 @@
+"""The one loop: decide, execute, learn. Serving and simulating differ in what is handed in."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headway.core.batch import Batch, Command, Event, Output
+from headway.core.scheduler import Scheduler
+from headway.journal import Record
+
+
+class Clock(Protocol):
+    def now(self) -> int:
+        """Nanoseconds since some fixed moment; never less than it said before."""
+        ...
+
+
+class Inbox(Protocol):
+    def poll(self) -> Sequence[Command]:
+        """What has come since it was last asked, in one order."""
+        ...
+
+    def wait(self, until: int) -> None:
+        """Return when a command is there or the time has come."""
+        ...
+
+
+class Executor(Protocol):
+    def submit(self, batch: Batch) -> int:
+        """Begin a step and return its ticket."""
+        ...
+
+    def collect(self, ticket: int) -> Output:
+        """Wait for the step of this ticket, and return what came of it."""
+        ...
+
+
+class Engine:
+    """Depth one: it collects a step before it decides the next."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        inbox: Inbox,
+        clock: Clock,
+        keep: Callable[[Record], object] = lambda record: None,
+    ) -> None:
+        self.scheduler, self.executor = scheduler, executor
+        self.inbox, self.clock, self.keep = inbox, clock, keep
+        self.load = scheduler.load(clock.now())  # the latest; any thread may read it
+
+    def step(self) -> list[Event]:
+        """Take in what came, run one step if there is one, else wait; what is new for callers."""
+        commands = tuple(self.inbox.poll())
+        now = done = self.clock.now()
+        events = self.scheduler.apply(commands, now)
+        batch, output = self.scheduler.schedule(now), Output()
+        if batch.rows:
+            output = self.executor.collect(self.executor.submit(batch))
+            done = self.clock.now()
+            events += self.scheduler.commit(batch, output, done)
+        self.load = self.scheduler.load(done)
+        if batch.rows or commands:
+            errors = dict(output.errors)
+            self.keep(Record(batch.step, now, commands, output.tokens, errors, done - now))
+        elif not self.scheduler.finished:
+            self.inbox.wait(batch.wake_at)
+        return events

@@ -1,0 +1,119 @@
+"""What the engine took in and did, step by step: one JSON line each, enough to do it again.
+
+The first line holds the settings. Each line after it is one step, or one idle poll that took in
+commands: [step, now, commands, tokens, errors, nanoseconds].
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TextIO
+
+from headway.core import chunk, join, mix, order, preempt
+from headway.core.batch import Add, Cancel, Close, Command, Stop
+from headway.core.lane import Budget, Lane
+from headway.core.plan import Policies
+from headway.core.request import Request, Sampling
+from headway.core.scheduler import Settings
+from headway.errors import JournalError
+
+VERSION = 1
+KNOWN: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Settings, Lane, Budget, Policies, Request, Sampling, Add, Cancel, Stop, Close),
+        *(join.Static, join.Dynamic, join.Continuous, order.FirstCome, order.Priority),
+        *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    step: int  # 0: commands came, but nothing was to be done
+    now: int  # when the step was decided, as the scheduler was told
+    commands: tuple[Command, ...]  # in the order they were applied
+    tokens: tuple[tuple[int, ...], ...] = ()  # sampled, by row
+    errors: dict[int, str] = field(default_factory=dict)
+    nanoseconds: int = 0  # from `now` to its commit
+
+
+def begin(settings: Settings, file: TextIO) -> None:
+    """The head of a journal."""
+    file.write(json.dumps({"headway_journal": VERSION, "settings": _plain(settings)}) + "\n")
+
+
+def write(record: Record, file: TextIO) -> None:
+    """One line."""
+    commands = [_plain(command) for command in record.commands]
+    line = [record.step, record.now, commands, record.tokens, record.errors, record.nanoseconds]
+    file.write(json.dumps(line) + "\n")
+
+
+def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
+    """The settings, and the records as they are asked for. JournalError names a bad line."""
+    numbered = iter(enumerate(lines, start=1))
+    head = _parse(*next(numbered, (1, "")))
+    if not isinstance(head, dict) or head.get("headway_journal") != VERSION:
+        raise JournalError(f"line 1 is not the head of a journal of version {VERSION}")
+    settings = _made(head.get("settings"), 1)
+    if not isinstance(settings, Settings):
+        raise JournalError("line 1 holds no settings")
+    return settings, (_record(number, line) for number, line in numbered)
+
+
+def _record(number: int, line: str) -> Record:
+    parsed = _parse(number, line)
+    try:
+        step, now, commands, tokens, errors, nanoseconds = parsed
+        return Record(
+            step,
+            now,
+            tuple([_made(command, number) for command in commands]),
+            tuple([tuple(row) for row in tokens]),
+            {int(row): error for row, error in errors.items()},
+            nanoseconds,
+        )
+    except (TypeError, ValueError, AttributeError) as error:
+        raise JournalError(f"line {number} is not a step's record: {error}") from error
+
+
+def _parse(number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise JournalError(f"line {number} is not JSON; was the run cut off there?") from error
+
+
+def _plain(value: Any) -> Any:
+    """A frozen value as JSON: {"is": its type, and the fields}. Tuples are lists, sets sorted."""
+    if is_dataclass(value):
+        named = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+        return {"is": type(value).__name__, **named}
+    if isinstance(value, Mapping):
+        return {"is": "map", "of": {key: _plain(each) for key, each in value.items()}}
+    if isinstance(value, frozenset):
+        return {"is": "set", "of": sorted(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+def _made(plain: Any, number: int) -> Any:
+    """The value that `_plain` was given."""
+    if isinstance(plain, list):
+        return tuple([_made(each, number) for each in plain])
+    if not isinstance(plain, dict):
+        return plain
+    kind = plain.get("is")
+    if kind == "map":
+        return {key: _made(each, number) for key, each in plain["of"].items()}
+    if kind == "set":
+        return frozenset(plain["of"])
+    if kind not in KNOWN:
+        raise JournalError(f"line {number} has a {kind!r}, which this headway does not know")
+    named = {key: _made(each, number) for key, each in plain.items() if key != "is"}
+    try:
+        return KNOWN[kind](**named)
+    except (TypeError, ValueError) as error:
+        raise JournalError(f"line {number} has a {kind} that cannot be made: {error}") from error

@@ -1,0 +1,50 @@
+"""A journal, fed back: the same commands at the same steps, the same tokens, the same times."""
+
+from collections import deque
+from collections.abc import Iterable
+
+from headway.core.batch import Batch, Command, Event, Output
+from headway.core.scheduler import Scheduler, Settings
+from headway.engine import Engine
+from headway.errors import JournalError
+from headway.journal import Record
+
+
+class JournalInbox:
+    """Clock, inbox and executor in one, because a record is all three."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.left = deque(records)
+        self._now = 0
+
+    def now(self) -> int:
+        return self._now
+
+    def poll(self) -> tuple[Command, ...]:
+        self._record = self.left.popleft()
+        self._now = self._record.now
+        return self._record.commands
+
+    def wait(self, until: int) -> None:
+        raise JournalError(f"the engine idles where the journal has step {self._record.step}")
+
+    def submit(self, batch: Batch) -> int:
+        if (batch.step, len(batch.rows)) != (self._record.step, len(self._record.tokens)):
+            raise JournalError(
+                f"the run has parted from its journal: step {batch.step} of {len(batch.rows)} rows "
+                f"where step {self._record.step} of {len(self._record.tokens)} is written"
+            )
+        return batch.step
+
+    def collect(self, ticket: int) -> Output:
+        self._now += self._record.nanoseconds
+        return Output(self._record.tokens, errors=self._record.errors)
+
+
+def replay(settings: Settings, records: Iterable[Record]) -> tuple[Scheduler, list[Event]]:
+    """Run a journal to its end; the scheduler with its ledger, and what callers were told."""
+    inbox, scheduler, events = JournalInbox(records), Scheduler(settings), list[Event]()
+    engine = Engine(scheduler, inbox, inbox, inbox)
+    while inbox.left:
+        events += engine.step()
+    return scheduler, events

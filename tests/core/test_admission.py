@@ -1,0 +1,53 @@
+"""The door decides from the published snapshot alone."""
+
+import pytest
+
+from headway.core.admission import Accept, Refuse, admit
+from headway.core.batch import Add, Close, Output
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import NEVER, Sampling
+from headway.core.scheduler import Scheduler, Settings
+from tests.traces import ask
+
+
+def loaded():
+    """Two wait in a lane of two; a step of 4 tokens took 40 ns."""
+    lanes = (Lane("default", max_waiting=2), Lane("bulk", max_waiting_tokens=9))
+    scheduler = Scheduler(Settings(4, 4, lanes, Policies(step_tokens=4), context=15))
+    scheduler.apply([Add(ask("run", 4, 5))], 0)
+    scheduler.commit(scheduler.schedule(0), Output(((9,),)), 40)
+    for i in range(2):
+        scheduler.apply([Add(ask(f"w{i}", 3, 2))], 50)
+    return scheduler
+
+
+def test_accepts_with_an_eta_at_the_last_steps_pace():
+    load = loaded().load(50)
+    assert (load.pace, load.lanes["default"].tokens, load.capacity) == (10, 6, 15)
+    assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 10 * (6 + 4))
+
+
+@pytest.mark.parametrize(
+    "request_, reason, retry_at",
+    [
+        (ask("a", 4, 4), "2 requests wait in 'default' already", 60 + 10 * 6),
+        (ask("a", 10, 1, lane="bulk"), "0 tokens wait in 'bulk' already", 60),
+        (ask("a", 10, 7, lane="bulk"), "10 prompt tokens and 7 to generate cannot fit: a request may hold 15", NEVER),
+        (ask("a", 0, 1), "the prompt is empty", NEVER),
+        (ask("a", 1, -1), "max_tokens must be 0 or more, not -1", NEVER),
+        (ask("a", 1, 1, sampling=Sampling(top_p=0)), "top_p must be in (0, 1], not 0", NEVER),
+        (ask("a", 1, 1, lane="x"), "there is no lane 'x'; there are ['bulk', 'default']", NEVER),
+    ],
+)
+def test_refuses_with_a_reason_and_a_time_to_come_back(request_, reason, retry_at):
+    load = loaded().load(50)
+    assert admit(request_, load, 60) == Refuse(reason, retry_at)
+    assert load == loaded().load(50), "a snapshot is a value"
+
+
+def test_refuses_when_closing():
+    scheduler = loaded()
+    scheduler.apply([Close()], 50)
+    answer = admit(ask("a", 1, 1, lane="bulk"), scheduler.load(50), 60)
+    assert answer == Refuse("the engine is closing")

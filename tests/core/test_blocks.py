@@ -1,0 +1,76 @@
+"""BlockPool under any sequence of calls, and its order of reuse."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from headway.core.blocks import BlockPool, publish, release, reserve
+from headway.core.request import Request, Sequence
+
+
+class Pool(RuleBasedStateMachine):
+    held = Bundle("held")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(8, 2)
+        self.live: list[Sequence] = []
+
+    @rule(
+        target=held,
+        tokens=st.lists(st.integers(0, 2), min_size=1, max_size=9),
+        more=st.integers(0, 4),
+        whole=st.booleans(),
+    )
+    def join(self, tokens, more, whole):
+        sequence = Sequence(0, Request("", tuple(tokens), more, 0), list(tokens))
+        before = self.pool.num_free
+        if not reserve(self.pool, sequence, whole=whole):
+            assert not sequence.blocks and self.pool.num_free == before
+            return sequence
+        assert len(sequence.blocks) == -(-(len(tokens) + more * whole) // 2)
+        assert sequence.computed < len(tokens), "the last token is never matched"
+        self.live.append(sequence)
+        return sequence
+
+    @rule(sequence=held, upto=st.integers(0, 9))
+    def compute(self, sequence, upto):
+        if sequence in self.live:
+            sequence.computed = max(sequence.computed, min(upto, len(sequence.tokens)))
+            if sequence.computed >= sequence.fills:
+                publish(self.pool, sequence)
+
+    @rule(sequence=consumes(held))
+    def leave(self, sequence):
+        if sequence in self.live:
+            self.live.remove(sequence)
+            release(self.pool, sequence)
+
+    @invariant()
+    def books_balance(self):
+        self.pool.check([sequence.blocks for sequence in self.live])
+
+
+TestPool = Pool.TestCase
+TestPool.settings = settings(max_examples=60, deadline=None)
+
+
+def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both():
+    pool = BlockPool(4, 2)
+    table = pool.allocate(3)
+    pool.publish(table[0], b"one")
+    pool.publish(table[1], b"two")
+    pool.release(table)  # the third holds nothing that could be matched
+    assert table == [1, 2, 3]
+    assert pool.allocate(4) == [3, 4, 2, 1]
+
+
+def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
+    pool = BlockPool(2, 2)
+    table = pool.allocate(1)
+    key = b"one"
+    pool.publish(table[0], key)
+    pool.release(table)
+    assert pool.num_free == 2
+    assert pool.can_hold(pool.match([key]), 1)
+    assert not pool.can_hold(pool.match([key]), 2)

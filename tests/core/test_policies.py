@@ -1,0 +1,118 @@
+"""Each policy answers its one question."""
+
+import pytest
+
+from headway.core.blocks import BlockPool
+from headway.core.chunk import Fixed
+from headway.core.join import Continuous, Dynamic, Static
+from headway.core.lane import Lane, Line
+from headway.core.mix import Alternate, PrefillFirst
+from headway.core.order import FirstCome, Priority
+from headway.core.plan import Policies
+from headway.core.preempt import Youngest
+from headway.core.request import NEVER, Request, Sequence
+from headway.core.scheduler import Settings
+from headway.core.view import View
+from headway.errors import SettingError
+
+
+def some(*numbers):
+    return [Sequence(n, Request(f"r{n}", (1,), 1, n), [1]) for n in numbers]
+
+
+def line(name, *arrived, priority=0):
+    """A lane's waiting line; who waits is numbered by arrival."""
+    made = Line(Lane(name, priority=priority))
+    for sequence in some(*arrived):
+        made.insert(sequence)
+    return made
+
+
+def view(*arrived, running=0, now=0, **rest):
+    return View(now, (line("chat", *arrived),), some(*range(running)), **rest)
+
+
+def shape(start):
+    return start.count, start.exclusive, [sequence.number for sequence in start.due], start.wake_at
+
+
+@pytest.mark.parametrize(
+    "join, seen, start",
+    [
+        (Static(3), view(0, 1), (0, False, [], NEVER)),
+        (Static(3), view(0, 1, 2, 3), (3, True, [], NEVER)),
+        (Static(3), view(0, 1, 2, 3, running=1), (0, False, [], NEVER)),
+        (Static(3), view(0, 1, closing=True), (2, True, [], NEVER)),
+        (Static(3), view(closing=True), (0, False, [], NEVER)),
+        (Dynamic(3, 10), view(), (0, False, [], NEVER)),
+        (Dynamic(3, 10), view(5, 6, 7, now=7), (3, True, [], NEVER)),
+        (Dynamic(3, 10), view(5, 9, now=14), (0, False, [], 15)),
+        (Dynamic(3, 10), view(5, 9, now=15), (2, True, [5], NEVER)),
+        (Dynamic(3, 10), view(5, 9, now=9, closing=True), (2, True, [], NEVER)),
+        (Dynamic(3, 10), view(5, 9, now=99, running=1), (0, False, [], NEVER)),
+        (Dynamic(3, 10, {"chat": 2}), view(5, now=6), (0, False, [], 7)),
+        (Continuous(4), view(1, 2, 3, running=2), (2, False, [], NEVER)),
+        (Continuous(4), view(1, 2, 3, running=5), (0, False, [], NEVER)),
+        (Continuous(4), view(), (0, False, [], NEVER)),
+    ],
+)
+def test_join(join, seen, start):
+    assert shape(join.start(seen)) == start
+
+
+def test_a_window_is_its_lanes_own_and_the_first_that_is_due_starts_the_group():
+    lines = (line("bulk", 0), line("chat", 50), line("empty"))
+    patient = Dynamic(8, 100, {"chat": 5})
+    assert patient.start(View(54, lines)).wake_at == 55
+    assert shape(patient.start(View(55, lines))) == (2, True, [50], NEVER)
+    assert line("empty").oldest == NEVER
+
+
+def test_the_due_are_members_first_the_longest_overdue_at_the_head():
+    lines = (line("bulk", 0, 1, 2, 30), line("chat", 20, 21, 40))
+    start = Dynamic(2, 25, {"chat": 3}).start(View(26, lines))
+    assert shape(start) == (2, True, [20, 21, 0, 1], NEVER)
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: Static(0), "size must be 1 or more, not 0"),
+        (lambda: Static(2, buckets=(8, 4)), "ascending"),
+        (lambda: Dynamic(2, -1), "0 or more nanoseconds, not -1"),
+        (lambda: Dynamic(2, 1, {"chat": -5}), "0 or more nanoseconds, not -5"),
+        (lambda: Continuous(-3), "not -3"),
+        (lambda: Fixed(0), "chunk"),
+        (lambda: Policies(step_tokens=0), "step_tokens"),
+        (lambda: Settings(4, lanes=()), "at least one"),
+        (lambda: Settings(4, lanes=(Lane("a"), Lane("a"))), "distinct"),
+        (lambda: Settings(4, policies=Policies(Dynamic(2, 1, {"x": 1}))), "names no lane"),
+        (lambda: BlockPool(0, 4), "a pool needs"),
+    ],
+)
+def test_a_setting_that_cannot_be_obeyed_is_refused(make, words):
+    with pytest.raises(SettingError, match=words):
+        make()
+
+
+def test_order_breaks_ties_by_number_and_equal_priorities_by_lane():
+    lines = (line("bulk", 1, 4, priority=1), line("chat", 3), line("code", 2))
+
+    def ranked(order):
+        return [sequence.number for sequence in order.rank(View(0, lines))]
+
+    assert ranked(FirstCome()) == [1, 2, 3, 4]
+    assert ranked(Priority()) == [3, 2, 1, 4]
+
+
+def test_mix_prefers_prompts_or_takes_turns():
+    prefill_first = [(turn.prefill, turn.decode) for turn in PrefillFirst().turns(view())]
+    assert prefill_first == [(True, False), (False, True)]
+    assert Alternate().turns(view()) == PrefillFirst().turns(view())
+    assert Alternate().turns(view(prefilled=True)) == PrefillFirst().turns(view())[::-1]
+
+
+def test_the_youngest_goes_first_and_the_last_victim_last():
+    a, b, c = some(1, 2, 3)
+    assert list(Youngest().victims(View(0, (), [a, c, b]))) == [c, b, a]
+    assert list(Youngest().victims(View(0, (), [a, c, b], last_victim=3))) == [b, a, c]

@@ -1,0 +1,257 @@
+"""What the scheduler promises, literally, on small cases."""
+
+import pytest
+
+from headway.core.batch import Add, Cancel, Close, Event, Output, Stop, Want
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Static
+from headway.core.mix import Alternate, Mixed, PrefillFirst
+from headway.core.plan import Policies
+from headway.core.request import Finish, Sampling
+from headway.sim.inbox import arrivals
+from headway.sim.simulate import simulate
+from tests.traces import COST, MS, ask, make, spy
+
+
+def run(scheduler, batch, now=0):
+    """Commit a batch for which every wanting row samples token 9."""
+    tokens = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
+    return scheduler.commit(batch, Output(tokens), now)
+
+
+def shape(batch):
+    return [(row.sequence, row.start, len(row.tokens)) for row in batch.rows]
+
+
+def test_a_row_in_steady_decoding_is_a_few_ints():
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 3, 9))], 0)
+    run(scheduler, scheduler.schedule(0))
+    batch = scheduler.schedule(0)
+    assert tuple(batch.rows[0]) == (0, 3, (9,), (), Want.LAST)
+    assert (batch.begun, batch.ended, batch.waste) == ((), (), 0)
+
+
+def test_blocks_are_told_once_and_the_end_with_the_next_batch():
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 4, 2)), Add(ask("b", 4, 3))], 0)
+    first = scheduler.schedule(0)
+    assert [row.blocks for row in first.rows] == [(1,), (2,)]
+    run(scheduler, first)
+    second = scheduler.schedule(0)
+    assert [row.blocks for row in second.rows] == [(3,), (4,)]
+    assert run(scheduler, second)[0] == Event("a", (9,), Finish.LENGTH)
+    third = scheduler.schedule(0)
+    assert third.ended == (0,) and [row.blocks for row in third.rows] == [()]
+
+
+def test_the_step_is_shared_by_decodes_first_then_prompts_then_those_who_join():
+    scheduler = make(32, Policies(chunk=Fixed(6), step_tokens=7))
+    scheduler.apply([Add(ask("a", 3, 9))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask("b", (5,) * 8, 9)), Add(ask("c", (7,) * 8, 9))], 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 3, 1), (1, 0, 6)]
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 4, 1), (1, 6, 2), (2, 0, 4)]
+
+
+@pytest.mark.parametrize(
+    "mix, kinds", [(Mixed(), "BBBB"), (PrefillFirst(), "PPPB"), (Alternate(), "PDPD")]
+)
+def test_mix(mix, kinds):
+    scheduler = make(32, Policies(mix=mix, chunk=Fixed(4)))
+    scheduler.apply([Add(ask("a", 3, 9))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler._prefilled = False
+    scheduler.apply([Add(ask("b", (5,) * 12, 9))], 0)
+    seen = ""
+    for _ in range(4):
+        batch = scheduler.schedule(0)
+        rows = {row.sequence for row in batch.rows}
+        seen += "B" if rows == {0, 1} else "P" if rows == {1} else "D"
+        run(scheduler, batch)
+    assert seen == kinds
+
+
+def test_a_whole_prompt_may_overrun_the_step_but_not_start_in_a_full_one():
+    scheduler = make(32, Policies(chunk=Whole(), step_tokens=5))
+    scheduler.apply([Add(ask("a", 9, 2)), Add(ask("b", (5,) * 3, 2))], 0)
+    assert shape(scheduler.schedule(0)) == [(0, 0, 9)]
+
+
+def test_a_head_that_does_not_fit_does_not_block_one_that_does():
+    scheduler = make(6)
+    scheduler.apply([Add(ask("a", 12, 4))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask("big", (5,) * 16, 4)), Add(ask("small", (6,) * 4, 2))], 0)
+    assert [row.sequence for row in scheduler.schedule(0).rows] == [0, 2]
+
+
+@pytest.mark.parametrize("more, start", [(4, 16), (6, 12)])
+def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start):
+    scheduler = make(7)
+    scheduler.apply([Add(ask("old", 8, more)), Add(ask("young", (5,) * 16, 8))], 0)
+    run(scheduler, scheduler.schedule(0))  # 2 and 4 blocks are held, 1 is free
+    batch = scheduler.schedule(0)
+    assert shape(batch) == [(0, 8, 1)], "old takes the free one, then young has none"
+    assert batch.ended == (1,)
+    while {row.sequence for row in batch.rows} == {0}:
+        run(scheduler, batch)
+        batch = scheduler.schedule(0)
+    assert shape(batch) == [(1, start, 17 - start)], "old needed one of young's blocks, or none"
+    assert [begun.sequence for begun in batch.begun] == [1]
+    assert len(batch.rows[0].blocks) == 5, "the whole table, as the executor had dropped it"
+
+
+def test_the_last_victim_is_spared_while_another_can_be_taken():
+    scheduler = make(6)
+    prompts = {"a": 2, "b": 6, "c": 6, "d": 6}  # and how many tokens each generates
+    scheduler.apply([Add(ask(id, (i,) * 4, prompts[id])) for i, id in enumerate("abcd")], 0)
+    victims = []
+    while (batch := scheduler.schedule(0)).rows:
+        waiting = {sequence.number for sequence in scheduler.lines["default"].waiting}
+        victims += [number for number in batch.ended if number in waiting]
+        run(scheduler, batch)
+    assert victims == [3, 2]
+
+
+def test_a_step_that_preempts_admits_nobody():
+    scheduler = make(4)
+    scheduler.apply([Add(ask("a", 8, 8)), Add(ask("b", (5,) * 7, 9))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask("c", (6,), 1))], 0)
+    batch = scheduler.schedule(0)
+    assert shape(batch) == [(0, 8, 1)] and batch.ended == (1,)
+    assert scheduler.pool.num_free == 1, "there was room for c"
+    scheduler.check()
+
+
+def test_cancel_and_stop_are_idempotent_and_stop_discards():
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", 4, 9))], 0)
+    for _ in range(3):
+        run(scheduler, scheduler.schedule(0))
+    events = scheduler.apply([Stop("a", keep=1), Cancel("b"), Cancel("b"), Stop("x", 0)], 7)
+    assert events == [Event("a", (), Finish.STOP), Event("b", (), Finish.CANCELLED)]
+    row = scheduler.ledger.requests[0]
+    assert (row.generated, row.discarded, row.finished) == (1, 2, 7)
+    assert scheduler.pool.num_free == 8
+    scheduler.check()
+
+
+@pytest.mark.parametrize(
+    "end, finish", [(Cancel("a"), Finish.CANCELLED), (Stop("a", 0), Finish.STOP)]
+)
+def test_blocks_of_a_step_in_flight_are_not_freed(end, finish):
+    scheduler = make(8, Policies(chunk=Fixed(2)))
+    scheduler.apply([Add(ask("a", 4, 9))], 0)
+    first, second = scheduler.schedule(0), scheduler.schedule(0)
+    assert scheduler.apply([end], 5) == [Event("a", (), finish)]
+    for batch, free, now in ((first, 7, 10), (second, 8, 15)):
+        assert scheduler.pool.num_free == 7
+        scheduler.check()
+        assert run(scheduler, batch, now) == []
+        assert scheduler.pool.num_free == free
+    assert scheduler.ledger.wasted == 15
+    scheduler.check()
+
+
+def test_an_exclusive_group_counts_its_waste_exactly_and_computes_it():
+    scheduler, executor = make(32, Policies(join=Static(3))), spy(32)
+    requests = [ask("a", 5, 1), ask("b", (5,) * 3, 2), ask("c", (6,) * 3, 4)]
+    late = ask("late", 1, 1, arrived=1)
+    events = simulate(scheduler, arrivals([*requests, late]), COST, executor)
+    group, alone = executor.batches[:4], executor.batches[4:]
+    assert [(batch.width, len(batch.rows), batch.held) for batch in group] == [
+        (5, 3, 0),  # padded: 2 + 2
+        (1, 2, 1),  # a is done and its slot is held
+        (1, 1, 2),
+        (1, 1, 2),
+    ]
+    assert [batch.waste for batch in group] == [4, 1, 2, 2]
+    assert [(batch.width, len(batch.rows), batch.held) for batch in alone] == [(1, 1, 0)]
+    wasted = sum(row.waste_tokens for row in scheduler.ledger.steps)
+    tokens = sum(row.tokens for row in scheduler.ledger.steps)
+    assert executor.executor.computed == tokens + wasted == 16 + 9
+    first = next(event for event in events if event.finish)
+    assert first.id == "a" and scheduler.ledger.requests[0].finished < 30 * MS
+    assert [step.useful for step in scheduler.ledger.steps][:2] == [11 / 15, 2 / 3]
+
+
+def test_an_exclusive_group_reserves_all_it_may_hold_and_starts_with_those_who_fit():
+    scheduler = make(6, Policies(join=Static(2)))
+    scheduler.apply([Add(ask("a", 5, 15)), Add(ask("b", (5,) * 2, 2)), Close()], 0)
+    batch = scheduler.schedule(0)
+    assert [len(row.blocks) for row in batch.rows] == [5, 1]
+    scheduler = make(5, Policies(join=Static(2)))
+    scheduler.apply([Add(ask("a", 5, 15)), Add(ask("b", (5,) * 2, 2)), Close()], 0)
+    batch = scheduler.schedule(0)
+    assert shape(batch) == [(0, 0, 5)] and batch.waste == 0
+
+
+def test_a_group_starts_whole_even_where_a_step_cannot_hold_all_its_prompts():
+    scheduler = make(32, Policies(join=Static(2), chunk=Fixed(4)))
+    scheduler.apply([Add(ask("a", 4, 3)), Add(ask("b", (5,) * 5, 3)), Add(ask("c", 4, 3))], 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert (shape(batch), batch.held, len(scheduler.running)) == ([(0, 0, 4)], 0, 2)
+    batch = scheduler.schedule(0)
+    assert (shape(batch), batch.width, batch.waste) == ([(0, 4, 1), (1, 0, 4)], 4, 3)
+
+
+def test_only_what_is_computed_can_be_shared():
+    scheduler = make(32, Policies(chunk=Fixed(6)))
+    scheduler.apply([Add(ask("a", 10, 1)), Add(ask("b", 10, 1))], 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 0, 6)]
+    assert shape(scheduler.schedule(0)) == [(0, 6, 4), (1, 4, 2)], "one full block, not two"
+
+
+def test_static_waits_for_a_full_group_until_it_closes():
+    scheduler = make(8, Policies(join=Static(2)))
+    scheduler.apply([Add(ask("a", 3, 1))], 0)
+    assert not scheduler.schedule(0).rows
+    scheduler.apply([Close()], 0)
+    assert shape(scheduler.schedule(0)) == [(0, 0, 3)]
+
+
+def test_no_tokens_wanted_is_a_legal_request():
+    scheduler = make(8, Policies(chunk=Fixed(2)))
+    scheduler.apply([Add(ask("a", 3, 0))], 0)
+    assert run(scheduler, scheduler.schedule(0)) == []
+    batch = scheduler.schedule(0)
+    assert batch.rows[0].want is Want.NOTHING
+    assert run(scheduler, batch) == [Event("a", (), Finish.COMPUTED)]
+    scheduler.apply([Add(ask("b", 3, 0))], 0)
+    first, second = scheduler.schedule(0), scheduler.schedule(0)
+    assert run(scheduler, first) == [], "its last tokens are still in flight"
+    assert run(scheduler, second) == [Event("b", (), Finish.COMPUTED)]
+
+
+def test_a_row_may_bring_several_tokens_or_an_error():
+    scheduler = make(8, Policies(join=Continuous(2)))
+    adds = [Add(ask("a", 3, 9, sampling=Sampling(stop_tokens=frozenset({8})))), Add(ask("b", 2, 9))]
+    scheduler.apply(adds, 0)
+    output = Output(((7, 8, 9), ()), errors={1: "no such adapter"})
+    assert scheduler.commit(scheduler.schedule(0), output, 1) == [
+        Event("a", (7, 8), Finish.STOP),
+        Event("b", (), Finish.ERROR, "no such adapter"),
+    ]
+    assert scheduler.ledger.requests[0].discarded == 1 and scheduler.pool.num_free == 8
+
+
+def test_apply_checks_the_hard_limits_again():
+    scheduler = make(2)
+    (event,) = scheduler.apply([Add(ask("a", 5, 4))], 0)
+    assert event.finish is Finish.REFUSED and event.error.startswith("5 prompt tokens and 4 to")
+    (event,) = scheduler.apply([Add(ask("b", 1, 1, lane="nowhere"))], 0)
+    assert event.finish is Finish.REFUSED
+    assert [row.good for row in scheduler.ledger.requests] == [False, False]
+
+
+def test_tenants_do_not_share_a_prefix():
+    for salt, cached in (("x", 4), ("y", 0)):
+        scheduler = make(16)
+        requests = [ask("a", 8, 1, salt="x"), ask("b", 8, 1, arrived=MS, salt=salt)]
+        simulate(scheduler, arrivals(requests), COST)
+        assert scheduler.ledger.requests[1].cached == cached

@@ -1,0 +1,68 @@
+"""All that crosses a seam pickles to an equal value, and nothing of it knows a Sequence."""
+
+import pickle
+from dataclasses import fields, is_dataclass
+
+import pytest
+
+from headway.core.batch import (
+    Add,
+    Batch,
+    Begun,
+    Cancel,
+    Close,
+    Event,
+    Logprob,
+    Output,
+    Row,
+    Stop,
+    Want,
+)
+from headway.core.cost import StepCost, batch_features, row_features
+from headway.core.join import Dynamic
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import Finish, Sampling, Sequence
+from headway.core.scheduler import Settings
+from headway.core.view import LaneLoad, Load
+from tests.traces import ask
+
+ROW = Row(3, 8, (1, 2), (5,), Want.LAST)
+VALUES = [
+    Add(ask("a", 3, 2, sampling=Sampling(stop_tokens=frozenset({1})))),
+    Cancel("a"),
+    Stop("a", 2),
+    Close(),
+    ROW,
+    Batch(7, (ROW,), (Begun(3, 5, Sampling(seed=1)),), (2,), held=1, width=4),
+    Output(((1,), ()), {0: (Logprob(-0.5, ((1, -0.5),)),)}, {1: "why"}),
+    Event("a", (1,), Finish.STOP),
+    Load(1, 2, {"default": LaneLoad(Lane(), 1, 2)}),
+    Settings(9, policies=Policies(join=Dynamic(2, 5, {"default": 1}))),
+]
+
+
+def reach(value):
+    yield value
+    if is_dataclass(value):
+        for each in fields(value):
+            yield from reach(getattr(value, each.name))
+    elif isinstance(value, dict | tuple | list | frozenset):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from reach(each)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_a_seam_value(value):
+    copy = pickle.loads(pickle.dumps(value))
+    assert copy == value and type(copy) is type(value)
+    assert not any(isinstance(each, Sequence) for each in reach(value))
+
+
+def test_cost_is_additive_in_the_rows_and_counts_waste():
+    cost = StepCost(base=100, per_token=10, per_read=1)
+    batch = Batch(1, (ROW, ROW), width=3, held=1)
+    assert batch.waste == 5
+    assert batch_features(batch).tokens == 4 + 5
+    assert row_features(8, 2) == row_features(8, 1) + row_features(9, 1)
+    assert cost.predict(row_features(8, 2)) == 100 + 20 + 9 + 10

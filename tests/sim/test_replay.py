@@ -1,0 +1,49 @@
+"""A journal, fed back, makes the same batches row for row."""
+
+from hypothesis import example, given, settings
+
+from headway import journal
+from headway.core.batch import Add, Cancel, Close, Stop
+from headway.core.join import Dynamic
+from headway.core.lane import Budget, Lane
+from headway.core.plan import Policies
+from headway.core.request import Sampling
+from headway.core.scheduler import Scheduler, Settings
+from headway.engine import Engine
+from headway.sim.replay import JournalInbox
+from tests.traces import THRASH, Spy, ask, cases, run
+
+
+@settings(deadline=None)
+@given(cases())
+@example(THRASH)
+def test_a_replay_makes_the_same_batches_events_and_rows(case):
+    first = run(case)
+    settings, records = journal.read(first.journal.splitlines())
+    assert settings == first.scheduler.settings
+    replay = JournalInbox(records)
+    executor, scheduler = Spy(replay, []), Scheduler(settings)
+    engine, events = Engine(scheduler, executor, replay, replay), []
+    while replay.left:
+        events += engine.step()
+    assert executor.batches == first.executor.batches
+    assert events == first.events
+    assert scheduler.ledger.requests == first.scheduler.ledger.requests
+    assert scheduler.ledger.steps == first.scheduler.ledger.steps
+    assert scheduler.finished
+
+
+def test_a_record_survives_the_file(tmp_path):
+    request = ask("a", 3, 2, sampling=Sampling(0.5, stop_tokens=frozenset({5, 3})), salt="t")
+    commands = (Add(request), Cancel("b"), Stop("c", 2), Close())
+    record = journal.Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12)
+    lanes = (Lane("is", Budget(ttft=5)),)
+    settings = Settings(9, 4, lanes, Policies(join=Dynamic(2, 5, {"is": 1})))
+    with open(tmp_path / "incident.jsonl", "w") as file:
+        journal.begin(settings, file)
+        journal.write(record, file)
+        journal.write(journal.Record(0, 100, ()), file)
+    with open(tmp_path / "incident.jsonl") as file:
+        head, records = journal.read(file)
+        assert head == settings
+        assert list(records) == [record, journal.Record(0, 100, ())]

@@ -1,0 +1,102 @@
+"""Random traces under random policies: everyone gets the answer it would have got alone."""
+
+from collections import deque
+
+from hypothesis import event, example, given, settings
+
+from headway.core.batch import Add
+from headway.core.chunk import Fixed
+from headway.core.join import Continuous, Dynamic
+from headway.core.plan import Policies
+from headway.core.request import NEVER, Finish
+from headway.executor.fake import FakeExecutor
+from headway.sim.clock import VirtualClock
+from headway.sim.inbox import TraceInbox, arrivals
+from headway.sim.simulate import simulate
+from tests.traces import BLOCK, COST, MS, THRASH, answer, ask, cases, make, run
+
+
+def check_answers(case, scheduler, events):
+    """One row each, in order of time, with the unbatched answer; all blocks and accounts closed."""
+    said = {id: [] for id in case.requests}
+    for each in events:
+        said[each.id] += each.tokens
+    interrupted = {command.id for _, command in case.timed if not isinstance(command, Add)}
+    steps, rows = scheduler.ledger.steps, scheduler.ledger.requests
+    assert sorted(row.id for row in rows) == sorted(case.requests)
+    for row in rows:
+        request, tokens = case.requests[row.id], said[row.id]
+        alone = answer(request)
+        event(f"{row.finish}, preempted {min(row.preemptions, 2)}, cached {row.cached > 0}")
+        if len(request.prompt) + request.max_tokens > case.blocks * BLOCK:
+            assert row.finish is Finish.REFUSED and not tokens
+        elif row.id in interrupted:
+            assert tokens == alone[: len(tokens)]
+        else:
+            assert tokens == alone and row.generated == len(tokens)
+        times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
+        reached = [time for time in times if time != NEVER]
+        assert reached == sorted(reached)
+    assert scheduler.pool.num_free == case.blocks
+    spent = sum(row.nanoseconds for row in rows) + sum(step.waste_nanoseconds for step in steps)
+    assert spent == sum(step.nanoseconds for step in steps)
+
+
+@settings(deadline=None)
+@given(cases())
+@example(THRASH)
+def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
+    done = run(case)
+    check_answers(case, done.scheduler, done.events)
+    steps = done.scheduler.ledger.steps
+    assert done.executor.executor.computed == sum(step.tokens + step.waste_tokens for step in steps)
+
+
+@settings(deadline=None)
+@given(cases())
+@example(THRASH)
+def test_two_steps_in_flight_need_no_second_loop(case):
+    """The same three verbs, deciding one step ahead of what is known."""
+    scheduler = make(case.blocks, case.policies, ("bulk", "chat"))
+    executor = FakeExecutor(case.blocks, BLOCK, case.burst)
+    inbox = TraceInbox(case.timed, VirtualClock())
+    flight, events = deque(), []
+    while not scheduler.finished:
+        inbox.wait(inbox.clock.now() + 5 * MS)
+        now = inbox.clock.now()
+        events += scheduler.apply(inbox.poll(), now)
+        event(f"{len(flight)} in flight")
+        if flight:
+            batch, ticket = flight.popleft()
+            events += scheduler.commit(batch, executor.collect(ticket), now)
+        while len(flight) < 2 and (batch := scheduler.schedule(now)).rows:
+            flight.append((batch, executor.submit(batch)))
+        scheduler.check()
+    check_answers(case, scheduler, events)
+
+
+def test_the_rare_paths_are_met():
+    rows = run(THRASH).scheduler.ledger.requests
+    preemptions = [(row.id, row.preemptions) for row in rows]
+    assert preemptions == [("r0", 0), ("r1", 1), ("r2", 3), ("r3", 2)]
+
+
+def test_a_simulation_is_deterministic():
+    assert run(THRASH).executor.batches == run(THRASH).executor.batches
+
+
+def test_time_is_charged_by_the_cost_model():
+    scheduler = make(32, Policies(join=Continuous(8), chunk=Fixed(4)))
+    simulate(scheduler, arrivals([ask("a", 6, 2, arrived=5 * MS)]), COST)
+    (row,) = scheduler.ledger.requests
+    assert row.ttft == (10 + 4) * MS + (10 + 2) * MS
+    assert row.tpot == (10 + 1) * MS and row.nanoseconds == row.e2e
+
+
+def test_a_lane_with_a_window_of_its_own_is_not_held_hostage():
+    windows = {"chat": 0}
+    scheduler = make(32, Policies(join=Dynamic(4, 900 * MS, windows)), ("bulk", "chat"))
+    requests = [ask("b", 4, 1, lane="bulk"), ask("c", 4, 1, arrived=9 * MS, lane="chat")]
+    late = ask("late", 4, 1, arrived=5000 * MS, lane="bulk")
+    simulate(scheduler, arrivals([*requests, late]), COST)
+    assert [row.first_scheduled for row in scheduler.ledger.requests] == [9 * MS, 9 * MS, 5000 * MS]

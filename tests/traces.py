@@ -1,0 +1,172 @@
+"""What the tests share: random traces, and the answer that batching must not change."""
+
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from hypothesis import strategies as st
+
+from headway import journal
+from headway.core.batch import Add, Batch, Cancel, Command, Event, Stop
+from headway.core.chunk import Fixed, Whole
+from headway.core.cost import StepCost
+from headway.core.join import Continuous, Dynamic, Static
+from headway.core.lane import Lane
+from headway.core.mix import Alternate, Mixed, PrefillFirst
+from headway.core.order import FirstCome, Priority
+from headway.core.plan import Policies
+from headway.core.request import Request, Sampling
+from headway.core.scheduler import Scheduler, Settings
+from headway.engine import Engine
+from headway.executor.fake import ROOT, FakeExecutor, mix, next_token
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+
+BLOCK = 4
+MS = 1_000_000
+DEFAULT = Policies()
+COST = StepCost(base=10 * MS, per_token=MS, per_read=0)
+
+
+def answer(request: Request) -> list[int]:
+    """What a model says that computes one token at a time, alone and without a cache."""
+    tokens, states = list(request.prompt), list[int]()
+    for _ in range(request.max_tokens):
+        for token in tokens[len(states) :]:
+            states.append(mix(states[-1] if states else ROOT, token))
+        tokens.append(next_token(states, len(request.prompt), request.sampling))
+        if tokens[-1] in request.sampling.stop_tokens:
+            break
+    return tokens[len(request.prompt) :]
+
+
+def make(blocks: int, policies: Policies = DEFAULT, lanes: tuple[str, ...] = ("default",)):
+    """A scheduler over its own lanes; the first lane has the lowest priority."""
+    return Scheduler(settings_of(blocks, policies, lanes))
+
+
+def settings_of(blocks: int, policies: Policies, lanes: tuple[str, ...]) -> Settings:
+    made = tuple([Lane(name, priority=-i) for i, name in enumerate(lanes)])
+    return Settings(blocks, BLOCK, made, policies)
+
+
+def ask(id: str, prompt: int | tuple[int, ...], max_tokens: int, arrived: int = 0, **rest: Any):
+    prompt = tuple(range(prompt)) if isinstance(prompt, int) else prompt
+    return Request(id, prompt, max_tokens, arrived, **rest)
+
+
+@dataclass
+class Spy:
+    """An executor that keeps the batches it passes on."""
+
+    executor: Any
+    batches: list[Batch]
+
+    def submit(self, batch: Batch) -> int:
+        self.batches.append(batch)
+        return self.executor.submit(batch)
+
+    def collect(self, ticket: int):
+        return self.executor.collect(ticket)
+
+
+def spy(blocks: int, burst: int = 1) -> Spy:
+    return Spy(FakeExecutor(blocks, BLOCK, burst), [])
+
+
+@dataclass(frozen=True)
+class Case:
+    blocks: int
+    policies: Policies
+    timed: list[tuple[int, Command]]
+    burst: int = 1  # tokens that the executor says at once
+
+    @property
+    def requests(self) -> dict[str, Request]:
+        adds = [command for _, command in self.timed if isinstance(command, Add)]
+        return {add.request.id: add.request for add in adds}
+
+
+policies = st.builds(
+    Policies,
+    join=st.sampled_from(
+        [
+            Continuous(8),
+            Continuous(3),
+            Static(3),
+            Static(3, buckets=(4, 8)),
+            Dynamic(3, 50 * MS),
+            Dynamic(2, 500 * MS, {"chat": 0}),
+        ]
+    ),
+    order=st.sampled_from([FirstCome(), Priority()]),
+    mix=st.sampled_from([Mixed(), PrefillFirst(), Alternate()]),
+    chunk=st.sampled_from([Whole(), Fixed(1), Fixed(5)]),
+    step_tokens=st.integers(1, 24),
+)
+
+# Few distinct tokens and shared beginnings, so that prefixes are hit.
+prompts = st.builds(
+    lambda shared, own: shared + tuple(own),
+    st.sampled_from([(), (1, 1, 1, 1), (1, 1, 1, 1, 2, 2, 2, 2), (3, 3, 3, 3, 2, 2, 2, 2)]),
+    st.lists(st.integers(0, 3), min_size=1, max_size=9),
+)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    timed: list[tuple[int, Command]] = []
+    for i in range(draw(st.integers(1, 10))):
+        request = Request(
+            id=f"r{i}",
+            prompt=draw(prompts),
+            max_tokens=draw(st.integers(0, 20)),
+            arrived=draw(st.integers(0, 100)) * MS,
+            lane=draw(st.sampled_from(["bulk", "chat"])),
+            sampling=Sampling(
+                seed=draw(st.integers(0, 2)),
+                stop_tokens=draw(st.sampled_from([frozenset(), frozenset(range(0, 97, 9))])),
+                min_tokens=draw(st.sampled_from([0, 0, 3])),
+            ),
+            salt=draw(st.sampled_from(["", "", "tenant"])),
+        )
+        timed.append((request.arrived, Add(request)))
+        if draw(st.integers(0, 4)) == 0:
+            later = request.arrived + draw(st.integers(0, 400)) * MS
+            end = Stop(request.id, draw(st.integers(0, 6))) if i % 2 else Cancel(request.id)
+            timed.append((later, end))
+    # Mostly a little more than the largest request needs: what joins will grow out of it.
+    blocks = draw(st.integers(8, 14))
+    return Case(blocks, draw(policies), timed, burst=draw(st.sampled_from([1, 1, 6])))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulated run of a case, its books checked after every step."""
+
+    scheduler: Scheduler
+    executor: Spy
+    events: list[Event]
+    journal: str
+
+
+def run(case: Case) -> Run:
+    scheduler = make(case.blocks, case.policies, ("bulk", "chat"))
+    executor = spy(case.blocks, case.burst)
+    clock, file, events = VirtualClock(), StringIO(), list[Event]()
+    journal.begin(scheduler.settings, file)
+    inbox, priced = TraceInbox(case.timed, clock), PricedExecutor(COST, clock, executor)
+    engine = Engine(scheduler, priced, inbox, clock, lambda record: journal.write(record, file))
+    while not scheduler.finished:
+        events += engine.step()
+        scheduler.check()
+    return Run(scheduler, executor, events, file.getvalue())
+
+
+# Four that fit when they join and not when they have grown.
+THRASH = Case(
+    9,
+    Policies(join=Continuous(4), step_tokens=24),
+    [(i * MS, Add(Request(f"r{i}", (i,) * 8, 14, i * MS, "chat"))) for i in range(4)],
+)
