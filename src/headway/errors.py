@@ -1,37 +1,25 @@
-"""What headway says no with. Each message is one line that names the cause and the remedy.
+"""What headway refuses to do, and why: one family, so that a door can catch it as one.
 
-HeadwayError
-|-- SettingError           a setting that cannot be obeyed (also a ValueError)
-|-- RefusedError           a request that was not accepted; may carry a time to come back
-|-- JournalError           a journal that cannot be read, or that a run has parted from
-|-- StuckError             a simulation in which nothing will ever happen again
-`-- EngineDownError        the engine has ended; its cause is the exception's __cause__
+The message is a single line that names the cause and, where there is one, the remedy. It is
+written for the person who asked: a command prints it and exits with 2, a server answers it.
 """
 
 
 class HeadwayError(Exception):
-    """Whatever headway tells its user; the command line prints it without a traceback."""
+    """The root of all that headway raises on purpose."""
 
 
-class SettingError(HeadwayError, ValueError):
-    """A setting that cannot be obeyed."""
+class SettingError(HeadwayError):
+    """A setting is unknown, out of its range, or contradicts another."""
 
 
-class RefusedError(HeadwayError):
-    """Said at the door: why, and when to come back (nanoseconds of the engine's clock)."""
-
-    def __init__(self, reason: str, retry_at: int) -> None:
-        super().__init__(reason)
-        self.retry_at = retry_at
+class CheckpointError(HeadwayError):
+    """A checkpoint is missing, incomplete, damaged, or not what its config says."""
 
 
-class JournalError(HeadwayError):
-    """A journal that cannot be read, or that a run has parted from; names the line or step."""
+class UnsupportedModelError(CheckpointError):
+    """A sound checkpoint that asks for something this executor does not compute."""
 
 
-class StuckError(HeadwayError):
-    """A simulation in which nothing will ever happen again: a dead end found for free."""
-
-
-class EngineDownError(HeadwayError):
-    """The engine has ended, by itself or by a fault, and takes no more."""
+class MemoryPlanError(HeadwayError):
+    """What was asked for does not fit into the memory that is there."""

@@ -4,11 +4,11 @@ Pages are vLLM's PagedAttention (SOSP 2023); naming a full block by a hash chain
 comes before it is vLLM's automatic prefix caching.
 """
 
-from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
+from struct import pack
 
 from headway.core.request import Sequence
 from headway.errors import SettingError
@@ -19,10 +19,10 @@ SCRATCH = 0  # never handed out: padding and held slots write there
 class BlockPool:
     """Blocks 1 to num_blocks. A block is held (refs > 0) or free; a free one may still be cached.
 
-    free, in order of reuse:   | no contents | cached, least recently let go ... most recently |
+    free, in order of reuse:   | empty, last let go first | cached, least recently let go first |
 
-    A cached block that is matched again leaves the free list with its contents. That is also
-    how a preempted sequence loses only what was needed: its full blocks wait here, tail first.
+    A cached block that is matched again is held again, with its contents. That is also how a
+    preempted sequence loses only what was needed: its full blocks wait here, tail first.
     """
 
     def __init__(self, num_blocks: int, block_size: int, secret: bytes = b"") -> None:
@@ -34,13 +34,14 @@ class BlockPool:
         self.block_size = block_size
         self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
         self._refs = [0] * (num_blocks + 1)
-        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, num_blocks + 1))
+        self._empty = list(range(num_blocks, 0, -1))  # a stack
+        self._cached: OrderedDict[int, None] = OrderedDict()
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
 
     @property
     def num_free(self) -> int:
-        return len(self._free)
+        return len(self._empty) + len(self._cached)
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
@@ -61,46 +62,55 @@ class BlockPool:
     def can_hold(self, matched: Seq[int], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
         revived = sum(self._refs[block] == 0 for block in matched)
-        return revived + new <= len(self._free)
+        return revived + new <= self.num_free
 
     def acquire(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if self._refs[block] == 0:
-                del self._free[block]
+                del self._cached[block]
             self._refs[block] += 1
 
     def allocate(self, count: int) -> list[int]:
-        assert count <= len(self._free), "ask can_hold first"
-        blocks = []
-        for _ in range(count):
-            block, _ = self._free.popitem(last=False)
-            if (key := self._key_of.pop(block, None)) is not None:
-                del self._block_of[key]
-            self._refs[block] = 1
+        assert count <= self.num_free, "ask can_hold first"
+        empty, refs = self._empty, self._refs
+        blocks = empty[: -count - 1 : -1]
+        del empty[len(empty) - len(blocks) :]
+        while len(blocks) < count:
+            block, _ = self._cached.popitem(last=False)
+            del self._block_of[self._key_of.pop(block)]
             blocks.append(block)
+        for block in blocks:
+            refs[block] = 1
         return blocks
 
-    def publish(self, block: int, key: bytes) -> None:
-        """Offer a full, held block to later matches. The first block under a key wins."""
-        assert self._refs[block] > 0, "a free block has no contents to offer"
-        if key not in self._block_of and block not in self._key_of:
-            self._block_of[key] = block
-            self._key_of[block] = key
+    def publish(self, blocks: Iterable[int], keys: Iterable[bytes]) -> None:
+        """Offer full, held blocks to later matches. The first block under a key wins."""
+        refs, key_of, block_of = self._refs, self._key_of, self._block_of
+        for block, key in zip(blocks, keys, strict=True):
+            assert refs[block] > 0, "a free block has no contents to offer"
+            if key not in block_of and block not in key_of:
+                block_of[key] = block
+                key_of[block] = key
 
     def release(self, blocks: Seq[int]) -> None:
         """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest."""
+        refs, key_of = self._refs, self._key_of
         for block in reversed(blocks):
-            self._refs[block] -= 1
-            if self._refs[block] == 0:
-                self._free[block] = None
-                if block not in self._key_of:
-                    self._free.move_to_end(block, last=False)
+            refs[block] -= 1
+            if not refs[block]:
+                if block in key_of:
+                    self._cached[block] = None
+                else:
+                    self._empty.append(block)
 
     def check(self, tables: Iterable[Seq[int]]) -> None:
         """Raise AssertionError unless these tables hold exactly what is held."""
         held = Counter(block for table in tables for block in table)
         assert self._refs == [held[block] for block in range(self.num_blocks + 1)]
-        assert set(self._free) == {b for b in range(1, self.num_blocks + 1) if not held[b]}
+        free = sorted([*self._empty, *self._cached])
+        assert free == [b for b in range(1, self.num_blocks + 1) if not held[b]]
+        assert self._key_of.keys() >= self._cached.keys()
+        assert not self._key_of.keys() & set(self._empty)
         assert {b: k for k, b in self._block_of.items()} == self._key_of
         assert not held[SCRATCH] and SCRATCH not in self._key_of
 
@@ -141,8 +151,8 @@ def publish(pool: BlockPool, sequence: Sequence) -> None:
     """Offer the blocks that it has filled since it was last asked."""
     full = sequence.computed // pool.block_size
     _name(pool, sequence, full)
-    for i in range(sequence.published, full):
-        pool.publish(sequence.blocks[i], sequence.keys[i])
+    new = slice(sequence.published, full)
+    pool.publish(sequence.blocks[new], sequence.keys[new])
     sequence.published = full
     sequence.fills = (full + 1) * pool.block_size
 
@@ -153,8 +163,8 @@ def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
     if len(keys) >= full:
         return
     key = keys[-1] if keys else pool.root(sequence.request.salt)
-    ids = array("i", sequence.tokens[len(keys) * size : full * size])
-    text, width = ids.tobytes(), ids.itemsize * size
+    ids = sequence.tokens[len(keys) * size : full * size]
+    text, width = pack(f"<{len(ids)}I", *ids), 4 * size  # twice as fast as array("I", ids)
     for at in range(0, len(text), width):
         # 128 bits; the secret is in the root, and so in every key after it.
         key = blake2b(key + text[at : at + width], digest_size=16).digest()

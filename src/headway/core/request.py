@@ -85,6 +85,8 @@ class Sequence:
     number: int  # in order of arrival: every tie is broken by it
     request: Request
     tokens: list[int]
+    limit: int = field(init=False)  # of its request, and so its stops: read for every token
+    stops: frozenset[int] = field(init=False)
     computed: int = 0
     scheduled: int = 0
     blocks: list[int] = field(default_factory=list)
@@ -102,6 +104,10 @@ class Sequence:
     first_scheduled: int = NEVER
     first_token: int = NEVER
     last_token: int = NEVER
+
+    def __post_init__(self) -> None:
+        self.limit = self.request.limit
+        self.stops = self.request.sampling.stop_tokens
 
     @property
     def pending(self) -> int:

@@ -34,7 +34,7 @@ from headway.core.request import NEVER, Finish, Request, Sequence
 from headway.core.view import LaneLoad, Load, View
 from headway.errors import SettingError
 
-NOTHING, LAST = Want.NOTHING, Want.LAST
+NOTHING, LAST, NOT_YET = Want.NOTHING, Want.LAST, Finish.NOT_YET
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Scheduler:
         self._leaving: dict[int, Sequence] = {}  # ended, but a step in flight uses their blocks
         self._by_id: dict[str, Sequence] = {}  # all that wait or run
         self._ended: list[int] = []  # for the next batch to tell
-        self._flight: dict[int, int] = {}  # step -> when it was scheduled
+        self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
         self._group, self._slots = Start(), 0  # the exclusive group that runs; 0 slots: none does
         self._closing = self._prefilled = False
         self._numbers = self._steps = self._committed = self._pace = 0
@@ -132,7 +132,8 @@ class Scheduler:
         return self._build(plan, now) if plan.shares else Batch(wake_at=plan.start.wake_at)
 
     def _build(self, plan: Plan, now: int) -> Batch:
-        rows, begun = [], []
+        rows, begun = list[Row](), list[Begun]()
+        new = tuple.__new__  # Row's own takes twice the time, and one is made per token
         for sequence, take in plan.shares.items():
             start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
             end = start + take
@@ -142,12 +143,12 @@ class Scheduler:
             if sequence.sent < len(blocks):
                 added = tuple(blocks[sequence.sent :])
                 sequence.sent = len(blocks)
-            samples = end == len(tokens) and sequence.request.max_tokens
             mine = (tokens[start],) if take == 1 else tuple(tokens[start:end])
-            rows.append(Row(sequence.number, start, mine, added, LAST if samples else NOTHING))
+            want = LAST if end == len(tokens) < sequence.limit else NOTHING
+            rows.append(new(Row, (sequence.number, start, mine, added, want)))
             sequence.scheduled = end
         self._steps += 1
-        self._flight[self._steps] = now
+        self._flight[self._steps] = now, sum(plan.shares.values())
         self._prefilled = plan.turn.prefill
         ended, self._ended = tuple(self._ended), []
         held, width = self._rectangle(plan)
@@ -173,16 +174,20 @@ class Scheduler:
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
         """Take in one step's output. Steps are committed in the order they were scheduled."""
-        began = max(self._flight.pop(batch.step), self._committed)
-        tokens, spent = batch.tokens, now - began
-        waste = batch.waste
+        scheduled, tokens = self._flight.pop(batch.step)
+        began = max(scheduled, self._committed)
+        spent, waste = now - began, batch.waste
         # A token's share of the step; what division leaves, less than a nanosecond a token, goes
         # to the first row. So the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
         wasted = rate * waste
         self._committed, self._pace = now, spent // tokens
-        events, running, errors = [], self.running, output.errors
-        for i, (row, sampled) in enumerate(zip(batch.rows, output.tokens, strict=True)):
+        events, running = list[Event](), self.running
+        errors, logprobs = output.errors, output.logprobs
+        new = tuple.__new__
+        for i, row, sampled in zip(
+            range(len(batch.rows)), batch.rows, output.tokens, strict=True
+        ):
             length = len(row.tokens)
             share, extra = rate * length + extra, 0
             sequence = running.get(row.sequence)
@@ -197,7 +202,14 @@ class Scheduler:
             if i in errors:
                 events.append(self._end(sequence, Finish.ERROR, now, error=errors[i]))
             elif sampled:
-                events.append(self._accept(sequence, sampled, output.logprobs.get(i, ()), now))
+                said = logprobs.get(i, ()) if logprobs else ()
+                if sequence.first_token == NEVER:
+                    sequence.first_token = now
+                sequence.last_token = now
+                if self._accept(sequence, sampled):
+                    events.append(self._complete(sequence, sampled, said, now))
+                else:
+                    events.append(new(Event, (sequence.request.id, sampled, NOT_YET, "", said)))
             elif not sequence.request.max_tokens and sequence.computed == len(sequence.tokens):
                 events.append(self._end(sequence, Finish.COMPUTED, now))
         self.ledger.add(self._row(batch, tokens, began, now, wasted))
@@ -218,22 +230,23 @@ class Scheduler:
             free_blocks=self.pool.num_free,
         )
 
-    def _accept(
-        self, sequence: Sequence, sampled: tuple[int, ...], logprobs: tuple[Logprob, ...], now: int
-    ) -> Event:
-        """Append what was sampled, up to its end if that is among it."""
-        request, known = sequence.request, sequence.tokens
-        stops, limit = request.sampling.stop_tokens, request.limit
-        sequence.last_token = now
-        if sequence.first_token == NEVER:
-            sequence.first_token = now
-        for kept, token in enumerate(sampled, start=1):
+    def _accept(self, sequence: Sequence, sampled: tuple[int, ...]) -> bool:
+        """Append what was sampled, up to its end; whether that came."""
+        known = sequence.tokens
+        for token in sampled:
             known.append(token)
-            if token in stops or len(known) == limit:
-                finish = Finish.STOP if token in stops else Finish.LENGTH
-                sequence.discarded += len(sampled) - kept
-                return self._end(sequence, finish, now, sampled[:kept], logprobs[:kept])
-        return Event(request.id, sampled, Finish.NOT_YET, "", logprobs)
+            if token in sequence.stops or len(known) == sequence.limit:
+                return True
+        return False
+
+    def _complete(
+        self, sequence: Sequence, sampled: tuple[int, ...], said: tuple[Logprob, ...], now: int
+    ) -> Event:
+        """Its end was among what it sampled: the rest is discarded."""
+        kept = len(sequence.tokens) - sequence.computed  # it sampled behind what is computed
+        sequence.discarded += len(sampled) - kept
+        finish = Finish.STOP if sampled[kept - 1] in sequence.stops else Finish.LENGTH
+        return self._end(sequence, finish, now, sampled[:kept], said[:kept])
 
     def _settle(self, row: Row) -> None:
         """Of one that has ended: its blocks are free when its last step in flight is back."""

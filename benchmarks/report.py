@@ -1,0 +1,83 @@
+"""What every benchmark says at its end: a table for people, one JSON line for machines.
+
+With --check each figure that has an aim is printed with its bound, n and spread, and the exit
+status is 1 when one falls short.
+"""
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number, as the median of its samples; `most` or `least` bounds what is wanted."""
+
+    name: str
+    samples: Sequence[float]
+    most: float | None = None
+    unit: str = ""
+    least: float | None = None
+
+    @property
+    def value(self) -> float:
+        return median(self.samples)
+
+    @property
+    def falls_short(self) -> bool:
+        over = self.most is not None and self.value > self.most
+        return over or (self.least is not None and self.value < self.least)
+
+    @property
+    def bound(self) -> str:
+        if self.most is not None:
+            return f"<= {self.most:g}"
+        return f">= {self.least:g}" if self.least is not None else ""
+
+
+def machine() -> str:
+    """The processor in words: no name of a host."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return platform.machine()
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{len(models)} x {models[0]}" if models else platform.machine()
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    dirty = subprocess.run(["git", "status", "--porcelain"], capture_output=True, text=True)
+    return (done.stdout.strip() or "unknown") + ("+changes" if dirty.stdout.strip() else "")
+
+
+def finish(benchmark: str, question: str, seed: int, figures: Sequence[Figure]) -> int:
+    """Print the table and the JSON line; the exit status."""
+    check = "--check" in sys.argv[1:]
+    table = Table(title=question.strip().splitlines()[0], title_justify="left")
+    columns = ["figure", "median", "unit", "aim", "n", "least", "most", ""]
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("figure", "unit") else "right")
+    for figure in figures:
+        verdict = "" if not figure.bound else "falls short" if figure.falls_short else "met"
+        spread = f"{min(figure.samples):.4g}", f"{max(figure.samples):.4g}"
+        row = (f"{figure.value:.4g}", figure.unit, figure.bound, str(len(figure.samples)))
+        table.add_row(figure.name, *row, *spread, verdict)
+    Console(width=100).print(table)
+    line = {
+        "benchmark": benchmark,
+        "commit": commit(),
+        "machine": machine(),
+        "seed": seed,
+        "figures": {figure.name: round(figure.value, 6) for figure in figures},
+    }
+    print(json.dumps(line))
+    return int(check and any(figure.falls_short for figure in figures))
