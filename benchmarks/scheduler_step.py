@@ -9,7 +9,6 @@ The aims are those of the project's first issue: 0.15, 0.5 and 2 ms, and 120 mic
 0.32's scheduler took 0.80, 3.1 and 15.9 ms and 286 microseconds on a similar machine.
 """
 
-import gc
 import random
 import sys
 import time
@@ -20,7 +19,8 @@ from headway.core.batch import Add, Batch, Output, Want
 from headway.core.join import Continuous
 from headway.core.plan import Policies
 from headway.core.request import Request
-from headway.core.scheduler import Scheduler, Settings
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 
 CONTEXT, PROMPT, BLOCK, STEPS, REPEATS = 300, 1_000, 16, 60, 7
 SEED = 0
@@ -92,8 +92,6 @@ def main() -> int:
     sizes = (64, 256, 1_024)
     schedulers = {size: decoding(size) for size in sizes}
     idle = Scheduler(Settings(20_000, BLOCK, policies=Policies(step_tokens=8_192)))
-    gc.collect()
-    gc.freeze()  # as the engine does once it has loaded
     loops, steps, cold = list[float](), {size: list[float]() for size in sizes}, list[float]()
     for _ in range(REPEATS):  # interleaved, so that a slow moment falls on all alike
         loops.append(calibration())

@@ -16,7 +16,8 @@ from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.order import FirstCome, Priority
 from headway.core.plan import Policies
 from headway.core.request import Request, Sampling
-from headway.core.scheduler import Scheduler, Settings
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.executor.fake import ROOT, FakeExecutor, mix, next_token
 from headway.sim.clock import VirtualClock

@@ -1,16 +1,37 @@
-"""What headway refuses to do, and why: one family, so that a door can catch it as one.
+"""What headway says no with. Each message is one line that names the cause and the remedy.
 
-The message is a single line that names the cause and, where there is one, the remedy. It is
-written for the person who asked: a command prints it and exits with 2, a server answers it.
+HeadwayError
+|-- SettingError           a setting that cannot be obeyed (also a ValueError)
+|-- RefusedError           a request that was not accepted; may carry a time to come back
+|-- JournalError           a journal that cannot be read, or that a run has parted from
+|-- CheckpointError        a checkpoint is missing, incomplete or damaged
+|   `-- UnsupportedModelError  a sound one that asks for what the executor lacks
+|   `-- TokenizerError     its tokenizer is missing, unreadable, or another model's
+|-- PromptError            a prompt that cannot be computed
+|-- MemoryPlanError        what was asked for does not fit into the memory that is there
+|-- StuckError             a simulation in which nothing will ever happen again
+`-- EngineDownError        the engine has ended; its cause is the exception's __cause__
 """
 
 
 class HeadwayError(Exception):
-    """The root of all that headway raises on purpose."""
+    """Whatever headway tells its user; the command line prints it without a traceback."""
 
 
-class SettingError(HeadwayError):
-    """A setting is unknown, out of its range, or contradicts another."""
+class SettingError(HeadwayError, ValueError):
+    """A setting that cannot be obeyed."""
+
+
+class RefusedError(HeadwayError):
+    """Said at the door: why, and when to come back (nanoseconds of the engine's clock)."""
+
+    def __init__(self, reason: str, retry_at: int) -> None:
+        super().__init__(reason)
+        self.retry_at = retry_at
+
+
+class JournalError(HeadwayError):
+    """A journal that cannot be read, or that a run has parted from; names the line or step."""
 
 
 class CheckpointError(HeadwayError):
@@ -18,8 +39,24 @@ class CheckpointError(HeadwayError):
 
 
 class UnsupportedModelError(CheckpointError):
-    """A sound checkpoint that asks for something this executor does not compute."""
+    """A sound checkpoint that asks for something the executor does not compute."""
+
+
+class TokenizerError(CheckpointError):
+    """A tokenizer that is missing, cannot be read, or has ids that the model has not."""
+
+
+class PromptError(HeadwayError):
+    """A prompt, a chat or a stop string that cannot be computed."""
 
 
 class MemoryPlanError(HeadwayError):
     """What was asked for does not fit into the memory that is there."""
+
+
+class StuckError(HeadwayError):
+    """A simulation in which nothing will ever happen again: a dead end found for free."""
+
+
+class EngineDownError(HeadwayError):
+    """The engine has ended, by itself or by a fault, and takes no more."""

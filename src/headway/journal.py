@@ -14,7 +14,7 @@ from headway.core.batch import Add, Cancel, Close, Command, Stop
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
 from headway.core.request import Request, Sampling
-from headway.core.scheduler import Settings
+from headway.core.settings import Settings
 from headway.errors import JournalError
 
 VERSION = 1

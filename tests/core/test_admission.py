@@ -7,7 +7,8 @@ from headway.core.batch import Add, Close, Output
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Sampling
-from headway.core.scheduler import Scheduler, Settings
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from tests.traces import ask
 
 
@@ -33,7 +34,11 @@ def test_accepts_with_an_eta_at_the_last_steps_pace():
     [
         (ask("a", 4, 4), "2 requests wait in 'default' already", 60 + 10 * 6),
         (ask("a", 10, 1, lane="bulk"), "0 tokens wait in 'bulk' already", 60),
-        (ask("a", 10, 7, lane="bulk"), "10 prompt tokens and 7 to generate cannot fit: a request may hold 15", NEVER),
+        (
+            ask("a", 10, 7, lane="bulk"),
+            "10 prompt tokens and 7 to generate cannot fit: a request may hold 15",
+            NEVER,
+        ),
         (ask("a", 0, 1), "the prompt is empty", NEVER),
         (ask("a", 1, -1), "max_tokens must be 0 or more, not -1", NEVER),
         (ask("a", 1, 1, sampling=Sampling(top_p=0)), "top_p must be in (0, 1], not 0", NEVER),

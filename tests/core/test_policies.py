@@ -11,7 +11,7 @@ from headway.core.order import FirstCome, Priority
 from headway.core.plan import Policies
 from headway.core.preempt import Youngest
 from headway.core.request import NEVER, Request, Sequence
-from headway.core.scheduler import Settings
+from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError
 

@@ -23,7 +23,7 @@ from headway.core.join import Dynamic
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import Finish, Sampling, Sequence
-from headway.core.scheduler import Settings
+from headway.core.settings import Settings
 from headway.core.view import LaneLoad, Load
 from tests.traces import ask
 

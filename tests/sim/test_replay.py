@@ -8,7 +8,8 @@ from headway.core.join import Dynamic
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
 from headway.core.request import Sampling
-from headway.core.scheduler import Scheduler, Settings
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.sim.replay import JournalInbox
 from tests.traces import THRASH, Spy, ask, cases, run

@@ -8,7 +8,6 @@ of what has stayed.
 
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from headway.core.admission import Refuse, admit
 from headway.core.batch import (
@@ -27,32 +26,14 @@ from headway.core.batch import (
 )
 from headway.core.blocks import BlockPool, publish, release
 from headway.core.join import Start
-from headway.core.lane import Budget, Lane, Line
+from headway.core.lane import Budget, Line
 from headway.core.ledger import Ledger, StepRow
-from headway.core.plan import Plan, Policies
+from headway.core.plan import Plan
 from headway.core.request import NEVER, Finish, Request, Sequence
+from headway.core.settings import Settings
 from headway.core.view import LaneLoad, Load, View
-from headway.errors import SettingError
 
 NOTHING, LAST, NOT_YET = Want.NOTHING, Want.LAST, Finish.NOT_YET
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """All that a scheduler is made of; the head of a journal."""
-
-    num_blocks: int
-    block_size: int = 16
-    lanes: tuple[Lane, ...] = (Lane(),)
-    policies: Policies = Policies()
-    context: int = NEVER  # tokens that the model can attend to
-
-    def __post_init__(self) -> None:
-        names = [lane.name for lane in self.lanes]
-        if not names or len(set(names)) < len(names):
-            raise SettingError(f"lanes need distinct names, and at least one: {names}")
-        if strange := set(getattr(self.policies.join, "windows", ())) - set(names):
-            raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
 
 
 class Scheduler:
@@ -185,9 +166,7 @@ class Scheduler:
         events, running = list[Event](), self.running
         errors, logprobs = output.errors, output.logprobs
         new = tuple.__new__
-        for i, row, sampled in zip(
-            range(len(batch.rows)), batch.rows, output.tokens, strict=True
-        ):
+        for i, row, sampled in zip(range(len(batch.rows)), batch.rows, output.tokens, strict=True):
             length = len(row.tokens)
             share, extra = rate * length + extra, 0
             sequence = running.get(row.sequence)

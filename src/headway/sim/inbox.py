@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from headway.core.batch import Add, Close, Command
 from headway.core.request import NEVER, Request
 from headway.errors import StuckError
-from headway.sim.clock import VirtualClock
+from headway.sim.clock import WaitingClock
 
 
 def arrivals(requests: Iterable[Request]) -> list[tuple[int, Command]]:
@@ -16,7 +16,7 @@ def arrivals(requests: Iterable[Request]) -> list[tuple[int, Command]]:
 class TraceInbox:
     """Hands out each command when its time has come, and closes after the last."""
 
-    def __init__(self, timed: Iterable[tuple[int, Command]], clock: VirtualClock) -> None:
+    def __init__(self, timed: Iterable[tuple[int, Command]], clock: WaitingClock) -> None:
         self.clock = clock
         self.left = deque(sorted(timed, key=lambda pair: pair[0]))
         self.left.append((self.left[-1][0] if self.left else 0, Close()))

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Iterable
 
 from headway.core.batch import Batch, Command, Event, Output
-from headway.core.scheduler import Scheduler, Settings
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import JournalError
 from headway.journal import Record

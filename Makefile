@@ -1,0 +1,35 @@
+# Everything sets itself up: a virtual environment in .venv, made once and again when pins change.
+PYTHON ?= python3
+# Extra words for pip when it installs torch, for instance the index of the CPU builds.
+TORCH_FLAGS ?=
+BIN := .venv/bin
+
+.PHONY: help demo test check bench clean
+help:  ## this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: .venv/ready  ## serve recorded traffic under three strategies, about three minutes
+	$(BIN)/headway demo
+
+test: .venv/ready  ## the whole suite, with branch coverage of core/ and sim/
+	$(BIN)/python -m pytest --cov --cov-report=term
+
+check: .venv/ready  ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/ready  ## the benchmarks of docs/benchmarks.md, about fifteen minutes
+	$(BIN)/python -m benchmarks.scheduler_step
+	$(BIN)/python -m benchmarks.strategies
+
+clean:  ## forget the virtual environment and every cache
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage headway-demo
+
+# torch comes first and alone: whatever else needs it then finds it there.
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet $(TORCH_FLAGS) --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,dev]'
+	touch $@

@@ -1,0 +1,26 @@
+"""All that a scheduler is made of."""
+
+from dataclasses import dataclass
+
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import NEVER
+from headway.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is in force; the head of a journal."""
+
+    num_blocks: int
+    block_size: int = 16
+    lanes: tuple[Lane, ...] = (Lane(),)
+    policies: Policies = Policies()
+    context: int = NEVER  # tokens that the model can attend to
+
+    def __post_init__(self) -> None:
+        names = [lane.name for lane in self.lanes]
+        if not names or len(set(names)) < len(names):
+            raise SettingError(f"lanes need distinct names, and at least one: {names}")
+        if strange := set(getattr(self.policies.join, "windows", ())) - set(names):
+            raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")

@@ -1,0 +1,232 @@
+"""The live half: wall time, an inbox that any thread may fill, and the engine in a thread."""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import suppress
+from queue import SimpleQueue
+from time import monotonic_ns, sleep
+from typing import Protocol
+
+from headway.core.admission import Refuse, admit
+from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER, Request
+from headway.core.scheduler import Scheduler
+from headway.core.view import Load
+from headway.engine import Engine, Executor
+from headway.errors import EngineDownError, RefusedError
+from headway.journal import Record
+
+News = Event | EngineDownError  # what a caller hears
+
+
+class WallClock:
+    """The one monotonic clock of the process that runs the engine."""
+
+    def now(self) -> int:
+        return monotonic_ns()
+
+    def advance_to(self, time: int) -> None:
+        """Sleep until then, so that a trace's inbox serves real time as it does virtual time."""
+        if (left := time - self.now()) > 0:
+            sleep(left / 1e9)
+
+
+class LiveInbox:
+    """Commands from any thread, in the order in which they were put."""
+
+    def __init__(self, clock: WallClock) -> None:
+        self.clock = clock
+        self._commands: deque[Command] = deque()
+        self._arrived = threading.Condition()
+
+    def put(self, commands: Iterable[Command]) -> None:
+        """All of them at once: the engine sees all or none."""
+        with self._arrived:
+            self._commands.extend(commands)
+            self._arrived.notify()
+
+    def poll(self) -> list[Command]:
+        with self._arrived:
+            due = list(self._commands)
+            self._commands.clear()
+            return due
+
+    def wait(self, until: int) -> None:
+        timeout = None if until == NEVER else max(0, until - self.clock.now()) / 1e9
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._commands, timeout)
+
+
+class Caller(Protocol):
+    """Who hears of a request. Called by the engine's thread, so it must not wait."""
+
+    def tell(self, news: News) -> None: ...
+
+    def flush(self) -> None:
+        """A step's news are all told."""
+        ...
+
+
+class QueueCaller:
+    """Any number of requests into one queue, read by another thread."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[News] = SimpleQueue()
+
+    def tell(self, news: News) -> None:
+        self.queue.put(news)
+
+    def flush(self) -> None:
+        pass
+
+
+class LoopCaller:
+    """Into an asyncio queue; one per request, one hop to the loop per step."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.queue: asyncio.Queue[News] = asyncio.Queue()
+        self._told: list[News] = []
+
+    def tell(self, news: News) -> None:
+        self._told.append(news)
+
+    def flush(self) -> None:
+        told, self._told = self._told, []
+        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            self.loop.call_soon_threadsafe(self._deliver, told)
+
+    def _deliver(self, told: list[News]) -> None:
+        for news in told:
+            self.queue.put_nowait(news)
+
+
+class LiveEngine:
+    """Ask from any thread. The engine's own thread alone touches the scheduler.
+
+    `keep` gets the journal's records, `rows` the ledger's, after every step; both run in the
+    engine's thread. Rows that nobody takes are dropped, so that a server's memory stays flat.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        keep: Callable[[Record], object] = lambda record: None,
+        rows: Callable[[list[StepRow], list[RequestRow]], object] = lambda steps, requests: None,
+    ) -> None:
+        self.clock = WallClock()
+        self._inbox = LiveInbox(self.clock)
+        self._engine = Engine(scheduler, executor, self._inbox, self.clock, keep)
+        self._rows = rows
+        self._lock = threading.Lock()
+        self._callers: dict[str, Caller] = {}
+        self._down: EngineDownError | None = None
+        self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def load(self) -> Load:
+        """As of the latest step."""
+        return self._engine.load
+
+    def submit(self, requests: Iterable[Request], caller: Caller) -> None:
+        """All of them or, with RefusedError, none. Their events go to the caller."""
+        asked = list(requests)
+        self._check_up()
+        for request in asked:
+            if isinstance(answer := admit(request, self.load, self.clock.now()), Refuse):
+                raise RefusedError(answer.reason, answer.retry_at)
+        with self._lock:
+            self._check_up()
+            self._callers.update(dict.fromkeys([request.id for request in asked], caller))
+        self._inbox.put([Add(request) for request in asked])
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        self._inbox.put([Cancel(id) for id in ids])
+
+    def stop(self, id: str, keep: int) -> None:
+        """The caller has seen the end in the text: so many generated tokens count."""
+        self._inbox.put([Stop(id, keep)])
+
+    def events(self, request: Request) -> Iterator[Event]:
+        """Until one says finish. Leaving the iterator early cancels the request."""
+        caller = QueueCaller()
+        self.submit([request], caller)
+        return self._listen(request.id, caller)
+
+    def _listen(self, id: str, caller: QueueCaller) -> Iterator[Event]:
+        finished = False
+        try:
+            while not finished:
+                event = heard(caller.queue.get())
+                finished = bool(event.finish)
+                yield event
+        finally:
+            if not finished:
+                self.cancel([id])
+
+    async def stream(self, request: Request) -> AsyncIterator[Event]:
+        """As events(), for an asyncio task; cancelling the task cancels the request."""
+        caller = LoopCaller()
+        self.submit([request], caller)
+        finished = False
+        try:
+            while not finished:
+                event = heard(await caller.queue.get())
+                finished = bool(event.finish)
+                yield event
+        finally:
+            if not finished:
+                self.cancel([request.id])
+
+    def close(self) -> None:
+        """Finish what was accepted, refuse the rest, and end the thread."""
+        self._inbox.put([Close()])
+        self._thread.join()
+
+    def _check_up(self) -> None:
+        if self._down:
+            heard(self._down)
+
+    def _serve(self) -> None:
+        try:
+            while not self._engine.scheduler.finished:
+                events = self._engine.step()
+                self._rows(*self._engine.scheduler.ledger.take())
+                self._tell(events)
+        except BaseException as error:  # the thread's edge: nobody may wait for ever
+            down = EngineDownError(f"the engine is down: {error or type(error).__name__}")
+            down.__cause__ = error
+            self._fail(down)
+            raise
+        self._fail(EngineDownError("the engine is closed"))
+
+    def _tell(self, events: list[Event]) -> None:
+        told: dict[Caller, None] = {}
+        for event in events:
+            with self._lock:
+                finished = event.finish
+                caller = (self._callers.pop if finished else self._callers.__getitem__)(event.id)
+            caller.tell(event)
+            told[caller] = None
+        for caller in told:
+            caller.flush()
+
+    def _fail(self, down: EngineDownError) -> None:
+        with self._lock:
+            self._down = down
+            left, self._callers = dict.fromkeys(self._callers.values()), {}
+        for caller in left:
+            caller.tell(down)
+            caller.flush()
+
+
+def heard(news: News) -> Event:
+    """The event, or the engine's end as the caller's own exception."""
+    if isinstance(news, EngineDownError):
+        raise EngineDownError(str(news)) from news.__cause__
+    return news

@@ -1,0 +1,295 @@
+"""A model behind three verbs: generate, stream, chat. The engine runs in a thread."""
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headway.core.batch import Event, Logprob
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.plan import Policies
+from headway.core.request import NEVER, Finish, Request, Sampling
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.errors import PromptError
+from headway.live import LiveEngine, QueueCaller, heard
+from headway.text import Message, TextStream, Tokenizer
+
+Prompt = str | Sequence[int]
+EMBEDDED = Path(__file__).parent / "models" / "headway-tiny"
+DEFAULT_TOKENS = 256  # generated at most, where the caller did not say
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to answer. Sampling fields as in core.request.Sampling."""
+
+    max_tokens: int | None = None  # None: 256, or what is left of the context if that is less
+    min_tokens: int = 0
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None  # None: drawn from the LLM's own seed
+    stop: str | tuple[str, ...] = ()  # strings; the text ends before the first of them
+    stop_tokens: frozenset[int] = frozenset()  # beside the model's own ends
+    ignore_eos: bool = False  # the model's own ends do not end it
+    logprobs: int = -1  # -1: none; n: of each token and of the n likeliest
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):  # else it would be taken letter by letter
+            object.__setattr__(self, "stop", (self.stop,))
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What is new of an answer."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: Finish = Finish.NOT_YET
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """An answer, and what it cost."""
+
+    text: str
+    tokens: tuple[int, ...]  # generated; a stop token is the last of them, and not in the text
+    finish: Finish
+    prompt: tuple[int, ...]
+    row: RequestRow  # its account: times in nanoseconds, tokens, cached tokens
+    logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
+
+
+class _Answer:
+    """One request while it is being answered: events in, text out."""
+
+    def __init__(self, request: Request, options: Options, tokenizer: Tokenizer) -> None:
+        assert not isinstance(options.stop, str)
+        self.request = request
+        self.text = TextStream(tokenizer.decode, options.stop)
+        self.tokens: list[int] = []
+        self.logprobs: list[Logprob] = []
+        self.finish = Finish.NOT_YET
+        self.stopped = False  # a stop string was seen; the engine is told once
+
+    def take(self, event: Event) -> Delta:
+        """What is new of it; the request has ended where the delta has a finish."""
+        if event.finish in (Finish.ERROR, Finish.REFUSED, Finish.CANCELLED):
+            raise PromptError(f"the request ended: {event.error or event.finish}")
+        new = () if self.stopped else event.tokens
+        ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens
+        said = self.text.push(new[:-1] if ended else new)
+        if self.text.kept:
+            left = len(self.tokens) + len(new) - self.text.kept
+            new, self.stopped = new[: len(new) - left] if left else new, True
+        self.tokens += new
+        self.logprobs += event.logprobs[: len(new)]
+        if event.finish:
+            said += self.text.end()
+            self.finish = Finish.STOP if self.stopped else event.finish
+        return Delta(said, new, self.finish)
+
+
+class LLM:
+    """A checkpoint with its tokenizer and an engine of its own. A context manager.
+
+    model: a local folder or a hub id; None is the embedded headway-tiny.
+    dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored. device: as torch names
+    it; empty: cuda if there is one, else cpu.
+    policies: the batching strategy; None: Continuous(slots), whole prompts in mixed steps.
+    slots: sequences that run at once, at most; context: tokens that one may hold, at most
+    (0: what the model was made for). memory says, in a line, where the memory went.
+    seed: of the requests that bring none, in the order in which they are asked.
+    Raises CheckpointError and its kin, MemoryPlanError, SettingError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        dtype: str = "",
+        device: str = "",
+        policies: Policies | None = None,
+        slots: int = 32,
+        context: int = 0,
+        block_size: int = 16,
+        seed: int = 0,
+    ) -> None:
+        from headway.executor.load import load
+        from headway.executor.memory import Limits
+
+        self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
+        limits = Limits(slots, self.policies.step_tokens, context, block_size)
+        loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
+        self.memory = plan = loaded.plan
+        self.tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
+        self.eos = frozenset(loaded.config.eos)
+        settings = Settings(
+            plan.num_blocks, block_size, (Lane(max_waiting=NEVER),), self.policies, plan.context
+        )
+        self._rows: dict[str, RequestRow | None] = {}  # of those whose row is waited for
+        self._ids = itertools.count()
+        self._random = random.Random(seed)
+        self._engine = LiveEngine(Scheduler(settings), loaded.executor, rows=self._keep)
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Finish what was asked and end the engine's thread."""
+        self._engine.close()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        options: Options | Sequence[Options] = Options(),
+        *,
+        progress: bool = True,
+    ) -> list[Completion]:
+        """Answer all, batched as the policies say; in the order of the prompts.
+
+        options: one for all, or one for each. Raises PromptError or RefusedError, naming which.
+        """
+        asked = _listed(prompts)
+        chosen = [options] * len(asked) if isinstance(options, Options) else list(options)
+        if len(chosen) != len(asked):
+            raise PromptError(f"{len(asked)} prompts came with {len(chosen)} options")
+        encoded = [self._encode(prompt) for prompt in asked]
+        return self._complete(list(zip(encoded, chosen, strict=True)), progress)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        options: Options = Options(),
+    ) -> Completion:
+        """The assistant's next turn, through the model's chat template."""
+        return self._complete([(self.tokenizer.chat(messages), options)], progress=False)[0]
+
+    def stream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        options: Options = Options(),
+    ) -> Iterator[Delta]:
+        """Deltas as they come; leaving the iterator early cancels the request."""
+        answer = self._answer(self._encode(prompt), options)
+        for event in self._engine.events(answer.request):
+            yield self._hear(answer, event)
+
+    async def astream(
+        self,
+        prompt: Prompt | Sequence[Message],
+        options: Options = Options(),
+    ) -> AsyncIterator[Delta]:
+        """As stream(), for asyncio; any number at once."""
+        answer = self._answer(self._encode(prompt), options)
+        async for event in self._engine.stream(answer.request):
+            yield self._hear(answer, event)
+
+    def _complete(
+        self, asked: Sequence[tuple[tuple[int, ...], Options]], progress: bool
+    ) -> list[Completion]:
+        answers = [self._answer(prompt, options) for prompt, options in asked]
+        open_ = {answer.request.id: answer for answer in answers}
+        caller = QueueCaller()
+        self._rows.update(dict.fromkeys(open_))
+        self._engine.submit([answer.request for answer in answers], caller)
+        try:
+            with _progress(len(answers), progress) as bar:
+                task = bar.add_task("answers", total=len(answers), tokens=0)
+                tokens = 0
+                while open_:
+                    event = heard(caller.queue.get())
+                    tokens += len(self._hear(open_[event.id], event).tokens)
+                    if event.finish:
+                        del open_[event.id]
+                    bar.update(task, completed=len(answers) - len(open_), tokens=tokens)
+        except BaseException:
+            self._engine.cancel(open_)
+            for id in open_:
+                del self._rows[id]
+            raise
+        return [self._completion(answer) for answer in answers]
+
+    def _hear(self, answer: _Answer, event: Event) -> Delta:
+        before = answer.stopped
+        delta = answer.take(event)
+        if answer.stopped and not before:
+            self._engine.stop(answer.request.id, answer.text.kept)
+        return delta
+
+    def _completion(self, answer: _Answer) -> Completion:
+        row = self._rows.pop(answer.request.id)
+        assert row, "the ledger's rows come before the events"
+        said, tokens = answer.text.text, tuple(answer.tokens)
+        prompt, logprobs = answer.request.prompt, tuple(answer.logprobs)
+        return Completion(said, tokens, answer.finish, prompt, row, logprobs)
+
+    def _answer(self, prompt: tuple[int, ...], options: Options) -> _Answer:
+        room = self._engine.load.capacity - len(prompt)
+        most = options.max_tokens
+        if most is None:
+            most = max(1, min(DEFAULT_TOKENS, room))
+        seed = options.seed if options.seed is not None else self._random.getrandbits(62)
+        stops = options.stop_tokens | (frozenset() if options.ignore_eos else self.eos)
+        sampling = Sampling(
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+            seed=seed,
+            stop_tokens=stops,
+            min_tokens=options.min_tokens,
+            logprobs=options.logprobs,
+        )
+        id, now = f"r{next(self._ids)}", self._engine.clock.now()
+        request = Request(id, prompt, most, now, sampling=sampling)
+        return _Answer(request, options, self.tokenizer)
+
+    def _encode(self, prompt: Prompt | Sequence[Message]) -> tuple[int, ...]:
+        """Ids of a text, of a chat, or as they are; each one the model's."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        if prompt and isinstance(prompt[0], dict):
+            return self.tokenizer.chat(prompt)  # type: ignore[arg-type]
+        ids = tuple(prompt)
+        vocab = self.tokenizer.vocab
+        for id in ids:
+            if not isinstance(id, int) or not 0 <= id < vocab:
+                raise PromptError(f"a prompt has the token {id!r}; the model has 0 to {vocab - 1}")
+        return ids  # type: ignore[return-value]
+
+    def _keep(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        self._rows.update([(row.id, row) for row in requests if row.id in self._rows])
+
+
+def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One prompt, as text or as ids, is a list of one."""
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return list(prompts)  # type: ignore[arg-type]
+
+
+def _progress(total: int, shown: bool) -> Progress:
+    """On a terminal only, and not for one answer."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[tokens]} tokens"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not shown or total < 2 or not console.is_terminal,
+        transient=True,
+    )

@@ -1,0 +1,165 @@
+"""Token ids <-> text: encoding, chat templates, incremental detokenizing, stop strings.
+
+The tokenizer and its chat template are transformers'; what a stream of answers needs is here.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from headway.errors import PromptError, TokenizerError
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
+
+UNFINISHED = "\ufffd"  # what the bytes of half a character decode to
+PRIVATE = [chr(code) for code in range(0xE000, 0xF900)]  # characters that no text means
+
+
+class Message(TypedDict):
+    """One turn of a chat."""
+
+    role: str
+    content: str
+
+
+class Tokenizer:
+    """A checkpoint's own. Special-token strings inside a user's text are encoded as plain text."""
+
+    def __init__(self, folder: Path, vocab: int) -> None:
+        """Load it; TokenizerError if there is none, or if it has ids that the model has not.
+
+        vocab: rows of the model's embedding.
+        """
+        from transformers import AutoTokenizer
+
+        if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+            raise TokenizerError(f"{folder} has no tokenizer.json")
+        try:
+            loaded: Any = AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        except Exception as error:  # any of transformers' and tokenizers' own; nobody waits here
+            first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            raise TokenizerError(f"{folder}: the tokenizer cannot be read: {first}") from error
+        largest = max(loaded.get_vocab().values())
+        if largest >= vocab:
+            raise TokenizerError(
+                f"{folder}: the tokenizer does not match the model: "
+                f"it has an id {largest}, the embedding {vocab} rows"
+            )
+        self._all = loaded
+        self.vocab = vocab
+        self.special = frozenset(loaded.all_special_tokens)
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """With the special tokens that the tokenizer itself adds, such as a BOS."""
+        return tuple(self._all(text, split_special_tokens=True)["input_ids"])
+
+    def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Through the chat template, up to where the assistant's answer begins.
+
+        The template brings its own special tokens, so the tokenizer adds none: no double BOS.
+        """
+        from jinja2 import TemplateError
+
+        if not self._all.chat_template:
+            raise PromptError("the model has no chat template: use generate() with a plain prompt")
+        mark = self._mark(messages)
+        plain = [each["content"] for each in messages]
+        marked = list(messages)
+        if mark:  # what spells a special token is put aside, so that the template's own stay
+            marked = [{**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)]
+        try:
+            text = self._all.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise PromptError(f"the chat template refuses these messages: {error}") from error
+        ids: list[int] = []
+        for i, piece in enumerate(text.split(mark) if mark else [text]):
+            said = plain[int(piece)] if i % 2 else piece
+            options = {"add_special_tokens": False, "split_special_tokens": bool(i % 2)}
+            ids += self._all(said, **options)["input_ids"]
+        return tuple(ids)
+
+    def _mark(self, messages: Sequence[Message]) -> str:
+        """A character to bracket contents with; none where no content spells a special token."""
+        said = "".join([each["content"] for each in messages])
+        if not any(token in said for token in self.special):
+            return ""
+        return next(mark for mark in PRIVATE if mark not in said)
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        text: str = self._all.decode(
+            list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
+        )
+        return text
+
+
+class TextStream:
+    """Ids in, text out as soon as it is certain. Pure: decode is handed in.
+
+    text      |<------------- decoded ----------------->|
+    said      |<---- given out ----->|<- may begin a -->|
+                                         stop string
+    ids       |<---------- prefix ------>|<- read -->|<- not yet whole characters
+    """
+
+    def __init__(self, decode: Callable[[Sequence[int]], str], stop: Iterable[str] = ()) -> None:
+        self._decode = decode
+        self._stop = tuple(stop)
+        if not all(self._stop):
+            raise PromptError("a stop string is empty")
+        self._ids: list[int] = []
+        self._prefix = self._read = 0
+        self._said = 0
+        self.text = ""
+        self.kept = 0  # ids up to the one that completed a stop string; 0: none did
+
+    def push(self, ids: Iterable[int]) -> str:
+        """What can be given out now. After a stop string, nothing more comes."""
+        for some in ([id] for id in ids) if self._stop else [ids]:
+            if self.kept:
+                break
+            self._ids += some
+            self._extend(self._decode(self._ids[self._prefix :]))
+        held = 0 if self.kept else self._held()
+        return self._say(len(self.text) - held)
+
+    def end(self) -> str:
+        """What was held back, for no more will come."""
+        if not self.kept and self._read < len(self._ids):
+            self._extend(self._decode(self._ids[self._prefix :]), last=True)
+        return self._say(len(self.text))
+
+    def _say(self, upto: int) -> str:
+        new = self.text[self._said : upto]
+        self._said = max(self._said, upto)
+        return new
+
+    def _extend(self, tail: str, last: bool = False) -> None:
+        """The text of ids[prefix:] is decoded twice, with and without what is new in it: a
+        decoder may treat the first of its ids in its own way (as text-generation-inference does).
+        """
+        if tail.endswith(UNFINISHED) and not last:
+            return
+        before = self._decode(self._ids[self._prefix : self._read])
+        new = tail[len(before) :]
+        self._prefix, self._read = self._read, len(self._ids)
+        longest = max(map(len, self._stop), default=0)
+        begin = max(0, len(self.text) - longest + 1)
+        self.text += new
+        found = [at for stop in self._stop if (at := self.text.find(stop, begin)) >= 0]
+        if found:
+            self.text, self.kept = self.text[: min(found)], len(self._ids)
+
+    def _held(self) -> int:
+        """Length of the longest end of the text that may become a stop string."""
+        return max(
+            (
+                size
+                for stop in self._stop
+                for size in range(1, len(stop))
+                if self.text.endswith(stop[:size])
+            ),
+            default=0,
+        )

@@ -1,0 +1,137 @@
+"""Imports run downward, the core is pure standard library, and files stay small."""
+
+import ast
+import graphlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import headway
+
+SOURCE = Path(headway.__file__).parent
+FILES = {
+    path.relative_to(SOURCE): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))
+}
+FLOORS = {
+    "errors": 1,
+    "core": 1,
+    "journal": 2,
+    "engine": 2,
+    "text": 2,
+    "executor": 2,
+    "live": 3,
+    "llm": 3,
+    "sim": 3,
+    "tools": 4,
+    "cli": 5,
+}
+CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", "itertools"}
+CORE_MAY |= {"operator", "struct", "typing"}
+LONG = {"core/scheduler.py": 340}  # the heart, read whole: in, decide, learn, out
+
+
+def imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level and node.module, "imports are absolute"
+            if node.module in PACKAGES:
+                yield from (f"{node.module}.{each.name}" for each in node.names)
+            else:
+                yield node.module
+
+
+def module(path):
+    return ".".join(("headway", *path.with_suffix("").parts)).removesuffix(".__init__")
+
+
+PACKAGES = {module(path) for path in FILES if path.name == "__init__.py"}
+
+
+def floor_of(name):
+    return FLOORS.get(name.split(".")[1], 0)
+
+
+def ours(tree):
+    return {name for name in imports(tree) if name.startswith("headway.")}
+
+
+def test_every_part_has_a_floor():
+    parts = {path.with_suffix("").parts[0] for path in FILES if path.parts[0] != "__init__.py"}
+    assert parts == set(FLOORS)
+
+
+def test_imports_run_downward():
+    for path, tree in FILES.items():
+        if path.parts[0] != "__init__.py":  # the face names what is above it, lazily
+            for name in ours(tree):
+                assert floor_of(name) <= floor_of(module(path)), f"{path} imports {name}"
+
+
+def test_there_are_no_circles():
+    graph = {
+        module(path): ours(tree) for path, tree in FILES.items() if path.parts[0] != "__init__.py"
+    }
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) >= len(graph)
+
+
+def test_the_core_is_pure():
+    for path, tree in FILES.items():
+        if path.parts[0] == "core":
+            names = set(imports(tree))
+            outside = {n for n in names if not n.startswith(("headway.core.", "headway.errors"))}
+            assert {name.split(".")[0] for name in outside} <= CORE_MAY, path
+
+
+@pytest.mark.parametrize(
+    "name, beyond",
+    [
+        ("headway.core.scheduler", {"asyncio", "logging", "random", "threading", "time"}),
+        ("headway.sim.simulate", {"asyncio", "logging", "threading"}),
+        ("headway.cli", set()),
+    ],
+)
+def test_importing_loads_neither_torch_nor_what_is_not_needed(name, beyond):
+    """In a fresh interpreter, without site-packages where the core is concerned."""
+    heavy = {"torch", "numpy", "transformers", "tokenizers"} | beyond
+    code = f"import sys; before = set(sys.modules); import {name};"
+    code += f"print(*sorted({heavy!r} & (set(sys.modules) - before)))"
+    bare = ["-S"] if name.startswith("headway.core") else []
+    done = subprocess.run(
+        [sys.executable, *bare, "-Bc", code],
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(SOURCE.parent)},
+    )
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def readers(*names):
+    return {str(path) for path, tree in FILES.items() if set(names) & set(imports(tree))}
+
+
+def test_only_live_reads_a_clock():
+    assert readers("time", "datetime") <= {"live.py", "tools/run.py"}
+
+
+def test_tensors_stay_in_the_executor():
+    assert all(path.startswith("executor/") for path in readers("torch", "numpy"))
+
+
+def test_the_face():
+    assert [name for name in headway.__all__ if getattr(headway, name).__name__ == name]
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = headway.nothing
+
+
+def test_files_and_functions_stay_small():
+    for path, tree in FILES.items():
+        lines = len((SOURCE / path).read_text().splitlines())
+        assert lines <= LONG.get(str(path), 300), path
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno - node.lineno <= 50, f"{path}: {node.name}"
+        assert path.stem not in {"utils", "common", "base", "manager", "helpers", "types"}

@@ -1,0 +1,183 @@
+"""The same engine under wall time, asked from several threads and from asyncio."""
+
+import asyncio
+import io
+import threading
+
+import pytest
+
+from headway import journal
+from headway.core.batch import Batch, Close
+from headway.core.join import Static
+from headway.core.plan import Policies
+from headway.core.request import Finish
+from headway.core.scheduler import Scheduler
+from headway.engine import Engine
+from headway.errors import EngineDownError, RefusedError
+from headway.executor.fake import FakeExecutor
+from headway.live import LiveEngine, QueueCaller
+from headway.sim.replay import JournalInbox
+from tests.traces import BLOCK, Spy, answer, ask, make, spy
+
+
+class Gated(FakeExecutor):
+    """It says one token and then waits until somebody opens the gate."""
+
+    def __init__(self, blocks):
+        super().__init__(blocks, BLOCK)
+        self.gate = threading.Event()
+
+    def submit(self, batch: Batch) -> int:
+        assert batch.step == 1 or self.gate.wait(10)
+        return super().submit(batch)
+
+
+def said(events):
+    return [token for event in events for token in event.tokens]
+
+
+def test_serves_many_threads_and_its_journal_replays():
+    executor, file, scheduler = spy(32), io.StringIO(), make(32)
+    journal.begin(scheduler.settings, file)
+    rows = []
+    engine = LiveEngine(
+        scheduler,
+        executor,
+        lambda record: journal.write(record, file),
+        lambda steps, requests: rows.extend(requests),
+    )
+    heard: dict[int, list[int]] = {}
+
+    def caller(i):
+        heard[i] = said(engine.events(ask(f"r{i}", (i, 1, 2), 5, engine.clock.now())))
+
+    threads = [threading.Thread(target=caller, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    engine.close()
+    assert heard == {i: answer(ask("", (i, 1, 2), 5)) for i in range(6)}
+    assert sorted(row.id for row in rows) == [f"r{i}" for i in range(6)]
+    assert scheduler.ledger.requests == [], "what was taken is not kept twice"
+    settings, records = journal.read(file.getvalue().splitlines())
+    replay = JournalInbox(records)
+    again = Spy(replay, [])
+    second = Engine(Scheduler(settings), again, replay, replay)
+    while replay.left:
+        second.step()
+    assert again.batches == executor.batches
+    assert second.scheduler.ledger.requests == rows
+
+
+def test_one_queue_hears_of_many_requests():
+    engine, caller = LiveEngine(make(32), FakeExecutor(32, BLOCK)), QueueCaller()
+    asked = {f"r{i}": ask(f"r{i}", (i, 1, 2), 4) for i in range(5)}
+    engine.submit(asked.values(), caller)
+    engine.close()
+    heard = {id: [] for id in asked}
+    while not caller.queue.empty():
+        event = caller.queue.get()
+        heard[event.id] += event.tokens
+    assert heard == {id: answer(request) for id, request in asked.items()}
+
+
+def test_streams_to_many_asyncio_tasks():
+    async def one(engine, i):
+        request = ask(f"r{i}", (i, 1, 2), 5)
+        return [token async for event in engine.stream(request) for token in event.tokens]
+
+    async def main():
+        engine = LiveEngine(make(32), FakeExecutor(32, BLOCK))
+        heard = await asyncio.gather(*(one(engine, i) for i in range(6)))
+        await asyncio.to_thread(engine.close)
+        return heard
+
+    assert asyncio.run(main()) == [answer(ask("", (i, 1, 2), 5)) for i in range(6)]
+
+
+def test_a_task_that_is_cancelled_cancels_its_request():
+    scheduler, executor = make(32), Gated(32)
+
+    async def main():
+        engine = LiveEngine(scheduler, executor, rows=lambda steps, requests: rows.extend(requests))
+        first = asyncio.Event()
+
+        async def listen():
+            async for _ in engine.stream(ask("a", (1, 2, 3), 100)):
+                first.set()
+
+        task = asyncio.create_task(listen())
+        await first.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        executor.gate.set()
+        await asyncio.to_thread(engine.close)
+
+    rows = []
+    asyncio.run(main())
+    assert [row.finish for row in rows] == [Finish.CANCELLED]
+    assert scheduler.pool.num_free == 32
+
+
+def test_a_caller_that_leaves_early_cancels():
+    scheduler, executor, rows = make(32), Gated(32), []
+    engine = LiveEngine(scheduler, executor, rows=lambda steps, requests: rows.extend(requests))
+    events = engine.events(ask("a", (1, 2, 3), 100))
+    assert len(next(events).tokens) == 1
+    events.close()
+    executor.gate.set()
+    engine.close()
+    assert [row.finish for row in rows] == [Finish.CANCELLED]
+    assert scheduler.pool.num_free == 32
+
+
+def test_a_loop_that_has_closed_does_not_harm_the_others():
+    scheduler, executor = make(32), Gated(32)
+
+    async def leave(engine):
+        stream = engine.stream(ask("gone", (1, 2, 3), 3))
+        task = asyncio.ensure_future(anext(stream))
+        await asyncio.wait([task])
+        abandoned.append(stream)  # kept alive, so that nothing cancels it
+
+    abandoned: list[object] = []
+    engine = LiveEngine(scheduler, executor)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave(engine))
+    loop.close()
+    executor.gate.set()
+    assert said(engine.events(ask("b", (4, 5), 3))) == answer(ask("b", (4, 5), 3))
+    engine.close()
+
+
+def test_closing_starts_a_part_full_group():
+    engine = LiveEngine(make(32, Policies(join=Static(8))), FakeExecutor(32, BLOCK))
+    events = engine.events(ask("a", (1, 2, 3), 2))
+    engine.close()
+    assert [each.finish for each in events][-1] is Finish.LENGTH
+
+
+def test_the_door_refuses_aloud():
+    engine = LiveEngine(make(2), FakeExecutor(2, BLOCK))
+    with pytest.raises(RefusedError, match="10 prompt tokens and 2 to generate cannot fit"):
+        engine.events(ask("a", (1,) * 10, 2))
+    engine.close()
+    with pytest.raises(EngineDownError, match="the engine is closed"):
+        engine.submit([ask("b", (1,), 2)], QueueCaller())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_broken_executor_fails_every_caller_with_the_cause():
+    class Broken(FakeExecutor):
+        def submit(self, batch: Batch) -> int:
+            raise MemoryError("no device")
+
+    engine = LiveEngine(make(8), Broken(8, BLOCK))
+    with pytest.raises(EngineDownError, match="no device") as caught:
+        list(engine.events(ask("a", (1,), 2)))
+    assert isinstance(caught.value.__cause__, MemoryError)
+    engine._thread.join(10)
+    with pytest.raises(EngineDownError, match="no device"):
+        engine.events(ask("b", (1,), 2))
+    engine._inbox.put([Close()])  # nobody reads it, and nobody waits
