@@ -56,3 +56,23 @@ def test_refuses_when_closing():
     scheduler.apply([Close()], 50)
     answer = admit(ask("a", 1, 1, lane="bulk"), scheduler.load(50), 60)
     assert answer == Refuse("the engine is closing")
+
+
+@pytest.mark.parametrize(
+    "sampling, words",
+    [
+        (Sampling(temperature=-0.1), "temperature must be 0 or more and finite"),
+        (Sampling(temperature=float("inf")), "temperature must be 0 or more and finite"),
+        (Sampling(temperature=float("nan")), "temperature must be 0 or more and finite"),
+        (Sampling(top_k=-1), "top_k must be 0"),
+        (Sampling(top_p=0.0), "top_p must be in"),
+        (Sampling(top_p=1.1), "top_p must be in"),
+        (Sampling(min_p=-0.1), "min_p must be in"),
+        (Sampling(seed=-1), "seed must be in"),
+        (Sampling(min_tokens=-1), "min_tokens must be"),
+        (Sampling(logprobs=21), "logprobs must be from 0 to 20"),
+        (Sampling(temperature=1.0, top_k=1, top_p=1.0, min_p=1.0, seed=2**63 - 1), ""),
+    ],
+)
+def test_sampling_that_cannot_be_obeyed(sampling, words):
+    assert sampling.problem().startswith(words) and bool(sampling.problem()) == bool(words)

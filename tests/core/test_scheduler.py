@@ -2,15 +2,17 @@
 
 import pytest
 
-from headway.core.batch import Add, Cancel, Close, Event, Output, Stop, Want
+from headway.core.batch import Add, Cancel, Close, Event, Logprob, Output, Stop, Want
 from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Static
+from headway.core.join import Continuous, Dynamic, Static
 from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.plan import Policies
+from headway.core.plan import MISFITS, Policies
 from headway.core.request import Finish, Sampling
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
-from tests.traces import COST, MS, ask, make, spy
+from tests.traces import BLOCK, COST, MS, ask, make, spy
 
 
 def run(scheduler, batch, now=0):
@@ -255,3 +257,79 @@ def test_tenants_do_not_share_a_prefix():
         requests = [ask("a", 8, 1, salt="x"), ask("b", 8, 1, arrived=MS, salt=salt)]
         simulate(scheduler, arrivals(requests), COST)
         assert scheduler.ledger.requests[1].cached == cached
+
+
+def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept_for_it(
+    monkeypatch,
+):
+    monkeypatch.setattr("headway.core.plan.PATIENCE", 3)
+    scheduler = make(4)
+    scheduler.apply([Add(ask("long", 4, 12))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask("big", (5,) * 13, 1))], 0)
+    joined = []
+    for i in range(6):  # one small request after the other; each would fit beside "long"
+        scheduler.apply([Add(ask(f"s{i}", (6 + i,) * 3, 1))], 0)
+        batch = scheduler.schedule(0)
+        joined += [begun.sequence for begun in batch.begun]
+        run(scheduler, batch)
+    assert joined == [2, 3, 4], "three pass big, and from then on what is free is kept"
+    while 1 not in joined:
+        batch = scheduler.schedule(0)
+        joined += [begun.sequence for begun in batch.begun]
+        run(scheduler, batch)
+    assert joined == [2, 3, 4, 1], "big starts as soon as long has ended"
+    scheduler.check()
+
+
+def test_a_step_looks_at_so_many_misfits_and_no_more():
+    scheduler = make(4)
+    scheduler.apply([Add(ask("long", 4, 12))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask(f"big{i}", (5,) * 13, 1)) for i in range(MISFITS)], 0)
+    scheduler.apply([Add(ask("small", (6,) * 3, 1))], 0)
+    assert [row.sequence for row in scheduler.schedule(0).rows] == [0]
+
+
+def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
+    scheduler = make(32, Policies(join=Static(2, buckets=(4, 8))))
+    scheduler.apply([Add(ask("a", 5, 2)), Add(ask("b", (5,) * 3, 1))], 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert (batch.width, batch.padding, batch.waste) == (8, 3 + 5, 8)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert (batch.width, batch.held, batch.padding, batch.waste) == (1, 1, 0, 1)
+    step = scheduler.ledger.steps[0]
+    assert (step.padding_tokens, step.held_tokens, step.waste_tokens) == (8, 0, 8)
+    step = scheduler.ledger.steps[1]
+    assert (step.padding_tokens, step.held_tokens, step.waste_tokens) == (0, 1, 1)
+    scheduler.apply([Add(ask("c", (7,) * 9, 1)), Add(ask("d", (8,), 1))], 0)
+    assert scheduler.schedule(0).width == 9, "longer than every bucket: to the longest"
+
+
+def test_the_overdue_are_members_of_the_group_before_those_who_come_first():
+    windows = {"chat": 2 * MS}
+    policies = Policies(join=Dynamic(2, 100 * MS, windows))
+    scheduler = make(32, policies, ("bulk", "chat"))
+    adds = [ask(f"b{i}", (i,) * 3, 1, arrived=i, lane="bulk") for i in range(2)]
+    scheduler.apply([Add(adds[0]), Add(ask("c", (9,) * 3, 1, arrived=5, lane="chat"))], 5)
+    assert scheduler.schedule(5 + MS).rows, "two wait: the group is full, and nobody is due"
+    scheduler = make(32, policies, ("bulk", "chat"))
+    late = ask("c", (9,) * 3, 1, arrived=5, lane="chat")
+    scheduler.apply([*map(Add, adds), Add(late)], 5)
+    assert [row.sequence for row in scheduler.schedule(5 + 2 * MS).rows] == [2, 0]
+
+
+def test_logprobs_come_with_the_tokens_they_belong_to():
+    scheduler = make(8)
+    stops = Sampling(stop_tokens=frozenset({8}), logprobs=1)
+    scheduler.apply([Add(ask("a", 3, 9, sampling=stops))], 0)
+    said = tuple(Logprob(-float(i), ((i, -float(i)),)) for i in range(3))
+    output = Output(((7, 8, 9),), {0: said})
+    (event,) = scheduler.commit(scheduler.schedule(0), output, 1)
+    assert event == Event("a", (7, 8), Finish.STOP, "", said[:2])
+
+
+def test_a_request_longer_than_the_context_is_refused():
+    scheduler = Scheduler(Settings(64, BLOCK, context=8))
+    (event,) = scheduler.apply([Add(ask("a", 5, 4))], 0)
+    assert event.error == "5 prompt tokens and 4 to generate cannot fit: a request may hold 8"

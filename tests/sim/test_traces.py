@@ -2,13 +2,15 @@
 
 from collections import deque
 
+import pytest
 from hypothesis import event, example, given, settings
 
 from headway.core.batch import Add
 from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic
+from headway.core.join import Continuous, Dynamic, Start
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Finish
+from headway.errors import StuckError
 from headway.executor.fake import FakeExecutor
 from headway.sim.clock import VirtualClock
 from headway.sim.inbox import TraceInbox, arrivals
@@ -100,3 +102,13 @@ def test_a_lane_with_a_window_of_its_own_is_not_held_hostage():
     late = ask("late", 4, 1, arrived=5000 * MS, lane="bulk")
     simulate(scheduler, arrivals([*requests, late]), COST)
     assert [row.first_scheduled for row in scheduler.ledger.requests] == [9 * MS, 9 * MS, 5000 * MS]
+
+
+def test_a_dead_end_is_found_for_free():
+    class Nobody:
+        def start(self, view):
+            return Start()
+
+    scheduler = make(32, Policies(join=Nobody()))
+    with pytest.raises(StuckError, match="nothing will ever happen"):
+        simulate(scheduler, arrivals([ask("a", 4, 1)]), COST)

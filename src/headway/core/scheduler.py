@@ -69,7 +69,7 @@ class Scheduler:
                     pass  # it has ended already: both are idempotent
                 case Cancel(id):
                     events.append(self._end(self._by_id[id], Finish.CANCELLED, now))
-                case Stop(id, keep):
+                case Stop(id, keep):  # pragma: no branch  (there are no others)
                     sequence = self._by_id[id]
                     sequence.discarded += max(0, sequence.generated - keep)
                     del sequence.tokens[len(sequence.request.prompt) + keep :]
