@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headway.core.batch import Event, Logprob
-from headway.core.join import Continuous
+from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Finish, Request, Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.errors import PromptError
+from headway.errors import PromptError, SettingError
 from headway.live import LiveEngine, QueueCaller, heard
 from headway.text import Message, TextStream, Tokenizer
 
@@ -126,6 +126,11 @@ class LLM:
         from headway.executor.load import load
         from headway.executor.memory import Limits
 
+        if policies and isinstance(policies.join, Static):
+            raise SettingError(
+                "Static waits until its group is full, and here nobody knows whether more will "
+                "come: use Dynamic(size, window)"
+            )
         self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
         limits = Limits(slots, self.policies.step_tokens, context, block_size)
         loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
@@ -203,8 +208,8 @@ class LLM:
         open_ = {answer.request.id: answer for answer in answers}
         caller = QueueCaller()
         self._rows.update(dict.fromkeys(open_))
-        self._engine.submit([answer.request for answer in answers], caller)
         try:
+            self._engine.submit([answer.request for answer in answers], caller)
             with _progress(len(answers), progress) as bar:
                 task = bar.add_task("answers", total=len(answers), tokens=0)
                 tokens = 0

@@ -1,0 +1,162 @@
+"""The Python API on the embedded model: what a user calls, with nothing prepared."""
+
+import asyncio
+
+import pytest
+
+from headway import LLM, HeadwayError, Options
+from headway.core.join import Dynamic, Static
+from headway.core.mix import PrefillFirst
+from headway.core.plan import Policies
+from headway.core.request import Finish
+from headway.errors import SettingError
+
+PROMPTS = ["The json module", "Return a list of", "class", "If the file does not exist,"]
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM(dtype="float32", slots=4) as made:
+        yield made
+
+
+def test_generate_answers_in_order_whatever_the_batch(llm):
+    together = llm.generate(PROMPTS, Options(max_tokens=24))
+    alone = [llm.generate(prompt, Options(max_tokens=24))[0] for prompt in PROMPTS]
+    assert [each.tokens for each in together] == [each.tokens for each in alone]
+    assert [each.text for each in together] == [each.text for each in alone]
+    assert all(each.finish in (Finish.LENGTH, Finish.STOP) for each in together)
+    assert [each.prompt for each in together] == [llm.tokenizer.encode(p) for p in PROMPTS]
+    assert llm._rows == {}, "rows that were given out are not kept"
+
+
+def test_more_prompts_than_slots_and_each_its_own_options(llm):
+    options = [Options(max_tokens=n) for n in range(1, 13)]
+    answers = llm.generate([[5, 6, n] for n in range(12)], options)
+    assert [len(answer.tokens) for answer in answers] == list(range(1, 13))
+    assert all(answer.row.generated == len(answer.tokens) for answer in answers)
+
+
+def test_the_same_seed_gives_the_same_text_in_any_company(llm):
+    asked = Options(max_tokens=20, temperature=0.9, top_p=0.95, seed=7, ignore_eos=True)
+    alone = llm.generate(PROMPTS[0], asked)[0]
+    others = [Options(max_tokens=9 + i, temperature=1.3, seed=i) for i in range(3)]
+    company = llm.generate([*PROMPTS[1:], PROMPTS[0]], [*others, asked])[-1]
+    assert company.tokens == alone.tokens
+    other = llm.generate(PROMPTS[0], Options(max_tokens=20, temperature=0.9, top_p=0.95, seed=8))
+    assert other[0].tokens != alone.tokens
+
+
+def test_requests_without_a_seed_draw_from_the_llms_own():
+    def twice():
+        with LLM(dtype="float32", slots=2, seed=3) as llm:
+            return [a.tokens for a in llm.generate(PROMPTS[:1] * 2, Options(8, temperature=1.0))]
+
+    first, second = twice(), twice()
+    assert first == second and first[0] != first[1]
+
+
+def test_a_stop_string_ends_the_text_before_it_and_frees_the_rest(llm):
+    whole = llm.generate(PROMPTS[0], Options(max_tokens=40, ignore_eos=True))[0]
+    stop = whole.text[10:14]
+    cut = llm.generate(PROMPTS[0], Options(max_tokens=40, ignore_eos=True, stop=stop))[0]
+    assert cut.text == whole.text[: whole.text.index(stop)]
+    assert cut.finish is Finish.STOP
+    assert cut.tokens == whole.tokens[: len(cut.tokens)] and len(cut.tokens) < 40
+    assert cut.row.generated == len(cut.tokens)
+    streamed = list(llm.stream(PROMPTS[0], Options(max_tokens=40, ignore_eos=True, stop=stop)))
+    assert "".join(delta.text for delta in streamed) == cut.text
+    assert streamed[-1].finish is Finish.STOP
+
+
+def test_stop_tokens_end_it_and_are_not_text(llm):
+    whole = llm.generate(PROMPTS[0], Options(max_tokens=12, ignore_eos=True))[0]
+    last = whole.tokens[5]
+    at = whole.tokens.index(last)
+    cut = llm.generate(PROMPTS[0], Options(12, ignore_eos=True, stop_tokens=frozenset({last})))[0]
+    assert cut.tokens == whole.tokens[: at + 1] and cut.finish is Finish.STOP
+    assert cut.text == llm.tokenizer.decode(whole.tokens[:at])
+
+
+def test_stream_says_what_generate_says(llm):
+    deltas = list(llm.stream(PROMPTS[1], Options(max_tokens=24)))
+    whole = llm.generate(PROMPTS[1], Options(max_tokens=24))[0]
+    assert "".join(delta.text for delta in deltas) == whole.text
+    assert tuple(token for delta in deltas for token in delta.tokens) == whole.tokens
+    assert [delta.finish for delta in deltas][:-1] == [""] * (len(deltas) - 1)
+
+
+def test_leaving_a_stream_cancels_and_many_stream_at_once(llm):
+    stream = llm.stream(PROMPTS[0], Options(max_tokens=1_000, ignore_eos=True))
+    next(stream)
+    stream.close()
+
+    async def one(prompt):
+        return "".join([delta.text async for delta in llm.astream(prompt, Options(max_tokens=16))])
+
+    async def all_of_them():
+        return await asyncio.gather(*map(one, PROMPTS))
+
+    whole = llm.generate(PROMPTS, Options(max_tokens=16))
+    assert asyncio.run(all_of_them()) == [answer.text for answer in whole]
+    assert llm._engine.load.running == 0 and llm._engine.load.free_blocks == llm.memory.num_blocks
+
+
+def test_chat_goes_through_the_template(llm):
+    asked = [{"role": "user", "content": "What does json.dumps do?"}]
+    answer = llm.chat(asked, Options(max_tokens=12))
+    assert answer.prompt == llm.tokenizer.chat(asked)
+    assert "".join(delta.text for delta in llm.stream(asked, Options(max_tokens=12))) == answer.text
+
+
+def test_logprobs_come_one_for_each_token(llm):
+    answer = llm.generate(PROMPTS[0], Options(max_tokens=6, logprobs=3, ignore_eos=True))[0]
+    assert len(answer.logprobs) == len(answer.tokens) == 6
+    for token, said in zip(answer.tokens, answer.logprobs, strict=True):
+        assert said.top[0] == (token, said.sampled), "greedy takes the likeliest"
+        assert len(said.top) == 3 and said.top[0][1] >= said.top[1][1] >= said.top[2][1]
+
+
+def test_any_policies(llm):
+    dynamic = Policies(join=Dynamic(3, 5_000_000), mix=PrefillFirst())
+    expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=16))]
+    with LLM(dtype="float32", slots=3, policies=dynamic) as grouped:
+        answers = grouped.generate(PROMPTS, Options(max_tokens=16))
+        assert [answer.tokens for answer in answers] == expected
+    with pytest.raises(SettingError, match=r"use Dynamic\(size, window\)"):
+        LLM(policies=Policies(join=Static(3)))
+
+
+@pytest.mark.parametrize(
+    "prompts, options, words",
+    [
+        ([], None, ""),
+        ([[1, 99_999]], None, "a prompt has the token 99999; the model has 0 to"),
+        ([[1, "x"]], None, "a prompt has the token 'x'"),
+        ([[]], None, "the prompt is empty"),
+        ([[5] * 3_000], None, "cannot fit: a request may hold 2048"),
+        ("x", Options(max_tokens=9_000), "9000 to generate cannot fit"),
+        ("x", Options(temperature=-1), "temperature must be"),
+        (["x", "y"], [Options()], "2 prompts came with 1 options"),
+        ("x", Options(stop=""), "a stop string is empty"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_one_line(llm, prompts, options, words):
+    if not words:
+        assert llm.generate(prompts) == []
+        return
+    with pytest.raises(HeadwayError, match=words) as caught:
+        llm.generate(prompts, options or Options())
+    assert "\n" not in str(caught.value)
+    assert llm._rows == {}
+
+
+def test_an_unknown_setting_is_refused():
+    with pytest.raises(TypeError, match="max_new_tokens"):
+        Options(max_new_tokens=3)
+    with pytest.raises(TypeError, match="max_batch"):
+        LLM(max_batch=3)
+    with pytest.raises(HeadwayError, match="context 9999 is longer than the 2048"):
+        LLM(context=9_999)
+    with pytest.raises(HeadwayError, match="dtype must be one of"):
+        LLM(dtype="int3")
