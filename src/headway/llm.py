@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_bytes
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -143,7 +144,7 @@ class LLM:
         self._rows: dict[str, RequestRow | None] = {}  # of those whose row is waited for
         self._ids = itertools.count()
         self._random = random.Random(seed)
-        self._engine = LiveEngine(Scheduler(settings), loaded.executor, rows=self._keep)
+        self._engine = LiveEngine(Scheduler(settings, token_bytes(16)), loaded.executor, rows=self._keep)
 
     def __enter__(self) -> "LLM":
         return self

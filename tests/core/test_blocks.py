@@ -73,3 +73,8 @@ def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
     assert pool.num_free == 2
     assert pool.can_hold(pool.match([key]), 1)
     assert not pool.can_hold(pool.match([key]), 2)
+
+
+def test_the_names_of_blocks_cannot_be_guessed():
+    roots = {BlockPool(2, 2, secret).root(salt) for secret in (b"", b"x") for salt in ("", "t")}
+    assert len(roots) == 4
