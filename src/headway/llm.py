@@ -144,7 +144,9 @@ class LLM:
         self._rows: dict[str, RequestRow | None] = {}  # of those whose row is waited for
         self._ids = itertools.count()
         self._random = random.Random(seed)
-        self._engine = LiveEngine(Scheduler(settings, token_bytes(16)), loaded.executor, rows=self._keep)
+        self._engine = LiveEngine(
+            Scheduler(settings, token_bytes(16)), loaded.executor, rows=self._keep
+        )
 
     def __enter__(self) -> "LLM":
         return self

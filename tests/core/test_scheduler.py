@@ -291,6 +291,30 @@ def test_a_step_looks_at_so_many_misfits_and_no_more():
     assert [row.sequence for row in scheduler.schedule(0).rows] == [0]
 
 
+def test_decodes_count_against_the_step_and_what_a_victim_had_is_given_back():
+    scheduler = make(7, Policies(chunk=Whole(), step_tokens=6))
+    scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", (5,) * 2, 9))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask("c", (6,) * 3, 9)), Add(ask("d", (7,) * 3, 9))], 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 4, 1), (1, 2, 1), (2, 0, 3), (3, 0, 3)], "d overruns by two"
+    policies = Policies(chunk=Fixed(9), step_tokens=6)
+    scheduler = make(7, policies)
+    scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", (5,) * 8, 9))], 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 0, 4), (1, 0, 2)]
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 4, 1), (1, 2, 5)], "six in all, a's one among them"
+
+
+def test_a_block_can_be_shared_as_soon_as_it_is_full():
+    scheduler = make(8, Policies(chunk=Fixed(4)))
+    scheduler.apply([Add(ask("a", 4, 3))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Add(ask("b", 5, 1))], 0)
+    assert shape(scheduler.schedule(0)) == [(0, 4, 1), (1, 4, 1)], "four tokens fill a block"
+
+
 def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
     scheduler = make(32, Policies(join=Static(2, buckets=(4, 8))))
     scheduler.apply([Add(ask("a", 5, 2)), Add(ask("b", (5,) * 3, 1))], 0)

@@ -49,7 +49,7 @@ class Scheduler:
         self._by_id: dict[str, Sequence] = {}  # all that wait or run
         self._ended: list[int] = []  # for the next batch to tell
         self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
-        self._group, self._slots = Start(), 0  # the exclusive group that runs; 0 slots: none does
+        self._group, self._slots = Start(), 0  # the latest exclusive group; 0 slots: none was
         self._closing = self._prefilled = False
         self._numbers = self._steps = self._committed = self._pace = 0
         self._last_victim = -1
@@ -256,8 +256,6 @@ class Scheduler:
         else:
             del self.running[sequence.number]
             self._dropped(sequence)
-            if not self.running:
-                self._slots = 0
             if sequence.in_flight:
                 self._leaving[sequence.number] = sequence
             else:

@@ -1,0 +1,75 @@
+"""The command line as a user meets it: what it says, where, and with which exit status."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+
+from headway.llm import EMBEDDED
+
+
+def headway(*words):
+    done = subprocess.run(
+        [sys.executable, "-m", "headway.cli", *words], capture_output=True, text=True, timeout=120
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_help_teaches():
+    status, said, _ = headway("--help")
+    assert status == 0 and "demo" in said and "generate" in said
+    status, said, _ = headway("generate", "--help")
+    assert status == 0 and "Example: headway generate" in said
+
+
+def test_generate_prints_text_and_json_and_the_memory_on_stderr():
+    status, said, told = headway("generate", "The json module", "--max-tokens", "5")
+    assert status == 0 and said.startswith("The json module") and "KV blocks" not in said
+    assert told.startswith("memory: ") and "blocks of 16 tokens" in told
+    status, said, _ = headway("generate", "a", "b", "--json", "--max-tokens", "3", "--seed", "1")
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert status == 0 and [row["prompt"] for row in rows] == ["a", "b"]
+    assert all(row["row"]["generated"] == len(row["tokens"]) for row in rows)
+
+
+def broken(tmp_path, what):
+    """A copy of the embedded checkpoint with one thing wrong."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in EMBEDDED.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    config = json.loads((folder / "config.json").read_text())
+    if what == "corrupt":
+        with open(folder / "model.safetensors", "r+b") as file:
+            file.truncate(100_000)
+    elif what == "architecture":
+        config["architectures"], config["model_type"] = ["MambaForCausalLM"], "mamba"
+    elif what == "tokenizer":
+        other = Tokenizer(WordLevel({f"w{i}": i for i in range(9_000)}, unk_token="w0"))
+        other.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    "what, words, cause",
+    [
+        ("", ["--model", "no/such/folder"], "not a folder"),
+        ("corrupt", [], "model.safetensors is damaged or cut short"),
+        ("architecture", [], "MambaForCausalLM"),
+        ("tokenizer", [], "the tokenizer does not match the model"),
+        ("", ["--max-tokens", "9000"], "9000 to generate cannot fit"),
+        ("", ["--top-p", "1.5"], "top_p must be in (0, 1], not 1.5"),
+        ("", ["--no-such-setting"], "No such option: --no-such-setting"),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_cause_and_status_2(tmp_path, what, words, cause):
+    model = ["--model", broken(tmp_path, what)] if what else []
+    status, said, told = headway("generate", "x", *words, *model)
+    errors = [line for line in told.splitlines() if not line.startswith("memory: ")]
+    assert status == 2 and said == "" and cause in told and "Traceback" not in told
+    if "--no-such-setting" not in words:  # typer draws a box of its own
+        assert len(errors) == 1 and errors[0].startswith("headway: ")
