@@ -46,10 +46,8 @@ def decoding(running: int) -> Scheduler:
     scheduler = Scheduler(Settings(running * 64, BLOCK, policies=policies))
     prompts = [tuple(draw.randrange(50_000) for _ in range(CONTEXT)) for _ in range(running)]
     scheduler.apply([Add(Request(f"r{i}", p, 700, 0)) for i, p in enumerate(prompts)], 0)
-    while any(s.pending > 1 for s in scheduler.running.values()) or not scheduler.running:
-        batch = scheduler.schedule(0)
-        scheduler.commit(batch, answered(batch), 1_000)
-    while len(scheduler.running) < running:
+    members = scheduler.roster.running
+    while len(members) < running or any(s.pending > 1 for s in members.values()):
         batch = scheduler.schedule(0)
         scheduler.commit(batch, answered(batch), 1_000)
     return scheduler
@@ -66,7 +64,7 @@ def step(scheduler: Scheduler) -> float:
         again = time.perf_counter()
         scheduler.commit(batch, output, now)
         times.append(time.perf_counter() - again + half - began)
-        assert len(batch.rows) == len(scheduler.running)
+        assert len(batch.rows) == len(scheduler.roster.running)
     return median(times) * 1e3
 
 

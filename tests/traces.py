@@ -7,19 +7,20 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headway import journal
-from headway.core.batch import Add, Batch, Cancel, Command, Event, Stop
+from headway.core.batch import Add, Batch, Cancel, Command, Event, Logprob, Stop
 from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
-from headway.core.join import Continuous, Dynamic, Static
+from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.lane import Lane
 from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Priority
+from headway.core.order import FirstCome, Priority, ShortestFirst
 from headway.core.plan import Policies
-from headway.core.request import Request, Sampling
+from headway.core.request import Request
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
-from headway.executor.fake import ROOT, FakeExecutor, mix, next_token
+from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, score
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
@@ -40,6 +41,18 @@ def answer(request: Request) -> list[int]:
         if tokens[-1] in request.sampling.stop_tokens:
             break
     return tokens[len(request.prompt) :]
+
+
+def scored(request: Request) -> list[Logprob]:
+    """The log-probabilities of its prompt, computed alone; none if it did not ask."""
+    if request.sampling.prompt_logprobs < 0:
+        return []
+    states, said = list[int](), list[Logprob]()
+    for token in request.prompt:
+        if states:
+            said.append(score(states[-1], token))
+        states.append(mix(states[-1] if states else ROOT, token))
+    return said
 
 
 def make(blocks: int, policies: Policies = DEFAULT, lanes: tuple[str, ...] = ("default",)):
@@ -97,11 +110,13 @@ policies = st.builds(
             Continuous(3),
             Static(3),
             Static(3, buckets=(4, 8)),
+            Static(3, together=True),
+            LengthClasses(2, (4, 8), 50 * MS),
             Dynamic(3, 50 * MS),
             Dynamic(2, 500 * MS, {"chat": 0}),
         ]
     ),
-    order=st.sampled_from([FirstCome(), Priority()]),
+    order=st.sampled_from([FirstCome(), Priority(), ShortestFirst()]),
     mix=st.sampled_from([Mixed(), PrefillFirst(), Alternate()]),
     chunk=st.sampled_from([Whole(), Fixed(1), Fixed(5)]),
     step_tokens=st.integers(1, 24),
@@ -129,8 +144,10 @@ def cases(draw: st.DrawFn) -> Case:
                 seed=draw(st.integers(0, 2)),
                 stop_tokens=draw(st.sampled_from([frozenset(), frozenset(range(0, 97, 9))])),
                 min_tokens=draw(st.sampled_from([0, 0, 3])),
+                prompt_logprobs=draw(st.sampled_from([-1, -1, 0])),
             ),
             salt=draw(st.sampled_from(["", "", "tenant"])),
+            follows=draw(st.sampled_from(["", *(f"r{each}" for each in range(i))])),
         )
         timed.append((request.arrived, Add(request)))
         if draw(st.integers(0, 4)) == 0:

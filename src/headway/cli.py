@@ -77,7 +77,8 @@ def generate(
 
     Example: headway generate "The json module" "A list is" --temperature 0.8
     """
-    from headway.llm import LLM, Options
+    from headway.answer import Options
+    from headway.llm import LLM
 
     options = Options(
         max_tokens=max_tokens,

@@ -1,7 +1,8 @@
 """What the engine took in and did, step by step: one JSON line each, enough to do it again.
 
 The first line holds the settings. Each line after it is one step, or one idle poll that took in
-commands: [step, now, commands, tokens, errors, nanoseconds].
+commands: [step, now, commands, tokens, errors, nanoseconds]. Log-probabilities are not kept:
+nothing is decided by them.
 """
 
 import json
@@ -13,7 +14,8 @@ from headway.core import chunk, join, mix, order, preempt
 from headway.core.batch import Add, Cancel, Close, Command, Stop
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
-from headway.core.request import Request, Sampling
+from headway.core.request import Request
+from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
@@ -22,7 +24,8 @@ KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Settings, Lane, Budget, Policies, Request, Sampling, Add, Cancel, Stop, Close),
-        *(join.Static, join.Dynamic, join.Continuous, order.FirstCome, order.Priority),
+        *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
+        *(order.FirstCome, order.Priority, order.ShortestFirst),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
     )
 }

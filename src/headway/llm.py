@@ -3,100 +3,29 @@
 import itertools
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_bytes
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headway.core.batch import Event, Logprob
+from headway.answer import Answer, Completion, Delta, Options
+from headway.core.batch import Event
 from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
-from headway.core.request import NEVER, Finish, Request, Sampling
+from headway.core.request import NEVER, Request
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import PromptError, SettingError
 from headway.live import LiveEngine, QueueCaller, heard
-from headway.text import Message, TextStream, Tokenizer
+from headway.text import Message, Tokenizer
 
 Prompt = str | Sequence[int]
 EMBEDDED = Path(__file__).parent / "models" / "headway-tiny"
 DEFAULT_TOKENS = 256  # generated at most, where the caller did not say
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to answer. Sampling fields as in core.request.Sampling."""
-
-    max_tokens: int | None = None  # None: 256, or what is left of the context if that is less
-    min_tokens: int = 0
-    temperature: float = 0.0  # 0: greedy
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int | None = None  # None: drawn from the LLM's own seed
-    stop: str | tuple[str, ...] = ()  # strings; the text ends before the first of them
-    stop_tokens: frozenset[int] = frozenset()  # beside the model's own ends
-    ignore_eos: bool = False  # the model's own ends do not end it
-    logprobs: int = -1  # -1: none; n: of each token and of the n likeliest
-
-    def __post_init__(self) -> None:
-        if isinstance(self.stop, str):  # else it would be taken letter by letter
-            object.__setattr__(self, "stop", (self.stop,))
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What is new of an answer."""
-
-    text: str
-    tokens: tuple[int, ...]
-    finish: Finish = Finish.NOT_YET
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """An answer, and what it cost."""
-
-    text: str
-    tokens: tuple[int, ...]  # generated; a stop token is the last of them, and not in the text
-    finish: Finish
-    prompt: tuple[int, ...]
-    row: RequestRow  # its account: times in nanoseconds, tokens, cached tokens
-    logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
-
-
-class _Answer:
-    """One request while it is being answered: events in, text out."""
-
-    def __init__(self, request: Request, options: Options, tokenizer: Tokenizer) -> None:
-        assert not isinstance(options.stop, str)
-        self.request = request
-        self.text = TextStream(tokenizer.decode, options.stop)
-        self.tokens: list[int] = []
-        self.logprobs: list[Logprob] = []
-        self.finish = Finish.NOT_YET
-        self.stopped = False  # a stop string was seen; the engine is told once
-
-    def take(self, event: Event) -> Delta:
-        """What is new of it; the request has ended where the delta has a finish."""
-        if event.finish in (Finish.ERROR, Finish.REFUSED, Finish.CANCELLED):
-            raise PromptError(f"the request ended: {event.error or event.finish}")
-        new = () if self.stopped else event.tokens
-        ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens
-        said = self.text.push(new[:-1] if ended else new)
-        if self.text.kept:
-            left = len(self.tokens) + len(new) - self.text.kept
-            new, self.stopped = new[: len(new) - left] if left else new, True
-        self.tokens += new
-        self.logprobs += event.logprobs[: len(new)]
-        if event.finish:
-            said += self.text.end()
-            self.finish = Finish.STOP if self.stopped else event.finish
-        return Delta(said, new, self.finish)
 
 
 class LLM:
@@ -229,21 +158,21 @@ class LLM:
             raise
         return [self._completion(answer) for answer in answers]
 
-    def _hear(self, answer: _Answer, event: Event) -> Delta:
+    def _hear(self, answer: Answer, event: Event) -> Delta:
         before = answer.stopped
         delta = answer.take(event)
         if answer.stopped and not before:
             self._engine.stop(answer.request.id, answer.text.kept)
         return delta
 
-    def _completion(self, answer: _Answer) -> Completion:
+    def _completion(self, answer: Answer) -> Completion:
         row = self._rows.pop(answer.request.id)
         assert row, "the ledger's rows come before the events"
         said, tokens = answer.text.text, tuple(answer.tokens)
         prompt, logprobs = answer.request.prompt, tuple(answer.logprobs)
         return Completion(said, tokens, answer.finish, prompt, row, logprobs)
 
-    def _answer(self, prompt: tuple[int, ...], options: Options) -> _Answer:
+    def _answer(self, prompt: tuple[int, ...], options: Options) -> Answer:
         room = self._engine.load.capacity - len(prompt)
         most = options.max_tokens
         if most is None:
@@ -262,7 +191,7 @@ class LLM:
         )
         id, now = f"r{next(self._ids)}", self._engine.clock.now()
         request = Request(id, prompt, most, now, sampling=sampling)
-        return _Answer(request, options, self.tokenizer)
+        return Answer(request, options, self.tokenizer)
 
     def _encode(self, prompt: Prompt | Sequence[Message]) -> tuple[int, ...]:
         """Ids of a text, of a chat, or as they are; each one the model's."""

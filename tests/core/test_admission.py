@@ -6,7 +6,8 @@ from headway.core.admission import Accept, Refuse, admit
 from headway.core.batch import Add, Close, Output
 from headway.core.lane import Lane
 from headway.core.plan import Policies
-from headway.core.request import NEVER, Sampling
+from headway.core.request import NEVER
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from tests.traces import ask
@@ -70,6 +71,15 @@ def test_refuses_when_closing():
         (Sampling(min_p=-0.1), "min_p must be in"),
         (Sampling(seed=-1), "seed must be in"),
         (Sampling(min_tokens=-1), "min_tokens must be"),
+        (Sampling(choice=-1), "choice must be 0 or more"),
+        (Sampling(repetition_penalty=0.0), "repetition_penalty must be above 0"),
+        (Sampling(presence_penalty=2.5), "presence_penalty must be in"),
+        (Sampling(frequency_penalty=-2.5), "frequency_penalty must be in"),
+        (Sampling(prompt_logprobs=-2), "prompt_logprobs must be from"),
+        (Sampling(logit_bias=((-1, 0.5),)), "logit_bias must be of tokens"),
+        (Sampling(logit_bias=((1, float("nan")),)), "logit_bias must be of tokens"),
+        (Sampling(bad_words=((1,), ())), "a bad word is empty"),
+        (Sampling(logit_bias=((1, -100.0), (2, 0.5)), bad_words=((1, 2),)), ""),
         (Sampling(logprobs=21), "logprobs must be from 0 to 20"),
         (Sampling(temperature=1.0, top_k=1, top_p=1.0, min_p=1.0, seed=2**63 - 1), ""),
     ],

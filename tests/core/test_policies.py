@@ -4,7 +4,7 @@ import pytest
 
 from headway.core.blocks import BlockPool
 from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic, Static
+from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.lane import Lane, Line
 from headway.core.mix import Alternate, PrefillFirst
 from headway.core.order import FirstCome, Priority
@@ -33,7 +33,12 @@ def view(*arrived, running=0, now=0, **rest):
 
 
 def shape(start):
-    return start.count, start.exclusive, [sequence.number for sequence in start.due], start.wake_at
+    return (
+        start.count,
+        start.exclusive,
+        [sequence.number for sequence in start.first],
+        start.wake_at,
+    )
 
 
 @pytest.mark.parametrize(
@@ -79,6 +84,8 @@ def test_the_due_are_members_first_the_longest_overdue_at_the_head():
     [
         (lambda: Static(0), "size must be 1 or more, not 0"),
         (lambda: Static(2, buckets=(8, 4)), "ascending"),
+        (lambda: LengthClasses(2, (8, 4), 1), "ascending"),
+        (lambda: LengthClasses(2, (4, 8), -1), "0 or more nanoseconds"),
         (lambda: Dynamic(2, -1), "0 or more nanoseconds, not -1"),
         (lambda: Dynamic(2, 1, {"chat": -5}), "0 or more nanoseconds, not -5"),
         (lambda: Continuous(-3), "not -3"),
@@ -116,3 +123,24 @@ def test_the_youngest_goes_first_and_the_last_victim_last():
     a, b, c = some(1, 2, 3)
     assert list(Youngest().victims(View(0, (), [a, c, b]))) == [c, b, a]
     assert list(Youngest().victims(View(0, (), [a, c, b], last_victim=3))) == [b, a, c]
+
+
+@pytest.mark.parametrize(
+    "lengths, now, closing, start",
+    [
+        ([3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # two short ones make a group
+        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # of two ripe classes the oldest's
+        ([3, 9], 1, False, (0, [], 10)),  # nobody to share with, and nobody overdue
+        ([9, 3], 10, False, (1, [0], NEVER)),  # overdue, alone
+        ([9, 3], 1, True, (1, [0], NEVER)),
+        ([], 1, True, (0, [], NEVER)),
+    ],
+)
+def test_a_length_class_starts_when_it_is_full_or_overdue(lengths, now, closing, start):
+    made = Line(Lane("chat"))
+    for i, length in enumerate(lengths):
+        made.insert(Sequence(i, Request(f"r{i}", (1,) * length, 1, i), [1] * length))
+    found = LengthClasses(2, (4,), 10).start(View(now, (made,), closing=closing))
+    assert (found.count, [s.number for s in found.first], found.wake_at) == start
+    assert found.only == found.exclusive == bool(found.count)
+    assert LengthClasses(2, (4,), 10).start(View(now, (made,), [made])).count == 0

@@ -6,8 +6,10 @@ from headway.core.batch import Add, Cancel, Close, Event, Logprob, Output, Stop,
 from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.mix import Alternate, Mixed, PrefillFirst
+from headway.core.order import ShortestFirst
 from headway.core.plan import MISFITS, Policies
-from headway.core.request import Finish, Sampling
+from headway.core.request import NEVER, Finish
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
@@ -112,7 +114,7 @@ def test_the_last_victim_is_spared_while_another_can_be_taken():
     scheduler.apply([Add(ask(id, (i,) * 4, prompts[id])) for i, id in enumerate("abcd")], 0)
     victims = []
     while (batch := scheduler.schedule(0)).rows:
-        waiting = {sequence.number for sequence in scheduler.lines["default"].waiting}
+        waiting = {sequence.number for sequence in scheduler.roster.lines["default"].waiting}
         victims += [number for number in batch.ended if number in waiting]
         run(scheduler, batch)
     assert victims == [3, 2]
@@ -196,7 +198,7 @@ def test_a_group_starts_whole_even_where_a_step_cannot_hold_all_its_prompts():
     scheduler = make(32, Policies(join=Static(2), chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 4, 3)), Add(ask("b", (5,) * 5, 3)), Add(ask("c", 4, 3))], 0)
     run(scheduler, batch := scheduler.schedule(0))
-    assert (shape(batch), batch.held, len(scheduler.running)) == ([(0, 0, 4)], 0, 2)
+    assert (shape(batch), batch.held, len(scheduler.roster.running)) == ([(0, 0, 4)], 0, 2)
     batch = scheduler.schedule(0)
     assert (shape(batch), batch.width, batch.waste) == ([(0, 4, 1), (1, 0, 4)], 4, 3)
 
@@ -357,3 +359,97 @@ def test_a_request_longer_than_the_context_is_refused():
     scheduler = Scheduler(Settings(64, BLOCK, context=8))
     (event,) = scheduler.apply([Add(ask("a", 5, 4))], 0)
     assert event.error == "5 prompt tokens and 4 to generate cannot fit: a request may hold 8"
+
+
+def test_a_group_that_is_answered_together_says_nothing_before_its_end():
+    scheduler = make(32, Policies(join=Static(3, together=True)))
+    asks = [ask("a", 3, 1), ask("b", (5,) * 3, 3), ask("c", (6,) * 3, 0), ask("d", (7,) * 3, 2)]
+    scheduler.apply([*map(Add, asks), Close()], 0)
+    assert [run(scheduler, scheduler.schedule(t), t + 10) for t in (0, 10)] == [[], []]
+    scheduler.check()
+    events = run(scheduler, scheduler.schedule(20), 30)
+    assert [(e.id, e.tokens, e.finish) for e in events] == [
+        ("a", (9,), Finish.LENGTH),
+        ("b", (9,), Finish.NOT_YET),
+        ("c", (), Finish.COMPUTED),
+        ("b", (9,), Finish.NOT_YET),
+        ("b", (9,), Finish.LENGTH),
+    ]
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    assert (rows["a"].first_token, rows["a"].finished, rows["a"].ttft) == (30, 30, 30)
+    assert (rows["c"].first_token, rows["c"].finished) == (NEVER, 30)
+    assert run(scheduler, scheduler.schedule(30), 40) == []
+    assert [e.tokens for e in run(scheduler, scheduler.schedule(40), 50)] == [(9,), (9,)]
+    assert scheduler.finished
+    scheduler.check()
+
+
+def test_who_is_done_in_a_group_answered_together_can_still_be_cancelled():
+    scheduler = make(32, Policies(join=Static(2, together=True)))
+    scheduler.apply([Add(ask("a", 3, 1)), Add(ask("b", (5,) * 3, 3))], 0)
+    assert run(scheduler, scheduler.schedule(0), 10) == []
+    assert scheduler.apply([Cancel("a")], 11) == [Event("a", (), Finish.CANCELLED)]
+    scheduler.check()
+    events = scheduler.apply([Cancel("b")], 12)
+    assert events == [Event("b", (), Finish.CANCELLED)], "a token nobody heard of is lost with it"
+    scheduler.check()
+    assert scheduler.pool.num_free == 32
+
+
+def test_a_follower_waits_for_its_leaders_first_token_and_shares_its_blocks():
+    scheduler = make(32, Policies(chunk=Fixed(8)))
+    adds = [Add(ask(f"c{i}", 10, 3, follows="c0" if i else "")) for i in range(3)]
+    scheduler.apply(adds, 0)
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 0, 8)], "others could join, and wait"
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 8, 2)]
+    run(scheduler, batch := scheduler.schedule(0))
+    assert shape(batch) == [(0, 10, 1), (1, 8, 2), (2, 8, 2)], "two full blocks are shared"
+    assert batch.rows[1].blocks[:2] == batch.rows[2].blocks[:2]
+
+
+@pytest.mark.parametrize("end", [Cancel("a"), Stop("a", 0)])
+def test_a_follower_whose_leader_has_ended_goes_ahead(end):
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 6, 3)), Add(ask("b", 6, 3, follows="a")), end], 0)
+    assert shape(scheduler.schedule(0)) == [(1, 0, 6)]
+    scheduler.apply([Add(ask("c", 6, 3, follows="gone"))], 0)
+    assert 2 in [row.sequence for row in scheduler.schedule(0).rows]
+
+
+def test_prompt_logprobs_bypass_the_cache_and_are_given_out_once():
+    scheduler = make(7, Policies(chunk=Fixed(4)))
+    scheduler.apply([Add(ask("a", 6, 1))], 0)
+    run(scheduler, scheduler.schedule(0))
+    run(scheduler, scheduler.schedule(0))
+    wants = Sampling(prompt_logprobs=0)
+    scheduler.apply([Add(ask("b", 6, 2, sampling=wants))], 0)
+    batch = scheduler.schedule(0)
+    assert (shape(batch), batch.rows[0].want) == ([(1, 0, 4)], Want.PROMPT)
+    assert batch.begun[0].tokens == tuple(range(6)), "the executor must know what comes next"
+    said = tuple(Logprob(-float(i)) for i in range(1, 6))
+    events = scheduler.commit(batch, Output(((),), prompt_logprobs={0: said[:4]}), 0)
+    assert events == [Event("b", prompt_logprobs=said[:4])]
+    batch = scheduler.schedule(0)
+    assert batch.rows[0].want == Want.PROMPT | Want.LAST
+    events = scheduler.commit(batch, Output(((9,),), prompt_logprobs={0: said[4:]}), 0)
+    assert events == [Event("b", (9,), prompt_logprobs=said[4:])]
+    assert scheduler.schedule(0).rows[0].want is Want.LAST
+
+
+def test_shortest_first_takes_callers_at_their_word():
+    scheduler = make(32, Policies(join=Continuous(2), order=ShortestFirst()))
+    sizes = {"long": (9, 9), "short": (3, 2), "same": (2, 3), "shorter": (2, 2)}
+    adds = [ask(id, (i,) * n, most) for i, (id, (n, most)) in enumerate(sizes.items())]
+    scheduler.apply(map(Add, adds), 0)
+    assert [row.sequence for row in scheduler.schedule(0).rows] == [3, 1]
+
+
+def test_a_member_that_was_in_no_step_yet_can_be_cancelled():
+    scheduler = make(32, Policies(join=Static(2), chunk=Fixed(4)))
+    scheduler.apply([Add(ask("a", 8, 3)), Add(ask("b", (5,) * 5, 3))], 0)
+    run(scheduler, scheduler.schedule(0))
+    scheduler.apply([Cancel("b")], 0)
+    scheduler.check()
+    assert scheduler.schedule(0).ended == (), "the executor has never heard of b"

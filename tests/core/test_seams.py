@@ -22,7 +22,8 @@ from headway.core.cost import StepCost, batch_features, row_features
 from headway.core.join import Dynamic
 from headway.core.lane import Lane
 from headway.core.plan import Policies
-from headway.core.request import Finish, Sampling, Sequence
+from headway.core.request import Finish, Sequence
+from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.core.view import LaneLoad, Load
 from tests.traces import ask

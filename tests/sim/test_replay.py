@@ -7,12 +7,18 @@ from headway.core.batch import Add, Cancel, Close, Stop
 from headway.core.join import Dynamic
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
-from headway.core.request import Sampling
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.sim.replay import JournalInbox
 from tests.traces import THRASH, Spy, ask, cases, run
+
+
+def unscored(events):
+    """A journal keeps no log-probabilities, and so no event that says nothing else."""
+    plain = [event._replace(prompt_logprobs=()) for event in events]
+    return [event for event in plain if event.tokens or event.finish]
 
 
 @settings(deadline=None)
@@ -28,7 +34,7 @@ def test_a_replay_makes_the_same_batches_events_and_rows(case):
     while replay.left:
         events += engine.step()
     assert executor.batches == first.executor.batches
-    assert events == first.events
+    assert unscored(events) == unscored(first.events)
     assert scheduler.ledger.requests == first.scheduler.ledger.requests
     assert scheduler.ledger.steps == first.scheduler.ledger.steps
     assert scheduler.finished

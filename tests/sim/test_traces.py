@@ -15,14 +15,15 @@ from headway.executor.fake import FakeExecutor
 from headway.sim.clock import VirtualClock
 from headway.sim.inbox import TraceInbox, arrivals
 from headway.sim.simulate import simulate
-from tests.traces import BLOCK, COST, MS, THRASH, answer, ask, cases, make, run
+from tests.traces import BLOCK, COST, MS, THRASH, answer, ask, cases, make, run, scored
 
 
 def check_answers(case, scheduler, events):
     """One row each, in order of time, with the unbatched answer; all blocks and accounts closed."""
-    said = {id: [] for id in case.requests}
+    said, scores = {id: [] for id in case.requests}, {id: [] for id in case.requests}
     for each in events:
         said[each.id] += each.tokens
+        scores[each.id] += each.prompt_logprobs
     interrupted = {command.id for _, command in case.timed if not isinstance(command, Add)}
     steps, rows = scheduler.ledger.steps, scheduler.ledger.requests
     assert sorted(row.id for row in rows) == sorted(case.requests)
@@ -34,8 +35,10 @@ def check_answers(case, scheduler, events):
             assert row.finish is Finish.REFUSED and not tokens
         elif row.id in interrupted:
             assert tokens == alone[: len(tokens)]
+            assert scores[row.id] == scored(request)[: len(scores[row.id])]
         else:
             assert tokens == alone and row.generated == len(tokens)
+            assert scores[row.id] == scored(request), "each position's once, in order"
         times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
         reached = [time for time in times if time != NEVER]
         assert reached == sorted(reached)

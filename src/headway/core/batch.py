@@ -6,10 +6,11 @@ Row and Event are named tuples because one of each is made per token.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntFlag
 from typing import NamedTuple
 
-from headway.core.request import NEVER, Finish, Request, Sampling
+from headway.core.request import NEVER, Finish, Request
+from headway.core.sampling import Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,12 @@ class Close:
 Command = Add | Cancel | Stop | Close
 
 
-class Want(IntEnum):
-    """What a row wants of the executor."""
+class Want(IntFlag):
+    """What a row wants of the executor; the two may come together."""
 
     NOTHING = 0
     LAST = 1  # the last position's logits, sampled
+    PROMPT = 2  # of each position the log-probability of the prompt token behind it
 
 
 class Row(NamedTuple):
@@ -61,6 +63,7 @@ class Begun(NamedTuple):
     sequence: int
     prompt: int  # its length: a token sampled at position p is its (p - prompt)th generated one
     sampling: Sampling
+    tokens: tuple[int, ...] = ()  # all that are known, where the sampling reads them
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Output:
     tokens: tuple[tuple[int, ...], ...] = ()  # per row: 0 to k + 1, for k drafted tokens
     logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)  # rows that asked
     errors: Mapping[int, str] = field(default_factory=dict)  # by index of the row
+    prompt_logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)
 
 
 class Event(NamedTuple):
@@ -121,3 +125,4 @@ class Event(NamedTuple):
     finish: Finish = Finish.NOT_YET
     error: str = ""
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if they were asked for
+    prompt_logprobs: tuple[Logprob, ...] = ()  # of the prompt's tokens, from the second on

@@ -121,7 +121,8 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
     # Never matched to the end: the last token must be computed, for its logits.
     full = (known - 1) // pool.block_size
     _name(pool, sequence, full)
-    matched = pool.match(sequence.keys[:full])
+    # Where the prompt's log-probabilities are wanted, each of its positions must be computed.
+    matched = [] if sequence.scores else pool.match(sequence.keys[:full])
     new = pool.blocks_for(sequence.request.limit if whole else known) - len(matched)
     if not pool.can_hold(matched, new):
         return False

@@ -1,5 +1,6 @@
 """When may waiting work start? Asked once per step, over all lanes."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,7 +17,9 @@ class Start:
     count: int = 0
     exclusive: bool = False  # as a group that is the whole batch until its last member ends
     buckets: tuple[int, ...] = ()  # of a group: its padded widths, ascending; none: the longest
-    due: tuple[Sequence, ...] = ()  # members before all others, in this order
+    together: bool = False  # whose callers are answered when it ends
+    first: tuple[Sequence, ...] = ()  # members before all others, in this order
+    only: bool = False  # and nobody else
     wake_at: int = NEVER  # if nothing changes, when to ask again
 
 
@@ -35,11 +38,13 @@ def _check(size: int, buckets: tuple[int, ...] = ()) -> None:
 class Static:
     """Start exactly `size` together; fewer only when no more will come.
 
-    The group's rows are padded to the longest of them, or up to the next of `buckets`.
+    The group's rows are padded to the longest of them, or up to the next of `buckets`. Callers
+    are answered as their own tokens come, which is the baseline's best case, or `together`.
     """
 
     size: int
     buckets: tuple[int, ...] = ()  # tokens
+    together: bool = False  # answers are held until the group ends, as plain generate does
 
     def __post_init__(self) -> None:
         _check(self.size, self.buckets)
@@ -48,7 +53,8 @@ class Static:
         waiting = view.waiting
         if view.running or not waiting or (waiting < self.size and not view.closing):
             return Start()
-        return Start(min(waiting, self.size), exclusive=True, buckets=self.buckets)
+        count = min(waiting, self.size)
+        return Start(count, exclusive=True, buckets=self.buckets, together=self.together)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,44 @@ class Dynamic:
         if waiting < self.size and not overdue and not view.closing:
             return Start(wake_at=first)
         members = tuple(sequence for _, _, sequence in sorted(overdue, key=lambda o: o[:2]))
-        return Start(min(waiting, self.size), exclusive=True, buckets=self.buckets, due=members)
+        return Start(min(waiting, self.size), exclusive=True, buckets=self.buckets, first=members)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthClasses:
+    """Groups of one prompt length class each: short with short, so that less is padding.
+
+    A class starts when `size` of it wait or its oldest has waited `window`; of several, the one
+    whose oldest came first.
+    """
+
+    size: int
+    bounds: tuple[int, ...]  # longest prompt of each class but the last, ascending; tokens
+    window: int  # nanoseconds
+
+    def __post_init__(self) -> None:
+        _check(self.size, self.bounds)
+        if self.window < 0:
+            raise SettingError(f"a window must be 0 or more nanoseconds, not {self.window}")
+
+    def start(self, view: View) -> Start:
+        if view.running:
+            return Start()
+        classes: dict[int, list[Sequence]] = {}
+        waiting = [sequence for line in view.lines for sequence in line.waiting]
+        for sequence in sorted(waiting, key=lambda s: s.number):
+            of = bisect_left(self.bounds, len(sequence.request.prompt))
+            classes.setdefault(of, []).append(sequence)
+        ripe, wake_at = list[list[Sequence]](), NEVER
+        for members in classes.values():
+            due = members[0].request.arrived + self.window
+            if len(members) >= self.size or due <= view.now or view.closing:
+                ripe.append(members)
+            wake_at = min(wake_at, due)
+        if not ripe:
+            return Start(wake_at=wake_at)
+        chosen = min(ripe, key=lambda members: members[0].number)[: self.size]
+        return Start(len(chosen), exclusive=True, first=tuple(chosen), only=True)
 
 
 @dataclass(frozen=True, slots=True)

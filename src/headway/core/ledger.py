@@ -65,6 +65,7 @@ class StepRow:
     waste_nanoseconds: int  # of them: for padding, held slots and sequences that had ended
     rows: int
     tokens: int
+    decodes: int  # rows of one token
     held: int  # finished slots of an exclusive group
     width: int  # tokens to which rows and held slots were padded; 0: not padded
     running: int  # after it

@@ -136,11 +136,13 @@ class Plan:
     def _join(self) -> None:
         """Who starts in this step. One that does not fit lets others pass, but not for ever."""
         start, misfits = self.start, list[Sequence]()
-        due = set(start.due)
-        ranked = self.policies.order.rank(self.view)
-        for sequence in chain(start.due, (each for each in ranked if each not in due)):
+        first = set(start.first)
+        ranked = () if start.only else self.policies.order.rank(self.view)
+        for sequence in chain(start.first, (each for each in ranked if each not in first)):
             if self._is_full and not start.exclusive:  # a group's rows may come in later steps
                 break
+            if sequence.awaits_leader and not start.exclusive:
+                continue
             if reserve(self.pool, sequence, whole=start.exclusive):
                 self.joined.append(sequence)
                 self._give(sequence)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headway.core.sampling import Sampling
+
 NEVER = 2**63 - 1  # a time that does not come; a limit that does not bind
 
 
@@ -19,42 +21,6 @@ class Finish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a token is picked. The random stream is keyed (seed, position), never by slot or call.
-
-    Greedy where temperature is 0. The filters apply in the order top_k, top_p, min_p, each to
-    what the one before it has left (the order of transformers and vLLM).
-    """
-
-    temperature: float = 0.0
-    top_k: int = 0  # keep the k most likely; 0: all
-    top_p: float = 1.0  # keep the fewest whose probabilities reach this; 1: all
-    min_p: float = 0.0  # keep those at least this share of the most likely one; 0: all
-    seed: int = 0
-    stop_tokens: frozenset[int] = frozenset()  # each ends the answer, and is its last token
-    min_tokens: int = 0  # until so many are generated, no stop token can be sampled
-    logprobs: int = -1  # -1: none; n: of the sampled token and of the n most likely
-
-    def problem(self) -> str:
-        """What is wrong with it, in words for the caller; empty if nothing is."""
-        if not 0 <= self.temperature < float("inf"):
-            return f"temperature must be 0 or more and finite, not {self.temperature}"
-        if self.top_k < 0:
-            return f"top_k must be 0 (off) or more, not {self.top_k}"
-        if not 0 < self.top_p <= 1:
-            return f"top_p must be in (0, 1], not {self.top_p}"
-        if not 0 <= self.min_p <= 1:
-            return f"min_p must be in [0, 1], not {self.min_p}"
-        if not 0 <= self.seed < 2**63:
-            return f"seed must be in [0, 2**63), not {self.seed}"
-        if self.min_tokens < 0:
-            return f"min_tokens must be 0 or more, not {self.min_tokens}"
-        if not -1 <= self.logprobs <= 20:
-            return f"logprobs must be from 0 to 20, or -1 for none, not {self.logprobs}"
-        return ""
-
-
-@dataclass(frozen=True, slots=True)
 class Request:
     """The ask."""
 
@@ -65,6 +31,7 @@ class Request:
     lane: str = "default"
     sampling: Sampling = Sampling()
     salt: str = ""  # root of the prefix-cache chain: tenants cannot probe each other
+    follows: str = ""  # id of one with the same prompt: it waits for that one's first token
 
     @property
     def limit(self) -> int:
@@ -85,8 +52,10 @@ class Sequence:
     number: int  # in order of arrival: every tie is broken by it
     request: Request
     tokens: list[int]
+    leader: "Sequence | None" = None  # whose prompt it shares, and whose first token it awaits
     limit: int = field(init=False)  # of its request, and so its stops: read for every token
     stops: frozenset[int] = field(init=False)
+    scores: bool = field(init=False)  # its prompt's log-probabilities are wanted
     computed: int = 0
     scheduled: int = 0
     blocks: list[int] = field(default_factory=list)
@@ -99,7 +68,9 @@ class Sequence:
     cached: int = 0  # prompt tokens found in the prefix cache when it first joined
     overtaken: int = 0  # how often another joined past it, because it did not fit
     preemptions: int = 0
+    scored: int = 0  # the prompt's tokens up to this position: log-probabilities given out
     discarded: int = 0  # tokens sampled past its end
+    ended: bool = False
     nanoseconds: int = 0  # its shares of the steps it was in
     first_scheduled: int = NEVER
     first_token: int = NEVER
@@ -108,6 +79,7 @@ class Sequence:
     def __post_init__(self) -> None:
         self.limit = self.request.limit
         self.stops = self.request.sampling.stop_tokens
+        self.scores = self.request.sampling.prompt_logprobs >= 0
 
     @property
     def pending(self) -> int:
@@ -117,6 +89,16 @@ class Sequence:
     @property
     def generated(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
+
+    def unscored(self, end: int) -> bool:
+        """Whether computing up to `end` brings log-probabilities that were not given out."""
+        return self.scores and min(end, len(self.request.prompt) - 1) > self.scored
+
+    @property
+    def awaits_leader(self) -> bool:
+        """Whether the prompt that it shares is still to be computed."""
+        leader = self.leader
+        return leader is not None and leader.first_token == NEVER and not leader.ended
 
     @property
     def in_flight(self) -> bool:

@@ -6,7 +6,6 @@ chosen and its blocks are reserved, which may take them from others; only then a
 of what has stayed.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable
 
 from headway.core.admission import Refuse, admit
@@ -24,12 +23,13 @@ from headway.core.batch import (
     Stop,
     Want,
 )
-from headway.core.blocks import BlockPool, publish, release
-from headway.core.join import Start
-from headway.core.lane import Budget, Line
+from headway.core.blocks import BlockPool, publish
+from headway.core.group import Group
+from headway.core.lane import Budget
 from headway.core.ledger import Ledger, StepRow
 from headway.core.plan import Plan
 from headway.core.request import NEVER, Finish, Request, Sequence
+from headway.core.roster import Roster
 from headway.core.settings import Settings
 from headway.core.view import LaneLoad, Load, View
 
@@ -42,74 +42,67 @@ class Scheduler:
     def __init__(self, settings: Settings, secret: bytes = b"") -> None:
         self.settings = settings
         self.pool = BlockPool(settings.num_blocks, settings.block_size, secret)
-        self.lines = {lane.name: Line(lane) for lane in settings.lanes}
+        self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
-        self.running: dict[int, Sequence] = {}  # by number, in order of joining
-        self._leaving: dict[int, Sequence] = {}  # ended, but a step in flight uses their blocks
-        self._by_id: dict[str, Sequence] = {}  # all that wait or run
-        self._ended: list[int] = []  # for the next batch to tell
         self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
-        self._group, self._slots = Start(), 0  # the latest exclusive group; 0 slots: none was
+        self._group = Group()  # the latest; of no slots if none was
         self._closing = self._prefilled = False
-        self._numbers = self._steps = self._committed = self._pace = 0
+        self._steps = self._committed = self._pace = 0
         self._last_victim = -1
 
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
         """Take commands in their order. Ids are looked up, never searched for."""
-        events = []
+        events, by_id = list[Event](), self.roster.by_id
         for command in commands:
             match command:
                 case Add(request):
                     events += self._add(request, now)
                 case Close():
                     self._closing = True
-                case Cancel(id) | Stop(id) if id not in self._by_id:
+                case Cancel(id) | Stop(id) if id not in by_id:
                     pass  # it has ended already: both are idempotent
                 case Cancel(id):
-                    events.append(self._end(self._by_id[id], Finish.CANCELLED, now))
+                    events.append(self._end(by_id[id], Finish.CANCELLED, now))
                 case Stop(id, keep):  # pragma: no branch  (there are no others)
-                    sequence = self._by_id[id]
+                    sequence = by_id[id]
                     sequence.discarded += max(0, sequence.generated - keep)
                     del sequence.tokens[len(sequence.request.prompt) + keep :]
                     events.append(self._end(sequence, Finish.STOP, now))
-        return events
+        return events + self._answer(now) if self._is_over else events
 
     def _add(self, request: Request, now: int) -> list[Event]:
-        assert request.id not in self._by_id, "ids are ours, and unique"
-        sequence = Sequence(self._numbers, request, list(request.prompt))
         if isinstance(answer := admit(request, self.load(now), now), Refuse):
-            self.ledger.close(sequence, self._budget(request), Finish.REFUSED, now)
+            refused = Sequence(-1, request, list(request.prompt))
+            self.ledger.close(refused, self._budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
-        self._numbers += 1
-        self._by_id[request.id] = sequence
-        self.lines[request.lane].insert(sequence)
+        self.roster.add(request)
         return []
 
     # -- decide
 
     def schedule(self, now: int) -> Batch:
         """The next step, its blocks reserved; without rows if there is nothing to do yet."""
+        roster = self.roster
         view = View(
             now,
-            tuple(self.lines.values()),
-            self.running.values(),
+            tuple(roster.lines.values()),
+            roster.running.values(),
             self._closing,
             self._prefilled,
             self._last_victim,
         )
-        plan = Plan(self.settings.policies, self.pool, self.running, view)
+        plan = Plan(self.settings.policies, self.pool, roster.running, view)
         plan.choose()
         for victim in plan.preempted:
-            self._dropped(victim)
-            victim.preemptions += 1
+            roster.preempted(victim)
             self._last_victim = victim.number
-            self.lines[victim.request.lane].insert(victim)
         for sequence in plan.joined:
-            self.lines[sequence.request.lane].remove(sequence)
+            roster.called(sequence)
         if plan.joined and plan.start.exclusive:
-            self._group, self._slots = plan.start, len(plan.joined)
+            start = plan.start
+            self._group = Group(len(plan.joined), start.buckets, start.together)
         return self._build(plan, now) if plan.shares else Batch(wake_at=plan.start.wake_at)
 
     def _build(self, plan: Plan, now: int) -> Batch:
@@ -126,30 +119,25 @@ class Scheduler:
                 sequence.sent = len(blocks)
             mine = (tokens[start],) if take == 1 else tuple(tokens[start:end])
             want = LAST if end == len(tokens) < sequence.limit else NOTHING
+            if sequence.scores and sequence.unscored(end):
+                want |= Want.PROMPT
             rows.append(new(Row, (sequence.number, start, mine, added, want)))
             sequence.scheduled = end
         self._steps += 1
-        self._flight[self._steps] = now, sum(plan.shares.values())
+        total, longest = sum(plan.shares.values()), max(plan.shares.values())
+        self._flight[self._steps] = now, total
         self._prefilled = plan.turn.prefill
-        ended, self._ended = tuple(self._ended), []
-        held, width = self._rectangle(plan)
-        return Batch(self._steps, tuple(rows), tuple(begun), ended, held, width)
+        held, width = self._group.rectangle(len(self.roster.running), longest)
+        dropped = self.roster.dropped()
+        return Batch(self._steps, tuple(rows), tuple(begun), dropped, held, width)
 
     def _begin(self, sequence: Sequence, now: int) -> Begun:
         sequence.begun = True
         if sequence.first_scheduled == NEVER:
             sequence.first_scheduled, sequence.cached = now, sequence.scheduled
         request = sequence.request
-        return Begun(sequence.number, len(request.prompt), request.sampling)
-
-    def _rectangle(self, plan: Plan) -> tuple[int, int]:
-        """Held slots and padded width of an exclusive group's step; zeros where none runs."""
-        if not self._slots:
-            return 0, 0
-        longest, buckets = max(plan.shares.values()), self._group.buckets
-        if longest > 1 and buckets and longest <= buckets[-1]:  # one token needs no padding
-            longest = buckets[bisect_left(buckets, longest)]
-        return self._slots - len(self.running), longest
+        known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
+        return Begun(sequence.number, len(request.prompt), request.sampling, known)
 
     # -- learn
 
@@ -163,7 +151,7 @@ class Scheduler:
         rate, extra = divmod(spent, tokens + waste)
         wasted = rate * waste
         self._committed, self._pace = now, spent // tokens
-        events, running = list[Event](), self.running
+        events, running = list[Event](), self.roster.running
         errors, logprobs = output.errors, output.logprobs
         new = tuple.__new__
         for i, row, sampled in zip(range(len(batch.rows)), batch.rows, output.tokens, strict=True):
@@ -172,14 +160,14 @@ class Scheduler:
             sequence = running.get(row.sequence)
             if sequence is None:  # it ended while this step was in flight
                 wasted += share
-                self._settle(row)
+                self.roster.settle(row)
                 continue
             sequence.nanoseconds += share
             sequence.computed += length
             if sequence.computed >= sequence.fills:
                 publish(self.pool, sequence)
-            if i in errors:
-                events.append(self._end(sequence, Finish.ERROR, now, error=errors[i]))
+            if errors and i in errors:
+                events.append(self._end(sequence, Finish.ERROR, now, errors[i]))
             elif sampled:
                 said = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
@@ -188,24 +176,31 @@ class Scheduler:
                 if self._accept(sequence, sampled):
                     events.append(self._complete(sequence, sampled, said, now))
                 else:
-                    events.append(new(Event, (sequence.request.id, sampled, NOT_YET, "", said)))
-            elif not sequence.request.max_tokens and sequence.computed == len(sequence.tokens):
-                events.append(self._end(sequence, Finish.COMPUTED, now))
+                    events.append(new(Event, (sequence.request.id, sampled, NOT_YET, "", said, ())))
+            elif sequence.computed == sequence.limit:
+                events.append(self._finish(sequence, Finish.COMPUTED, now))
+            if sequence.scores and row.want & Want.PROMPT:
+                self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
         self.ledger.add(self._row(batch, tokens, began, now, wasted))
-        return events
+        if not self._group.together:
+            return events
+        self._group.unsaid += events
+        return self._answer(now) if self._is_over else []
 
     def _row(self, batch: Batch, tokens: int, began: int, now: int, wasted: int) -> StepRow:
+        rows = len(batch.rows)
         return StepRow(
             step=batch.step,
             began=began,
             nanoseconds=now - began,
             waste_nanoseconds=wasted,
-            rows=len(batch.rows),
+            rows=rows,
             tokens=tokens,
+            decodes=rows if tokens == rows else [len(row.tokens) for row in batch.rows].count(1),
             held=batch.held,
             width=batch.width,
-            running=len(self.running),
-            waiting=sum([len(line.waiting) for line in self.lines.values()]),
+            running=len(self.roster.running),
+            waiting=self.roster.waiting,
             free_blocks=self.pool.num_free,
         )
 
@@ -225,47 +220,69 @@ class Scheduler:
         kept = len(sequence.tokens) - sequence.computed  # it sampled behind what is computed
         sequence.discarded += len(sampled) - kept
         finish = Finish.STOP if sampled[kept - 1] in sequence.stops else Finish.LENGTH
-        return self._end(sequence, finish, now, sampled[:kept], said[:kept])
+        return self._finish(sequence, finish, now, sampled[:kept], said[:kept])
 
-    def _settle(self, row: Row) -> None:
-        """Of one that has ended: its blocks are free when its last step in flight is back."""
-        sequence = self._leaving[row.sequence]
-        sequence.computed += len(row.tokens)
-        if not sequence.in_flight:
-            release(self.pool, self._leaving.pop(row.sequence))
+    def _score(
+        self, sequence: Sequence, row: Row, said: tuple[Logprob, ...], events: list[Event]
+    ) -> None:
+        """Give out what is new of the prompt's log-probabilities, with the row's event if any."""
+        assert row.start <= sequence.scored, "no position of such a prompt is skipped"
+        new = said[sequence.scored - row.start :]
+        sequence.scored = min(row.start + len(row.tokens), len(sequence.request.prompt) - 1)
+        id = sequence.request.id
+        if events and events[-1].id == id:
+            events[-1] = events[-1]._replace(prompt_logprobs=new)
+        elif new:
+            events.append(Event(id, prompt_logprobs=new))
 
-    def _dropped(self, sequence: Sequence) -> None:
-        """The executor hears of it with the next batch."""
-        if sequence.begun:
-            self._ended.append(sequence.number)
-            sequence.begun = False
+    @property
+    def _is_over(self) -> bool:
+        """Whether a group has ended that still owes its callers an answer."""
+        return bool(self._group.unsaid) and not self.roster.running
 
-    def _end(
+    def _finish(
         self,
         sequence: Sequence,
         finish: Finish,
         now: int,
         sampled: tuple[int, ...] = (),
         logprobs: tuple[Logprob, ...] = (),
-        error: str = "",
     ) -> Event:
-        request = sequence.request
-        del self._by_id[request.id]
-        if sequence.number not in self.running:
-            self.lines[request.lane].remove(sequence)
+        """It has ended by itself; in a group that is answered together, it waits for the rest."""
+        self.roster.leave(sequence)
+        if self._group.together:
+            self._group.done[sequence.number] = sequence, finish
         else:
-            del self.running[sequence.number]
-            self._dropped(sequence)
-            if sequence.in_flight:
-                self._leaving[sequence.number] = sequence
-            else:
-                release(self.pool, sequence)
-        self.ledger.close(sequence, self._budget(request), finish, now)
-        return Event(request.id, sampled, finish, error, logprobs)
+            self._close(sequence, finish, now)
+        return Event(sequence.request.id, sampled, finish, "", logprobs)
+
+    def _answer(self, now: int) -> list[Event]:
+        """What a group that has ended kept back: its callers hear it all at once, now."""
+        group, self._group = self._group, Group()
+        for sequence, finish in group.done.values():
+            if sequence.generated:
+                sequence.first_token = sequence.last_token = now
+            self._close(sequence, finish, now)
+        return group.unsaid
+
+    def _end(self, sequence: Sequence, finish: Finish, now: int, error: str = "") -> Event:
+        """It is ended, wherever it is."""
+        if sequence.number in self.roster.running:
+            self.roster.leave(sequence)
+        elif sequence.number not in self._group.done:
+            self.roster.called(sequence)
+        if self._group.together:
+            self._group.withdraw(sequence)
+        self._close(sequence, finish, now)
+        return Event(sequence.request.id, (), finish, error)
+
+    def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
+        self.roster.forget(sequence)
+        self.ledger.close(sequence, self._budget(sequence.request), finish, now)
 
     def _budget(self, request: Request) -> Budget:
         """Its lane's; of a request that was refused because there is no such lane, no limit."""
-        line = self.lines.get(request.lane)
+        line = self.roster.lines.get(request.lane)
         return line.lane.budget if line else Budget()
 
     # -- out
@@ -273,7 +290,7 @@ class Scheduler:
     @property
     def finished(self) -> bool:
         """Closed, and nothing left to do."""
-        return self._closing and not self._by_id and not self._flight
+        return self._closing and not self.roster.by_id and not self._flight
 
     def load(self, now: int) -> Load:
         """The snapshot that the door and everyone outside reads."""
@@ -283,9 +300,9 @@ class Scheduler:
             step=self._steps,
             lanes={
                 name: LaneLoad(line.lane, len(line.waiting), line.tokens)
-                for name, line in self.lines.items()
+                for name, line in self.roster.lines.items()
             },
-            running=len(self.running),
+            running=len(self.roster.running),
             free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,
             capacity=min(pool.num_blocks * pool.block_size, settings.context),
@@ -295,20 +312,8 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and for when idle."""
-        holders = [*self.running.values(), *self._leaving.values()]
-        self.pool.check(sequence.blocks for sequence in holders)
-        size = self.pool.block_size
-        for s in holders:
-            assert s.computed <= s.scheduled <= s.room == len(s.blocks) * size
-            assert s.fills == (s.published + 1) * size
-        assert all(s.pending >= 0 for s in self.running.values())
-        assert all(s.in_flight for s in self._leaving.values())
-        waiting = [s for line in self.lines.values() for s in line.waiting]
-        assert all(not s.blocks and not s.begun for s in waiting)
-        live = {s.number for s in (*waiting, *self.running.values())}
-        assert live == {s.number for s in self._by_id.values()}
-        for line in self.lines.values():
-            assert line.waiting == sorted(line.waiting, key=lambda s: s.number)
-            assert line.tokens == sum(len(s.request.prompt) for s in line.waiting)
-        assert not self._slots or self._slots >= len(self.running)
-        self.ledger.check(sum(s.nanoseconds for s in self._by_id.values()))
+        running, group = self.roster.running, self._group
+        self.roster.check(group.done.keys())
+        assert not group.slots or group.slots >= len(running)
+        assert running or not group.unsaid, "a group has ended and answers nobody"
+        self.ledger.check(sum(s.nanoseconds for s in self.roster.by_id.values()))

@@ -5,9 +5,9 @@ the past only through its block table, as attention does. So a block that is pub
 freed too soon, never told of, or shared by the wrong prefix changes the answer.
 """
 
-from headway.core.batch import Batch, Begun, Output, Row, Want
+from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
-from headway.core.request import Sampling
+from headway.core.sampling import Sampling
 
 ROOT = 17
 VOCABULARY = 97
@@ -26,6 +26,11 @@ def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
     while token in sampling.stop_tokens and len(states) - prompt < sampling.min_tokens:
         token = (token + 1) % VOCABULARY
     return token
+
+
+def score(state: int, token: int) -> Logprob:
+    """What stands for the log-probability of a token behind a state."""
+    return Logprob(-float(mix(state, token)))
 
 
 class FakeExecutor:
@@ -55,12 +60,12 @@ class FakeExecutor:
                 self.memory[block][offset] = known[position]
             self._waste(batch.width - len(row.tokens))
         self._waste(batch.width * batch.held)
-        self._outputs[batch.step] = Output(
-            tuple(
-                self._sample(row.sequence, known) if row.want is Want.LAST else ()
-                for row, known in zip(batch.rows, states, strict=True)
-            )
-        )
+        tokens, scores = [], {}
+        for i, (row, known) in enumerate(zip(batch.rows, states, strict=True)):
+            tokens.append(self._sample(row.sequence, known) if row.want & Want.LAST else ())
+            if row.want & Want.PROMPT:
+                scores[i] = self._score(row, known)
+        self._outputs[batch.step] = Output(tuple(tokens), prompt_logprobs=scores)
         return batch.step
 
     def collect(self, ticket: int) -> Output:
@@ -81,6 +86,11 @@ class FakeExecutor:
             tokens.append(next_token(known, begun.prompt, begun.sampling))
             known = [*known, mix(known[-1], tokens[-1])]
         return tuple(tokens)
+
+    def _score(self, row: Row, known: list[int]) -> tuple[Logprob, ...]:
+        begun = self.begun[row.sequence]
+        last = min(len(known), begun.prompt - 1)
+        return tuple([score(known[p], begun.tokens[p + 1]) for p in range(row.start, last)])
 
     def _waste(self, cells: int) -> None:
         for i in range(cells):
