@@ -1,0 +1,152 @@
+"""A checkpoint's folder: found locally or on the hub, and its tensors checked and read.
+
+Safetensors only. A pickle can run any code when it is opened, so it never is.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from headway.errors import CheckpointError
+from headway.executor.config import first_line, read_json
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]  # what is fetched
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+FLOATS = ("F32", "BF16", "F16")
+IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # a buffer that old Llama files carry along
+
+
+def locate(source: str | Path) -> Path:
+    """The folder of a checkpoint given as a folder or as a hub id such as Qwen/Qwen2.5-0.5B.
+
+    An id is looked up in the local hub cache and fetched if it is not there (HF_HUB_OFFLINE
+    forbids that). Raises CheckpointError if there is neither such a folder nor such an id.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if isinstance(source, Path) or folder.exists() or not HUB_ID.fullmatch(source):
+        raise CheckpointError(f"{source} is not a folder, nor a model's id on the hub")
+    try:
+        from huggingface_hub import errors, snapshot_download
+    except ImportError:
+        raise CheckpointError(
+            f"{source} is not a folder; to fetch it by id, install huggingface_hub"
+        ) from None
+    # The hub's own errors are OSErrors and ValueErrors. Its HTTP client's are neither.
+    network: type[Exception] = getattr(errors, "HTTPError", OSError)
+    try:
+        return Path(snapshot_download(source, allow_patterns=PATTERNS))
+    except (OSError, ValueError, network) as error:
+        raise CheckpointError(
+            f"{source} is not a folder here and cannot be fetched: {first_line(error)}"
+        ) from None
+
+
+class Checkpoint:
+    """The tensors of one folder by name; a context manager, since it holds files open."""
+
+    def __init__(self, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Open it and compare all names and shapes with those that the config calls for.
+
+        Only headers are read. Raises CheckpointError, naming the file and the tensor.
+        """
+        self.folder = folder
+        self._files: dict[str, Any] = {}  # file name -> its open handle
+        self._file_of: dict[str, str] = {}  # tensor -> file name
+        try:
+            self._open()
+            self._compare(shapes)
+        except CheckpointError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._file_of
+
+    def close(self) -> None:
+        for handle in self._files.values():
+            handle.__exit__(None, None, None)
+        self._files.clear()
+
+    def read(self, name: str) -> Tensor:
+        """One tensor as it is stored, on the CPU."""
+        file = self._file_of[name]
+        try:
+            tensor: Tensor = self._files[file].get_tensor(name)
+        except (SafetensorError, OSError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{self.folder / file}: tensor {name} cannot be read: {first_line(error)}"
+            ) from None
+        return tensor
+
+    def _open(self) -> None:
+        claimed = self._index()
+        for file in sorted(set(claimed.values())) if claimed else [SINGLE]:
+            path = self.folder / file
+            if not path.is_file():
+                raise CheckpointError(f"{path} is missing: the download may be incomplete")
+            try:
+                handle: Any = safe_open(path, framework="pt", device="cpu")
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(
+                    f"{path} is damaged or cut short: {first_line(error)}"
+                ) from None
+            self._files[file] = handle.__enter__()
+            for name in handle.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
+                if not claimed or claimed.get(name) == file:
+                    self._file_of[name] = file
+        for name, file in claimed.items():
+            if name not in self._file_of:
+                raise CheckpointError(f"{self.folder / file} lacks {name}, which the index names")
+
+    def _index(self) -> dict[str, str]:
+        """Tensor -> file, of a sharded checkpoint; empty of a single file."""
+        if (self.folder / SINGLE).is_file():
+            return {}
+        path = self.folder / INDEX
+        if not path.is_file():
+            pickles = sorted(each.name for each in self.folder.glob("*.bin"))
+            why = f"; {pickles[0]} is a pickle and is never opened" if pickles else ""
+            raise CheckpointError(f"{self.folder} has no {SINGLE} and no {INDEX}{why}")
+        claimed = read_json(path).get("weight_map")
+        if not isinstance(claimed, dict) or not claimed:
+            raise CheckpointError(f"{path} has no weight_map")
+        for name, file in claimed.items():
+            if not isinstance(file, str) or Path(file).name != file:
+                raise CheckpointError(f"{path}: {name} points outside the folder, to {file!r}")
+        return claimed
+
+    def _compare(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        for name, shape in shapes.items():
+            if name not in self._file_of:
+                raise CheckpointError(f"{self.folder} lacks the tensor {name}")
+            file = self._file_of[name]
+            piece = self._files[file].get_slice(name)
+            if (found := tuple(piece.get_shape())) != shape:
+                raise CheckpointError(
+                    f"{self.folder / file}: {name} is {list(found)}, config.json says {list(shape)}"
+                )
+            if (dtype := piece.get_dtype()) not in FLOATS:
+                raise CheckpointError(f"{self.folder / file}: {name} is stored as {dtype}")
+        known = {*shapes, "lm_head.weight"}  # a tied head may be stored again; it is compared
+        for name, file in self._file_of.items():
+            if name not in known and not IGNORED.fullmatch(name):
+                raise CheckpointError(f"{self.folder / file}: unexpected tensor {name}")

@@ -1,0 +1,209 @@
+"""From a batch to the index tensors of one forward pass.
+
+The pass is flat: every token of every row is one of N positions in a row of tokens, with no
+padding between them unless the batch asks for some (`width`, `held`).
+
+    | rows of one token, the shortest past first | row of many + its padding | ... | held slot |
+    |<------------ decodes --------------------->|<------ prefills -------------------------->|
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headway.core.batch import Batch, Row, Want
+from headway.executor.cache import KVCache
+from headway.executor.sampling import Draws
+from headway.executor.slots import Slots
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Rows of one query and near lengths: flat tokens begin to end."""
+
+    begin: int
+    end: int
+    blocks: Tensor  # [rows x blocks of the longest of them], scratch behind a row's last
+    mask: Tensor  # [rows, 1, 1, keys], 0 or -inf
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """One row of many queries: flat tokens begin to end."""
+
+    begin: int
+    end: int
+    keys: int  # it attends to
+    blocks: Tensor  # that hold them
+    mask: Tensor | None  # [end - begin, keys]; None: causal from position 0
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """One forward pass over N tokens."""
+
+    tokens: Tensor  # [N] ids
+    positions: Tensor  # [N] in their sequences
+    cells: Tensor  # [N] of the KV memory, to write to
+    decodes: tuple[Decode, ...]
+    prefills: tuple[Prefill, ...]
+    at: Tensor  # [R] flat tokens whose logits are wanted
+    sampled: tuple[int, ...]  # [R] the rows they belong to
+    draws: Draws  # [R]
+    spans: Ints  # [rows, 2] flat tokens of each row, padding left out
+    errors: dict[int, str]  # rows that cannot be computed; they run, and nobody sees the answer
+
+
+@dataclass(slots=True)
+class _Flat:
+    """What grows while rows are laid end to end."""
+
+    tokens: list[Ints] = field(default_factory=list)
+    positions: list[Ints] = field(default_factory=list)
+    cells: list[Ints] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, tokens: Ints, positions: Ints, cells: Ints) -> None:
+        self.tokens.append(tokens)
+        self.positions.append(positions)
+        self.cells.append(cells)
+        self.length += len(tokens)
+
+
+class Builder:
+    """Builds the inputs of steps; keeps only what does not change between them."""
+
+    def __init__(self, slots: Slots, cache: KVCache, vocab: int) -> None:
+        self.slots, self.size, self.vocab = slots, cache.block_size, vocab
+        self.dtype, self.device = cache.keys[0].dtype, cache.keys[0].device
+        self._at_once = cache.at_once
+
+    def build(self, batch: Batch) -> Inputs:
+        """The batch's sequences must have begun. Adds the rows' blocks to their tables."""
+        of, extend = self.slots.of, self.slots.extend
+        slots = np.array([of[row.sequence] for row in batch.rows], dtype=np.int64)
+        starts = np.array([row.start for row in batch.rows], dtype=np.int64)
+        lengths = np.array([len(row.tokens) for row in batch.rows], dtype=np.int64)
+        for slot, row in zip(slots.tolist(), batch.rows, strict=True):
+            if row.blocks:
+                extend(slot, row.blocks)
+        flat, spans = _Flat(), np.empty((len(slots), 2), dtype=np.int64)
+        alone = (lengths == 1) & (batch.width <= 1)
+        single = np.flatnonzero(alone)
+        single = single[starts[single].argsort(kind="stable")]
+        decodes = self._decodes(batch, single, slots[single], starts[single], flat)
+        spans[single, 0] = np.arange(len(single))
+        prefills = []
+        for i in np.flatnonzero(~alone).tolist():
+            spans[i, 0] = flat.length
+            prefills.append(self._prefill(batch.rows[i], slots[i], batch.width, flat))
+        if batch.width > 1:
+            prefills += [self._held(batch.width, flat) for _ in range(batch.held)]
+        spans[:, 1] = spans[:, 0] + lengths
+        wanted = [i for i, row in enumerate(batch.rows) if row.want & Want.LAST]
+        tokens, errors = self._checked(np.concatenate(flat.tokens), spans)
+        return Inputs(
+            tokens=self._tensor(tokens),
+            positions=self._tensor(np.concatenate(flat.positions)),
+            cells=self._tensor(np.concatenate(flat.cells)),
+            decodes=decodes,
+            prefills=tuple(prefills),
+            at=self._tensor(spans[wanted, 1] - 1),
+            sampled=tuple(wanted),
+            draws=self.slots.draws(slots[wanted], (starts + lengths)[wanted]),
+            spans=spans,
+            errors=errors,
+        )
+
+    def _decodes(
+        self, batch: Batch, rows: Ints, slots: Ints, starts: Ints, flat: _Flat
+    ) -> tuple[Decode, ...]:
+        """Rows of one token in order of their length; held slots of one are such rows too.
+
+        A held slot's table is all scratch, and it attends to as much as the longest row.
+        """
+        held = batch.held if batch.width == 1 else 0
+        count = len(rows) + held
+        if not count:
+            return ()
+        size = self.size
+        needs = np.full(count, starts[-1] // size + 1 if len(rows) else 1)  # blocks
+        needs[: len(rows)] = starts // size + 1
+        lengths = needs * size
+        lengths[: len(rows)] = starts + 1
+        tables = np.zeros((count, needs[-1]), dtype=np.int64)
+        tables[: len(rows)] = self.slots.tables[slots, : needs[-1]]
+        cells = np.arange(count) % size
+        cells[: len(rows)] = tables[np.arange(len(rows)), starts // size] * size + starts % size
+        tokens, positions = np.zeros((2, count), dtype=np.int64)
+        tokens[: len(rows)] = [batch.rows[i].tokens[0] for i in rows.tolist()]
+        positions[: len(rows)] = starts
+        flat.add(tokens, positions, cells)
+        return tuple(
+            Decode(
+                begin,
+                end,
+                self._tensor(tables[begin:end, : needs[end - 1]].ravel()),
+                self._mask(np.arange(needs[end - 1] * size) < lengths[begin:end, None, None, None]),
+            )
+            for begin, end in self._groups(needs.tolist())
+        )
+
+    def _groups(self, needs: list[int]) -> list[tuple[int, int]]:
+        """Cut rows of ascending needs where more blocks than `_at_once` would be gathered."""
+        cuts = [0]
+        for i, need in enumerate(needs):
+            if i > cuts[-1] and (i + 1 - cuts[-1]) * need > self._at_once:
+                cuts.append(i)
+        return list(zip(cuts, [*cuts[1:], len(needs)], strict=True))
+
+    def _prefill(self, row: Row, slot: int, width: int, flat: _Flat) -> Prefill:
+        """A row of many tokens. Padding to its right sees what its last token sees."""
+        size, own = self.size, len(row.tokens)
+        end = row.start + own
+        padding = max(0, width - own)
+        positions = np.arange(row.start, end)
+        table = self.slots.tables[slot, : -(-end // size)]
+        begin, idle = flat.length, np.arange(padding)
+        flat.add(
+            np.concatenate([np.array(row.tokens, dtype=np.int64), np.zeros_like(idle)]),
+            np.concatenate([positions, np.full(padding, end - 1)]),
+            np.concatenate([table[positions // size] * size + positions % size, idle % size]),
+        )
+        mask = None
+        if row.start:
+            seen = np.minimum(np.arange(row.start, row.start + own + padding), end - 1)
+            mask = self._mask(np.arange(end) <= seen[:, None])
+        return Prefill(begin, flat.length, end, self._tensor(table.copy()), mask)
+
+    def _held(self, width: int, flat: _Flat) -> Prefill:
+        """A held slot of many tokens: a prompt's worth of work, in scratch."""
+        idle, begin = np.arange(width), flat.length
+        flat.add(np.zeros_like(idle), idle, idle % self.size)
+        table = np.zeros(-(-width // self.size), dtype=np.int64)
+        return Prefill(begin, flat.length, width, self._tensor(table), None)
+
+    def _checked(self, tokens: Ints, spans: Ints) -> tuple[Ints, dict[int, str]]:
+        """A token that is none must not bring down the step that others share."""
+        if tokens.min() >= 0 and tokens.max() < self.vocab:
+            return tokens, {}
+        bad = (tokens < 0) | (tokens >= self.vocab)
+        errors = {
+            i: f"token {int(mine[theirs].item(0))} is outside the vocabulary of {self.vocab}"
+            for i, (begin, end) in enumerate(spans.tolist())
+            if (theirs := bad[begin:end]).any()
+            for mine in [tokens[begin:end]]
+        }
+        return np.where(bad, 0, tokens), errors
+
+    def _mask(self, visible: NDArray[np.bool_]) -> Tensor:
+        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
+        return mask.masked_fill_(~self._tensor(visible), -float("inf"))
+
+    def _tensor(self, array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)

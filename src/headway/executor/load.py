@@ -1,0 +1,87 @@
+"""From a checkpoint's name to a running executor."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headway.errors import SettingError
+from headway.executor.cache import KVCache, gathered
+from headway.executor.checkpoint import locate
+from headway.executor.config import ModelConfig, read_config
+from headway.executor.memory import Limits, MemoryPlan, free_memory, plan_memory
+from headway.executor.model import Decoder
+from headway.executor.runner import TorchExecutor
+from headway.executor.weights import Weights, load_weights, random_weights
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+NO_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An executor, and what whoever drives it must know."""
+
+    executor: TorchExecutor
+    config: ModelConfig
+    plan: MemoryPlan  # blocks, block size and context to make a scheduler of
+    folder: Path  # where the tokenizer lies too; empty of random weights
+    dtype: str  # computed in
+    device: str
+
+
+def load(
+    source: str | Path, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
+) -> Loaded:
+    """Load a Hugging Face checkpoint: a folder, or a model's id on the hub.
+
+    dtype: float32 or bfloat16; empty: as it is stored (bfloat16 for float16, which a CPU has
+    no fast products for). device: as torch names it; empty: cuda if there is one, else cpu.
+
+    Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
+    """
+    folder = locate(source)
+    config = read_config(folder)
+    name, chosen = _dtype(dtype, config), _device(device)
+    weights = load_weights(folder, config, DTYPES[name], chosen)
+    return _assemble(config, weights, limits, folder)
+
+
+def load_random(
+    config: ModelConfig, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
+) -> Loaded:
+    """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
+    name, chosen = _dtype(dtype, config), _device(device)
+    weights = random_weights(config, DTYPES[name], chosen)
+    return _assemble(config, weights, limits, Path())
+
+
+def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Path) -> Loaded:
+    dtype, device = weights.embed.dtype, weights.embed.device
+    plan = plan_memory(
+        config, limits, dtype.itemsize, weights.nbytes, free_memory(device), gathered(device)
+    )
+    cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
+    executor = TorchExecutor(Decoder(config, weights, plan.context), cache, plan.context)
+    return Loaded(executor, config, plan, folder, str(dtype).removeprefix("torch."), str(device))
+
+
+def _dtype(asked: str, config: ModelConfig) -> str:
+    name = asked or config.dtype
+    if not asked and name == "float16":
+        return "bfloat16"
+    if name not in DTYPES:
+        raise SettingError(f"dtype must be one of {', '.join(DTYPES)}, not {name}")
+    return name
+
+
+def _device(asked: str) -> torch.device:
+    if not asked:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(asked)
+    except RuntimeError:
+        raise SettingError(f"device {asked!r} is not one that torch knows") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingError(f"device {asked} was asked for, and torch finds no CUDA device")
+    return device

@@ -1,0 +1,189 @@
+"""How many KV blocks fit: from the memory that is really there, before any is taken."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from headway.errors import MemoryPlanError, SettingError
+from headway.executor.config import ModelConfig
+
+SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The engine's own limits, and what the memory is planned for."""
+
+    sequences: int = 64  # that run at once: slots
+    step_tokens: int = 2048  # of one step, padding not counted
+    context: int = 0  # tokens a sequence may hold; 0: the model's
+    block_size: int = 16  # tokens
+    num_blocks: int = 0  # 0: as many as fit and can be used
+
+    def __post_init__(self) -> None:
+        for name in ("sequences", "step_tokens", "block_size"):
+            if getattr(self, name) < 1:
+                raise SettingError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        for name in ("context", "num_blocks"):
+            if getattr(self, name) < 0:
+                raise SettingError(f"{name} must be 0 (open) or more, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPlan:
+    """Where the memory goes, in bytes; str() is one line for people."""
+
+    weights: int  # taken already
+    free: int  # beside the weights
+    activations: int  # of the largest step
+    per_block: int  # KV, all layers
+    block_size: int
+    num_blocks: int  # that can be handed out; the scratch block comes on top
+    fit: int  # blocks that would fit
+    usable: int  # blocks that the limits could ever use
+    context: int  # tokens that a sequence may hold
+
+    @property
+    def kv(self) -> int:
+        return (self.num_blocks + 1) * self.per_block
+
+    def __str__(self) -> str:
+        bound = "limits" if self.usable <= self.fit else "memory"
+        return (
+            f"memory: {_size(self.weights)} weights, {_size(self.free)} free, "
+            f"{_size(self.activations)} for activations, KV {_size(self.kv)} in "
+            f"{self.num_blocks} blocks of {self.block_size} tokens (bound by {bound}: "
+            f"{self.fit} fit, {self.usable} usable)"
+        )
+
+
+def plan_memory(
+    config: ModelConfig, limits: Limits, itemsize: int, weights: int, free: int, gathered: int
+) -> MemoryPlan:
+    """Pure. itemsize: bytes of one number of the dtype computed in; the last three are bytes
+    too: what the weights have taken, what is free beside them, what decode rows gather at once.
+
+    Raises MemoryPlanError if not one block fits or the number asked for does not, SettingError
+    if the context asked for is longer than the model's.
+    """
+    if limits.context > config.context:
+        raise SettingError(
+            f"context {limits.context} is longer than the {config.context} the model was made for"
+        )
+    context = limits.context or config.context
+    per_block = config.kv_elements * itemsize * limits.block_size
+    room = int(free * SHARE)
+    usable = limits.sequences * -(-context // limits.block_size)
+    # A single row is gathered whole, however long it is.
+    row = -(-context // limits.block_size) * per_block // config.layers
+    activations = step_bytes(config, limits, itemsize) + max(gathered, row)
+    fit = max(0, (room - activations) // per_block - 1)  # less the scratch block
+    wanted = limits.num_blocks or min(fit, usable)
+    plan = MemoryPlan(
+        weights=weights,
+        free=free,
+        activations=activations,
+        per_block=per_block,
+        block_size=limits.block_size,
+        num_blocks=wanted,
+        fit=fit,
+        usable=usable,
+        context=context,
+    )
+    if not 1 <= wanted <= fit:
+        raise MemoryPlanError(
+            f"{wanted or 1} KV blocks of {_size(per_block)} do not fit: {_size(free)} are free, "
+            f"{SHARE:.0%} of it may be used, {_size(activations)} go to activations; "
+            "lower step_tokens, sequences or num_blocks"
+        )
+    return plan
+
+
+def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
+    """What a step of the largest size holds at once beside the KV memory: a generous estimate.
+
+    Per token the widest moment of a layer: residual, its norm in float32, qkv twice over (rope
+    copies), and gate, up and their product. Per row that samples: logits in float32, with room
+    for scaling, sorting (values and 64-bit indices) and noise.
+    """
+    heads = config.heads + 2 * config.kv_heads
+    token = itemsize * (4 * config.hidden + 2 * heads * config.head_dim + 3 * config.intermediate)
+    token += 8 * config.hidden
+    return limits.step_tokens * token + limits.sequences * config.vocab * (4 * 4 + 8)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return free_on_host()
+
+
+def free_on_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """The system's MemAvailable, or less where a control group (a container) sets a limit.
+
+    Half of the physical memory where the system does not say. Raises MemoryPlanError where it
+    does not even say that.
+    """
+    try:
+        lines = (proc / "meminfo").read_text().splitlines()
+        available = next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
+    except (OSError, StopIteration):
+        return _half_of_physical()
+    return min([available, *_group_rooms(proc, groups)])
+
+
+def _half_of_physical() -> int:
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, ValueError, OSError):
+        raise MemoryPlanError(
+            "this system does not say how much memory it has: set num_blocks"
+        ) from None
+
+
+def _group_rooms(proc: Path, groups: Path) -> list[int]:
+    """What each control group above this process leaves, version 1 or 2."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    rooms = []
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers == "":  # version 2
+            top, limit, usage = groups, "memory.max", "memory.current"
+        elif "memory" in controllers.split(","):
+            top, limit = groups / "memory", "memory.limit_in_bytes"
+            usage = "memory.usage_in_bytes"
+        else:
+            continue
+        own = top / name.lstrip("/")
+        for folder in (own, *own.parents):
+            if folder.is_relative_to(top) and (room := _room(folder, limit, usage)) >= 0:
+                rooms.append(room)
+    return rooms
+
+
+def _room(folder: Path, limit: str, usage: str) -> int:
+    """Bytes left in one group; -1 where it sets no limit. File cache can be given back."""
+    try:
+        most = (folder / limit).read_text().strip()
+        used = int((folder / usage).read_text())
+        stat = (folder / "memory.stat").read_text().split()
+    except (OSError, ValueError):
+        return -1
+    if not most.isdigit():  # "max"
+        return -1
+    cached = dict(zip(stat[::2], stat[1::2], strict=False)).get("inactive_file", "0")
+    return max(0, int(most) - used + int(cached))
+
+
+def _size(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024  # type: ignore[assignment]
+    return f"{count:.1f} GiB"

@@ -1,0 +1,60 @@
+"""Random numbers that are a function: of a seed, a position and a token, and of nothing else.
+
+Counter-based generators (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
+keep no state, so there is nothing that the order of calls or a neighbour could change.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# As signed numbers, since that is what torch multiplies; products wrap around.
+SPREAD = 0x9E3779B1 - 2**32  # odd: token ids land on distinct, far points
+FIRST, SECOND = 0x85EBCA6B - 2**32, 0xC2B2AE35 - 2**32  # multipliers of MurmurHash3's finalizer
+
+
+def keys(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Two 32-bit keys per row, of its (seed, position): [n, 2]. The mixer is splitmix64's."""
+    mixed = _splitmix(_splitmix(seeds.astype(np.uint64)) ^ positions.astype(np.uint64))
+    return mixed.view(np.int32).reshape(-1, 2)
+
+
+def _splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def exponential(keyed: Tensor, tokens: Tensor) -> Tensor:
+    """Exponentially distributed numbers, of mean 1 and positive: [n, c], float32.
+
+    keyed: int32 [n, 2] of `keys`; tokens: int32 ids, [n, c] or [c]. One key goes in before the
+    first round and one before the second, so that no two rows are shifts of each other.
+    """
+    x = tokens * SPREAD + keyed[:, :1]
+    x ^= (x >> 16) & 0xFFFF
+    x *= FIRST
+    x ^= keyed[:, 1:]
+    x ^= (x >> 13) & 0x7FFFF
+    x *= SECOND
+    x ^= (x >> 16) & 0xFFFF
+    x *= FIRST
+    x ^= (x >> 15) & 0x1FFFF
+    x &= 0x7FFFFFFF
+    # Uniform in (0, 1), finest near 0: what is small decides, as the smallest share wins.
+    uniform = x.float().add_(0.5).mul_(2.0**-31).clamp_max_(1 - 2.0**-24)
+    return uniform.neg_().log1p_().neg_()
+
+
+def rows_at_once(vocab: int) -> int:
+    """Rows whose numbers fit in a core's cache together (a quarter of a million of them)."""
+    return max(1, 2**18 // vocab)
+
+
+def keyed_tensor(
+    seeds: NDArray[np.int64], positions: NDArray[np.int64], device: torch.device
+) -> Tensor:
+    """The keys as a tensor: int32 [n, 2]."""
+    return torch.from_numpy(keys(seeds, positions)).to(device)

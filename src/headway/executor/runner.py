@@ -1,0 +1,90 @@
+"""The executor that computes: a torch model behind the seam's submit and collect."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.core.batch import Batch, Logprob, Output
+from headway.executor.cache import KVCache
+from headway.executor.inputs import Builder, Inputs
+from headway.executor.model import Decoder
+from headway.executor.sampling import Scores, sample, score
+from headway.executor.slots import Slots
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A step that was begun: its results may still be on their way from the device."""
+
+    rows: int
+    inputs: Inputs
+    sound: Tensor  # [N] whether each token's numbers are finite
+    picked: Tensor  # [R] tokens
+    defined: Tensor  # [R] whether each row's logits are finite
+    scores: Scores | None
+
+
+class TorchExecutor:
+    """Computes batches on one device. One step after the other; one thread."""
+
+    def __init__(self, model: Decoder, cache: KVCache, context: int = 0) -> None:
+        """context: tokens that a sequence may hold; 0: the model's."""
+        self.model, self.cache = model, cache
+        self.computed = 0  # cells through the linear layers, wasted ones too
+        length = context or model.config.context
+        self._slots = Slots(-(-length // cache.block_size))
+        self._builder = Builder(self._slots, cache, model.config.vocab)
+        self._flights: dict[int, _Flight] = {}
+
+    @torch.inference_mode()
+    def submit(self, batch: Batch) -> int:
+        """Begin a step of at least one row and return its ticket."""
+        for sequence in batch.ended:
+            self._slots.end(sequence)
+        for begun in batch.begun:
+            self._slots.begin(begun)
+        inputs = self._builder.build(batch)
+        self.computed += inputs.tokens.numel()
+        x = self.model.forward(inputs, self.cache)
+        picked = defined = torch.empty(0, dtype=torch.int64, device=x.device)
+        scores = None
+        if inputs.sampled:
+            logits = self.model.logits(x[inputs.at])
+            picked, defined = sample(logits, inputs.draws), logits.sum(dim=-1).isfinite()
+            if (inputs.draws.logprobs >= 0).any():
+                scores = score(logits, picked, inputs.draws.logprobs)
+        sound = x.sum(dim=-1).isfinite()
+        self._flights[batch.step] = _Flight(len(batch.rows), inputs, sound, picked, defined, scores)
+        return batch.step
+
+    def collect(self, ticket: int) -> Output:
+        """Wait for the step of this ticket: tokens, log-probabilities and errors by row.
+
+        A row whose numbers are not finite has an error and no token; the others have theirs.
+        """
+        flight = self._flights.pop(ticket)
+        inputs = flight.inputs
+        errors = self._errors(flight)
+        tokens: list[tuple[int, ...]] = [()] * flight.rows
+        for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):
+            if row not in errors:
+                tokens[row] = (token,)
+        said: dict[int, tuple[Logprob, ...]] = {}
+        if flight.scores is not None:
+            for at, logprob in flight.scores.said().items():
+                if (row := inputs.sampled[at]) not in errors:
+                    said[row] = (logprob,)
+        return Output(tuple(tokens), said, errors)
+
+    def _errors(self, flight: _Flight) -> dict[int, str]:
+        inputs, errors = flight.inputs, dict(flight.inputs.errors)
+        if not bool(flight.sound.all()):
+            for row, (begin, end) in enumerate(inputs.spans.tolist()):
+                if not bool(flight.sound[begin:end].all()):
+                    errors.setdefault(row, "the model computed numbers that are not finite")
+        if not bool(flight.defined.all()):
+            for row, defined in zip(inputs.sampled, flight.defined.tolist(), strict=True):
+                if not defined:
+                    errors.setdefault(row, "the model's logits are not finite")
+        return errors

@@ -1,0 +1,24 @@
+"""Fixtures: one tiny checkpoint per shape, made once."""
+
+import pytest
+import torch
+
+from tests.executor.models import SHAPES, Golden, make
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _few_threads():
+    """The models are tiny, and other work may share the machine."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def goldens(tmp_path_factory) -> dict[str, Golden]:
+    """By shape."""
+    return {shape: make(tmp_path_factory.mktemp(shape), shape) for shape in SHAPES}
+
+
+@pytest.fixture(scope="session")
+def golden(goldens) -> Golden:
+    """Any one: for what does not depend on the shape."""
+    return goldens["qwen2-bias-tied"]

@@ -1,0 +1,158 @@
+"""Checkpoints that are whole are read, in one file or many; of others the fault is named."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from headway.errors import CheckpointError, SettingError
+from headway.executor.checkpoint import locate
+from headway.executor.config import read_config
+from headway.executor.load import load
+from headway.executor.weights import load_weights
+
+CPU = torch.device("cpu")
+FILE = "model.safetensors"
+NORM = "model.norm.weight"
+
+
+@pytest.fixture
+def folder(golden, tmp_path):
+    """A copy to be spoilt; its head is tied."""
+    return shutil.copytree(golden.folder, tmp_path / "copy")
+
+
+def read(folder):
+    return load_weights(folder, read_config(folder), torch.float32, CPU)
+
+
+def rewrite(folder, change):
+    """Save it again with some tensors changed."""
+    tensors = load_file(folder / FILE)
+    change(tensors)
+    save_file(tensors, folder / FILE)
+
+
+def refused(folder, *named):
+    with pytest.raises(CheckpointError) as caught:
+        read(folder)
+    message = str(caught.value)
+    assert "\n" not in message and all(each in message for each in named), message
+
+
+def test_shards_are_read_as_one(golden, tmp_path):
+    golden.model.save_pretrained(tmp_path, max_shard_size="40KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 2
+    whole, sharded = read(golden.folder), read(tmp_path)
+    assert torch.equal(whole.embed, sharded.embed) and whole.nbytes == sharded.nbytes
+    x = torch.randn(3, whole.embed.shape[1])
+    for a, b in zip(whole.layers, sharded.layers, strict=True):
+        assert torch.equal(a.qkv(x), b.qkv(x)) and torch.equal(a.gate_up(x), b.gate_up(x))
+
+
+def test_a_shard_that_is_missing_or_lacks_a_tensor(golden, tmp_path):
+    golden.model.save_pretrained(tmp_path, max_shard_size="40KB")
+    index = tmp_path / "model.safetensors.index.json"
+    claimed = json.loads(index.read_text())
+    shards = sorted(tmp_path.glob("*.safetensors"))
+    elsewhere = next(file.name for file in shards if file.name != claimed["weight_map"][NORM])
+    index.write_text(json.dumps({"weight_map": claimed["weight_map"] | {NORM: elsewhere}}))
+    refused(tmp_path, elsewhere, NORM, "index")
+    index.write_text(json.dumps({"weight_map": claimed["weight_map"] | {NORM: "../away"}}))
+    refused(tmp_path, NORM, "outside the folder")
+    index.write_text("{}")
+    refused(tmp_path, "weight_map")
+    index.write_text(json.dumps(claimed))
+    shards[1].unlink()
+    refused(tmp_path, shards[1].name, "missing")
+
+
+def test_damaged_files(folder):
+    whole = (folder / FILE).read_bytes()
+    for spoilt in (whole[:-100], whole[:50], b"", b"\xff" * 64, whole[:8] + b"x" + whole[9:]):
+        (folder / FILE).write_bytes(spoilt)
+        refused(folder, FILE, "damaged or cut short")
+
+
+def test_tensors_that_should_not_be_so(folder):
+    keep = (folder / FILE).read_bytes()
+    for change, named in (
+        (lambda t: t.pop(NORM), (NORM, "lacks")),
+        (lambda t: t.update({NORM: torch.ones(47)}), (NORM, "[47]", "[48]")),
+        (lambda t: t.update({NORM: torch.ones(48, dtype=torch.int8)}), (NORM, "I8")),
+        (lambda t: t.update({"model.extra.weight": torch.ones(1)}), ("unexpected", "extra")),
+        (lambda t: t.update({"lm_head.weight": torch.ones(211, 48)}), ("lm_head", "tie_word")),
+        (lambda t: t.update({"lm_head.weight": torch.ones(3)}), ("lm_head", "tie_word")),
+    ):
+        (folder / FILE).write_bytes(keep)
+        rewrite(folder, change)
+        refused(folder, *named)
+
+
+def test_a_tied_head_may_be_stored_again_and_old_buffers_are_ignored(folder, golden):
+    def change(tensors):
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+        tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+
+    rewrite(folder, change)
+    assert torch.equal(read(folder).embed, read(golden.folder).embed)
+
+
+def test_pickles_are_never_opened(folder):
+    (folder / FILE).rename(folder / "pytorch_model.bin")
+    refused(folder, "pytorch_model.bin", "pickle")
+    (folder / "pytorch_model.bin").unlink()
+    refused(folder, "no model.safetensors")
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    for source in (tmp_path / "nowhere", str(tmp_path / "nowhere"), "a/b/c", "../up"):
+        with pytest.raises(CheckpointError, match="is not a folder"):
+            locate(source)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is not a folder"):
+        locate(tmp_path / "file")
+    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
+        load(tmp_path)
+
+
+def test_an_id_that_the_hub_cannot_give(monkeypatch, tmp_path):
+    """Offline, as a machine without a network is; with an empty cache."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(CheckpointError, match=r"no-one/nothing.*cannot be fetched") as caught:
+        locate("no-one/nothing")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_id_is_fetched(monkeypatch, golden):
+    asked = {}
+
+    def snapshot(source, allow_patterns):
+        asked[source] = allow_patterns
+        return str(golden.folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
+    assert locate("some/model") == golden.folder
+    assert not any("bin" in pattern or "py" in pattern for pattern in asked["some/model"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({"dtype": "int8"}, "int8"), ({"device": "abacus"}, "abacus"), ({"device": "cuda:0"}, "cuda")],
+)
+def test_settings_that_cannot_be_obeyed(golden, settings, named, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SettingError, match=named):
+        load(golden.folder, **settings)
+
+
+@pytest.mark.parametrize("stored", ["float16", "bfloat16"])
+def test_half_precision_is_computed_in_bfloat16_unless_asked(folder, stored):
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("dtype", None)
+    (folder / "config.json").write_text(json.dumps(config | {"dtype": stored}))
+    assert load(folder).dtype == "bfloat16"
+    assert load(folder, dtype="float32").dtype == "float32"

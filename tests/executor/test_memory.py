@@ -1,0 +1,129 @@
+"""The memory plan: hand-computed numbers, limits that bind, groups that limit."""
+
+from dataclasses import replace
+
+import pytest
+
+from headway.errors import MemoryPlanError, SettingError
+from headway.executor.config import ModelConfig, Rope
+from headway.executor.memory import Limits, free_on_host, plan_memory, step_bytes
+
+GIB = 1 << 30
+LLAMA2_7B = ModelConfig(
+    architecture="LlamaForCausalLM",
+    hidden=4096,
+    layers=32,
+    heads=32,
+    kv_heads=32,
+    head_dim=128,
+    intermediate=11008,
+    vocab=32000,
+    context=4096,
+    rope=Rope(10_000.0),
+    eps=1e-5,
+    tied=False,
+    qkv_bias=False,
+    out_bias=False,
+    qk_norm=False,
+    dtype="float16",
+    eos=(2,),
+)
+
+
+def plan_of(limits, free=64 * GIB, weights=0, config=LLAMA2_7B):
+    return plan_memory(config, limits, 2, weights, free, gathered=1 << 20)
+
+
+def test_llama_2_holds_half_a_mebibyte_per_token():
+    plan = plan_of(Limits(block_size=16), weights=13 * GIB)
+    assert plan.per_block == 16 * 512 * 1024
+    assert plan.num_blocks == plan.fit < plan.usable and plan.context == 4096
+    assert plan.kv + plan.activations <= 0.8 * 64 * GIB < plan.kv + plan.activations + 9 * 2**20
+    assert str(plan) == (
+        f"memory: 13.0 GiB weights, 64.0 GiB free, {plan.activations / 2**20:.1f} MiB for "
+        f"activations, KV {plan.kv / 2**30:.1f} GiB in {plan.fit} blocks of 16 tokens "
+        f"(bound by memory: {plan.fit} fit, 16384 usable)"
+    )
+
+
+def test_no_more_than_the_engine_can_use():
+    limits = Limits(sequences=3, context=100, block_size=16)
+    plan = plan_of(limits)
+    assert plan.num_blocks == plan.usable == 3 * 7 and plan.context == 100
+    assert "bound by limits" in str(plan)
+
+
+def test_larger_steps_leave_fewer_blocks():
+    fits = [plan_of(Limits(step_tokens=n), 32 * GIB).fit for n in (512, 65536)]
+    assert fits[0] > fits[1]
+    assert step_bytes(LLAMA2_7B, Limits(step_tokens=512), 2) < GIB
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(MemoryPlanError, match=r"do not fit.*lower") as caught:
+        plan_of(Limits(), 100 << 20)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(MemoryPlanError, match="5000 KV blocks"):
+        plan_of(Limits(num_blocks=5000), 16 * GIB)
+    assert plan_of(Limits(num_blocks=50), 16 * GIB).num_blocks == 50
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"sequences": 0}, {"step_tokens": -1}, {"block_size": 0}, {"num_blocks": -1}]
+)
+def test_limits_that_make_no_sense(wrong):
+    (name,) = wrong
+    with pytest.raises(SettingError, match=name):
+        Limits(**wrong)
+
+
+def test_a_context_longer_than_the_models():
+    with pytest.raises(SettingError, match="4097 is longer than the 4096"):
+        plan_of(Limits(context=4097))
+    assert plan_of(Limits(), config=replace(LLAMA2_7B, context=9000)).context == 9000
+
+
+def system(tmp_path, group_line, **files):
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
+    (proc / "self" / "cgroup").write_text(group_line)
+    for name, text in files.items():
+        path = groups / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return free_on_host(proc, groups)
+
+
+def test_without_a_group_limit_it_is_what_the_system_says(tmp_path):
+    unlimited = {"a__memory.max": "max", "a__memory.current": "1", "a__memory.stat": "x 1"}
+    assert system(tmp_path, "0::/a\n", **unlimited) == 8000 << 10
+
+
+def test_a_group_of_version_2_limits_it_and_so_does_its_parent(tmp_path):
+    files = {
+        "a__b__memory.max": "3000000",
+        "a__b__memory.current": "500000",
+        "a__b__memory.stat": "anon 1\ninactive_file 40000\n",
+        "a__memory.max": "2000000",
+        "a__memory.current": "500000",
+        "a__memory.stat": "anon 1\n",
+    }
+    assert system(tmp_path, "0::/a/b\n", **files) == 1_500_000
+
+
+def test_a_group_of_version_1_limits_it(tmp_path):
+    files = {
+        "memory__a__memory.limit_in_bytes": "1000000",
+        "memory__a__memory.usage_in_bytes": "900000",
+        "memory__a__memory.stat": "cache 9\ninactive_file 50000\n",
+    }
+    assert system(tmp_path, "5:cpu:/\n4:memory:/a\n", **files) == 150_000
+
+
+def test_a_system_that_does_not_say(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 100, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert free_on_host(tmp_path) == 100 * 4096 // 2
+    monkeypatch.delattr("os.sysconf")
+    with pytest.raises(MemoryPlanError, match="num_blocks"):
+        free_on_host(tmp_path)

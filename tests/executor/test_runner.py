@@ -1,0 +1,256 @@
+"""One executor, driven by hand: padding, held slots, company, errors, state that comes and goes."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.sampling import Sampling
+from headway.executor.load import load, load_random
+from headway.executor.memory import Limits
+
+GREEDY = Sampling()
+PROMPTS = ((5, 9, 100, 33, 7, 77, 3), (8,), (12, 150, 42), (60, 61, 62, 63, 64, 65))
+
+
+class Driver:
+    """Gives every sequence its blocks and feeds back what it samples: a scheduler in few lines."""
+
+    def __init__(self, executor):
+        self.executor, self.step = executor, 0
+        self.known, self.computed, self.blocks, self.asked = {}, {}, {}, {}
+        self.free = list(range(executor.cache.num_blocks, 0, -1))
+        self.begun, self.ended, self.output = [], [], None
+
+    def add(self, sequence, prompt, sampling=GREEDY):
+        self.known[sequence], self.computed[sequence] = list(prompt), 0
+        self.blocks[sequence], self.asked[sequence] = [], (len(prompt), sampling)
+        self.begun.append(Begun(sequence, len(prompt), sampling))
+
+    def end(self, sequence):
+        self.free += reversed(self.blocks.pop(sequence))
+        self.ended.append(sequence)
+        del self.known[sequence], self.computed[sequence]
+
+    def row(self, sequence, most=10_000):
+        start, known = self.computed[sequence], self.known[sequence]
+        end = min(len(known), start + most)
+        need = -(-end // self.executor.cache.block_size) - len(self.blocks[sequence])
+        added = tuple(self.free.pop() for _ in range(need))
+        self.blocks[sequence] += added
+        want = Want.LAST if end == len(known) else Want.NOTHING
+        return Row(sequence, start, tuple(known[start:end]), added, want)
+
+    def run(self, *sequences, most=10_000, width=0, held=0, pad=0):
+        """One step of these; width -1: that of the longest, plus pad."""
+        rows = tuple(self.row(each, most) for each in sequences)
+        if width == -1:
+            width = max(len(row.tokens) for row in rows) + pad
+        self.step += 1
+        batch = Batch(self.step, rows, tuple(self.begun), tuple(self.ended), held, width)
+        self.begun, self.ended = [], []
+        before = self.executor.computed
+        output = self.executor.collect(self.executor.submit(batch))
+        assert self.executor.computed - before == batch.tokens + batch.waste
+        for i, (row, sampled) in enumerate(zip(rows, output.tokens, strict=True)):
+            self.computed[row.sequence] += len(row.tokens)
+            self.known[row.sequence] += sampled
+            assert bool(sampled) == (row.want is Want.LAST and i not in output.errors)
+        return output
+
+    def said(self, sequence):
+        return self.known[sequence][self.asked[sequence][0] :]
+
+
+def driver(golden, **limits):
+    return Driver(load(golden.folder, Limits(**{"block_size": 4} | limits)).executor)
+
+
+def alone(golden, prompt, sampling, count):
+    one = driver(golden)
+    one.add(0, prompt, sampling)
+    for _ in range(count):
+        one.run(0)
+    return one.said(0)
+
+
+@pytest.fixture(scope="module")
+def greedy(golden):
+    return [golden.generate(prompt, 8) for prompt in PROMPTS]
+
+
+@pytest.mark.parametrize("pad", [0, 5])
+@pytest.mark.parametrize("most", [10_000, 3])
+@pytest.mark.parametrize("held", [0, 2])
+def test_padding_and_held_slots_are_computed_and_change_nothing(golden, greedy, pad, most, held):
+    group = driver(golden)
+    for i, prompt in enumerate(PROMPTS):
+        group.add(i, prompt)
+    while min(len(group.said(i)) for i in range(4)) < 8:
+        short = [i for i in range(4) if len(group.said(i)) < 8]
+        group.run(*short, most=most, width=-1, held=held + 4 - len(short), pad=pad)
+    assert [group.said(i)[:8] for i in range(4)] == greedy
+
+
+def test_nobody_writes_where_another_reads(golden):
+    """Cells outside a sequence's own blocks and scratch stay as they are."""
+    one = driver(golden)
+    one.add(0, PROMPTS[0])
+    one.run(0, width=9, held=1)
+    cache = one.executor.cache
+    mine = torch.zeros(cache.num_blocks + 1, dtype=torch.bool)
+    mine[[0, *one.blocks[0]]] = True
+    for keys in (*cache.keys, *cache.values):
+        touched = keys.view(cache.num_blocks + 1, -1).any(dim=1)
+        assert not touched[~mine].any() and touched[mine].all()
+
+
+SAMPLED = Sampling(temperature=0.9, top_p=0.95, seed=123)
+OTHERS = (
+    Sampling(),
+    Sampling(temperature=1.2, seed=5),
+    Sampling(temperature=0.7, top_k=9, seed=123),
+    Sampling(temperature=1.0, min_p=0.05, seed=6, logprobs=2),
+)
+
+
+@pytest.mark.parametrize("sampling", [SAMPLED, Sampling(temperature=1.0, seed=9)])
+def test_a_seed_means_the_same_text_alone_and_in_company(golden, sampling):
+    want = alone(golden, PROMPTS[0], sampling, 12)
+    assert want == alone(golden, PROMPTS[0], sampling, 12)
+    assert want != alone(golden, PROMPTS[0], replace(sampling, seed=1), 12)
+    crowd = driver(golden)
+    for i, other in enumerate(OTHERS):
+        crowd.add(i, PROMPTS[i], other)
+    crowd.run(0, 1)
+    crowd.add(9, PROMPTS[0], sampling)  # joins late, in another slot
+    crowd.run(2, 9, 3, most=4)
+    crowd.end(0)
+    while len(crowd.said(9)) < 12:
+        crowd.run(1, 9, 2, 3)
+    assert crowd.said(9) == want
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
+def test_preempted_and_begun_again_it_goes_on_as_before(golden, sampling):
+    want = alone(golden, PROMPTS[2], sampling, 10)
+    one = driver(golden)
+    one.add(4, PROMPTS[2], sampling)
+    for _ in range(4):
+        one.run(4)
+    known = one.known[4]
+    one.end(4)
+    one.add(4, known, sampling)  # in the same batch, as the seam has it: ended, then begun
+    one.begun[-1] = Begun(4, len(PROMPTS[2]), sampling)
+    while len(one.known[4]) < len(PROMPTS[2]) + 10:
+        one.run(4, most=2)
+    assert one.known[4][len(PROMPTS[2]) :] == want
+
+
+def test_no_stop_token_before_min_tokens(golden):
+    greedy = alone(golden, PROMPTS[0], GREEDY, 8)
+    stops = frozenset(greedy)
+    one = driver(golden)
+    one.add(0, PROMPTS[0], Sampling(stop_tokens=stops, min_tokens=5, logprobs=0))
+    one.add(1, PROMPTS[0], Sampling(stop_tokens=stops))
+    for step in range(8):
+        output = one.run(0, 1)
+        if not step:  # the ban does not touch what is said of the raw distribution
+            assert output.logprobs[0][0].sampled < 0
+    assert one.said(1) == greedy
+    assert not stops & set(one.said(0)[:5])
+    one.add(2, one.known[0][: len(PROMPTS[0]) + 5], Sampling(stop_tokens=stops))
+    one.run(2)
+    assert one.said(2) == one.said(0)[5:6], "from then on it is greedy as ever"
+
+
+def test_logprobs(golden):
+    one = driver(golden)
+    one.add(0, PROMPTS[0], Sampling(logprobs=3))
+    one.add(1, PROMPTS[3], GREEDY)
+    one.add(2, PROMPTS[3], Sampling(temperature=1.0, seed=1, logprobs=0))
+    output = one.run(1, 0, 2)
+    assert sorted(output.logprobs) == [1, 2]
+    want = golden.logits(list(PROMPTS[0]))[-1].log_softmax(dim=-1)
+    (said,) = output.logprobs[1]
+    assert said.sampled == pytest.approx(want.max().item(), abs=1e-4)
+    assert [token for token, _ in said.top] == want.topk(3).indices.tolist()
+    assert said.top[0] == (output.tokens[1][0], said.sampled)
+    ((sampled, top),) = output.logprobs[2]
+    logits = golden.logits(list(PROMPTS[3]))[-1].log_softmax(dim=-1)
+    assert top == () and sampled == pytest.approx(logits[output.tokens[2][0]].item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("width", [0, -1])
+def test_a_row_without_finite_numbers_fails_alone(goldens, width):
+    golden = goldens["llama-mha"]
+    greedy = golden.generate(PROMPTS[0], 8)
+    one = driver(golden)
+    one.executor.model.weights.embed[200] = float("nan")
+    one.add(0, PROMPTS[0])
+    one.add(1, (200, 3, 4, 5, 6, 7))
+    output = one.run(1, 0, most=4, width=width)  # of a prompt of which nothing is sampled yet
+    assert list(output.errors) == [0] and "not finite" in output.errors[0]
+    one.end(1)
+    one.add(2, (3, 4, 200, 5))
+    output = one.run(0, 2, width=width)
+    assert list(output.errors) == [1] and output.tokens[1] == ()
+    one.end(2)  # and its blocks go to another, behind whose last token they are gathered
+    one.add(3, PROMPTS[3])
+    while len(one.said(0)) < 8:
+        assert not one.run(3, 0, width=width, held=1 if width else 0).errors
+    assert one.said(0) == greedy
+
+
+def test_logits_that_are_not_finite_are_an_error(goldens):
+    one = driver(goldens["llama-mha"])
+    head = one.executor.model.weights.head
+    one.executor.model.weights = replace(
+        one.executor.model.weights, head=lambda x: head(x).index_fill(1, torch.tensor(3), torch.nan)
+    )
+    one.add(0, PROMPTS[0], Sampling(logprobs=1))
+    output = one.run(0)
+    assert output.tokens == ((),) and "logits" in output.errors[0] and not output.logprobs
+
+
+@pytest.mark.parametrize("token", [-1, 211])
+def test_a_token_outside_the_vocabulary_fails_alone(golden, greedy, token):
+    one = driver(golden)
+    one.add(0, PROMPTS[0])
+    one.add(1, (1, token, 2))
+    output = one.run(0, 1)
+    assert output.errors == {1: f"token {token} is outside the vocabulary of 211"}
+    assert output.tokens == ((greedy[0][0],), ())
+
+
+def test_slots_grow_and_are_used_again(golden, greedy):
+    crowd = driver(golden, sequences=150, block_size=16)
+    for i in range(150):
+        crowd.add(i, PROMPTS[i % 4], Sampling(seed=i))
+    for _ in range(3):
+        crowd.run(*range(150))
+    assert all(crowd.said(i) == greedy[i % 4][:3] for i in range(150))
+    for i in range(0, 150, 2):
+        crowd.end(i)
+    crowd.run(1, 3)
+    assert len(crowd.executor._slots.of) == 75
+    crowd.add(500, PROMPTS[2])
+    crowd.run(500, 5)
+    assert crowd.said(500) == greedy[2][:1] and crowd.said(5) == greedy[1][:4]
+
+
+def test_rows_of_very_different_lengths(golden):
+    """The short one's keys are almost all padding."""
+    config = replace(load(golden.folder).config, context=2048)
+    one = Driver(load_random(config, Limits(sequences=2), dtype="float32", device="cpu").executor)
+    prompt = tuple(torch.randint(200, (1500,), generator=torch.Generator().manual_seed(1)).tolist())
+    one.add(0, prompt)
+    one.add(1, (7, 8))
+    for _ in range(5):
+        one.run(0, 1)
+    two = Driver(load_random(config, Limits(sequences=2), dtype="float32", device="cpu").executor)
+    two.add(1, (7, 8))
+    for _ in range(5):
+        two.run(1)
+    assert one.said(1) == two.said(1)

@@ -1,0 +1,203 @@
+"""The sampler draws from the right distribution, and from nothing but seed and position."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from headway.executor.noise import exponential, keyed_tensor, keys
+from headway.executor.sampling import Draws, likeliest, narrow, sample, scale, score
+
+
+def draws_of(n, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=None, position=5, **rest):
+    """n rows that ask for the same, their seeds counted up from 0 unless one is given."""
+    return Draws(
+        temperature=np.full(n, temperature),
+        top_k=np.full(n, top_k),
+        top_p=np.full(n, top_p),
+        min_p=np.full(n, min_p),
+        seeds=np.arange(n) if seed is None else np.full(n, seed),
+        positions=np.full(n, position) if np.isscalar(position) else position,
+        banned=rest.get("banned", {}),
+        logprobs=rest.get("logprobs", np.full(n, -1)),
+    )
+
+
+def logits_of(rows, vocab, spread=3.0, seed=0):
+    return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * spread
+
+
+def chi_square(counts, expected):
+    """How many standard deviations the statistic lies above its mean."""
+    assert expected.min() >= 5
+    freedom = len(counts) - 1
+    return (((counts - expected) ** 2 / expected).sum() - freedom) / (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "min_p"),
+    [(1.0, 0, 1.0, 0.0), (0.7, 0, 0.9, 0.0), (1.3, 6, 1.0, 0.0), (1.0, 0, 1.0, 0.1)],
+)
+@pytest.mark.parametrize("keyed_by", ["seed", "position"])
+def test_the_frequencies_follow_the_distribution(temperature, top_k, top_p, min_p, keyed_by):
+    n, vocab = 20_000, 12
+    row = logits_of(1, vocab, spread=1.0)
+    asked = draws_of(n, temperature, top_k, top_p, min_p)
+    if keyed_by == "position":
+        asked = draws_of(n, temperature, top_k, top_p, min_p, seed=3, position=np.arange(n))
+    found = sample(row.expand(n, -1), asked)
+    want = by_transformers(row, temperature, top_k, top_p, min_p)[0].double().numpy()
+    counts = np.bincount(found.numpy(), minlength=vocab)
+    assert counts[want == 0].sum() == 0
+    assert chi_square(counts[want > 0], want[want > 0] * n) < 4
+
+
+def test_one_position_tells_nothing_of_the_next():
+    n, vocab = 40_000, 6
+    row = torch.zeros(n, vocab)
+    now = sample(row, draws_of(n, seed=11, position=np.arange(n)))
+    after = sample(row, draws_of(n, seed=11, position=np.arange(n) + 1))
+    near = sample(row, draws_of(n, seed=12, position=np.arange(n)))
+    for other in (after, near):
+        counts = np.bincount((now * vocab + other).numpy(), minlength=vocab**2)
+        assert chi_square(counts, np.full(vocab**2, n / vocab**2)) < 4
+
+
+def test_noise_is_exponential():
+    keyed = keyed_tensor(np.arange(50), np.arange(50) * 7, torch.device("cpu"))
+    found = exponential(keyed, torch.arange(4000, dtype=torch.int32))
+    assert found.min() > 0 and found.isfinite().all()
+    tenths = np.bincount((-torch.expm1(-found) * 10).long().clamp(0, 9).flatten().numpy())
+    assert chi_square(tenths, np.full(10, found.numel() / 10)) < 4
+    assert torch.corrcoef(found).fill_diagonal_(0).abs().max() < 0.07  # 4.4 deviations
+
+
+def test_noise_is_this_function_for_ever():
+    """Or a seed would mean another text after an upgrade, or on another device."""
+    wrap = 2**32 - 1
+
+    def splitmix(x):
+        x = (x + 0x9E3779B97F4A7C15) % 2**64
+        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        x = (x ^ (x >> 27)) * 0x94D049BB133111EB % 2**64
+        return x ^ (x >> 31)
+
+    for seed, position, token in ((0, 0, 0), (2**63 - 1, 131_071, 151_935), (42, 7, 100)):
+        mixed = splitmix(splitmix(seed) ^ position)
+        x = (token * 0x9E3779B1 + (mixed & wrap)) & wrap
+        x = (x ^ (x >> 16)) * 0x85EBCA6B & wrap
+        x ^= mixed >> 32
+        x = (x ^ (x >> 13)) * 0xC2B2AE35 & wrap
+        x = (x ^ (x >> 16)) * 0x85EBCA6B & wrap
+        x = (x ^ (x >> 15)) & 0x7FFFFFFF
+        keyed = torch.from_numpy(keys(np.array([seed]), np.array([position])))
+        found = exponential(keyed, torch.tensor([token], dtype=torch.int32)).item()
+        assert found == pytest.approx(-np.log1p(-(x + 0.5) / 2**31), rel=1e-5)
+
+
+def by_transformers(logits, temperature, top_k, top_p, min_p):
+    """Probabilities after transformers' own warpers, in its order."""
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
+    if min_p:
+        warpers.append(MinPLogitsWarper(min_p))
+    return warpers(None, logits.clone()).softmax(dim=-1)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    temperature=st.sampled_from([0.3, 1.0, 1.7]),
+    top_k=st.sampled_from([0, 1, 5, 40, 1500, 10_000]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 1e-6]),
+    min_p=st.sampled_from([0.0, 0.02, 0.4]),
+    # 1,024 candidates are looked at first: of 3,000 tokens they are enough or not.
+    shape=st.sampled_from([(50, 3.0), (3000, 0.1), (3000, 4.0)]),
+    seed=st.integers(0, 5),
+)
+def test_filters_are_those_of_transformers(temperature, top_k, top_p, min_p, shape, seed):
+    logits = logits_of(3, *shape, seed=seed)
+    want = by_transformers(logits, temperature, top_k, top_p, min_p)
+    ones = torch.ones(3)
+    values, ids = narrow(
+        scale(logits, ones * temperature), (ones * top_k).long(), ones * top_p, ones * min_p
+    )
+    found = torch.zeros_like(want).scatter(1, ids, values.softmax(dim=-1))
+    # At the very edge of top_p rounding decides, and a sum over 3,000 tokens is rounded.
+    assert ((found > 0) != (want > 0)).sum() <= 3
+    assert (found - want).abs().max() < 2e-3
+
+
+def test_rows_with_different_wishes_share_a_step():
+    """Every row draws what it would draw alone."""
+    logits = logits_of(6, 3000)
+    mixed = Draws(
+        temperature=np.array([0.0, 1.0, 0.8, 1.5, 0.0, 1.0]),
+        top_k=np.array([0, 0, 5, 0, 7, 2000]),
+        top_p=np.array([1.0, 1.0, 1.0, 0.9, 0.5, 0.99]),
+        min_p=np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.01]),
+        seeds=np.array([1, 2, 3, 4, 5, 2]),
+        positions=np.array([9, 9, 8, 7, 6, 9]),
+        banned={0: (int(logits[0].argmax()), 99_999), 2: (1, 2)},
+        logprobs=np.full(6, -1),
+    )
+    together = sample(logits, mixed).tolist()
+    assert together[0] == logits[0].topk(2).indices[1] and together[4] == logits[4].argmax()
+    for i in range(6):
+        columns = {
+            name: getattr(mixed, name)[i : i + 1]
+            for name in ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "logprobs")
+        }
+        banned = {0: mixed.banned[i]} if i in mixed.banned else {}
+        alone = sample(logits[i : i + 1], Draws(**columns, banned=banned))
+        assert alone.tolist() == together[i : i + 1]
+
+
+@pytest.mark.parametrize("width", [1, 1023, 1024, 1025, 1280, 3000, 5119])
+def test_the_likeliest_is_the_first_of_the_largest(width):
+    for logits in (logits_of(40, width), logits_of(40, width).round(), torch.zeros(2, width)):
+        assert likeliest(logits).tolist() == logits.numpy().argmax(axis=1).tolist()
+    last = torch.zeros(width, width // 100 + 1).T.clone()
+    last[:, -1] = 1
+    assert (likeliest(last) == width - 1).all()
+
+
+@pytest.mark.parametrize(
+    "wish", [{"temperature": 1e-9}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}]
+)
+def test_the_narrowest_wishes_are_greedy(wish):
+    logits = logits_of(20, 300)
+    assert torch.equal(sample(logits, draws_of(20, **wish)), logits.argmax(dim=-1))
+
+
+def test_a_changed_last_bit_changes_no_token():
+    """Batching does that to logits. Inverting a cumulative sum would not pass."""
+    logits = logits_of(2000, 300)
+    shaken = logits * (1 + 1e-7 * logits_of(2000, 300, seed=1).sign())
+    for wish in ({}, {"top_p": 0.9}, {"top_k": 50}):
+        asked = draws_of(2000, **wish)
+        assert torch.equal(sample(logits, asked), sample(shaken, asked))
+
+
+def test_logprobs_are_of_the_raw_distribution():
+    logits = logits_of(4, 50)
+    asked = np.array([-1, 2, 0, 3])
+    picked = sample(logits, draws_of(4, temperature=0.5, top_k=3, logprobs=asked))
+    said = score(logits, picked, asked).said()
+    want = logits.log_softmax(dim=-1)
+    assert sorted(said) == [1, 2, 3]
+    for row, logprob in said.items():
+        assert logprob.sampled == pytest.approx(want[row, picked[row]].item())
+        values, ids = want[row].topk(max(1, asked[row]))
+        assert [token for token, _ in logprob.top] == ids.tolist()[: asked[row]]
+        assert [value for _, value in logprob.top] == pytest.approx(values.tolist()[: asked[row]])
