@@ -453,3 +453,13 @@ def test_a_member_that_was_in_no_step_yet_can_be_cancelled():
     scheduler.apply([Cancel("b")], 0)
     scheduler.check()
     assert scheduler.schedule(0).ended == (), "the executor has never heard of b"
+
+
+def test_what_a_failed_row_computed_is_shared_with_nobody():
+    scheduler = make(16)
+    scheduler.apply([Add(ask("a", 9, 2))], 0)
+    failed = Output(((),), errors={0: "not finite"})
+    (event,) = scheduler.commit(scheduler.schedule(0), failed, 0)
+    assert event.finish is Finish.ERROR
+    scheduler.apply([Add(ask("b", 9, 2))], 0)
+    assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "not one block of a's"

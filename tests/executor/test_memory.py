@@ -59,6 +59,13 @@ def test_larger_steps_leave_fewer_blocks():
     assert step_bytes(LLAMA2_7B, Limits(step_tokens=512), 2) < GIB
 
 
+def test_what_attention_gathers_is_planned_for():
+    """The budget of a step's decode rows, or one row of the whole context if that is more."""
+    whole, short = Limits(), Limits(context=16)
+    assert plan_of(whole).activations == step_bytes(LLAMA2_7B, whole, 2) + 4096 * 16384
+    assert plan_of(short).activations == step_bytes(LLAMA2_7B, short, 2) + (1 << 20)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(MemoryPlanError, match=r"do not fit.*lower") as caught:
         plan_of(Limits(), 100 << 20)

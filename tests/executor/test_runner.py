@@ -196,8 +196,8 @@ def test_a_row_without_finite_numbers_fails_alone(goldens, width):
     one.add(2, (3, 4, 200, 5))
     output = one.run(0, 2, width=width)
     assert list(output.errors) == [1] and output.tokens[1] == ()
-    one.end(2)  # and its blocks go to another, behind whose last token they are gathered
-    one.add(3, PROMPTS[3])
+    one.end(2)  # and its block goes to another, behind whose last token its rest is gathered
+    one.add(3, PROMPTS[1])
     while len(one.said(0)) < 8:
         assert not one.run(3, 0, width=width, held=1 if width else 0).errors
     assert one.said(0) == greedy
@@ -219,16 +219,34 @@ def test_a_token_outside_the_vocabulary_fails_alone(golden, greedy, token):
     one = driver(golden)
     one.add(0, PROMPTS[0])
     one.add(1, (1, token, 2))
-    output = one.run(0, 1)
-    assert output.errors == {1: f"token {token} is outside the vocabulary of 211"}
-    assert output.tokens == ((greedy[0][0],), ())
+    one.executor.model.weights.embed[200] = float("nan")
+    one.add(2, (1, 200, 2))
+    output = one.run(0, 1, 2)
+    assert output.errors[1] == f"token {token} is outside the vocabulary of 211"
+    assert sorted(output.errors) == [1, 2] and output.tokens == ((greedy[0][0],), (), ())
 
 
 def test_slots_grow_and_are_used_again(golden, greedy):
-    crowd = driver(golden, sequences=150, block_size=16)
+    crowd = driver(golden, sequences=151, block_size=16)
+    sampling = Sampling(
+        temperature=1.1,
+        top_k=30,
+        top_p=0.95,
+        min_p=0.01,
+        seed=77,
+        stop_tokens=frozenset({3}),
+        min_tokens=2,
+        logprobs=1,
+    )
+    crowd.add(900, PROMPTS[0], sampling)
+    crowd.run(900)
     for i in range(150):
         crowd.add(i, PROMPTS[i % 4], Sampling(seed=i))
-    for _ in range(3):
+    assert list(crowd.run(*range(150), 900).logprobs) == [150], "what was kept of it stays"
+    crowd.run(900)
+    assert crowd.said(900) == alone(golden, PROMPTS[0], sampling, 3)
+    crowd.end(900)
+    for _ in range(2):
         crowd.run(*range(150))
     assert all(crowd.said(i) == greedy[i % 4][:3] for i in range(150))
     for i in range(0, 150, 2):

@@ -164,11 +164,12 @@ class Scheduler:
                 continue
             sequence.nanoseconds += share
             sequence.computed += length
+            if errors and i in errors:  # before its blocks are offered to anybody
+                events.append(self._end(sequence, Finish.ERROR, now, errors[i]))
+                continue
             if sequence.computed >= sequence.fills:
                 publish(self.pool, sequence)
-            if errors and i in errors:
-                events.append(self._end(sequence, Finish.ERROR, now, errors[i]))
-            elif sampled:
+            if sampled:
                 said = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
                     sequence.first_token = now
