@@ -44,6 +44,16 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
+class Scoring:
+    """A row whose prompt's log-probabilities are wanted."""
+
+    row: int
+    begin: int  # flat token of its first
+    behind: Tensor  # [m] the prompt's tokens behind its first m
+    asked: int  # of the most likely, beside
+
+
+@dataclass(frozen=True, slots=True)
 class Inputs:
     """One forward pass over N tokens."""
 
@@ -55,6 +65,7 @@ class Inputs:
     at: Tensor  # [R] flat tokens whose logits are wanted
     sampled: tuple[int, ...]  # [R] the rows they belong to
     draws: Draws  # [R]
+    scorings: tuple[Scoring, ...]
     spans: Ints  # [rows, 2] flat tokens of each row, padding left out
     errors: dict[int, str]  # rows that cannot be computed; they run, and nobody sees the answer
 
@@ -89,9 +100,12 @@ class Builder:
         slots = np.array([of[row.sequence] for row in batch.rows], dtype=np.int64)
         starts = np.array([row.start for row in batch.rows], dtype=np.int64)
         lengths = np.array([len(row.tokens) for row in batch.rows], dtype=np.int64)
+        histories = self.slots.histories
         for slot, row in zip(slots.tolist(), batch.rows, strict=True):
             if row.blocks:
                 extend(slot, row.blocks)
+            if slot in histories:
+                histories[slot].extend(row.start, row.tokens)
         flat, spans = _Flat(), np.empty((len(slots), 2), dtype=np.int64)
         alone = (lengths == 1) & (batch.width <= 1)
         single = np.flatnonzero(alone)
@@ -116,6 +130,11 @@ class Builder:
             at=self._tensor(spans[wanted, 1] - 1),
             sampled=tuple(wanted),
             draws=self.slots.draws(slots[wanted], (starts + lengths)[wanted]),
+            scorings=tuple(
+                self._scoring(i, row, slots[i], spans[i, 0])
+                for i, row in enumerate(batch.rows)
+                if row.want & Want.PROMPT
+            ),
             spans=spans,
             errors=errors,
         )
@@ -153,6 +172,12 @@ class Builder:
             )
             for begin, end in self._groups(needs.tolist())
         )
+
+    def _scoring(self, i: int, row: Row, slot: int, begin: int) -> Scoring:
+        history = self.slots.histories[slot]
+        end = min(row.start + len(row.tokens), history.prompt - 1)
+        behind = np.array(history.known[row.start + 1 : end + 1], dtype=np.int64)
+        return Scoring(i, int(begin), self._tensor(behind), history.sampling.prompt_logprobs)
 
     def _groups(self, needs: list[int]) -> list[tuple[int, int]]:
         """Cut rows of ascending needs where more blocks than `_at_once` would be gathered."""

@@ -20,6 +20,14 @@ def keys(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.i
     return mixed.view(np.int32).reshape(-1, 2)
 
 
+def stream(seed: int, choice: int) -> int:
+    """The seed of one of several answers: the first has the caller's own. Below 2**63."""
+    if not choice:
+        return seed
+    mixed = _splitmix(_splitmix(np.array([seed], dtype=np.uint64)) ^ np.uint64(choice))
+    return int(mixed[0]) >> 1
+
+
 def _splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

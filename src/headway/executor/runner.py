@@ -2,15 +2,18 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
 from headway.executor.cache import KVCache
-from headway.executor.inputs import Builder, Inputs
+from headway.executor.inputs import Builder, Inputs, Scoring
 from headway.executor.model import Decoder
 from headway.executor.sampling import Scores, sample, score
 from headway.executor.slots import Slots
+
+LOGITS = 2**22  # numbers that the scoring of a prompt computes at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class _Flight:
     picked: Tensor  # [R] tokens
     defined: Tensor  # [R] whether each row's logits are finite
     scores: Scores | None
+    prompts: dict[int, list[Scores]]  # of the rows whose prompt's log-probabilities are wanted
 
 
 class TorchExecutor:
@@ -33,7 +37,7 @@ class TorchExecutor:
         self.model, self.cache = model, cache
         self.computed = 0  # cells through the linear layers, wasted ones too
         length = context or model.config.context
-        self._slots = Slots(-(-length // cache.block_size))
+        self._slots = Slots(-(-length // cache.block_size), model.config.vocab, model.device)
         self._builder = Builder(self._slots, cache, model.config.vocab)
         self._flights: dict[int, _Flight] = {}
 
@@ -55,8 +59,20 @@ class TorchExecutor:
             if (inputs.draws.logprobs >= 0).any():
                 scores = score(logits, picked, inputs.draws.logprobs)
         sound = x.sum(dim=-1).isfinite()
-        self._flights[batch.step] = _Flight(len(batch.rows), inputs, sound, picked, defined, scores)
+        prompts = {each.row: self._score(x, each) for each in inputs.scorings}
+        rows = len(batch.rows)
+        self._flights[batch.step] = _Flight(rows, inputs, sound, picked, defined, scores, prompts)
         return batch.step
+
+    def _score(self, x: Tensor, wanted: Scoring) -> list[Scores]:
+        """Some positions at a time: the logits of a long prompt at once would be gigabytes."""
+        few = max(1, LOGITS // self.model.config.vocab)
+        found = []
+        for at, behind in enumerate(torch.split(wanted.behind, few)):
+            begin = wanted.begin + at * few
+            logits = self.model.logits(x[begin : begin + len(behind)])
+            found.append(score(logits, behind, np.full(len(behind), wanted.asked)))
+        return found
 
     def collect(self, ticket: int) -> Output:
         """Wait for the step of this ticket: tokens, log-probabilities and errors by row.
@@ -75,7 +91,11 @@ class TorchExecutor:
             for at, logprob in flight.scores.said().items():
                 if (row := inputs.sampled[at]) not in errors:
                     said[row] = (logprob,)
-        return Output(tuple(tokens), said, errors)
+        prompts = {
+            row: tuple([each for some in scores for each in some.said().values()])
+            for row, scores in flight.prompts.items()
+        }
+        return Output(tuple(tokens), said, errors, prompts)
 
     def _errors(self, flight: _Flight) -> dict[int, str]:
         inputs, errors = flight.inputs, dict(flight.inputs.errors)

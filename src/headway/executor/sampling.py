@@ -9,7 +9,7 @@ edge behind the change. And it needs no order, so near ties cannot swap places.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from headway.core.batch import Logprob
 from headway.executor.noise import exponential, keyed_tensor, rows_at_once
+from headway.executor.penalties import NOT_ONE, History, adjusted
 
 CANDIDATES = 1024  # looked at first; the whole vocabulary is sorted only where these are too few
 CHUNK = 256  # columns that the first round of a search for the largest sums up in one
-NOT_ONE = -float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,13 @@ class Draws:
     positions: NDArray[np.int64]  # of the token that is drawn, in its sequence
     banned: Mapping[int, tuple[int, ...]]  # row -> tokens that cannot be drawn yet
     logprobs: NDArray[np.int64]  # -1: none; n: of the drawn one and of the n most likely
+    # Row -> what penalties, bias and bad words read.
+    histories: Mapping[int, History] = field(default_factory=dict)
 
 
 def sample(logits: Tensor, draws: Draws) -> Tensor:
     """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes nothing."""
+    logits = adjusted(logits, draws.histories)
     if draws.banned:
         logits = logits.clone()
         for row, tokens in draws.banned.items():

@@ -1,9 +1,12 @@
 """What the executor keeps of each sequence, from its first row until it has ended."""
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from headway.core.batch import Begun
+from headway.executor.noise import stream
+from headway.executor.penalties import History
 from headway.executor.sampling import Draws
 
 Ints = NDArray[np.int64]
@@ -21,7 +24,11 @@ class Slots:
     Slots are an economy of this part alone: nothing in an answer depends on them.
     """
 
-    def __init__(self, blocks_per_sequence: int, rows: int = 64) -> None:
+    def __init__(
+        self, blocks_per_sequence: int, vocab: int, device: torch.device, rows: int = 64
+    ) -> None:
+        self._vocab, self._device = vocab, device
+        self.histories: dict[int, History] = {}  # slot -> tokens, where the sampling reads them
         self.of: dict[int, int] = {}  # sequence -> slot
         self.tables: Ints = np.zeros((rows, blocks_per_sequence), dtype=np.int64)
         self._counts = [0] * rows  # blocks in each table
@@ -50,13 +57,17 @@ class Slots:
         self.top_k[slot] = asked.top_k
         self.top_p[slot] = asked.top_p
         self.min_p[slot] = asked.min_p
-        self.seeds[slot] = asked.seed
+        self.seeds[slot] = stream(asked.seed, asked.choice)
         self.min_tokens[slot] = asked.min_tokens if asked.stop_tokens else 0
         self.logprobs[slot] = asked.logprobs
         self._stops[slot] = tuple(sorted(asked.stop_tokens))
+        if asked.reads_tokens or asked.logit_bias:
+            self.histories[slot] = History(begun, self._vocab, self._device)
 
     def end(self, sequence: int) -> None:
-        self._free.append(self.of.pop(sequence))
+        slot = self.of.pop(sequence)
+        self._free.append(slot)
+        self.histories.pop(slot, None)
 
     def extend(self, slot: int, blocks: tuple[int, ...]) -> None:
         """Add blocks to a sequence's table."""
@@ -77,6 +88,11 @@ class Slots:
             positions=positions,
             banned={int(i): self._stops[slots[i]] for i in early},
             logprobs=self.logprobs[slots],
+            histories={
+                i: self.histories[slot]
+                for i, slot in enumerate(slots.tolist() if self.histories else ())
+                if slot in self.histories
+            },
         )
 
     def _grow(self) -> None:

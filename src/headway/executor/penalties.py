@@ -1,0 +1,85 @@
+"""What sampling reads of a sequence's own tokens, and what it does to the logits with them.
+
+Formulas: repetition, CTRL (Keskar et al. 2019) as transformers has it; presence and frequency,
+OpenAI's API; bad words, transformers' NoBadWords.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from headway.core.batch import Begun
+
+NOT_ONE = -float("inf")
+
+
+class History:
+    """One sequence's known tokens. It grows from the rows, which hold what was accepted.
+
+    known   |<------ prompt ------>|<- answer ->|
+    seen    tokens of both, counts: of the answer alone. After a preemption the sequence begins
+            again with all of them, so nothing that is read depends on it.
+    """
+
+    def __init__(self, begun: Begun, vocab: int, device: torch.device) -> None:
+        self.sampling, self.prompt = begun.sampling, begun.prompt
+        self.known: list[int] = []
+        self.seen = torch.zeros(vocab, dtype=torch.bool, device=device)
+        self.counts = torch.zeros(vocab, device=device)
+        bias = [pair for pair in begun.sampling.logit_bias if pair[0] < vocab]
+        self._bias_at = torch.tensor([token for token, _ in bias], device=device).long()
+        self._bias = torch.tensor([each for _, each in bias], device=device).float()
+        self.extend(0, begun.tokens)
+
+    def extend(self, start: int, tokens: Sequence[int]) -> None:
+        """Take in a row's tokens, of which some may be known."""
+        new = [t for t in tokens[len(self.known) - start :] if 0 <= t < len(self.seen)]
+        if not new:
+            return
+        generated = new[max(0, self.prompt - len(self.known)) :]
+        self.known += new
+        self.seen[new] = True
+        if generated:
+            at = torch.tensor(generated, device=self.counts.device)
+            self.counts.index_add_(0, at, torch.ones_like(at, dtype=torch.float32))
+
+    def push(self, logits: Tensor) -> None:
+        """Bias and bad words: change one row of logits [vocab] in place."""
+        if len(self._bias):
+            logits.index_add_(0, self._bias_at, self._bias)
+        if banned := self._banned():
+            logits[banned] = NOT_ONE
+
+    def _banned(self) -> list[int]:
+        """Last tokens of those bad words whose others have just been said."""
+        vocab = len(self.seen)
+        return [
+            word[-1]
+            for word in self.sampling.bad_words
+            if word[-1] < vocab
+            and tuple(self.known[len(self.known) - len(word) + 1 :]) == word[:-1]
+        ]
+
+
+def adjusted(logits: Tensor, histories: Mapping[int, History]) -> Tensor:
+    """Logits [n, vocab] with those rows changed that have a history; the given are kept."""
+    if not histories:
+        return logits
+    mine, logits = list(histories.values()), logits.clone()
+    at = torch.tensor(list(histories), device=logits.device)
+
+    def column(values: list[float]) -> Tensor:
+        return torch.tensor(values, device=logits.device).unsqueeze(1)
+
+    harder = column([each.sampling.repetition_penalty for each in mine])
+    frequency = column([each.sampling.frequency_penalty for each in mine])
+    presence = column([each.sampling.presence_penalty for each in mine])
+    own, counts = logits[at], torch.stack([each.counts for each in mine])
+    repeated = torch.where(own > 0, own / harder, own * harder)
+    own = torch.where(torch.stack([each.seen for each in mine]), repeated, own)
+    own -= frequency * counts + presence * (counts > 0)
+    for row, history in zip(own, mine, strict=True):
+        history.push(row)
+    logits[at] = own
+    return logits
