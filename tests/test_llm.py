@@ -160,3 +160,63 @@ def test_an_unknown_setting_is_refused():
         LLM(context=9_999)
     with pytest.raises(HeadwayError, match="dtype must be one of"):
         LLM(dtype="int3")
+
+
+def test_n_answers_share_the_prompt_and_differ(llm):
+    prompt = llm.tokenizer.encode("The json module reads and writes JSON. " * 6)
+    asked = Options(max_tokens=12, temperature=1.0, seed=5, n=3, ignore_eos=True)
+    answers = llm.generate([prompt, prompt], asked)
+    assert [answer.choice for answer in answers] == [0, 1, 2, 0, 1, 2]
+    assert len({answer.tokens for answer in answers[:3]}) == 3
+    assert [a.tokens for a in answers[:3]] == [a.tokens for a in answers[3:]]
+    assert all(answer.row.cached >= len(prompt) - 17 for answer in answers[1:3])
+    one = llm.generate([prompt], Options(max_tokens=12, temperature=1.0, seed=5, ignore_eos=True))
+    assert one[0].tokens == answers[0].tokens, "the first choice is what n = 1 gives"
+
+
+def test_scoring_a_text(llm):
+    text = "The json module reads and writes JSON."
+    (scored,) = llm.generate(text, Options(max_tokens=0, echo=True, prompt_logprobs=2))
+    assert (scored.text, scored.tokens, scored.finish) == (text, (), Finish.COMPUTED)
+    assert len(scored.prompt_logprobs) == len(scored.prompt) - 1
+    said = [token for token, _ in scored.prompt_logprobs[0].top]
+    greedy = llm.generate([scored.prompt[:1]], Options(max_tokens=1, ignore_eos=True))[0]
+    assert said[0] == greedy.tokens[0], "what is likeliest there is what greedy would say"
+
+
+def test_what_sampling_obeys(llm):
+    plain = llm.generate(PROMPTS[0], Options(max_tokens=8, ignore_eos=True))[0]
+    word = llm.tokenizer.decode(plain.tokens[2:3]).strip()
+    without = llm.generate(
+        PROMPTS[0], Options(max_tokens=8, ignore_eos=True, bad_words=(word,), logit_bias={9: -1.0})
+    )[0]
+    assert plain.tokens[2] not in without.tokens
+    wanted = Options(max_tokens=4, ignore_eos=True, logit_bias={77: 100.0})
+    assert llm.generate(PROMPTS[0], wanted)[0].tokens == (77,) * 4
+    fresh = Options(max_tokens=30, ignore_eos=True, repetition_penalty=50.0)
+    tokens = llm.generate(PROMPTS[0], fresh)[0].tokens
+    assert len(set(tokens)) == 30
+
+
+def test_truncation_keeps_the_end(llm):
+    ids = list(range(20, 60))
+    (cut,) = llm.generate([ids], Options(max_tokens=4, truncate=8, echo=True))
+    assert cut.prompt == tuple(ids[-8:])
+    assert cut.tokens == llm.generate([ids[-8:]], Options(max_tokens=4))[0].tokens
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"logit_bias": {99_999: 1.0}}, "token 99999 is none of the model's"),
+        ({"stop_tokens": frozenset({-1})}, "token -1 is none of the model's"),
+        ({"frequency_penalty": 3.0}, "frequency_penalty must be in"),
+        ({"n": 0}, "n must be 1 or more"),
+        ({"truncate": -1}, "truncate 0 or more"),
+    ],
+)
+def test_sampling_that_cannot_be_obeyed_is_refused(llm, options, words):
+    with pytest.raises(HeadwayError, match=words):
+        llm.generate("x", Options(**options))
+    with pytest.raises(HeadwayError, match="one answer and no echo"):
+        next(llm.stream("x", Options(n=2)))

@@ -1,11 +1,13 @@
 """What a caller asks and hears: options in, deltas and completions out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.core.batch import Event, Logprob
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
-from headway.errors import PromptError
+from headway.core.sampling import Sampling
+from headway.errors import PromptError, SettingError
 from headway.text import TextStream, Tokenizer
 
 
@@ -23,11 +25,49 @@ class Options:
     stop: str | tuple[str, ...] = ()  # strings; the text ends before the first of them
     stop_tokens: frozenset[int] = frozenset()  # beside the model's own ends
     ignore_eos: bool = False  # the model's own ends do not end it
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id
+    bad_words: str | tuple[str, ...] = ()  # never said, whether or not a space comes before
+    n: int = 1  # answers to each prompt; they share its computation
+    truncate: int = 0  # keep so many of the prompt's last tokens; 0: all
+    echo: bool = False  # the text begins with the prompt
     logprobs: int = -1  # -1: none; n: of each token and of the n likeliest
+    prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
+
+    def sampling(self, seed: int, choice: int, eos: frozenset[int], words: Tokenizer) -> Sampling:
+        """For the core. seed: where the caller gave none; eos: the model's own ends."""
+        for token in (*self.logit_bias, *self.stop_tokens):
+            if not 0 <= token < words.vocab:
+                raise PromptError(f"token {token} is none of the model's 0 to {words.vocab - 1}")
+        return Sampling(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            seed=self.seed if self.seed is not None else seed,
+            choice=choice,
+            stop_tokens=self.stop_tokens | (frozenset() if self.ignore_eos else eos),
+            min_tokens=self.min_tokens,
+            repetition_penalty=self.repetition_penalty,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            logit_bias=tuple(sorted(self.logit_bias.items())),
+            bad_words=words.spellings(tuple(self.bad_words)),
+            logprobs=self.logprobs,
+            prompt_logprobs=self.prompt_logprobs,
+        )
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):  # else it would be taken letter by letter
             object.__setattr__(self, "stop", (self.stop,))
+        if isinstance(self.bad_words, str):
+            object.__setattr__(self, "bad_words", (self.bad_words,))
+        if self.n < 1 or self.truncate < 0:
+            raise SettingError(
+                f"n must be 1 or more and truncate 0 or more, not {self.n} and {self.truncate}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +88,9 @@ class Completion:
     finish: Finish
     prompt: tuple[int, ...]
     row: RequestRow  # its account: times in nanoseconds, tokens, cached tokens
+    choice: int = 0  # which of the n
     logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
+    prompt_logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
 
 
 class Answer:
@@ -56,10 +98,11 @@ class Answer:
 
     def __init__(self, request: Request, options: Options, tokenizer: Tokenizer) -> None:
         assert not isinstance(options.stop, str)
-        self.request = request
+        self.request, self.options = request, options
         self.text = TextStream(tokenizer.decode, options.stop)
         self.tokens: list[int] = []
         self.logprobs: list[Logprob] = []
+        self.prompt_logprobs: list[Logprob] = []
         self.finish = Finish.NOT_YET
         self.stopped = False  # a stop string was seen; the engine is told once
 
@@ -75,6 +118,7 @@ class Answer:
             new, self.stopped = new[: len(new) - left] if left else new, True
         self.tokens += new
         self.logprobs += event.logprobs[: len(new)]
+        self.prompt_logprobs += event.prompt_logprobs
         if event.finish:
             said += self.text.end()
             self.finish = Finish.STOP if self.stopped else event.finish

@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
 
@@ -16,7 +17,6 @@ from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Request
-from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import PromptError, SettingError
@@ -94,7 +94,7 @@ class LLM:
         *,
         progress: bool = True,
     ) -> list[Completion]:
-        """Answer all, batched as the policies say; in the order of the prompts.
+        """Answer all, batched as the policies say; in the order of the prompts and their choices.
 
         options: one for all, or one for each. Raises PromptError or RefusedError, naming which.
         """
@@ -110,7 +110,7 @@ class LLM:
         messages: Sequence[Message],
         options: Options = Options(),
     ) -> Completion:
-        """The assistant's next turn, through the model's chat template."""
+        """The assistant's next turn, through the model's chat template; the first of n."""
         return self._complete([(self.tokenizer.chat(messages), options)], progress=False)[0]
 
     def stream(
@@ -119,7 +119,7 @@ class LLM:
         options: Options = Options(),
     ) -> Iterator[Delta]:
         """Deltas as they come; leaving the iterator early cancels the request."""
-        answer = self._answer(self._encode(prompt), options)
+        answer = self._only_answer(prompt, options)
         for event in self._engine.events(answer.request):
             yield self._hear(answer, event)
 
@@ -129,14 +129,14 @@ class LLM:
         options: Options = Options(),
     ) -> AsyncIterator[Delta]:
         """As stream(), for asyncio; any number at once."""
-        answer = self._answer(self._encode(prompt), options)
+        answer = self._only_answer(prompt, options)
         async for event in self._engine.stream(answer.request):
             yield self._hear(answer, event)
 
     def _complete(
         self, asked: Sequence[tuple[tuple[int, ...], Options]], progress: bool
     ) -> list[Completion]:
-        answers = [self._answer(prompt, options) for prompt, options in asked]
+        answers = [each for prompt, options in asked for each in self._answers(prompt, options)]
         open_ = {answer.request.id: answer for answer in answers}
         caller = QueueCaller()
         self._rows.update(dict.fromkeys(open_))
@@ -166,32 +166,47 @@ class LLM:
         return delta
 
     def _completion(self, answer: Answer) -> Completion:
-        row = self._rows.pop(answer.request.id)
+        request = answer.request
+        row = self._rows.pop(request.id)
         assert row, "the ledger's rows come before the events"
-        said, tokens = answer.text.text, tuple(answer.tokens)
-        prompt, logprobs = answer.request.prompt, tuple(answer.logprobs)
-        return Completion(said, tokens, answer.finish, prompt, row, logprobs)
+        said = answer.text.text
+        if answer.options.echo:
+            said = self.tokenizer.decode(request.prompt) + said
+        return Completion(
+            said,
+            tuple(answer.tokens),
+            answer.finish,
+            request.prompt,
+            row,
+            request.sampling.choice,
+            tuple(answer.logprobs),
+            tuple(answer.prompt_logprobs),
+        )
 
-    def _answer(self, prompt: tuple[int, ...], options: Options) -> Answer:
+    def _answers(self, prompt: tuple[int, ...], options: Options) -> list[Answer]:
+        """One for each choice; all but the first wait for it, and share what it has computed."""
+        prompt = prompt[-options.truncate :]
         room = self._engine.load.capacity - len(prompt)
         most = options.max_tokens
         if most is None:
             most = max(1, min(DEFAULT_TOKENS, room))
-        seed = options.seed if options.seed is not None else self._random.getrandbits(62)
-        stops = options.stop_tokens | (frozenset() if options.ignore_eos else self.eos)
-        sampling = Sampling(
-            temperature=options.temperature,
-            top_k=options.top_k,
-            top_p=options.top_p,
-            min_p=options.min_p,
-            seed=seed,
-            stop_tokens=stops,
-            min_tokens=options.min_tokens,
-            logprobs=options.logprobs,
-        )
-        id, now = f"r{next(self._ids)}", self._engine.clock.now()
-        request = Request(id, prompt, most, now, sampling=sampling)
-        return Answer(request, options, self.tokenizer)
+        seed, now = self._random.getrandbits(62), self._engine.clock.now()
+        answers, first = list[Answer](), ""
+        for choice in range(options.n):
+            id = f"r{next(self._ids)}"
+            sampling = options.sampling(seed, choice, self.eos, self.tokenizer)
+            if choice:  # of one prompt, said once
+                sampling = replace(sampling, prompt_logprobs=-1)
+            request = Request(id, prompt, most, now, sampling=sampling, follows=first)
+            answers.append(Answer(request, options, self.tokenizer))
+            first = first or id
+        return answers
+
+    def _only_answer(self, prompt: Prompt | Sequence[Message], options: Options) -> Answer:
+        """Of a stream, which has one."""
+        if options.n > 1 or options.echo:
+            raise PromptError("a stream gives one answer and no echo: use generate()")
+        return self._answers(self._encode(prompt), options)[0]
 
     def _encode(self, prompt: Prompt | Sequence[Message]) -> tuple[int, ...]:
         """Ids of a text, of a chat, or as they are; each one the model's."""

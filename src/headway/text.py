@@ -88,6 +88,15 @@ class Tokenizer:
             return ""
         return next(mark for mark in PRIVATE if mark not in said)
 
+    def spellings(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
+        """Ids of each word, as it is spelled after a space and at the beginning of a text."""
+        found = dict[tuple[int, ...], None]()
+        for word in words:
+            for text in (word, f" {word.lstrip()}"):
+                ids = self._all(text, add_special_tokens=False, split_special_tokens=True)
+                found[tuple(ids["input_ids"])] = None
+        return tuple(found)
+
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         text: str = self._all.decode(
             list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
