@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from model import Decoder, Shape, export_state
+from model import SHAPES, Decoder, export_state
 from tokenizer import BOS, END, document_ids, read_corpus
 from transformers import AutoTokenizer, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -36,14 +36,14 @@ QUESTIONS = (
 )
 
 
-def check_weights(model: LlamaForCausalLM, build: Path) -> float:
+def check_weights(model: LlamaForCausalLM, build: Path, shape: str) -> float:
     """Largest difference in logits between the checkpoint in training and its export, float32.
 
     The training weights are rounded to bfloat16 first: the rounding is the one change that the
     export is meant to make.
     """
-    mine = Decoder(Shape())
-    mine.load_state_dict(torch.load(build / "checkpoint.pt")["model"])
+    mine = Decoder(SHAPES[shape])
+    mine.load_state_dict(torch.load(build / f"{shape}.pt")["model"])
     exported, theirs = export_state(mine), model.state_dict()
     assert all(torch.equal(w.float(), theirs[name].float()) for name, w in exported.items())
     with torch.no_grad():
@@ -103,6 +103,33 @@ def held_out(
     }
 
 
+def agreement(
+    model: LlamaForCausalLM,
+    other: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    build: Path,
+    window: int,
+) -> dict[str, float]:
+    """Share of held-out positions at which both find the same token likeliest.
+
+    It is the share of first guesses that greedy speculation would accept on such text.
+    """
+    same: dict[str, int] = {}
+    seen: dict[str, int] = {}
+    for document in read_corpus(build):
+        if not document["held_out"]:
+            continue
+        kind = str(document["kind"])
+        ids = torch.tensor(document_ids(tokenizer, document))
+        for at in range(0, len(ids) - 1, window):
+            part = ids[None, at : at + window]
+            with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+                mine, theirs = (each(part).logits[0].argmax(-1) for each in (model, other))
+            same[kind] = same.get(kind, 0) + int((mine == theirs).sum())
+            seen[kind] = seen.get(kind, 0) + len(mine)
+    return {kind: round(same[kind] / seen[kind], 4) for kind in same}
+
+
 def show_samples(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
     """Continuations and answers, unedited: greedy, and at temperature 0.7 with a fixed seed."""
     prompts = [(p, tokenizer(p, return_tensors="pt")) for p in PROMPTS]
@@ -123,6 +150,8 @@ def show_samples(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
+    parser.add_argument("--against", type=Path, help="a model to agree with, of one tokenizer")
     parser.add_argument("--build", type=Path, default=Path("training/.build"))
     parser.add_argument("--window", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)
@@ -131,10 +160,14 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     model = LlamaForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
     check_tokenizer(tokenizer)
-    print("largest difference in logits", check_weights(model, args.build))
+    print("largest difference in logits", check_weights(model, args.build, args.shape))
     show_samples(model, tokenizer)
     figures = held_out(model, tokenizer, args.build, args.window)
-    (args.build / "evaluation.json").write_text(json.dumps(figures, indent=2) + "\n")
+    if args.against:
+        other = LlamaForCausalLM.from_pretrained(args.against, dtype=torch.float32).eval()
+        for kind, share in agreement(model, other, tokenizer, args.build, args.window).items():
+            figures[kind]["top1_agreement"] = share
+    (args.build / f"evaluation-{args.shape}.json").write_text(json.dumps(figures, indent=2) + "\n")
     print(json.dumps(figures, indent=2))
 
 

@@ -36,6 +36,19 @@ class Shape:
     max_position_embeddings: int = 2048
 
 
+SHAPES = {
+    "tiny": Shape(),
+    # A fifth of a step's work, for guesses: what is left of it is mostly the vocabulary.
+    "draft": Shape(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=288,
+    ),
+}
+
+
 class Norm(nn.Module):
     """RMSNorm, computed in float32 whatever comes in."""
 

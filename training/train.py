@@ -4,8 +4,8 @@ A run has one or more parts. In each the learning rate warms up, stays, and fall
 part's last share. A part more lets a finished run go on when there is time left: the rate rises
 again and ends lower than before. Until a part's rate begins to fall its length may be changed, by
 writing a number of steps into ``steps`` in the build folder: that is how a run is fitted to the
-time there is. What held in the end stands in ``result.json``, and the same ``--parts`` give the
-same run again.
+time there is. What held in the end stands in the build folder under the shape's name, and the same
+``--parts`` give the same run again.
 
 Every batch depends on (seed, step) alone, so a run that was interrupted goes on with the batches
 it would have had. The context grows at the end of a part, once the weights know what to look for:
@@ -29,7 +29,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from model import Decoder, Shape, export_state
+from model import SHAPES, Decoder, Shape, export_state
 from safetensors.torch import save_file
 from tokenizer import BOS, END, PAD
 from torch import Tensor
@@ -161,10 +161,10 @@ def export(model: Decoder, out: Path) -> None:
 class Trainer:
     """The model, its two optimizers and the step they have reached."""
 
-    def __init__(self, recipe: Recipe, build: Path) -> None:
+    def __init__(self, recipe: Recipe, build: Path, shape: Shape, name: str) -> None:
         torch.manual_seed(recipe.seed)
-        self.recipe, self.build = recipe, build
-        self.model = Decoder(Shape())
+        self.recipe, self.build, self.name = recipe, build, name
+        self.model = Decoder(shape)
         self.fast_loss = torch.compile(self.model.loss, dynamic=False)
         named = list(self.model.layers.named_parameters())
         matrices = [w for _, w in named if w.dim() == 2]
@@ -209,11 +209,11 @@ class Trainer:
             "optimizers": [o.state_dict() for o in self.optimizers],
             "step": self.step,
         }
-        torch.save(state, self.build / "checkpoint.part")
-        os.replace(self.build / "checkpoint.part", self.build / "checkpoint.pt")
+        torch.save(state, self.build / f"{self.name}.part")
+        os.replace(self.build / f"{self.name}.part", self.build / f"{self.name}.pt")
 
     def resume(self) -> None:
-        state = torch.load(self.build / "checkpoint.pt")
+        state = torch.load(self.build / f"{self.name}.pt")
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -238,12 +238,13 @@ def main() -> None:
     )
     parser.add_argument("--build", type=Path, default=Path("training/.build"))
     parser.add_argument("--out", type=Path, required=True, help="the model's folder")
+    parser.add_argument("--shape", choices=SHAPES, default="tiny")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--save-minutes", type=float, default=4.0)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    trainer = Trainer(Recipe(tuple(args.parts)), args.build)
+    trainer = Trainer(Recipe(tuple(args.parts)), args.build, SHAPES[args.shape], args.shape)
     if args.resume:
         trainer.resume()
     begun = saved = mark = time.monotonic()
@@ -277,7 +278,7 @@ def main() -> None:
         "training_loss": smooth,
         "held_out": held_out_loss(trainer.model, args.build, 64),
     }
-    (args.build / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    (args.build / f"{args.shape}.json").write_text(json.dumps(result, indent=2) + "\n")
     print(json.dumps(result), flush=True)
 
 

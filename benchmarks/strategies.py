@@ -1,0 +1,172 @@
+"""Does continuous batching serve 3 to 5 times static's requests at 20 times lower p99?
+
+Texts on this subject say so. Measured here on one engine with the embedded model: static groups
+of exactly 16 (whole prompts in one step, padded to the longest; answers come as their own tokens
+do, the baseline's best case) against continuous batching with 16 slots and chunked prompts, first
+come, first served. Recorded lengths (azure2023-code and azure2023-conv, in their order of
+arrival, token counts divided by 8), at least 500 requests of each service.
+
+Saturation: three consecutive parts of that trace, each as a backlog that is there at once; pairs
+of static and continuous on the same requests, which of them first in turn. `saturation_ratio` is
+continuous's requests per second over static's. `predicted_ratio` is what the very same answers
+predict if held slots were all that static loses: the mean over groups of 16 of the longest
+answer, over the mean answer. `token_ratio` is what it really computed over what was asked for:
+padding of prompts is in it too. Neither knows what a token costs in a small step or a large one.
+
+Latency: Poisson arrivals at 80 % of static's capacity as just measured, all requests, the same
+arrivals for both. `p99_ttft_ratio` is static's p99 time to first token over continuous's, counted
+from the scheduled arrival; over all requests, and for each service by itself.
+
+No aim is set: what comes out is reported.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from statistics import mean
+
+from benchmarks.report import Figure, finish
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Static
+from headway.core.lane import Lane
+from headway.core.mix import Mixed, PrefillFirst
+from headway.core.plan import Policies
+from headway.core.request import Request
+from headway.tools.endpoint import COMPLETION, SUPPORT
+from headway.tools.measure import engine_figures, percentile
+from headway.tools.price import Ask
+from headway.tools.rig import Rig, live_rig
+from headway.tools.run import Outcome, Run
+from headway.tools.trace import shipped
+from headway.tools.workload import Prompts, merged, worded
+from headway.tools.yardstick import warm_up
+
+SEED, SIZE, CHUNK, EACH, PARTS, ROUNDS, LOAD = 0, 16, 128, 500, 3, 2, 0.8
+LANES = [Lane(COMPLETION.name), Lane(SUPPORT.name)]
+
+
+def strategies(rig: Rig) -> dict[str, Policies]:
+    return {
+        "static": Policies(
+            join=Static(SIZE), mix=PrefillFirst(), chunk=Whole(), step_tokens=SIZE * rig.context
+        ),
+        "continuous": Policies(
+            join=Continuous(SIZE), mix=Mixed(), chunk=Fixed(CHUNK), step_tokens=SIZE + CHUNK
+        ),
+    }
+
+
+def offered(rig: Rig) -> list[Ask]:
+    """The trace from its beginning until each service has asked often enough."""
+    traces = {COMPLETION.name: shipped("azure2023-code"), SUPPORT.name: shipped("azure2023-conv")}
+    asks, counts = list[Ask](), {COMPLETION.name: 0, SUPPORT.name: 0}
+    for ask in merged(traces, rig.context):
+        asks.append(ask)
+        counts[ask.lane] += 1
+        if min(counts.values()) >= EACH:
+            break
+    return asks
+
+
+def predicted(asks: Sequence[Ask]) -> float:
+    """Longest answer of each group of 16 over the mean answer: slots held for nobody."""
+    groups = [asks[at : at + SIZE] for at in range(0, len(asks) - SIZE + 1, SIZE)]
+    longest = mean(max(ask.answer for ask in group) for group in groups)
+    return longest / mean(ask.answer for ask in asks)
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    rig: Rig
+    requests: tuple[Request, ...]  # the same prompts in every run: each has its own, empty cache
+
+    def pair(self, requests: Sequence[Request], turn: int) -> dict[str, Outcome]:
+        """Both strategies on the same requests; which goes first changes from pair to pair."""
+        named = list(strategies(self.rig).items())
+        return {
+            name: Run(self.rig, policies, LANES, requests).serve()
+            for name, policies in (named if turn % 2 == 0 else reversed(named))
+        }
+
+    def part(self, number: int) -> slice:
+        share = len(self.requests) // PARTS
+        return slice(number * share, (number + 1) * share)
+
+    def saturated(self) -> list[dict[str, Outcome]]:
+        at_once = [replace(request, arrived=0) for request in self.requests]
+        return [self.pair(at_once[self.part(turn)], turn) for turn in range(PARTS)]
+
+    def loaded(self, rate: float) -> list[dict[str, Outcome]]:
+        """Poisson arrivals, so many a second."""
+        pairs = []
+        for turn in range(ROUNDS):
+            draw, at, timed = Random(SEED + turn), 0.0, list[Request]()
+            for request in self.requests:
+                at += draw.expovariate(rate)
+                timed.append(replace(request, arrived=int(at * 1e9)))
+            pairs.append(self.pair(timed, turn))
+        return pairs
+
+
+def p99(outcome: Outcome, lanes: Sequence[str]) -> float:
+    """Seconds to the first token."""
+    value = percentile([row.ttft for row in outcome.requests if row.lane in lanes], 99)
+    assert value is not None, "500 of each leave five beyond it"
+    return value / 1e9
+
+
+def saturation(pairs: Sequence[dict[str, Outcome]], predictions: list[float]) -> list[Figure]:
+    made = [{name: engine_figures(outcome) for name, outcome in pair.items()} for pair in pairs]
+    per_second = {
+        name: [pair[name].requests_per_second for pair in made] for name in ("static", "continuous")
+    }
+    ratios = [b / a for a, b in zip(per_second["static"], per_second["continuous"], strict=True)]
+    return [
+        Figure("saturation_ratio", ratios, unit="x"),
+        Figure("predicted_ratio", predictions, unit="x"),
+        Figure("static_req_s", per_second["static"], unit="req/s"),
+        Figure("continuous_req_s", per_second["continuous"], unit="req/s"),
+        Figure("token_ratio", [1 / (1 - pair["static"].waste) for pair in made], unit="x"),
+        Figure("static_padding", [pair["static"].padding for pair in made], unit="of tokens"),
+        Figure("static_held", [pair["static"].held for pair in made], unit="of tokens"),
+    ]
+
+
+def latency(pairs: Sequence[dict[str, Outcome]]) -> list[Figure]:
+    figures = []
+    for suffix, lanes in (
+        ("", [COMPLETION.name, SUPPORT.name]),
+        ("_completion", [COMPLETION.name]),
+        ("_support", [SUPPORT.name]),
+    ):
+        static = [p99(pair["static"], lanes) for pair in pairs]
+        continuous = [p99(pair["continuous"], lanes) for pair in pairs]
+        ratios = [a / b for a, b in zip(static, continuous, strict=True)]
+        figures.append(Figure(f"p99_ttft_ratio{suffix}", ratios, unit="x"))
+        if not suffix:
+            figures.append(Figure("static_p99_ttft_s", static, unit="s"))
+            figures.append(Figure("continuous_p99_ttft_s", continuous, unit="s"))
+    busy = [engine_figures(pair["static"]).busy for pair in pairs]
+    return [*figures, Figure("static_busy", busy, unit="of time")]
+
+
+def main() -> int:
+    rig = live_rig(None)
+    prompts = Prompts(rig.text, rig.block_size, SEED)
+    asks = offered(rig)
+    warm_up(rig, asks, prompts)
+    bench = Bench(rig, worded(asks, Prompts(rig.text, rig.block_size, SEED)))
+    counts = {lane.name: sum(ask.lane == lane.name for ask in asks) for lane in LANES}
+    print(f"{rig.model}, {rig.dtype}; n: {counts}; {rig.memory}", flush=True)
+    predictions = [predicted(asks[bench.part(turn)]) for turn in range(PARTS)]
+    first = saturation(bench.saturated(), predictions)
+    capacity = next(figure.value for figure in first if figure.name == "static_req_s")
+    print(f"static's capacity {capacity:.2f} req/s; offering {LOAD:.0%} of it", flush=True)
+    figures = [*first, *latency(bench.loaded(LOAD * capacity))]
+    print(f"seconds of arrivals per run: {len(asks) / capacity / LOAD:.0f}", file=sys.stderr)
+    return finish("strategies", __doc__ or "", SEED, figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

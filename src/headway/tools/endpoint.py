@@ -1,0 +1,84 @@
+"""Endpoints: what each serves, and what it may keep its callers waiting. The demo's four."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headway.core.lane import Budget, Lane
+from headway.core.request import NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """What a request costs when it is alone on the engine, in nanoseconds."""
+
+    ttft: int
+    tpot: int
+    e2e: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Limits are multiples of its unloaded latency, so that they mean the same everywhere.
+
+    Who knows what the callers need may say `fixed` limits in their place.
+    """
+
+    name: str
+    serves: str
+    source: str  # of its arrival times and token counts
+    priority: int  # lower goes first, under every strategy
+    ttft: float = 0.0  # times the unloaded one; 0: no limit
+    tpot: float = 0.0
+    e2e: float = 0.0
+    fixed: Budget = Budget()  # a limit that is multiple and fixed is the lower of both
+
+    @property
+    def is_offline(self) -> bool:
+        return not (self.ttft or self.tpot or self.e2e) and self.fixed == Budget()
+
+    def lane(self, unloaded: Mapping[str, Unloaded]) -> Lane:
+        alone = unloaded.get(self.name, Unloaded(0, 0))
+        budget = Budget(
+            ttft=_lower(self.ttft, alone.ttft, self.fixed.ttft),
+            tpot=_lower(self.tpot, alone.tpot, self.fixed.tpot),
+            e2e=_lower(self.e2e, alone.e2e, self.fixed.e2e),
+            queue=self.fixed.queue,
+        )
+        return Lane(self.name, budget, self.priority)
+
+
+def _lower(times: float, alone: int, fixed: int) -> int:
+    return min(fixed, round(times * alone)) if times else fixed
+
+
+VOICE = Endpoint(
+    "voice",
+    "turns of a spoken dialogue, sparse and urgent",
+    "synthetic: Poisson arrivals, prompts of 16 to 48 tokens, answers of 8 to 24",
+    priority=0,
+    ttft=3.0,
+    tpot=5.0,
+)
+COMPLETION = Endpoint(
+    "completion",
+    "inline code completion",
+    "azure2023-code, recorded",
+    priority=1,
+    ttft=3.0,
+    tpot=5.0,
+)
+SUPPORT = Endpoint(
+    "support",
+    "drafts of answers to customers",
+    "azure2023-conv, recorded",
+    priority=2,
+    ttft=6.0,
+    tpot=10.0,
+)
+LABELLING = Endpoint(
+    "labelling",
+    "a nightly backlog to label, no deadline",
+    "synthetic: all there at the beginning, prompts of 64 to 192 tokens, answers of 2 to 8",
+    priority=3,
+)
+ENDPOINTS = (VOICE, COMPLETION, SUPPORT, LABELLING)

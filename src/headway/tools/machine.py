@@ -1,0 +1,74 @@
+"""The machine in words: what a figure depends on, and no name of a host."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+WORTH_MEASURING = 2.0  # seconds of cores: the system counts in hundredths
+
+
+def machine() -> dict[str, str | int]:
+    return {
+        "processor": processor(),
+        "cores": cores(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+    }
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(_cores())
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+class Neighbours:
+    """How much other processes take of this one's cores, from the moment that it is made."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self.stat = stat
+        self._work, self._whole = self._read()
+
+    def cores(self) -> float:
+        """At work for others, mean since the beginning; 0 where the system does not say."""
+        work, whole = self._read()
+        if whole - self._whole < WORTH_MEASURING:
+            return 0.0
+        return max(0.0, cores() * (work - self._work) / (whole - self._whole))
+
+    def _read(self) -> tuple[float, float]:
+        """Seconds of these cores, since they were started: at work for others, and in all."""
+        try:
+            lines = [line.split() for line in self.stat.read_text().splitlines()]
+        except OSError:
+            return 0.0, 0.0
+        mine = {f"cpu{core}" for core in _cores()}
+        # cpu0 user nice system idle iowait irq softirq steal
+        counts = [[int(each) for each in line[1:9]] for line in lines if line and line[0] in mine]
+        whole = sum(sum(count) for count in counts) / os.sysconf("SC_CLK_TCK")
+        rest = sum(count[3] + count[4] for count in counts) / os.sysconf("SC_CLK_TCK")
+        own = os.times()
+        return whole - rest - own.user - own.system, whole
+
+
+def _cores() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))

@@ -1,0 +1,110 @@
+"""From rows to figures. Nothing is measured here that a row does not say."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.tools.run import Outcome
+
+BEYOND = 5  # a percentile is given only where so many values lie beyond it
+SERVED = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+
+# Nanoseconds; NEVER: it did not happen in the run; None: too few values to say.
+Quantile = int | None
+
+
+def percentile(values: Iterable[int], percent: int) -> Quantile:
+    """Nearest rank, on the raw values: the least that `percent` of 100 do not exceed."""
+    ordered = sorted(values)
+    if len(ordered) * (100 - percent) < BEYOND * 100:
+        return None
+    return ordered[-(-len(ordered) * percent // 100) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneFigures:
+    """How one endpoint fared under one strategy. Everyone offered counts, served or not."""
+
+    lane: str
+    offered: int
+    good: int
+    queue_p50: Quantile
+    queue_p95: Quantile
+    ttft_p50: Quantile
+    ttft_p95: Quantile
+    tpot_p50: Quantile
+    tpot_p95: Quantile
+    gaps: int  # requests with two tokens or more, of which TPOT speaks
+
+    @property
+    def attainment(self) -> float:
+        """Share of the offered that ended by themselves inside every limit of the lane."""
+        return self.good / self.offered if self.offered else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """What one strategy made of the machine."""
+
+    seconds: float  # from the beginning to the last step's end
+    served: int  # requests that ended by themselves
+    unserved: int  # of those offered
+    requests_per_second: float
+    tokens_per_second: float  # of answers, discarded ones not counted
+    slots: float  # that computed for a request, mean over the time of the steps
+    busy: float  # share of the seconds in which a step ran
+    held: float  # share of the computed tokens that were for finished slots
+    padding: float  # share of the computed tokens that were padding
+
+    @property
+    def waste(self) -> float:
+        return self.held + self.padding
+
+
+def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
+    rows = [row for row in outcome.requests if row.lane == lane]
+    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was broken off
+    queue = [row.queue for row in rows] + missing
+    ttft = [row.ttft for row in rows] + missing
+    tpot = [row.tpot for row in rows if row.generated >= 2]
+    return LaneFigures(
+        lane=lane,
+        offered=outcome.offered[lane],
+        good=sum(row.good for row in rows),
+        queue_p50=percentile(queue, 50),
+        queue_p95=percentile(queue, 95),
+        ttft_p50=percentile(ttft, 50),
+        ttft_p95=percentile(ttft, 95),
+        tpot_p50=percentile(tpot, 50),
+        tpot_p95=percentile(tpot, 95),
+        gaps=len(tpot),
+    )
+
+
+def engine_figures(outcome: Outcome) -> EngineFigures:
+    steps = outcome.steps
+    served = [row for row in outcome.requests if row.finish in SERVED]
+    seconds = outcome.nanoseconds / 1e9
+    spent = sum(row.nanoseconds for row in steps)
+    computed = sum(row.tokens + row.waste_tokens for row in steps)
+    return EngineFigures(
+        seconds=seconds,
+        served=len(served),
+        unserved=sum(outcome.offered.values()) - len(served),
+        requests_per_second=_share(len(served), seconds),
+        tokens_per_second=_share(answered(outcome.requests), seconds),
+        slots=_share(sum(row.rows * row.nanoseconds for row in steps), spent),
+        busy=_share(spent, outcome.nanoseconds),
+        held=_share(sum(row.held_tokens for row in steps), computed),
+        padding=_share(sum(row.padding_tokens for row in steps), computed),
+    )
+
+
+def answered(rows: Sequence[RequestRow]) -> int:
+    """Tokens of answers that somebody got."""
+    return sum(row.generated for row in rows)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,0 +1,172 @@
+"""Strategies and their parts, from YAML. An unknown key is an error that names the nearest."""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headway.core.chunk import Chunk, Fixed, Whole
+from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.mix import Alternate, Mix, Mixed, PrefillFirst
+from headway.core.order import FirstCome, Order, Priority, ShortestFirst
+from headway.core.plan import Policies
+from headway.errors import SettingError
+from headway.tools.registry import REGISTRY, Site, named, nearest
+from headway.tools.strategy import SLOTS, Strategy
+
+ORDERS: dict[str, Order] = {
+    "first-come": FirstCome(),
+    "priority": Priority(),
+    "shortest-first": ShortestFirst(),
+}
+MIXES: dict[str, Mix] = {
+    "mixed": Mixed(),
+    "prefill-first": PrefillFirst(),
+    "alternate": Alternate(),
+}
+JOINS = {
+    "static": ("size", "buckets", "together"),
+    "dynamic": ("size", "window", "windows", "buckets"),
+    "length-classes": ("size", "bounds", "window"),
+    "continuous": ("size",),
+}
+PARTS = ("rule", "join", "order", "mix", "chunk", "step_tokens")
+
+Make = Callable[[Site], Strategy]
+
+
+def chosen(wanted: str) -> list[Make]:
+    """Names with commas between them, or a YAML file."""
+    if wanted.endswith((".yaml", ".yml")):
+        return from_file(Path(wanted))
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    if not names:
+        raise SettingError(f"name at least one strategy; there are {', '.join(REGISTRY)}")
+    if len(set(names)) < len(names):
+        raise SettingError(f"a strategy is named twice: {wanted}")
+    return [named(name) for name in names]
+
+
+def from_file(path: Path) -> list[Make]:
+    """A mapping of names to parts; a name of the registry may have no parts."""
+    made = list[Make]()
+    for name, parts in read_yaml(path).items():
+        if parts is None:
+            made.append(named(str(name)))
+            continue
+        strategy = recipe(str(name), mapping(parts, f"{path.name}: {name}"), path.name)
+        made.append(lambda site, strategy=strategy: strategy)  # type: ignore[misc]
+    return made
+
+
+def recipe(name: str, parts: Mapping[str, Any], file: str = "strategies") -> Strategy:
+    where = f"{file}: {name}"
+    known(parts, PARTS, where)
+    join = _join(parts.get("join", "continuous"), where)
+    chunk = _chunk(parts.get("chunk", "whole"), where)
+    room = SLOTS * 2_048 if not isinstance(join, Continuous) else 512
+    policies = Policies(
+        join=join,
+        order=_one(parts.get("order", "first-come"), ORDERS, f"{where}: order"),
+        mix=_one(parts.get("mix", "mixed"), MIXES, f"{where}: mix"),
+        chunk=chunk,
+        step_tokens=whole(parts.get("step_tokens", room), f"{where}: step_tokens", 1),
+    )
+    return Strategy(name, str(parts.get("rule", f"as {file} says")), policies)
+
+
+def _join(value: Any, where: str) -> Join:
+    name, fields = _choice(value, JOINS, f"{where}: join")
+    where = f"{where}: {name}"
+    known(fields, JOINS[name], where)
+    size = whole(fields.get("size", SLOTS), f"{where}: size", 1)
+    buckets = _wholes(fields.get("buckets", ()), f"{where}: buckets")
+    if name == "continuous":
+        return Continuous(size)
+    if name == "static":
+        together = fields.get("together", False)
+        if not isinstance(together, bool):
+            raise SettingError(f"{where}: together is {together!r}, not true or false")
+        return Static(size, buckets, together)
+    window = number(fields.get("window", 0), f"{where}: window")
+    if name == "length-classes":
+        bounds = _wholes(fields.get("bounds", ()), f"{where}: bounds")
+        return LengthClasses(size, bounds, round(window * 1e6))
+    windows = mapping(fields.get("windows", {}), f"{where}: windows")
+    each = {
+        str(lane): round(number(ms, f"{where}: windows: {lane}") * 1e6)
+        for lane, ms in windows.items()
+    }
+    return Dynamic(size, round(window * 1e6), each, buckets)
+
+
+def _chunk(value: Any, where: str) -> Chunk:
+    name, fields = _choice(value, ("whole", "fixed"), f"{where}: chunk", scalar=True)
+    if name == "whole":
+        return Whole()
+    return Fixed(whole(fields, f"{where}: chunk: fixed", 1))
+
+
+def _choice(
+    value: Any, choices: Collection[str], where: str, scalar: bool = False
+) -> tuple[str, Any]:
+    """`name`, or `name: fields`."""
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, dict) or len(value) != 1:
+        raise SettingError(f"{where}: name one of {', '.join(choices)}")
+    ((name, fields),) = value.items()
+    known([str(name)], choices, where)
+    return str(name), fields if scalar else mapping(fields or {}, f"{where}: {name}")
+
+
+def _one(value: Any, choices: Mapping[str, Any], where: str) -> Any:
+    known([str(value)], choices, where)
+    return choices[str(value)]
+
+
+# -- what any settings file needs
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        return mapping(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path.name} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).split())
+        raise SettingError(f"{path.name} is not YAML: {said}") from error
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingError(f"{where}: a mapping of names to values is wanted, not {value!r}")
+    return value
+
+
+def known(given: Collection[Any], allowed: Collection[str], where: str) -> None:
+    for key in given:
+        if key not in allowed:
+            raise SettingError(f"{where}: {key!r} is not known{nearest(str(key), allowed)}")
+
+
+def number(value: Any, where: str, least: float = 0.0) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value < 1e15:
+        raise SettingError(f"{where} is {value!r}, not a number")
+    if value < least:
+        raise SettingError(f"{where} is {value}; it must be {least:g} or more")
+    return float(value)
+
+
+def whole(value: Any, where: str, least: int = 0) -> int:
+    exact = number(value, where, least)
+    if exact != int(exact):
+        raise SettingError(f"{where} is {value}; a whole number is wanted")
+    return int(exact)
+
+
+def _wholes(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple):
+        raise SettingError(f"{where} is {value!r}; a list of whole numbers is wanted")
+    return tuple(whole(each, where, 1) for each in value)

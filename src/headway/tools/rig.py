@@ -1,0 +1,132 @@
+"""What a run needs of its surroundings: a model on an executor, a clock, a text for prompts."""
+
+import gc
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+from headway.core.batch import Batch, Output
+from headway.engine import Executor
+from headway.errors import SettingError
+from headway.tools.strategy import SLOTS
+
+MODEL = "headway-tiny"  # the one that comes with the package
+CONTEXT = 2048  # tokens a request may hold: room for the scaled traces' longest
+BLOCK_SIZE = 16
+PIECE = 25  # lines of the text that are encoded at once
+
+
+class Clock(Protocol):
+    """A clock that can be waited on."""
+
+    def now(self) -> int: ...
+
+    def advance_to(self, time: int, /) -> None:
+        """Sleep until then, or make it so."""
+        ...
+
+
+class Relay:
+    """One executor for several schedulers, one after the other.
+
+    A run that has ended leaves sequences of which the executor was never told: the scheduler
+    says it with its next batch, and there was none. The next run's first batch says it.
+    """
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self._open: set[int] = set()
+        self._left: tuple[int, ...] = ()
+
+    def hand_over(self) -> None:
+        """The next batch comes from a new scheduler."""
+        self._left, self._open = (*self._left, *sorted(self._open)), set()
+
+    def submit(self, batch: Batch) -> int:
+        self._open.difference_update(batch.ended)
+        self._open.update(begun.sequence for begun in batch.begun)
+        if self._left:
+            batch, self._left = replace(batch, ended=self._left + batch.ended), ()
+        return self.executor.submit(batch)
+
+    def collect(self, ticket: int) -> Output:
+        return self.executor.collect(ticket)
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    model: str
+    dtype: str
+    device: str
+    num_blocks: int
+    block_size: int
+    context: int  # tokens that a request may hold
+    text: Sequence[int]  # token ids that prompts are cut from
+    executor: Relay
+    clock: Clock
+    memory: str = ""  # how it was planned, in words
+
+
+def live_rig(model: str | None) -> Rig:
+    """A real model on the wall's clock. None: the embedded one.
+
+    Raises what loading a checkpoint raises: each a HeadwayError.
+    """
+    # torch is an extra, and slow to import: only who runs a model pays for it.
+    try:
+        from headway.executor.checkpoint import locate
+        from headway.executor.config import read_config
+        from headway.executor.load import load
+        from headway.executor.memory import Limits
+        from headway.live import WallClock
+        from headway.text import Tokenizer
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"running a model needs {error.name}: pip install 'headway[torch]'"
+        ) from error
+
+    folder = locate(model or str(files("headway") / "models" / MODEL))
+    context = min(CONTEXT, read_config(folder).context)
+    limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
+    loaded = load(folder, limits)
+    tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
+    text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds
+    return Rig(
+        model=model_name(model),
+        dtype=loaded.dtype,
+        device=loaded.device,
+        num_blocks=loaded.plan.num_blocks,
+        block_size=loaded.plan.block_size,
+        context=loaded.plan.context,
+        text=text,
+        executor=Relay(loaded.executor),
+        clock=WallClock(),
+        memory=str(loaded.plan),
+    )
+
+
+def corpus() -> str:
+    """Documentation that the embedded model has not seen in training; it ships with the package."""
+    path = files("headway") / "data" / "corpus.txt.gz"
+    try:
+        return gzip.decompress(path.read_bytes()).decode()
+    except OSError as error:
+        raise SettingError(f"the text for the prompts cannot be read: {error}") from error
+
+
+def pieces(text: str) -> list[str]:
+    """Of half a page each: a tokenizer takes more than linear time over a whole book."""
+    lines = text.splitlines(keepends=True)
+    return ["".join(lines[at : at + PIECE]) for at in range(0, len(lines), PIECE)]
+
+
+def model_name(model: str | None) -> str:
+    """For a report: the folder's name rather than where it lies on this machine."""
+    if model is None:
+        return f"{MODEL} (embedded)"
+    return Path(model).name if Path(model).is_dir() else model

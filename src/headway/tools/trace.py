@@ -1,0 +1,193 @@
+"""Recorded traffic: arrival times and token counts, read from the files that are published."""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from headway.errors import SettingError
+
+GZIP = b"\x1f\x8b"  # how such a file begins, whatever it is called
+EPOCH = datetime(1970, 1, 1)
+PREFIX = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
+PREFIX_TOKENS = 512  # of a prompt, that one of those ids stands for
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    at: int  # nanoseconds from the beginning of the trace
+    prompt: int  # tokens
+    answer: int  # tokens
+    blocks: tuple[int, ...] = ()  # ids of the prompt's blocks of PREFIX_TOKENS, where recorded
+
+
+def _number(field: object, column: str, where: str) -> float:
+    try:
+        number = float(field)  # type: ignore[arg-type]  # what it cannot take, it refuses
+    except (TypeError, ValueError):
+        raise SettingError(f"{where}: {column} is {field!r}, not a number") from None
+    if not 0 <= number < 1e15:  # NaN fails as well
+        raise SettingError(f"{where}: {column} is {field}; it must be 0 or more and finite")
+    return number
+
+
+def _whole(field: object, column: str, where: str) -> int:
+    number = _number(field, column, where)
+    if number != int(number):
+        raise SettingError(f"{where}: {column} is {field}; tokens are counted in whole numbers")
+    return int(number)
+
+
+def _seconds(field: object, column: str, where: str) -> int:
+    return round(_number(field, column, where) * 1e9)
+
+
+def _milliseconds(field: object, column: str, where: str) -> int:
+    return round(_number(field, column, where) * 1e6)
+
+
+def _date(field: object, column: str, where: str) -> int:
+    """Azure writes seven digits of a second, Python reads six."""
+    text, dot, rest = str(field).partition(".")
+    digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+    try:
+        when = datetime.fromisoformat(text + dot + digits[:6] + rest[len(digits) :])
+    except ValueError:
+        raise SettingError(f"{where}: {column} is {field!r}, not a date and a time") from None
+    return (when.replace(tzinfo=None) - EPOCH) // timedelta(microseconds=1) * 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A published form: what its columns are called, and how it writes a time."""
+
+    name: str
+    at: str
+    prompt: str
+    answer: str
+    time: Callable[[object, str, str], int]
+    from_first: bool  # times are counted from the first arrival, not from the file's zero
+
+    @property
+    def columns(self) -> tuple[str, str, str]:
+        return self.at, self.prompt, self.answer
+
+
+FORMS = (
+    Form("headway", "arrival_s", "input_tokens", "output_tokens", _seconds, False),
+    Form("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", _date, True),
+    Form("BurstGPT", "Timestamp", "Request tokens", "Response tokens", _seconds, True),
+)
+MOONCAKE = Form("Mooncake", "timestamp", "input_length", "output_length", _milliseconds, True)
+
+
+def read_trace(path: Path | Traversable) -> list[Arrival]:
+    """Arrivals in order, gzip or not; which form it is, its first line says.
+
+    CSV with a header and the columns `arrival_s`, `input_tokens`, `output_tokens` (and perhaps
+    `prefix_block_ids`), or as Azure and BurstGPT publish it; JSON lines as Mooncake does. Further
+    columns are ignored. SettingError names the file and, where one is to blame, the line.
+    """
+    try:
+        with _opened(path) as file:
+            return list(parse(file, path.name))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise SettingError(f"the trace {path.name} cannot be read: {error}") from error
+
+
+def shipped(name: str) -> list[Arrival]:
+    """A trace that comes with the package: `azure2023-code` or `azure2023-conv`."""
+    return read_trace(files("headway") / "data" / "traces" / f"{name}.csv.gz")
+
+
+def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
+    """Rows of whichever form, checked, with times that begin where the trace does."""
+    source = iter(lines)
+    first = next(source, "")
+    is_json = first.lstrip().startswith("{")
+    form, rows = (_json if is_json else _csv)(first, source, name)
+    before, zero = 0, -1
+    for where, fields in rows:
+        at = form.time(fields[0], form.at, where)
+        zero = zero if zero >= 0 else at if form.from_first else 0
+        if at < max(before, zero):
+            raise SettingError(f"{where}: it arrives before the line above it; sort by {form.at}")
+        before = at
+        prompt, answer = (
+            _whole(field, column, where)
+            for field, column in zip(fields[1:3], form.columns[1:], strict=True)
+        )
+        yield Arrival(at - zero, prompt, answer, _blocks(fields[3], where))
+
+
+Rows = Iterator[tuple[str, list[object]]]  # where it stands; time, prompt, answer, block ids
+
+
+def _csv(first: str, rest: Iterable[str], name: str) -> tuple[Form, Rows]:
+    header = [column.strip() for column in next(csv.reader([first]), [])]
+    form = max(FORMS, key=lambda form: sum(column in header for column in form.columns))
+    if missing := [column for column in form.columns if column not in header]:
+        raise SettingError(f"{name}, line 1: there is no column {', '.join(missing)}")
+    return form, _csv_rows(header, form, rest, name)
+
+
+def _csv_rows(header: list[str], form: Form, lines: Iterable[str], name: str) -> Rows:
+    rows = csv.reader(lines)
+    places = [header.index(column) for column in form.columns]
+    prefix = header.index(PREFIX) if PREFIX in header else -1
+    for row in rows:
+        if not row:  # an empty line
+            continue
+        where = f"{name}, line {rows.line_num + 1}"
+        if len(row) < len(header):
+            raise SettingError(f"{where}: {len(row)} fields where the header names {len(header)}")
+        ids = row[prefix].split() if prefix >= 0 else ()
+        yield where, [*(row[place] for place in places), ids]
+
+
+def _json(first: str, rest: Iterable[str], name: str) -> tuple[Form, Rows]:
+    return MOONCAKE, _json_rows(first, rest, name)
+
+
+def _json_rows(first: str, rest: Iterable[str], name: str) -> Rows:
+    for number, line in enumerate((first, *rest), 1):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise SettingError(f"{where}: it is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise SettingError(f"{where}: it is not a JSON object")
+        if missing := [column for column in MOONCAKE.columns if column not in row]:
+            raise SettingError(f"{where}: there is no {', '.join(missing)}")
+        yield where, [*(row[column] for column in MOONCAKE.columns), row.get("hash_ids", ())]
+
+
+def _blocks(ids: object, where: str) -> tuple[int, ...]:
+    if not isinstance(ids, (list, tuple)):
+        raise SettingError(f"{where}: the ids of its prefix blocks are no list")
+    return tuple(_whole(each, "a prefix block's id", where) for each in ids)
+
+
+@contextmanager
+def _opened(path: Path | Traversable) -> Iterator[TextIO]:
+    with path.open("rb") as raw:
+        begins = raw.read(len(GZIP))
+        raw.seek(0)
+        if begins == GZIP:
+            with gzip.open(raw, "rt", encoding="utf-8", newline="") as text:
+                assert isinstance(text, TextIOWrapper)
+                yield text
+        else:
+            yield TextIOWrapper(raw, encoding="utf-8", newline="")

@@ -1,0 +1,111 @@
+"""What the machine can do, measured before the comparison and the same for every strategy."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from headway.core.chunk import Whole
+from headway.core.join import Continuous, Static
+from headway.core.lane import Lane
+from headway.core.mix import PrefillFirst
+from headway.core.plan import Policies
+from headway.core.request import NEVER
+from headway.errors import HeadwayError
+from headway.tools.endpoint import Endpoint, Unloaded
+from headway.tools.price import Ask, Price
+from headway.tools.rig import Rig
+from headway.tools.run import Outcome, Run
+from headway.tools.strategy import SLOTS
+from headway.tools.workload import Prompts, shape, worded
+
+ALONE = 5  # requests per endpoint, one after the other; the median counts
+SAMPLE = 96  # prompts whose price is taken
+DECODED = 48  # tokens that each of a full batch says while their price is taken
+STEP = 512  # tokens of a step full of prompts
+PATIENCE = 4_000_000_000  # nanoseconds that one measurement may take
+
+
+@dataclass(frozen=True, slots=True)
+class Yardstick:
+    unloaded: Mapping[str, Unloaded]  # by lane; lanes with a budget only
+    shapes: Mapping[str, Ask]  # the requests by which it was measured
+    price: Price
+
+
+def measure(
+    rig: Rig,
+    endpoints: Iterable[Endpoint],
+    recorded: Sequence[Ask],
+    seed: int,
+    others: Sequence[Ask] = (),
+) -> Yardstick:
+    """Unloaded latency per endpoint, and the price of a token at full batches.
+
+    recorded: the requests that the price is taken from; others: of endpoints too sparse for it.
+    Its prompts may begin like the workload's: every run has its own, empty prefix cache.
+
+    Raises HeadwayError where the machine is too slow for a single step in PATIENCE.
+    """
+    prompts = Prompts(rig.text, rig.block_size, seed)
+    warm_up(rig, recorded, prompts)
+    limited = [endpoint.name for endpoint in endpoints if not endpoint.is_offline]
+    typical = [*recorded, *others]
+    shapes = {name: shape(typical, name) for name in limited}
+    unloaded = {name: alone(rig, shapes[name], prompts) for name in limited}
+    return Yardstick(unloaded, shapes, priced(rig, recorded, prompts))
+
+
+def warm_up(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> None:
+    """First steps are slow: memory is fetched, kernels are chosen. Both kinds of batch."""
+    few = [Ask(0, ask.lane, ask.prompt, min(ask.answer, 4)) for ask in recorded[:SLOTS]]
+    for policies in (
+        Policies(join=Static(SLOTS), chunk=Whole(), step_tokens=SLOTS * rig.context),
+        Policies(join=Continuous(SLOTS), chunk=Whole(), step_tokens=STEP),
+    ):
+        _served(rig, policies, few, prompts)
+
+
+def alone(rig: Rig, ask: Ask, prompts: Prompts) -> Unloaded:
+    """Medians of a few requests of one shape, each the only one on the engine."""
+    policies = Policies(join=Continuous(1), chunk=Whole(), step_tokens=rig.context)
+    rows = [_served(rig, policies, [ask], prompts).requests[0] for _ in range(ALONE)]
+    if any(row.first_token == NEVER for row in rows):
+        raise HeadwayError(
+            f"one request of {ask.prompt} tokens got no answer in {PATIENCE // 10**9} s: "
+            "this model is too slow on this machine"
+        )
+    return Unloaded(
+        ttft=round(median(row.ttft for row in rows)),
+        tpot=round(median(row.tpot for row in rows)),
+        e2e=round(median(row.e2e for row in rows)),
+    )
+
+
+def priced(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> Price:
+    """Nanoseconds per prompt token in steps full of prompts, per answered token in full batches.
+
+    The decoding sequences have prompts of the mean length, so their price has the mean's
+    attention in it.
+    """
+    sample = [Ask(0, ask.lane, ask.prompt, 1) for ask in recorded[:SAMPLE]]
+    policies = Policies(join=Continuous(SLOTS), chunk=Whole(), step_tokens=STEP)
+    steps = _served(rig, policies, sample, prompts).steps
+    prompt = sum(row.nanoseconds for row in steps) / max(1, sum(row.tokens for row in steps))
+    mean = round(sum(ask.prompt for ask in recorded) / len(recorded))
+    full = [Ask(0, recorded[0].lane, mean, DECODED)] * SLOTS
+    group = Policies(
+        join=Continuous(SLOTS), mix=PrefillFirst(), chunk=Whole(), step_tokens=SLOTS * rig.context
+    )
+    steps = _served(rig, group, full, prompts).steps
+    decoding = [row.nanoseconds / SLOTS for row in steps if row.rows == row.tokens == SLOTS]
+    if not decoding:
+        raise HeadwayError(
+            f"{SLOTS} prompts of {mean} tokens took more than {PATIENCE // 10**9} s: "
+            "this model is too slow on this machine"
+        )
+    return Price(prompt, median(decoding))
+
+
+def _served(rig: Rig, policies: Policies, asks: Sequence[Ask], prompts: Prompts) -> Outcome:
+    lanes = [Lane(name) for name in sorted({ask.lane for ask in asks})]
+    return Run(rig, policies, lanes, worded(asks, prompts), PATIENCE).serve()

@@ -1,0 +1,29 @@
+"""A rig without a model and in no time: the fake executor's paged memory on a virtual clock."""
+
+import pydoc_data.topics
+
+from headway.core.cost import StepCost
+from headway.executor.fake import FakeExecutor
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import Filler, PricedExecutor
+from headway.tools.rig import Relay, Rig
+
+TEXT = [ord(letter) % 97 for letter in "".join(pydoc_data.topics.topics.values())]
+COST = StepCost(base=3_000_000, per_token=100_000, per_read=20)
+
+
+def rig(real_memory=False, blocks=2_048, cost=COST, executor=None):
+    """Filler says token 0 without looking; real_memory: slower, and it reads what it kept."""
+    clock = VirtualClock()
+    inner = executor or (FakeExecutor(blocks, 16) if real_memory else Filler())
+    return Rig(
+        model="fake",
+        dtype="none",
+        device="none",
+        num_blocks=blocks,
+        block_size=16,
+        context=2_048,
+        text=TEXT,
+        executor=Relay(PricedExecutor(cost, clock, inner)),
+        clock=clock,
+    )

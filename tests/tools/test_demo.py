@@ -1,0 +1,163 @@
+"""The whole comparison on the fake executor in virtual time, and its report."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headway.core.request import Finish
+from headway.errors import SettingError
+from headway.sim.executor import Filler
+from headway.tools import demo, report
+from headway.tools.endpoint import ENDPOINTS
+from headway.tools.measure import engine_figures, lane_figures
+from headway.tools.pressure import cards
+from headway.tools.words import milliseconds, pressed, share
+from tests.tools.rigs import rig
+
+
+def console(width=80):
+    return Console(file=StringIO(), width=width, force_terminal=False)
+
+
+def run(path, seconds=12.0, machine=None, width=80):
+    screen = console(width)
+    show = demo.prepare(machine or rig(), path, seconds, 0, screen)
+    status = demo.compare(show)
+    return status, show, screen.file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    path = tmp_path_factory.mktemp("demo") / "report.json"
+    return path, *run(path)
+
+
+def test_it_ends_well_and_says_everything_on_80_columns(ran):
+    _, status, show, said = ran
+    assert status == 0
+    assert max(len(line.rstrip()) for line in said.splitlines()) <= 80
+    assert "\x1b" not in said and "…" not in said
+    for words in ("seed 0", "divided by 8", "Offered load 0.3", "held", "padding", "Pressure:"):
+        assert words in said
+    for name in ("static", "dynamic", "continuous", "voice", "completion", "support", "labelling"):
+        assert name in said
+    assert [s.name for s in show.strategies] == ["static", "dynamic", "continuous"]
+
+
+def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
+    path, _, show, _ = ran
+    outcomes = report.read(path).outcomes
+    asked = [(request.id, request.arrived) for request in show.work.requests]
+    for outcome in outcomes.values():
+        assert sorted((row.id, row.arrived) for row in outcome.requests) == sorted(asked)
+        assert sum(outcome.offered.values()) == len(asked)
+        served = [row for row in outcome.requests if row.finish is Finish.LENGTH]
+        wanted = {request.id: request.max_tokens for request in show.work.requests}
+        assert all(row.generated == wanted[row.id] for row in served)
+
+
+def test_the_figures_follow_from_the_rows(ran):
+    path, _, _, said = ran
+    plain, read = json.loads(path.read_text()), report.read(path)
+    assert plain["complete"] is True
+    tables = [line.split() for line in said.splitlines()]
+    for part, (name, outcome) in zip(plain["strategies"], read.outcomes.items(), strict=True):
+        assert part["name"] == name
+        for lane, figures in part["latency"].items():
+            again = lane_figures(outcome, lane)
+            rows = [r for r in outcome.requests if r.lane == lane]
+            assert figures["good"] == again.good == sum(row.good for row in rows)
+            assert figures["attainment"] == again.attainment == again.good / len(rows)
+            assert figures["ttft_p50"] == again.ttft_p50 == nearest_rank([r.ttft for r in rows], 50)
+            printed = [name, str(len(rows)), milliseconds(again.queue_p50)]
+            assert any(any(printed == line[i : i + 3] for i in (0, 1)) for line in tables)
+            assert any(line[-2:] == share(again.attainment).split() for line in tables)
+        engine = engine_figures(outcome)
+        assert part["engine"]["padding"] == engine.padding
+        assert part["engine"]["held"] == engine.held
+        assert any(line[:2] == [name, f"{engine.seconds:.1f}"] for line in tables)
+    made = cards(read.outcomes, ENDPOINTS)
+    assert [part["pressure"] for part in plain["strategies"]] == [
+        pressed(made[name]) for name in read.outcomes
+    ]
+
+
+def nearest_rank(values, percent):
+    """Written once more, from the definition."""
+    enough = len(values) * (1 - percent / 100) >= 5
+    return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)] if enough else None
+
+
+def test_the_books_of_time_balance_in_the_report(ran):
+    path = ran[0]
+    for outcome in report.read(path).outcomes.values():
+        spent = sum(row.nanoseconds for row in outcome.steps)
+        wasted = sum(row.waste_nanoseconds for row in outcome.steps)
+        assert sum(row.nanoseconds for row in outcome.requests) + wasted == spent
+
+
+def test_only_groups_waste_and_only_continuous_wastes_nothing(ran):
+    figures = {name: engine_figures(each) for name, each in report.read(ran[0]).outcomes.items()}
+    assert figures["continuous"].waste == 0
+    assert figures["static"].padding > 0 and figures["static"].held > 0
+    assert figures["dynamic"].waste > 0
+
+
+def test_the_report_says_what_it_was_made_of_and_where_nothing_of_the_machines_name(ran):
+    plain = json.loads(ran[0].read_text())
+    assert plain["workload"]["token_scale"] == 8 and plain["seed"] == 0
+    assert plain["model"]["name"] == "fake" and plain["machine"]["processor"]
+    assert plain["workload"]["offered_load"] == pytest.approx(0.3, rel=0.1)
+    assert {each["name"] for each in plain["endpoints"]} == set(plain["budgets"])
+    for strategy in plain["strategies"]:
+        assert strategy["policies"]["join"]["size"] == 16
+
+
+def test_a_real_paged_memory_gives_the_same_rows(tmp_path):
+    machines = rig(), rig(real_memory=True)
+    paths = [tmp_path / name for name in ("filler.json", "memory.json")]
+    for machine, path in zip(machines, paths, strict=True):
+        assert run(path, 1.0, machine)[0] == 0
+    first, second = (report.read(path).outcomes for path in paths)
+    assert first == second
+
+
+class Interrupting(Filler):
+    """Ctrl-C during a step."""
+
+    left = 10**9
+
+    def submit(self, batch):
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+        return super().submit(batch)
+
+
+def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
+    executor, path, screen = Interrupting(), tmp_path / "report.json", console()
+    show = demo.prepare(rig(executor=executor), path, 12.0, 0, screen)
+    executor.left = 40
+    assert demo.compare(show) == 130
+    said = " ".join(screen.file.getvalue().split())
+    assert "Interrupted:" in said and "The rows so far are in" in said
+    plain, (outcome,) = json.loads(path.read_text()), report.read(path).outcomes.values()
+    assert plain["complete"] is False and not outcome.complete
+    assert sum(each.tokens > 0 for each in outcome.steps) == 39
+    assert len(outcome.requests) < sum(outcome.offered.values())
+
+
+def test_a_folder_that_cannot_be_written_is_found_out_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingError, match="the report cannot be written to"):
+        demo.run_demo(None, tmp_path / "file" / "out", 1.0, 0, console())
+
+
+def test_a_file_that_is_no_report_is_refused(tmp_path):
+    path = tmp_path / "report.json"
+    for text in ("", "{}", "[]", '{"headway_report": 99}'):
+        path.write_text(text)
+        with pytest.raises(SettingError, match=r"report\.json"):
+            report.read(path)

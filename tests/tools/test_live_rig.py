@@ -1,0 +1,25 @@
+"""The embedded model behind a run, on the wall's clock."""
+
+import pytest
+
+pytest.importorskip("torch")
+
+from headway.core.lane import Lane
+from headway.core.request import Finish
+from headway.tools.price import Ask, Price
+from headway.tools.rig import live_rig
+from headway.tools.run import Run
+from headway.tools.strategy import SLOTS, strategies
+from headway.tools.workload import Prompts, worded
+
+
+def test_every_strategy_answers_in_full():
+    rig = live_rig(None)
+    assert rig.model == "headway-tiny (embedded)" and len(rig.text) > 100_000
+    assert rig.num_blocks >= SLOTS * rig.context // rig.block_size
+    prompts = Prompts(rig.text, rig.block_size, seed=0)
+    asks = [Ask(0, "chat", 20 + 7 * i, 1 + i) for i in range(5)]
+    for strategy in strategies([Lane("chat")], Price(1.0, 1.0), rig.context):
+        outcome = Run(rig, strategy.policies, [Lane("chat")], worded(asks, prompts)).serve()
+        assert {row.finish for row in outcome.requests} == {Finish.LENGTH}
+        assert sorted(row.generated for row in outcome.requests) == [1, 2, 3, 4, 5]

@@ -1,0 +1,43 @@
+"""The machine in words, and who else is at work on it."""
+
+import platform
+from types import SimpleNamespace
+
+import pytest
+
+from headway.tools import machine
+from headway.tools.machine import Neighbours, processor
+
+STAT = "cpu  9 9 9 9 9 9 9 9 0 0\n{}intr 12 3\n"
+
+
+def stat(work, rest):
+    cores = sorted(machine._cores())
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    lines = [f"cpu{core} {work} 0 0 {rest} 77 0 0 0 0 0\n" for core in cores]
+    return STAT.format("".join(lines) + "cpu99999 8888888 0 0 0 0 0 0 0 0 0\n")
+
+
+def test_it_has_a_processor_in_words_and_no_name_of_a_host(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor : 0\nmodel name\t: A B: C\n\nprocessor : 1\nmodel name\t: A B: C\n")
+    assert processor(path) == "A B: C"
+    assert processor(tmp_path / "none")
+    about = machine.machine()
+    assert about["cores"] >= 1 and platform.node() not in about.values()
+
+
+def test_what_others_take_is_what_this_process_did_not(tmp_path, monkeypatch):
+    own = iter([SimpleNamespace(user=1.0, system=2.0), SimpleNamespace(user=4.0, system=3.0)])
+    monkeypatch.setattr(machine.os, "times", lambda: next(own))
+    monkeypatch.setattr(machine.os, "sysconf", lambda name: 100)
+    path = tmp_path / "stat"
+    path.write_text(stat(1_000, 5_000))
+    others = Neighbours(path)
+    path.write_text(stat(1_900, 5_100))  # 9 s of each core in 10; 4 s of them were ours
+    assert others.cores() == pytest.approx((9 * machine.cores() - 4) / 10)
+
+
+def test_where_the_system_does_not_say_nobody_is_accused(tmp_path):
+    assert Neighbours(tmp_path / "none").cores() == 0
+    assert Neighbours().cores() == 0, "nor before there is anything to tell"

@@ -1,0 +1,117 @@
+"""Figures, against rows made by hand."""
+
+from dataclasses import fields
+
+import pytest
+
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER, Finish
+from headway.tools.measure import engine_figures, lane_figures, percentile
+from headway.tools.run import Outcome
+
+
+def request(id, lane="chat", finish=Finish.LENGTH, ttft=10, generated=3, gap=2):
+    first = NEVER if ttft == NEVER else ttft
+    last = NEVER if ttft == NEVER else ttft + gap * (generated - 1)
+    return RequestRow(
+        id=id,
+        lane=lane,
+        budget=Budget(ttft=20, tpot=5),
+        finish=finish,
+        arrived=0,
+        first_scheduled=NEVER if ttft == NEVER else ttft - 4,
+        first_token=first,
+        last_token=last,
+        finished=last,
+        prompt=7,
+        generated=0 if ttft == NEVER else generated,
+        cached=0,
+        discarded=0,
+        preemptions=0,
+        nanoseconds=9,
+    )
+
+
+def step(number, began, nanoseconds, rows, tokens, held=0, width=0):
+    told = {"step": number, "began": began, "nanoseconds": nanoseconds, "rows": rows}
+    told |= {"tokens": tokens, "held": held, "width": width}
+    return StepRow(**{each.name: told.get(each.name, 0) for each in fields(StepRow)})
+
+
+def outcome(requests, steps=(), offered=None, nanoseconds=2_000_000_000):
+    offered = offered or {"chat": len(requests)}
+    return Outcome(offered, tuple(requests), tuple(steps), nanoseconds, complete=True)
+
+
+@pytest.mark.parametrize(
+    "count, percent, rank",
+    [
+        (10, 50, 5),  # five beyond it
+        (11, 50, 6),
+        (100, 95, 95),  # five beyond it
+        (101, 95, 96),
+        (499, 99, None),  # 4.99
+        (500, 99, 495),
+        (99, 95, None),
+        (9, 50, None),
+        (0, 50, None),
+    ],
+)
+def test_nearest_rank_and_only_where_five_lie_beyond(count, percent, rank):
+    assert percentile(reversed(range(1, count + 1)), percent) == rank
+
+
+def test_a_percentile_is_one_of_the_values_never_between_two():
+    assert percentile([1] * 5 + [9] * 5, 50) == 1
+
+
+def test_a_lane():
+    rows = [request(f"r{i}", ttft=10 + i) for i in range(10)]
+    figures = lane_figures(
+        outcome([*rows, request("other", lane="x")], offered={"chat": 10}), "chat"
+    )
+    assert (figures.offered, figures.good, figures.attainment) == (10, 10, 1.0)
+    assert (figures.queue_p50, figures.ttft_p50, figures.tpot_p50) == (10, 14, 2)
+    assert figures.ttft_p95 is None and figures.queue_p95 is None
+
+
+def test_everyone_offered_counts_also_who_was_never_served():
+    rows = [request(f"r{i}") for i in range(4)]
+    rows += [request(f"c{i}", finish=Finish.CANCELLED, ttft=NEVER) for i in range(5)]
+    figures = lane_figures(outcome(rows, offered={"chat": 10}), "chat")  # one has no row at all
+    assert figures.attainment == 0.4
+    assert figures.ttft_p50 == figures.queue_p50 == NEVER, "the fifth of ten was not served"
+    assert figures.gaps == 4
+
+
+def test_tpot_speaks_only_of_those_with_two_tokens_or_more():
+    rows = [request(f"r{i}", generated=1) for i in range(90)]
+    rows += [request(f"s{i}", gap=4) for i in range(10)]
+    figures = lane_figures(outcome(rows), "chat")
+    assert (figures.gaps, figures.tpot_p50, figures.tpot_p95) == (10, 4, None)
+    assert figures.good == 100
+
+
+def test_the_engine():
+    rows = [request("a"), request("b", generated=5), request("c", finish=Finish.CANCELLED)]
+    steps = [
+        step(1, 0, 300, rows=2, tokens=10, width=6),  # 2 x 6 cells: 2 of padding
+        step(2, 500, 100, rows=1, tokens=1, held=3, width=1),
+        step(3, 600, 100, rows=1, tokens=1),
+    ]
+    figures = engine_figures(outcome(rows, steps, nanoseconds=1_000))
+    assert figures.seconds == 1e-6
+    assert (figures.served, figures.unserved) == (2, 1)
+    assert figures.requests_per_second == pytest.approx(2e6)
+    assert figures.tokens_per_second == pytest.approx(11e6), "c got three before it was cut off"
+    assert figures.slots == pytest.approx((2 * 300 + 100 + 100) / 500)
+    assert figures.busy == pytest.approx(0.5)
+    assert figures.padding == pytest.approx(2 / 17)
+    assert figures.held == pytest.approx(3 / 17)
+    assert figures.waste == pytest.approx(5 / 17)
+
+
+def test_nothing_happened():
+    figures = engine_figures(outcome([], nanoseconds=0))
+    assert figures.requests_per_second == figures.slots == figures.waste == 0

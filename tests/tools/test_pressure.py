@@ -1,0 +1,91 @@
+"""What a strategy is said to relieve and to create follows from the rows."""
+
+from dataclasses import replace
+
+import pytest
+
+from headway.core.request import NEVER, Finish
+from headway.tools.endpoint import LABELLING, SUPPORT
+from headway.tools.pressure import cards
+from headway.tools.run import Outcome
+from headway.tools.words import duration, milliseconds, pressed, share
+from tests.tools.test_measure import request, step
+
+MS = 1_000_000
+ENDPOINTS = (SUPPORT, LABELLING)
+
+
+def outcome(ttft, gap, padding=0, unserved=0, labelled=40 * MS):
+    rows = [request(f"r{i}", "support", ttft=ttft, gap=gap) for i in range(10 - unserved)]
+    cancelled = request("", "support", finish=Finish.CANCELLED, ttft=NEVER)
+    rows += [replace(cancelled, id=f"c{i}") for i in range(unserved)]
+    rows.append(replace(request("l", "labelling", ttft=1), finished=labelled))
+    width = 10 + padding
+    steps = (step(1, 0, 50 * MS, rows=1, tokens=10, width=width),)
+    return Outcome({"support": 10, "labelling": 1}, tuple(rows), steps, 500 * MS, complete=True)
+
+
+def test_gains_and_losses_are_the_largest_ratios_and_say_against_whom():
+    made = cards(
+        {
+            "slow": outcome(ttft=90 * MS, gap=2 * MS),
+            "middle": outcome(ttft=30 * MS, gap=3 * MS),
+            "quick": outcome(ttft=10 * MS, gap=6 * MS),
+        },
+        ENDPOINTS,
+    )
+    assert pressed(made["slow"]) == (
+        "relieved the time per token of support (TPOT p50 2 ms: 3.0 times less than quick's "
+        "6 ms; middle 3 ms); created the first-token wait of support (TTFT p50 90 ms: 9.0 times "
+        "quick's 10 ms; middle 30 ms)"
+    )
+    assert made["quick"].relieved.other == "slow" == made["quick"].created.other
+    assert made["middle"].relieved.ratio == pytest.approx(30 / 90)
+    assert made["middle"].created.ratio == pytest.approx(30 / 10)
+
+
+def test_waste_is_a_pressure_too():
+    made = cards({"a": outcome(9, 2), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
+    assert pressed(made["a"]) == "relieved nothing; created nothing", "zero is no denominator"
+    made = cards({"a": outcome(9, 2, padding=1), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
+    assert pressed(made["b"]).startswith("relieved nothing; created computing for nobody (waste 5")
+
+
+def test_the_backlogs_time_is_that_of_its_last_answer():
+    made = cards({"a": outcome(9, 2), "b": outcome(9, 2, labelled=120 * MS)}, ENDPOINTS)
+    assert pressed(made["b"]) == (
+        "relieved nothing; created the time that labelling takes (last answer after 120 ms: "
+        "3.0 times a's 40 ms)"
+    )
+
+
+def test_what_never_came_is_a_lower_bound_and_two_of_those_are_not_compared():
+    made = cards({"a": outcome(50 * MS, 2), "b": outcome(9, 2, unserved=6)}, ENDPOINTS)
+    assert "TTFT p50 over 500 ms: over 10 times a's 50 ms" in pressed(made["b"])
+    both = {"a": outcome(9, 2, unserved=6), "b": outcome(9, 2, unserved=7)}
+    assert "TTFT" not in pressed(cards(both, ENDPOINTS)["a"])
+
+
+def test_alone_there_is_nothing_to_compare_with():
+    assert cards({"a": outcome(9, 2)}, ENDPOINTS) == {}
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [(0, "0.0"), (9_949_999, "9.9"), (9_950_000, "10"), (1_234_567_890, "1,235"), (None, "-")],
+)
+def test_milliseconds(value, said):
+    assert milliseconds(value) == said
+    assert milliseconds(NEVER) == "never"
+
+
+def test_durations_and_shares():
+    said = [duration(value) for value in (12, 1_500, 2_340_000, 101_400_000, 7_891_000_000, NEVER)]
+    assert said == ["12 ns", "1.5 us", "2.34 ms", "101 ms", "7.89 s", "never"]
+    assert [share(value) for value in (0, 0.001, 0.42, 0.996, 1)] == [
+        "0 %",
+        "0.1 %",
+        "42 %",
+        "99.6 %",
+        "100 %",
+    ]

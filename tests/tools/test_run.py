@@ -1,0 +1,77 @@
+"""One strategy on one workload: scheduled arrivals, a limit, and one executor for many runs."""
+
+import pytest
+
+from headway.core.chunk import Fixed
+from headway.core.cost import StepCost
+from headway.core.join import Continuous, Static
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import NEVER, Finish, Request
+from headway.executor.fake import FakeExecutor
+from headway.tools.run import Run
+from tests.tools.rigs import TEXT, rig
+
+MS = 1_000_000
+LANES = [Lane("chat")]
+FLAT = StepCost(base=10 * MS, per_token=0, per_read=0)
+
+
+def requests(count, every=0, answer=4):
+    return [
+        Request(f"r{i}", tuple(TEXT[40 * i : 40 * i + 20]), answer, i * every, "chat")
+        for i in range(count)
+    ]
+
+
+def test_times_are_counted_from_the_runs_own_beginning():
+    machine = rig(cost=FLAT)
+    machine.clock.advance_to(77 * MS)
+    outcome = Run(machine, Policies(), LANES, requests(2, every=25 * MS)).serve()
+    assert [(row.arrived // MS, row.ttft // MS) for row in outcome.requests] == [(0, 10), (25, 15)]
+    assert outcome.steps[0].began == 0 and outcome.nanoseconds == 70 * MS
+    assert outcome.offered == {"chat": 2} and outcome.complete
+
+
+def test_what_has_not_ended_by_the_limit_is_cancelled_and_stays_on_the_books():
+    run = Run(rig(cost=FLAT), Policies(join=Continuous(1)), LANES, requests(3), limit=65 * MS)
+    outcome = run.serve()
+    assert [row.finish for row in outcome.requests] == [
+        Finish.LENGTH,
+        Finish.CANCELLED,  # it had run
+        Finish.CANCELLED,  # it had not
+    ]
+    assert [row.finished // MS for row in outcome.requests] == [40, 70, 70]
+    assert outcome.requests[2].first_scheduled == NEVER == outcome.requests[2].ttft
+    run.scheduler.check()
+
+
+def test_a_static_group_that_never_fills_starts_when_no_more_will_come():
+    outcome = Run(rig(cost=FLAT), Policies(join=Static(16)), LANES, requests(3, 50 * MS)).serve()
+    assert [row.first_scheduled // MS for row in outcome.requests] == [100, 100, 100]
+
+
+def test_one_executor_serves_run_after_run():
+    executor = FakeExecutor(2_048, 16)
+    machine = rig(executor=executor)
+    for policies in (Policies(join=Static(2)), Policies(chunk=Fixed(7)), Policies()):
+        outcome = Run(machine, policies, LANES, requests(5, 5 * MS)).serve()
+        assert {row.finish for row in outcome.requests} == {Finish.LENGTH}
+    assert len(executor.tables) < 5, "the sequences of earlier runs were dropped"
+
+
+def test_also_after_one_that_was_broken_off():
+    executor = FakeExecutor(2_048, 16)
+    machine = rig(executor=executor)
+    run = Run(machine, Policies(), LANES, requests(5, 5 * MS))
+
+    def impatient(progress):
+        if progress.ended == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run.serve(impatient)
+    left = run.outcome()
+    assert not left.complete and len(left.requests) == 2 and left.offered == {"chat": 5}
+    again = Run(machine, Policies(), LANES, requests(5, 5 * MS)).serve()
+    assert again.complete and len(again.requests) == 5

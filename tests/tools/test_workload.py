@@ -1,0 +1,121 @@
+"""What is offered: the same for the same seed, never with an accidental common prefix."""
+
+import pydoc_data.topics
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from headway.errors import SettingError
+from headway.tools.price import Ask, Price
+from headway.tools.trace import Arrival, shipped
+from headway.tools.workload import (
+    LOAD,
+    TRACE_LOAD,
+    Prompts,
+    build,
+    merged,
+    paced,
+    scaled,
+    shape,
+    voice,
+)
+
+S = 1_000_000_000
+BLOCK = 16
+TEXT = [ord(letter) for letter in "".join(pydoc_data.topics.topics.values())]
+PRICE = Price(prompt=100_000.0, answer=300_000.0)
+TRACES = {"completion": shipped("azure2023-code"), "support": shipped("azure2023-conv")}
+
+
+def made(seed=0, window=20 * S, price=PRICE):
+    return build(merged(TRACES, 2048), Prompts(TEXT, BLOCK, seed), price, window)
+
+
+def test_the_same_seed_gives_the_same_requests_and_another_one_others():
+    first, again, other = made(), made(), made(seed=1)
+    assert first == again
+    assert {request.prompt for request in first.requests}.isdisjoint(
+        request.prompt for request in other.requests
+    )
+
+
+def test_no_two_prompts_share_a_first_block():
+    requests = made().requests
+    assert len(requests) > 200
+    beginnings = Counter(request.prompt[:BLOCK] for request in requests)
+    assert beginnings.most_common(1)[0][1] == 1
+
+
+def test_the_load_is_what_it_says():
+    work = made(window=40 * S)
+    work_ns = sum(100_000 * len(r.prompt) + 300_000 * r.max_tokens for r in work.requests)
+    assert work.load == pytest.approx(work_ns / (40 * S))
+    assert work.load == pytest.approx(LOAD, rel=0.05)  # voice is random
+    assert not work.trace_ends
+
+
+def test_a_machine_of_half_the_speed_gets_the_same_load_from_a_slower_trace():
+    slow = made(window=40 * S, price=Price(200_000.0, 600_000.0))
+    assert slow.load == pytest.approx(LOAD, rel=0.05)
+    assert slow.time_scale < made(window=40 * S).time_scale
+
+
+def test_a_machine_too_fast_for_the_trace_gets_all_of_it_and_is_told():
+    fast = made(window=40 * S, price=Price(100.0, 300.0))
+    assert fast.trace_ends and fast.load < LOAD
+    assert fast.count("support") == len(TRACES["support"])
+
+
+def test_arrivals_are_in_order_inside_the_window_and_the_backlog_is_there_at_once():
+    work = made()
+    times = [request.arrived for request in work.requests]
+    assert times == sorted(times) and times[-1] < work.window
+    labels = [request for request in work.requests if request.lane == "labelling"]
+    assert labels and {request.arrived for request in labels} == {0}
+
+
+def test_pacing_keeps_every_arrival_and_the_shape_of_the_gaps():
+    asks = [Ask(at * S, "support", 10, 0) for at in (0, 1, 2, 4, 8, 16)]
+    chosen, span = paced(asks, Price(TRACE_LOAD / 4 * S, 0), window=10 * S)
+    assert span == 8 * S, "four of a second each make 4 of 10 seconds; the fifth begins at 8"
+    assert [ask.at for ask in chosen] == [0, 1.25 * S, 2.5 * S, 5 * S]
+
+
+def test_a_very_slow_machine_gets_one_request_at_least_and_no_trace_is_an_error():
+    assert made(window=S, price=Price(10_000_000.0, 30_000_000.0)).count("support") == 1
+    with pytest.raises(SettingError, match="no arrivals"):
+        paced([], PRICE, S)
+
+
+def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
+    arrivals = [Arrival(5, 800, 80), Arrival(6, 3, 2), Arrival(7, 80_000, 80), Arrival(8, 8, 9_000)]
+    assert [(ask.prompt, ask.answer) for ask in scaled(arrivals, "support", 256)] == [
+        (100, 10),
+        (1, 1),
+        (246, 10),
+        (1, 128),
+    ]
+
+
+def test_the_voice_is_sparse_and_seeded():
+    asks = voice(S / 3, 100 * S, seed=0)
+    assert asks == voice(S / 3, 100 * S, seed=0) != voice(S / 3, 100 * S, seed=1)
+    assert 250 < len(asks) < 350
+    assert all(16 <= ask.prompt <= 48 and 8 <= ask.answer <= 24 for ask in asks)
+
+
+def test_the_shape_of_an_endpoint_is_its_95th_prompt_and_its_mean_answer():
+    asks = [Ask(0, "a", prompt, prompt % 7) for prompt in range(1, 101)]
+    assert shape([*asks, Ask(0, "b", 999, 999)], "a") == Ask(0, "a", 95, 3)
+    assert shape([replace(asks[0], answer=1)], "a").answer == 2, "or there is no gap to measure"
+
+
+def test_a_text_too_short_for_so_many_prompts_is_refused():
+    prompts = Prompts(list(range(20)), BLOCK, seed=0)
+    for _ in range(5):
+        prompts.draw("a", 4)
+    with pytest.raises(SettingError, match="too short"):
+        prompts.draw("a", 4)
+    with pytest.raises(SettingError, match="too short"):
+        Prompts(list(range(20)), BLOCK, seed=0).draw("a", 21)
