@@ -97,6 +97,7 @@ def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start
     scheduler = make(7)
     scheduler.apply([Add(ask("old", 8, more)), Add(ask("young", (5,) * 16, 8))], 0)
     run(scheduler, scheduler.schedule(0))  # 2 and 4 blocks are held, 1 is free
+    young = scheduler.roster.running[1]
     batch = scheduler.schedule(0)
     assert shape(batch) == [(0, 8, 1)], "old takes the free one, then young has none"
     assert batch.ended == (1,)
@@ -105,6 +106,7 @@ def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start
         batch = scheduler.schedule(0)
     assert shape(batch) == [(1, start, 17 - start)], "old needed one of young's blocks, or none"
     assert [begun.sequence for begun in batch.begun] == [1]
+    assert young.recomputed == 16 - start, "and only that is computed again"
     assert len(batch.rows[0].blocks) == 5, "the whole table, as the executor had dropped it"
 
 

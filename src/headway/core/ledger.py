@@ -25,6 +25,7 @@ class RequestRow:
     discarded: int
     preemptions: int
     nanoseconds: int  # of device time: its shares of the steps it was in
+    recomputed: int = 0  # tokens computed again after preemptions
 
     @property
     def ttft(self) -> int:
@@ -126,6 +127,7 @@ class Ledger:
             discarded=sequence.discarded,
             preemptions=sequence.preemptions,
             nanoseconds=sequence.nanoseconds,
+            recomputed=sequence.recomputed,
         )
         self.requests.append(row)
 

@@ -131,6 +131,7 @@ class Plan:
         self._left += self.shares.pop(victim, 0)
         self.preempted.append(victim)
         del self.running[victim.number]
+        victim.lost = victim.computed
         release(self.pool, victim)
 
     def _join(self) -> None:

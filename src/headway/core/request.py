@@ -68,6 +68,8 @@ class Sequence:
     cached: int = 0  # prompt tokens found in the prefix cache when it first joined
     overtaken: int = 0  # how often another joined past it, because it did not fit
     preemptions: int = 0
+    lost: int = 0  # tokens computed when it was preempted last
+    recomputed: int = 0  # tokens computed again after a preemption
     scored: int = 0  # the prompt's tokens up to this position: log-probabilities given out
     discarded: int = 0  # tokens sampled past its end
     ended: bool = False

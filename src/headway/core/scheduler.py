@@ -135,6 +135,7 @@ class Scheduler:
         sequence.begun = True
         if sequence.first_scheduled == NEVER:
             sequence.first_scheduled, sequence.cached = now, sequence.scheduled
+        sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
         request = sequence.request
         known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
         return Begun(sequence.number, len(request.prompt), request.sampling, known)
