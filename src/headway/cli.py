@@ -62,6 +62,24 @@ def demo(
 
 
 @app.command()
+def check(
+    model: Annotated[str | None, typer.Argument(help="A checkpoint's folder or hub id.")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="Of a request; default 512.")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(help="Of a request; default 128.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16; default: as stored.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Say in a second what would happen: supported or why not, memory, KV, largest batch.
+
+    Reads config.json and the headers of the weights, nothing more. Exit status: 0, it would run;
+    1, it would not, with every reason; 2, what was asked is broken.
+    """
+    from headway.tools.check import run_check
+
+    raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, dtype, as_json, Console()))
+
+
+@app.command()
 def generate(
     prompts: Annotated[list[str], typer.Argument(help="One or more prompts, batched together.")],
     model: Model = None,

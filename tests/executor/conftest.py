@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.executor.models import SHAPES, Golden, make
+from tests.executor.models import MORE, SHAPES, Golden, make
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -15,7 +15,7 @@ def _few_threads():
 @pytest.fixture(scope="session")
 def goldens(tmp_path_factory) -> dict[str, Golden]:
     """By shape."""
-    return {shape: make(tmp_path_factory.mktemp(shape), shape) for shape in SHAPES}
+    return {shape: make(tmp_path_factory.mktemp(shape), shape) for shape in [*SHAPES, *MORE]}
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ def test_shards_are_read_as_one(golden, tmp_path):
     assert torch.equal(whole.embed, sharded.embed) and whole.nbytes == sharded.nbytes
     x = torch.randn(3, whole.embed.shape[1])
     for a, b in zip(whole.layers, sharded.layers, strict=True):
-        assert torch.equal(a.qkv(x), b.qkv(x)) and torch.equal(a.gate_up(x), b.gate_up(x))
+        assert torch.equal(a.qkv(x), b.qkv(x)) and torch.equal(a.mlp(x), b.mlp(x))
 
 
 def test_a_shard_that_is_missing_or_lacks_a_tensor(golden, tmp_path):

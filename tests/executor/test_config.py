@@ -1,11 +1,16 @@
 """Every spelling of config.json is read; what it asks for and we lack is refused by name."""
 
 import json
+from math import prod
 
 import pytest
 
 from headway.errors import CheckpointError, UnsupportedModelError
-from headway.executor.config import FAMILIES, Rope, parse, read_config
+from headway.executor.config import Experts, examine, parse, read_config
+from headway.executor.families import FAMILIES
+from headway.executor.layout import shapes
+from headway.executor.positions import Each, Even, Llama3, Rope, Yarn
+from tests.executor.models import MORE, SHAPES
 
 PLAIN = {
     "architectures": ["LlamaForCausalLM"],
@@ -25,13 +30,32 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+PHI = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
+GEMMA = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2"}
+GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
+SMOL = {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"}
 MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+
+
+SWITCH = {"sliding_window": 64, "use_sliding_window": True}
+LONG = {"max_position_embeddings": 32_768}
+TYPES = ["full_attention", "sliding_attention", "full_attention"]
+MOE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "moe_intermediate_size": 8}
+
+
+def ropes(config):
+    return {sight.rope for sight in config.sights}
+
+
+def windows(config):
+    return [sight.window for sight in config.sights]
 
 
 def test_defaults():
     config = parse(PLAIN, {})
-    assert (config.head_dim, config.rope, config.eps) == (16, Rope(10_000.0), 1e-6)
-    assert (config.tied, config.qkv_bias, config.out_bias, config.qk_norm) == (False,) * 4
+    assert (config.head_dim, ropes(config), config.eps) == (16, {Rope(10_000.0)}, 1e-6)
+    assert (config.tied, config.qkv_bias, config.out_bias, config.mlp_bias) == (False,) * 4
+    assert windows(config) == [0, 0, 0] and config.scales.scores == 0.25
     assert (config.dtype, config.eos, config.kv_elements) == ("float32", (), 2 * 3 * 2 * 16)
     assert parse(PLAIN | {"num_key_value_heads": None}, {}).kv_heads == 4
 
@@ -44,20 +68,62 @@ def test_defaults():
         ({"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}, Rope(5e5)),
         (
             {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
-            Rope(5e5, 8.0, 1.0, 4.0, 64),
+            Rope(5e5, Llama3(8.0, 1.0, 4.0, 64)),
         ),
         (
             {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}},
-            Rope(5e5, 8.0, 1.0, 4.0, 64),
+            Rope(5e5, Llama3(8.0, 1.0, 4.0, 64)),
         ),
         (
             {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
-            Rope(5e5, 8.0, 1.0, 4.0, 64),
+            Rope(5e5, Llama3(8.0, 1.0, 4.0, 64)),
         ),
     ],
 )
 def test_both_spellings_of_rope(own, rope):
-    assert parse(PLAIN | own, {}).rope == rope
+    assert ropes(parse(PLAIN | own, {})) == {rope}
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("own", "rope", "context"),
+    [
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, Rope(1e4, Even(2.0)), 256),
+        # Nothing changes inside the context, and nobody goes beyond it.
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, Rope(1e4), 256),
+        ({"rope_scaling": YARN}, Rope(1e4, Yarn(4.0, 256), scale=1.1386294361119891), 256),
+        # The length before the stretching is named: the context is the one after it.
+        (
+            {"rope_scaling": YARN | {"original_max_position_embeddings": 256}},
+            Rope(1e4, Yarn(4.0, 256), scale=1.1386294361119891),
+            1024,
+        ),
+        (
+            {"rope_parameters": YARN | {"attention_factor": 1.0, "truncate": False}},
+            Rope(1e4, Yarn(4.0, 256, rounded=False)),
+            256,
+        ),
+        (
+            {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 8}},
+            Rope(1e4, Yarn(4.0, 256, fast=8.0)),
+            256,
+        ),
+    ],
+)
+def test_scalings_of_rope(own, rope, context):
+    config = parse(PLAIN | own, {})
+    assert ropes(config) == {rope} and config.context == context
+
+
+@pytest.mark.parametrize("kind", ["longrope", "su", "yarn"])
+def test_longrope_offers_the_original_context_only(kind):
+    own = {"rope_scaling": {"type": kind, "short_factor": [1, 2], "long_factor": [9, 9]}}
+    own |= {"original_max_position_embeddings": 16, "partial_rotary_factor": 0.25}
+    config = parse(PLAIN | PHI | own, {})
+    assert ropes(config) == {Rope(1e4, Each((1.0, 2.0)), 0.25, scale=2**0.5)}
+    assert config.context == 16
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
@@ -86,9 +152,79 @@ def test_what_a_family_fixes():
     llama = parse(PLAIN | {"attention_bias": True}, {})
     assert (llama.qkv_bias, llama.out_bias) == (True, True)
     qwen3 = parse(PLAIN | {"architectures": ["Qwen3ForCausalLM"]}, {})
-    assert (qwen3.qk_norm, qwen3.head_dim) == (True, 128)
+    assert (qwen3.family.qk_norm, qwen3.head_dim) == ("head", 128)
     unnamed = {key: value for key, value in PLAIN.items() if key != "architectures"}
     assert parse(unnamed | {"model_type": "qwen3"}, {}).architecture == "Qwen3ForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [
+        (MISTRAL | {"sliding_window": 128}, [128] * 3),
+        (MISTRAL | LONG, [4096] * 3),
+        (PHI | {"sliding_window": 64}, [64] * 3),
+        (QWEN | {"sliding_window": 64}, [0, 0, 0]),
+        (QWEN | LONG | {"use_sliding_window": True, "max_window_layers": 2}, [0, 0, 4096]),
+        (QWEN | SWITCH, [0, 0, 0]),  # max_window_layers is 28
+        (QWEN | SWITCH | {"max_window_layers": 1}, [0, 64, 64]),
+        (QWEN | SWITCH | {"layer_types": TYPES}, [0, 64, 0]),
+        (QWEN | SWITCH | {"layer_types": TYPES, "sliding_window": 256}, [0, 0, 0]),
+        (GEMMA | {"sliding_window": 8}, [8, 0, 8]),
+        (GEMMA | {"sliding_window": 8, "layer_types": TYPES}, [0, 8, 0]),
+        (GEMMA3 | {"sliding_window": 8}, [8, 8, 8]),
+        (GEMMA3 | {"sliding_window": 8, "sliding_window_pattern": 3}, [8, 8, 0]),
+        (SMOL, [0, 0, 0]),
+        (SMOL | SWITCH | {"no_rope_layers": [1, 0, 1]}, [0, 64, 0]),
+    ],
+)
+def test_windows_by_layer(own, seen):
+    assert windows(parse(PLAIN | own, {})) == seen
+
+
+def test_ropes_by_layer():
+    old = GEMMA3 | {"sliding_window": 8, "sliding_window_pattern": 3}
+    old |= {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_local_base_freq": 50.0}
+    local, last = Rope(50.0), Rope(1e6, Even(8.0))
+    assert [sight.rope for sight in parse(PLAIN | old, {}).sights] == [local, local, last]
+    new = GEMMA3 | {"layer_types": TYPES, "rope_parameters": {TYPES[0]: {"rope_theta": 7.0}}}
+    assert [sight.rope for sight in parse(PLAIN | new, {}).sights] == [
+        Rope(7.0),
+        Rope(10_000.0),
+        Rope(7.0),
+    ]
+    smol = SMOL | {"no_rope_layer_interval": 2}
+    assert [sight.rope for sight in parse(PLAIN | smol, {}).sights] == [Rope(2e6), None, Rope(2e6)]
+
+
+def test_caps_that_are_null_are_none_and_those_not_there_are_the_familys():
+    for own, caps in (
+        ({}, (50.0, 30.0)),
+        ({"attn_logit_softcapping": None}, (0.0, 30.0)),
+        ({"attn_logit_softcapping": 20.0, "final_logit_softcapping": None}, (20.0, 0.0)),
+    ):
+        scales = parse(PLAIN | GEMMA | own, {}).scales
+        assert (scales.scores_cap, scales.logits_cap) == caps
+        assert (scales.scores, scales.embedding) == (1 / 16, 8.0)
+
+
+def test_experts():
+    mixtral = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}
+    assert parse(PLAIN | mixtral, {}).experts == Experts(8, 2, True)
+    qwen = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 9, "moe_intermediate_size": 7}
+    found = parse(PLAIN | qwen | {"num_experts_per_tok": 3}, {})
+    assert (found.experts, found.intermediate) == (Experts(9, 3, False), 7)
+
+
+def test_every_reason_is_given():
+    own = {"quantization_config": {"bits": 4}, "hidden_act": "relu", "torch_dtype": "float8"}
+    config, reasons = examine(PLAIN | own, {})
+    assert config is not None and config.layers == 3
+    assert [reason.split()[0] for reason in reasons] == [
+        "quantization_config",
+        "hidden_act",
+        "dtype",
+    ]
+    assert examine(PLAIN | {"architectures": ["T5"]} | own, {})[0] is None
 
 
 @pytest.mark.parametrize(
@@ -98,6 +234,7 @@ def test_what_a_family_fixes():
         MISTRAL | {"sliding_window": 256},  # the whole context
         QWEN | {"sliding_window": 64, "use_sliding_window": False},
         QWEN | {"layer_types": ["full_attention"] * 3},
+        {"hidden_act": "gelu_pytorch_tanh", "mlp_bias": True},
         {"mlp_bias": False, "quantization_config": None, "pretraining_tp": 2},
     ],
 )
@@ -108,23 +245,26 @@ def test_harmless_settings_pass(own):
 @pytest.mark.parametrize(
     ("own", "named"),
     [
-        ({"architectures": ["GemmaForCausalLM"]}, "GemmaForCausalLM.*LlamaForCausalLM"),
+        ({"architectures": ["FalconForCausalLM"]}, "FalconForCausalLM.*LlamaForCausalLM"),
+        ({"architectures": ["Gemma3ForConditionalGeneration"]}, "Gemma3ForConditionalGeneration"),
         ({"architectures": ["Qwen2MoeForCausalLM"]}, "Qwen2MoeForCausalLM"),
         ({"architectures": None, "model_type": "gpt2"}, "gpt2"),
         ({"architectures": [], "model_type": None}, "None"),
         ({"auto_map": {"AutoModelForCausalLM": "m.Model"}}, "auto_map.*never run"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "yarn"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic"),
-        ({"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "linear"),
+        ({"rope_scaling": {"rope_type": "proportional", "factor": 2.0}}, "proportional"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "full_attention"),
+        (GEMMA | {"rope_parameters": {"chunked_attention": {"rope_theta": 1.0}}}, "chunked"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
-        (MISTRAL | {"sliding_window": 128}, "sliding_window = 128"),
-        (MISTRAL | {"max_position_embeddings": 32_768}, "sliding_window = 4096"),
-        (QWEN | {"use_sliding_window": True, "sliding_window": 64}, "sliding_window = 64"),
-        (QWEN | {"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
+        ({"sliding_window": 128}, "sliding_window = 128"),
+        ({"layer_types": TYPES}, "sliding_attention"),
+        (QWEN | {"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
+        (QWEN | {"mlp_bias": True}, "mlp_bias"),
+        (GEMMA3 | {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
+        (GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        (MOE | {"mlp_only_layers": [0]}, "mlp_only_layers"),
+        (MOE | {"decoder_sparse_step": 2}, "decoder_sparse_step"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
-        ({"mlp_bias": True}, "mlp_bias"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ({"num_local_experts": 8}, "num_local_experts"),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
@@ -150,6 +290,15 @@ def test_what_we_lack_is_refused_by_name(own, named):
         ({"eos_token_id": "</s>"}, "eos_token_id"),
         ({"rope_scaling": [1]}, "rope_scaling"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
+        (PHI | {"rope_scaling": {"type": "longrope"}}, "short_factor"),
+        (PHI | {"partial_rotary_factor": 0.7}, "even head_dim"),
+        (PHI | {"rope_scaling": {"type": "su", "short_factor": [1]}}, "has 1 factors for 8 pairs"),
+        (MISTRAL | {"sliding_window": -1}, "sliding_window"),
+        (QWEN | {"layer_types": TYPES}, "no window"),
+        (QWEN | {"layer_types": TYPES[:2]}, "layer_types.*all 3"),
+        (SMOL | {"no_rope_layers": [1]}, "no_rope_layers.*all 3"),
+        (MOE | {"num_experts_per_tok": 9}, "num_experts_per_tok"),
+        ({"architectures": "LlamaForCausalLM"}, "architectures.*a list"),
     ],
 )
 def test_nonsense_is_named(own, named):
@@ -167,6 +316,65 @@ def test_unreadable_files(tmp_path):
         assert "\n" not in str(caught.value)
 
 
-def test_the_families_are_those_we_promise():
-    names = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-    assert tuple(FAMILIES) == names
+ADOPTED = {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
+
+
+def test_the_code_that_phi_3_brings_along_is_its_familys_own():
+    parse(PLAIN | PHI | {"auto_map": ADOPTED}, {})
+    other = {"AutoModelForCausalLM": "modeling_phi3.Phi3SmallForCausalLM"}
+    for own in (PHI | {"auto_map": other}, {"auto_map": ADOPTED}):
+        with pytest.raises(UnsupportedModelError, match=r"auto_map.*never run"):
+            parse(PLAIN | own, {})
+
+
+# What the hub counts in these checkpoints: hidden, intermediate, layers, heads, KV heads, vocab.
+COUNTED = {
+    "Llama-3-8B": (8_030_261_248, "Llama", (4096, 14336, 32, 32, 8, 128256), {}),
+    "Mistral-7B-v0.1": (7_241_732_096, "Mistral", (4096, 14336, 32, 32, 8, 32000), {}),
+    "Mixtral-8x7B": (
+        46_702_792_704,
+        "Mixtral",
+        (4096, 14336, 32, 32, 8, 32000),
+        {"num_local_experts": 8},
+    ),
+    "Qwen2.5-0.5B": (
+        494_032_768,
+        "Qwen2",
+        (896, 4864, 24, 14, 2, 151936),
+        {"tie_word_embeddings": True},
+    ),
+    "Qwen3-30B-A3B": (
+        30_532_122_624,
+        "Qwen3Moe",
+        (2048, 6144, 48, 32, 4, 151936),
+        {"num_experts": 128, "moe_intermediate_size": 768, "head_dim": 128},
+    ),
+    "Phi-3-mini-4k": (3_821_079_552, "Phi3", (3072, 8192, 32, 32, 32, 32064), {}),
+    "gemma-2b": (2_506_172_416, "Gemma", (2048, 16384, 18, 8, 1, 256000), {}),
+    "gemma-2-2b": (2_614_341_888, "Gemma2", (2304, 9216, 26, 8, 4, 256000), {}),
+    "gemma-3-1b": (999_885_952, "Gemma3", (1152, 6912, 26, 4, 1, 262144), {}),
+    "OLMo-2-7B": (7_298_617_344, "Olmo2", (4096, 11008, 32, 32, 32, 100352), {}),
+    "SmolLM3-3B": (3_075_098_624, "SmolLM3", (2048, 11008, 36, 16, 4, 128256), {}),
+    "granite-3.1-2b": (
+        2_533_531_648,
+        "Granite",
+        (2048, 8192, 40, 32, 8, 49155),
+        {"tie_word_embeddings": True},
+    ),
+    "starcoder2-3b": (3_030_371_328, "Starcoder2", (3072, 12288, 30, 24, 2, 49152), {}),
+}
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SIZES += ("num_key_value_heads", "vocab_size")
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_parameters_of_known_checkpoints(name):
+    count, family, sizes, own = COUNTED[name]
+    raw = dict(zip(SIZES, sizes, strict=True)) | own | {"max_position_embeddings": 4096}
+    config = parse(raw | {"architectures": [family + "ForCausalLM"]}, {})
+    assert sum(map(prod, shapes(config).values())) == count
+
+
+def test_every_family_is_golden_tested():
+    tested = {family for family, _ in (SHAPES | MORE).values()}
+    assert tested == {family.model_type for family in FAMILIES.values()}

@@ -1,5 +1,7 @@
 """Our answers are transformers' answers, one prompt at a time, whatever the batching."""
 
+from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -15,10 +17,12 @@ from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.executor.config import read_config
 from headway.executor.load import load
 from headway.executor.memory import Limits
+from headway.executor.positions import Rope
 from headway.sim.simulate import simulate
-from tests.executor.models import CONTEXT, SHAPES, VOCAB
+from tests.executor.models import CONTEXT, MORE, SHAPES, VOCAB
 
 MS = 1_000_000
 COST = StepCost(base=10 * MS, per_token=MS, per_read=0)
@@ -44,11 +48,8 @@ ASKED = [(prompt, 6 + 3 * (i % 4)) for i, prompt in enumerate(prompts())]
 
 @pytest.fixture(scope="session")
 def answers(goldens):
-    """Of every shape, transformers' greedy answers to ASKED."""
-    return {
-        shape: [golden.generate(prompt, count) for prompt, count in ASKED]
-        for shape, golden in goldens.items()
-    }
+    """By shape, transformers' greedy answers to ASKED."""
+    return cache(lambda shape: [goldens[shape].generate(*asked) for asked in ASKED])
 
 
 def all_logits(executor, tokens, chunk):
@@ -67,51 +68,76 @@ def all_logits(executor, tokens, chunk):
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", [*SHAPES, *MORE])
 def test_logits(goldens, shape):
     tokens = prompts()[2] + prompts()[4]
     want = goldens[shape].logits(list(tokens))
     for block_size in (4, 16):
         loaded = load(goldens[shape].folder, Limits(block_size=block_size))
-        for chunk in (len(tokens), 17, 1):
+        for chunk in (len(tokens), 12, 1):  # 12: one more than the windows
             found = all_logits(loaded.executor, tokens, chunk)
             assert (found - want).abs().max() < 1e-4
+
+
+def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
+    monkeypatch.setattr("headway.executor.attention.SCORES", 6 * 63 * 7)  # seven queries at once
+    tokens = prompts()[2] + prompts()[4]
+    found = all_logits(load(goldens["gemma2"].folder).executor, tokens, len(tokens))
+    assert (found - goldens["gemma2"].logits(list(tokens))).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join", JOINS)
 def test_greedy_answers_under_every_policy(goldens, answers, shape, join):
     for block_size in (4, 16):
-        # Not room for all that may run together, so that some are preempted and come back.
-        limits = Limits(sequences=5, block_size=block_size, num_blocks=96 // block_size)
-        loaded = load(goldens[shape].folder, limits)
-        if block_size == 4:  # so few that rows of a step are gathered in several groups
-            loaded.executor._builder._at_once = 20
+        loaded = crowded(goldens[shape], block_size)
         for mix, chunk in product(MIXES.values(), CHUNKS.values()):
             policies = Policies(JOINS[join], mix=mix, chunk=chunk, step_tokens=48)
-            settings = Settings(loaded.plan.num_blocks, block_size, policies=policies)
-            scheduler, executor = Scheduler(settings), loaded.executor
-            before = executor.computed
-            events = simulate(
-                scheduler,
-                [
-                    (i * 15 * MS, Add(Request(str(i), prompt, count, i * 15 * MS)))
-                    for i, (prompt, count) in enumerate(ASKED)
-                ],
-                COST,
-                executor,
-            )
-            scheduler.check()
-            said = {str(i): [] for i in range(len(ASKED))}
-            for event in events:
-                said[event.id] += event.tokens
-                assert event.finish in (Finish.NOT_YET, Finish.LENGTH)
-            assert list(said.values()) == answers[shape], (block_size, mix, chunk)
+            scheduler = answer(loaded, policies, answers(shape))
             assert scheduler.pool.num_free == loaded.plan.num_blocks
-            steps = scheduler.ledger.steps
-            cells = sum(step.tokens + step.waste_tokens for step in steps)
-            assert executor.computed - before == cells
-            forget(executor)
+
+
+@pytest.mark.parametrize("shape", MORE)
+def test_greedy_answers_of_every_family(goldens, answers, shape):
+    """Chunked prefill, prefix hits, preemption, padding and held slots; see those above."""
+    loaded = crowded(goldens[shape], 4)
+    for join, chunk in product(("continuous", "static-buckets"), CHUNKS.values()):
+        answer(loaded, Policies(JOINS[join], chunk=chunk, step_tokens=48), answers(shape))
+
+
+def crowded(golden, block_size):
+    """Not room for all that may run together, so that some are preempted and come back."""
+    limits = Limits(sequences=5, block_size=block_size, num_blocks=96 // block_size)
+    loaded = load(golden.folder, limits)
+    if block_size == 4:  # so few that rows of a step are gathered in several groups
+        loaded.executor._builder._at_once = 20
+    return loaded
+
+
+def answer(loaded, policies, wanted):
+    """Serve ASKED under these policies; the answers must be those wanted."""
+    plan, executor = loaded.plan, loaded.executor
+    scheduler = Scheduler(Settings(plan.num_blocks, plan.block_size, policies=policies))
+    before = executor.computed
+    events = simulate(
+        scheduler,
+        [
+            (i * 15 * MS, Add(Request(str(i), prompt, count, i * 15 * MS)))
+            for i, (prompt, count) in enumerate(ASKED)
+        ],
+        COST,
+        executor,
+    )
+    scheduler.check()
+    said = {str(i): [] for i in range(len(ASKED))}
+    for event in events:
+        said[event.id] += event.tokens
+        assert event.finish in (Finish.NOT_YET, Finish.LENGTH)
+    assert list(said.values()) == wanted, (plan.block_size, policies)
+    cells = sum(step.tokens + step.waste_tokens for step in scheduler.ledger.steps)
+    assert executor.computed - before == cells
+    forget(executor)
+    return scheduler
 
 
 def forget(executor):
@@ -120,16 +146,49 @@ def forget(executor):
         executor._slots.end(sequence)
 
 
-def test_preemption_and_prefix_hits_are_met(golden):
+@pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mistral-window", "gemma2"])
+def test_preemption_and_prefix_hits_are_met(goldens, answers, shape):
     """The runs above would prove little of the paged memory if these did not happen in them."""
-    limits = Limits(sequences=5, block_size=4, num_blocks=24)
-    loaded = load(golden.folder, limits)
-    settings = Settings(24, 4, policies=Policies(Continuous(5), step_tokens=48))
-    scheduler = Scheduler(settings)
-    timed = [(0, Add(Request(str(i), *asked, 0))) for i, asked in enumerate(ASKED)]
-    simulate(scheduler, timed, COST, loaded.executor)
-    rows = scheduler.ledger.requests
+    loaded = crowded(goldens[shape], 4)
+    policies = Policies(Continuous(5), chunk=Fixed(5), step_tokens=48)
+    rows = answer(loaded, policies, answers(shape)).ledger.requests
     assert sum(row.preemptions for row in rows) > 0 and sum(row.cached for row in rows) >= 32
+
+
+# What each shape is there for: without it, answers must be others.
+SPOILT = {
+    "mistral-window": lambda c: replace(c, sights=blind(c, window=0)),
+    "gemma2": lambda c: replace(c, scales=replace(c.scales, scores_cap=0.0)),
+    "gemma3": lambda c: replace(c, sights=(c.sights[1],) * 2),
+    "llama-linear-mlp-bias": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
+    "llama-yarn": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
+    "phi3-longrope": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
+    "phi4-partial": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
+    "olmo3": lambda c: replace(c, sights=(c.sights[0],) * 2),
+    "qwen2-window": lambda c: replace(c, sights=blind(c, window=0)),
+    "qwen3-window": lambda c: replace(c, sights=c.sights[::-1]),
+    "smollm3": lambda c: replace(c, sights=blind(c, rope=c.sights[0].rope)),
+    "smollm3-window": lambda c: replace(c, sights=blind(c, window=0)),
+    "granite": lambda c: replace(c, scales=replace(c.scales, residual=1.0)),
+    "starcoder2-window-no-bias": lambda c: replace(c, sights=blind(c, window=0)),
+    "mixtral-window": lambda c: replace(c, sights=blind(c, window=0)),
+    "qwen3-moe": lambda c: replace(c, experts=replace(c.experts, renormed=True)),
+    "qwen3-moe-renormed-window": lambda c: replace(c, experts=replace(c.experts, chosen=1)),
+}
+
+
+def blind(config, **other):
+    return tuple(replace(sight, **other) for sight in config.sights)
+
+
+@pytest.mark.parametrize("shape", SPOILT)
+def test_the_shapes_show_what_they_are_there_for(goldens, shape, monkeypatch):
+    monkeypatch.setattr(
+        "headway.executor.load.read_config", lambda f: SPOILT[shape](read_config(f))
+    )
+    tokens = prompts()[2]
+    found = all_logits(load(goldens[shape].folder).executor, tokens, 17)
+    assert (found - goldens[shape].logits(list(tokens))).abs().max() > 0.05
 
 
 def test_the_plan_follows_the_limits(golden):
@@ -139,11 +198,14 @@ def test_the_plan_follows_the_limits(golden):
     assert str(loaded.plan).startswith("memory: ") and "\n" not in str(loaded.plan)
 
 
-def test_bfloat16_stays_near(goldens):
+@pytest.mark.parametrize("shape", [*SHAPES, *MORE])
+def test_bfloat16_stays_near(goldens, shape):
     """No equality here: eight bits of mantissa. The distribution must still be the same one."""
     tokens = prompts()[2]
-    for shape in ("llama-mha", "qwen3-norms"):
-        loaded = load(goldens[shape].folder, dtype="bfloat16")
-        found = all_logits(loaded.executor, tokens, 17)
-        want = goldens[shape].logits(list(tokens))
-        assert torch.nn.functional.cosine_similarity(found, want).min() > 0.99
+    loaded = load(goldens[shape].folder, dtype="bfloat16")
+    found, want = all_logits(loaded.executor, tokens, 17), goldens[shape].logits(list(tokens))
+    assert found.isfinite().all()
+    likeness = torch.nn.functional.cosine_similarity(found, want)
+    assert likeness.median() > 0.99
+    # A rounding may send a token to another expert; of the others transformers' own are as far.
+    assert likeness.min() > (0.9 if loaded.config.experts else 0.98)

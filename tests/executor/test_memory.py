@@ -5,28 +5,22 @@ from dataclasses import replace
 import pytest
 
 from headway.errors import MemoryPlanError, SettingError
-from headway.executor.config import ModelConfig, Rope
-from headway.executor.memory import Limits, free_on_host, plan_memory, step_bytes
+from headway.executor.config import parse
+from headway.executor.memory import SCORES, Limits, free_on_host, plan_memory, step_bytes
 
 GIB = 1 << 30
-LLAMA2_7B = ModelConfig(
-    architecture="LlamaForCausalLM",
-    hidden=4096,
-    layers=32,
-    heads=32,
-    kv_heads=32,
-    head_dim=128,
-    intermediate=11008,
-    vocab=32000,
-    context=4096,
-    rope=Rope(10_000.0),
-    eps=1e-5,
-    tied=False,
-    qkv_bias=False,
-    out_bias=False,
-    qk_norm=False,
-    dtype="float16",
-    eos=(2,),
+LLAMA2_7B = parse(
+    {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 4096,
+        "torch_dtype": "float16",
+    },
+    {},
 )
 
 
@@ -64,6 +58,13 @@ def test_what_attention_gathers_is_planned_for():
     whole, short = Limits(), Limits(context=16)
     assert plan_of(whole).activations == step_bytes(LLAMA2_7B, whole, 2) + 4096 * 16384
     assert plan_of(short).activations == step_bytes(LLAMA2_7B, short, 2) + (1 << 20)
+
+
+def test_capped_scores_are_planned_for():
+    """Gemma 2's are written out, so many at once."""
+    capped = replace(LLAMA2_7B, scales=replace(LLAMA2_7B.scales, scores_cap=50.0))
+    more = step_bytes(capped, Limits(), 2) - step_bytes(LLAMA2_7B, Limits(), 2)
+    assert more == 12 * SCORES == 48 << 20
 
 
 def test_what_does_not_fit_is_refused():

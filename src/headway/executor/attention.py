@@ -4,11 +4,15 @@ Rows of one token and rows of many are handled apart. Both go to the flash kerne
 scaled_dot_product_attention, which on a CPU does not materialise the scores.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.executor.config import Scales
+from headway.executor.memory import SCORES
 
-def decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+
+def decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
     """One query per row, each over its own keys.
 
     q [rows, heads, head_dim]; k and v [rows, longest, kv_heads, head_dim], padded; mask
@@ -23,13 +27,15 @@ def decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     rows, heads, size = q.shape
     kv_heads = k.shape[2]
     grouped = q.view(rows, kv_heads, heads // kv_heads, size)
-    found = F.scaled_dot_product_attention(
-        grouped, k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask
-    )
+    k, v = k.transpose(1, 2), v.transpose(1, 2)
+    if scales.scores_cap:
+        found = _capped(grouped, k, v, mask, scales)
+    else:
+        found = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scales.scores)
     return found.reshape(rows, heads * size)
 
 
-def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scales: Scales) -> Tensor:
     """Many queries of one row, over the keys up to their own.
 
     q [n, heads, head_dim]; k and v [keys, kv_heads, head_dim]; mask [n, keys], 0 or -inf, or
@@ -40,12 +46,34 @@ def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     heads grouped as rows, and keys expanded without a copy were within a tenth of each other.
     """
     n, heads, size = q.shape
-    found = F.scaled_dot_product_attention(
-        q.transpose(0, 1).unsqueeze(0),
-        k.transpose(0, 1).unsqueeze(0),
-        v.transpose(0, 1).unsqueeze(0),
-        attn_mask=mask,
-        is_causal=mask is None,
-        enable_gqa=heads != k.shape[1],
-    )
-    return found[0].transpose(0, 1).reshape(n, heads * size)
+    keys, kv_heads, _ = k.shape
+    q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
+    if not scales.scores_cap:
+        found = F.scaled_dot_product_attention(
+            q.unsqueeze(0),
+            k.unsqueeze(0),
+            v.unsqueeze(0),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=scales.scores,
+            enable_gqa=heads != kv_heads,
+        )[0]
+        return found.transpose(0, 1).reshape(n, heads * size)
+    if mask is None:
+        mask = torch.full((n, keys), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
+    grouped, step = q.reshape(kv_heads, -1, n, size), max(1, SCORES // (heads * keys))
+    pieces = [
+        _capped(grouped[:, :, i : i + step], k[:, None], v[:, None], mask[i : i + step], scales)
+        for i in range(0, n, step)
+    ]
+    return torch.cat(pieces, dim=2).flatten(0, 1).transpose(0, 1).reshape(n, heads * size)
+
+
+def _capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
+    """With soft-capped scores (Gemma 2), which the kernel has not: they are all written out.
+
+    q [.., n, head_dim]; k and v [.., keys, head_dim]; mask that fits [.., n, keys].
+    """
+    scores = q @ k.transpose(-1, -2) * (scales.scores / scales.scores_cap)
+    scores = scores.tanh() * scales.scores_cap + mask
+    return scores.softmax(dim=-1, dtype=torch.float32).to(q.dtype) @ v

@@ -5,19 +5,7 @@ from torch import Tensor
 
 from headway.core.blocks import SCRATCH
 from headway.executor.config import ModelConfig
-
-# Bytes of keys and values of one layer that decode rows have gathered at once, by kind of device.
-# On a CPU they then stay in a core's own cache between being gathered and being read, and rows
-# sorted by length are padded to a neighbour's length only. Against all rows at once, attention of
-# 8 to 64 rows took 1/1.0 to 1/1.4 of the time with near lengths and 1/1.5 to 1/2.8 with mixed
-# ones; budgets of 4 MiB, 2 MiB, 512 KiB, 256 KiB and 128 KiB were slower.
-GATHERED = {"cpu": 1 << 20}
-GATHERED_ELSEWHERE = 256 << 20
-
-
-def gathered(device: torch.device) -> int:
-    """The budget of bytes on this device."""
-    return GATHERED.get(device.type, GATHERED_ELSEWHERE)
+from headway.executor.memory import gathered
 
 
 class KVCache:
@@ -32,6 +20,9 @@ class KVCache:
     gathering of a sequence copies whole blocks. Padding and held slots write to scratch. Every
     cell is a finite number at all times: it may be gathered as padding, where its weight is 0,
     and 0 x NaN would be NaN.
+
+    There is one group of blocks: a layer with a sliding window keeps what lies outside of it
+    too, and a mask hides it from its queries. The answer is the window's; memory is not saved.
     """
 
     def __init__(
@@ -45,6 +36,8 @@ class KVCache:
         assert SCRATCH == 0
         self.num_blocks, self.block_size = num_blocks, block_size
         self.heads, self.head_dim = config.kv_heads, config.head_dim
+        # How far back layers look, 0: to the beginning. All of them keep all of the past.
+        self.windows = sorted({sight.window for sight in config.sights})
         shape = ((num_blocks + 1) * block_size, config.kv_heads, config.head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)]
@@ -53,7 +46,7 @@ class KVCache:
         self._work = torch.empty(0, 0, dtype=dtype, device=device)
 
         pair = 2 * self.keys[0][:block_size].nbytes  # a block's keys and values of one layer
-        self.at_once = max(1, gathered(device) // pair)  # blocks
+        self.at_once = max(1, gathered(device.type) // pair)  # blocks
 
     @property
     def nbytes(self) -> int:

@@ -4,16 +4,18 @@ Safetensors only. A pickle can run any code when it is opened, so it never is.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
 from headway.errors import CheckpointError
-from headway.executor.config import first_line, read_json
+from headway.executor.keys import first_line, read_json
+
+if TYPE_CHECKING:  # half a second that who reads headers need not wait
+    from torch import Tensor
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]  # what is fetched
@@ -22,11 +24,12 @@ FLOATS = ("F32", "BF16", "F16")
 IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # a buffer that old Llama files carry along
 
 
-def locate(source: str | Path) -> Path:
+def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
     """The folder of a checkpoint given as a folder or as a hub id such as Qwen/Qwen2.5-0.5B.
 
     An id is looked up in the local hub cache and fetched if it is not there (HF_HUB_OFFLINE
-    forbids that). Raises CheckpointError if there is neither such a folder nor such an id.
+    forbids that), as far as the wanted names go. Raises CheckpointError if there is neither such
+    a folder nor such an id.
     """
     folder = Path(source).expanduser()
     if folder.is_dir():
@@ -42,7 +45,7 @@ def locate(source: str | Path) -> Path:
     # The hub's own errors are OSErrors and ValueErrors. Its HTTP client's are neither.
     network: type[Exception] = getattr(errors, "HTTPError", OSError)
     try:
-        return Path(snapshot_download(source, allow_patterns=PATTERNS))
+        return Path(snapshot_download(source, allow_patterns=list(wanted)))
     except (OSError, ValueError, network) as error:
         raise CheckpointError(
             f"{source} is not a folder here and cannot be fetched: {first_line(error)}"
@@ -52,12 +55,18 @@ def locate(source: str | Path) -> Path:
 class Checkpoint:
     """The tensors of one folder by name; a context manager, since it holds files open."""
 
-    def __init__(self, folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        framework: Literal["pt", "np"] = "pt",
+    ) -> None:
         """Open it and compare all names and shapes with those that the config calls for.
 
-        Only headers are read. Raises CheckpointError, naming the file and the tensor.
+        Only headers are read. framework: np for who will not read tensors: torch then stays
+        out of it. Raises CheckpointError, naming the file and the tensor.
         """
-        self.folder = folder
+        self.folder, self._framework = folder, framework
         self._files: dict[str, Any] = {}  # file name -> its open handle
         self._file_of: dict[str, str] = {}  # tensor -> file name
         try:
@@ -86,7 +95,7 @@ class Checkpoint:
             handle.__exit__(None, None, None)
         self._files.clear()
 
-    def read(self, name: str) -> Tensor:
+    def read(self, name: str) -> "Tensor":
         """One tensor as it is stored, on the CPU."""
         file = self._file_of[name]
         try:
@@ -104,7 +113,7 @@ class Checkpoint:
             if not path.is_file():
                 raise CheckpointError(f"{path} is missing: the download may be incomplete")
             try:
-                handle: Any = safe_open(path, framework="pt", device="cpu")
+                handle: Any = safe_open(path, framework=self._framework, device="cpu")
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(
                     f"{path} is damaged or cut short: {first_line(error)}"

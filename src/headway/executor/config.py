@@ -4,63 +4,39 @@ Everything that would change the answer is either understood here or refused by 
 that runs with one of its settings ignored is worse than one that does not run.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, cast
 
-from headway.errors import CheckpointError, UnsupportedModelError
+from headway.errors import CheckpointError, SettingError, UnsupportedModelError
+from headway.executor.families import FAMILIES, FOREIGN, Family
+from headway.executor.keys import Keys, Raw, read_json, short
+from headway.executor.positions import Each, Sight, read_sights
 
-Raw = Mapping[str, Any]  # a JSON object
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """What a family fixes outside its config.json, and its defaults where that is silent."""
-
-    model_type: str
-    qkv_bias: bool = False  # always there, whatever `attention_bias` says
-    qk_norm: bool = False  # RMSNorm over each query and key head, before rope
-    head_dim: int = 0  # 0: hidden / heads
-    sliding_window: int = 0  # if the key is absent; 0: none
-
-
-FAMILIES = {
-    "LlamaForCausalLM": Family("llama"),
-    "MistralForCausalLM": Family("mistral", sliding_window=4096),
-    "Qwen2ForCausalLM": Family("qwen2", qkv_bias=True),
-    "Qwen3ForCausalLM": Family("qwen3", qk_norm=True, head_dim=128),
-}
-
-# What other models of these shapes have, and this decoder has not: key -> harmless values.
-FOREIGN: dict[str, tuple[Any, ...]] = {
-    "mlp_bias": (False, None),
-    "quantization_config": (None,),
-    "compression_config": (None,),
-    "attn_logit_softcapping": (None,),
-    "final_logit_softcapping": (None,),
-    "num_experts": (None, 0),
-    "num_local_experts": (None, 0),
-    "partial_rotary_factor": (None, 1, 1.0),
-    "attention_multiplier": (None,),
-    "embedding_multiplier": (None, 1, 1.0),
-    "residual_multiplier": (None, 1, 1.0),
-    "logits_scaling": (None, 1, 1.0),
-    "logit_scale": (None, 1, 1.0),
-    "no_rope_layers": (None, []),
-}
+Activation = Literal["silu", "gelu_pytorch_tanh"]
+ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
+ITEMSIZES = {"float32": 4, "bfloat16": 2}  # the dtypes that are computed in, and their bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Rope:
-    """Rotary position embedding. factor 1: unscaled; else Llama 3's scaling by wavelength."""
+class Scales:
+    """Constant factors and soft caps (Gemma 2, Granite). A cap c turns x into c tanh(x / c)."""
 
-    theta: float
-    factor: float = 1.0
-    low: float = 1.0  # wavelengths above original / low are stretched by the factor
-    high: float = 4.0  # those below original / high are left alone
-    original: int = 0  # context it was trained with before the stretching
+    scores: float  # of attention
+    scores_cap: float = 0.0  # 0: none
+    embedding: float = 1.0
+    residual: float = 1.0  # of what each half of a layer adds
+    logits: float = 1.0
+    logits_cap: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """A mixture of experts: each token's MLP is a weighted sum of a few of them."""
+
+    count: int
+    chosen: int  # per token
+    renormed: bool  # the weights of those chosen are made to sum to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +44,24 @@ class ModelConfig:
     """The shape of a decoder, in the words of this package."""
 
     architecture: str
+    family: Family
     hidden: int
     layers: int
     heads: int  # of queries
     kv_heads: int
     head_dim: int
-    intermediate: int
+    intermediate: int  # width of the MLP, of one expert where there are several
     vocab: int
     context: int  # positions it was made for
-    rope: Rope
-    eps: float  # of every RMSNorm
+    sights: tuple[Sight, ...]  # by layer
+    scales: Scales
+    eps: float  # of every norm
+    activation: Activation
     tied: bool  # the head is the embedding
     qkv_bias: bool
     out_bias: bool
-    qk_norm: bool
+    mlp_bias: bool
+    experts: Experts | None
     dtype: str  # of the stored weights: float32, bfloat16 or float16
     eos: tuple[int, ...]  # every token that ends an answer, ascending
 
@@ -90,170 +70,202 @@ class ModelConfig:
         """Numbers kept per token, over all layers: one key and one value per KV head."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
+    def computed_in(self, asked: str) -> str:
+        """The dtype asked for; "": as stored, but bfloat16 for float16, which a CPU has no fast
+        products for. Raises SettingError for one that nothing is computed in."""
+        name = asked or ("bfloat16" if self.dtype == "float16" else self.dtype)
+        if name not in ITEMSIZES:
+            raise SettingError(f"dtype must be one of {', '.join(ITEMSIZES)}, not {name}")
+        return name
+
 
 def read_config(folder: Path) -> ModelConfig:
     """Read `config.json` and `generation_config.json` of a checkpoint's folder.
 
     Raises CheckpointError if they are missing or make no sense, UnsupportedModelError (which
-    names the key) if they ask for what this executor lacks.
+    names the keys) if they ask for what this executor lacks.
     """
+    return parse(*read_files(folder), str(folder / "config.json"))
+
+
+def read_files(folder: Path) -> tuple[Raw, Raw]:
+    """The two JSON objects; the second is empty where its file is missing."""
     raw = read_json(folder / "config.json")
-    generation: Raw = {}
-    if (folder / "generation_config.json").is_file():
-        generation = read_json(folder / "generation_config.json")
-    return parse(raw, generation, str(folder / "config.json"))
-
-
-def read_json(path: Path) -> Raw:
-    """Read one JSON object. Raises CheckpointError, naming the file."""
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing: not a checkpoint's folder") from None
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {first_line(error)}") from None
-    if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
-    return raw
-
-
-def first_line(error: BaseException) -> str:
-    """An error's text as one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    path = folder / "generation_config.json"
+    return raw, read_json(path) if path.is_file() else {}
 
 
 def parse(raw: Raw, generation: Raw, where: str = "config.json") -> ModelConfig:
     """Turn the two JSON objects into a ModelConfig; see read_config for what it raises."""
-    architecture, family = _family(raw, where)
-    _refuse(raw, family, where)
-    hidden, heads = _int(raw, "hidden_size", where), _int(raw, "num_attention_heads", where)
-    kv_heads = _int(raw, "num_key_value_heads", where, heads)
-    head_dim = _int(raw, "head_dim", where, family.head_dim or hidden // heads)
+    config, refused = examine(raw, generation, where)
+    if config is None or refused:
+        raise UnsupportedModelError(f"{where}: " + "; ".join(refused))
+    return config
+
+
+def examine(
+    raw: Raw, generation: Raw, where: str = "config.json"
+) -> tuple[ModelConfig | None, tuple[str, ...]]:
+    """The model, and every reason why it cannot be computed.
+
+    None: not even its family is known. With reasons, the model's sizes hold and nothing else.
+    Raises CheckpointError for values that make no sense.
+    """
+    keys = Keys(raw, where)
+    architecture, family = _family(keys)
+    if family is None:
+        return None, tuple(keys.refused)
+    _refuse(keys, family)
+    config = _model(keys, architecture, family, Keys(generation, where))
+    return config, tuple(dict.fromkeys(keys.refused))
+
+
+def _model(keys: Keys, architecture: str, family: Family, generation: Keys) -> ModelConfig:
+    hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
+    layers, kv_heads = keys.count("num_hidden_layers"), keys.count("num_key_value_heads", heads)
+    head_dim = keys.count("head_dim", family.head_dim or hidden // heads)
     if heads % kv_heads:
-        raise CheckpointError(f"{where}: {heads} heads are not a multiple of {kv_heads} KV heads")
-    if head_dim % 2:
-        raise CheckpointError(f"{where}: rotary embedding needs an even head_dim, not {head_dim}")
-    bias = bool(raw.get("attention_bias", False)) and not family.qkv_bias
+        raise CheckpointError(
+            f"{keys.where}: {heads} heads are not a multiple of {kv_heads} KV heads"
+        )
+    sights, context = read_sights(keys, family, layers)
+    _pairs(keys, sights, head_dim)
+    experts, wide = _experts(keys, family)
+    everywhere = family.bias == "use_bias"  # StarCoder2: one key for all of them
+    bias = keys.flag(family.bias, everywhere) and not family.qkv_bias
     return ModelConfig(
         architecture=architecture,
+        family=family,
         hidden=hidden,
-        layers=_int(raw, "num_hidden_layers", where),
+        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate=_int(raw, "intermediate_size", where),
-        vocab=_int(raw, "vocab_size", where),
-        context=_int(raw, "max_position_embeddings", where),
-        rope=_rope(raw, where),
-        eps=_number(raw, "rms_norm_eps", where, 1e-6),
-        tied=bool(raw.get("tie_word_embeddings", False)),
+        intermediate=keys.count(wide),
+        vocab=keys.count("vocab_size"),
+        context=context,
+        sights=sights,
+        scales=_scales(keys, family, hidden, head_dim),
+        eps=keys.number(family.epsilon, family.eps),
+        activation=_activation(keys, family),
+        tied=keys.flag("tie_word_embeddings", family.tied),
         qkv_bias=family.qkv_bias or bias,
         out_bias=bias,
-        qk_norm=family.qk_norm,
-        dtype=_dtype(raw, where),
-        eos=_eos(raw, generation, where),
+        mlp_bias=bias if everywhere else keys.flag("mlp_bias"),
+        experts=experts,
+        dtype=_dtype(keys),
+        eos=_eos(keys, generation),
     )
 
 
-def _family(raw: Raw, where: str) -> tuple[str, Family]:
-    """Its architecture. Code that a checkpoint brings along is never run."""
-    if raw.get("auto_map"):
-        raise UnsupportedModelError(
-            f"{where}: auto_map asks for code from the checkpoint; remote code is never run"
-        )
-    named = raw.get("architectures") or [
-        name for name, family in FAMILIES.items() if family.model_type == raw.get("model_type")
+def _family(keys: Keys) -> tuple[str, Family | None]:
+    """Its architecture. Code that a checkpoint brings along is never run.
+
+    Phi-3's first checkpoints bring along what later became the family's own code: ignoring it
+    changes nothing.
+    """
+    kind = keys.get("model_type")
+    named = keys.items("architectures") or [
+        name for name, family in FAMILIES.items() if family.model_type == kind
     ]
-    architecture = str(named[0]) if named else f"model_type {raw.get('model_type')!r}"
-    if architecture not in FAMILIES:
-        raise UnsupportedModelError(
-            f"{where}: architecture {architecture} is not supported; those that are: "
-            + ", ".join(FAMILIES)
-        )
-    return architecture, FAMILIES[architecture]
+    architecture = str(named[0]) if named else f"model_type {kind!r}"
+    family = FAMILIES.get(architecture)
+    brought = str(keys.within("auto_map").get("AutoModelForCausalLM", ""))
+    adopted = family is not None and "auto_map" in family.obeys
+    if "auto_map" in keys and not (adopted and brought.endswith("." + architecture)):
+        keys.refuse("auto_map asks for code from the checkpoint; remote code is never run")
+    if family is None:
+        known = ", ".join(FAMILIES)
+        keys.refuse(f"architecture {architecture} is not supported; those that are: {known}")
+    return architecture, family
 
 
-def _refuse(raw: Raw, family: Family, where: str) -> None:
+def _refuse(keys: Keys, family: Family) -> None:
     for key, harmless in FOREIGN.items():
-        if key in raw and raw[key] not in harmless:
-            raise UnsupportedModelError(f"{where}: {key} = {_short(raw[key])} is not supported")
-    if (act := raw.get("hidden_act", "silu")) != "silu":
-        raise UnsupportedModelError(f"{where}: hidden_act = {act!r} is not supported, only silu")
-    odd = set(raw.get("layer_types") or ()) - {"full_attention"}
-    if odd:
-        raise UnsupportedModelError(
-            f"{where}: layer_types {', '.join(map(str, sorted(odd)))} not supported, only "
-            "full_attention (one group of KV blocks)"
-        )
-    # Qwen writes a window's size beside use_sliding_window = false, and means none.
-    window = raw.get("sliding_window", family.sliding_window or None)
-    used = raw.get("use_sliding_window", window is not None)
-    context = raw.get("max_position_embeddings")
-    # A window that holds the whole context masks nothing.
-    if used and window and not (isinstance(context, int) and window >= context):
-        raise UnsupportedModelError(f"{where}: sliding_window = {window} is not supported")
+        if key in keys and key not in family.obeys and keys.get(key) not in harmless:
+            keys.refuse(f"{key} = {short(keys.get(key))} is not supported")
+    if "num_experts" in family.obeys and (
+        keys.get("mlp_only_layers") or keys.get("decoder_sparse_step", 1) != 1
+    ):
+        keys.refuse("mlp_only_layers and decoder_sparse_step are not supported: experts everywhere")
 
 
-def _rope(raw: Raw, where: str) -> Rope:
-    """transformers 4 writes rope_theta and rope_scaling, transformers 5 one rope_parameters."""
-    asked: dict[str, Any] = {}
-    for key in ("rope_scaling", "rope_parameters"):
-        if not isinstance(part := raw.get(key) or {}, dict):
-            raise CheckpointError(f"{where}: {key} is no JSON object")
-        asked |= part
-    kind = asked.get("rope_type", asked.get("type", "default"))
-    nested = [key for key, value in asked.items() if isinstance(value, dict)]
-    if nested or asked.get("partial_rotary_factor", 1) != 1:
-        odd = f"{nested[0]} of its own" if nested else "partial_rotary_factor"
-        raise UnsupportedModelError(f"{where}: rope_parameters with {odd} are not supported")
-    theta = _number(asked, "rope_theta", where, raw.get("rope_theta") or 10_000.0)
-    if kind == "default":
-        return Rope(theta)
-    if kind != "llama3":
-        raise UnsupportedModelError(
-            f"{where}: rope type {kind!r} is not supported, only default and llama3"
+def _pairs(keys: Keys, sights: tuple[Sight, ...], head_dim: int) -> None:
+    """Rotary embedding turns pairs of dimensions."""
+    for rope in {sight.rope for sight in sights if sight.rope is not None}:
+        dims = int(head_dim * rope.share)
+        if dims % 2 or not dims:
+            raise CheckpointError(
+                f"{keys.where}: rotary embedding needs an even head_dim, not {dims}"
+            )
+        if isinstance(rope.stretch, Each) and len(rope.stretch.factors) != dims // 2:
+            raise CheckpointError(
+                f"{keys.where}: longrope has {len(rope.stretch.factors)} factors "
+                f"for {dims // 2} pairs of dimensions"
+            )
+
+
+def _activation(keys: Keys, family: Family) -> Activation:
+    name = keys.get(family.act, family.activation)
+    if family.model_type == "gemma" and name == "gelu":
+        return "gelu_pytorch_tanh"  # the first Gemma files say gelu and mean this
+    if name not in ACTIVATIONS:
+        keys.refuse(f"{family.act} = {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
+        return "silu"
+    return cast(Activation, name)
+
+
+def _scales(keys: Keys, family: Family, hidden: int, head_dim: int) -> Scales:
+    """Granite names its factors; Gemma 2 and 3 name what their scores are divided by the root of.
+
+    A cap that is null is none, one that is not there is the family's.
+    """
+    score = keys.number("query_pre_attn_scalar", family.score) if family.score else head_dim
+    scores = score**-0.5
+    if "attention_multiplier" in family.obeys:
+        scores = keys.number("attention_multiplier", 1.0)
+    caps = [
+        keys.number(key, default or 1.0) if keys.raw.get(key, default) else 0.0
+        for key, default in zip(
+            ("attn_logit_softcapping", "final_logit_softcapping"), family.caps, strict=True
         )
-    return Rope(
-        theta,
-        _number(asked, "factor", where),
-        _number(asked, "low_freq_factor", where),
-        _number(asked, "high_freq_factor", where),
-        _int(asked, "original_max_position_embeddings", where),
+    ]
+    return Scales(
+        scores=scores,
+        scores_cap=caps[0],
+        embedding=hidden**0.5 if family.rooted else keys.number("embedding_multiplier", 1.0),
+        residual=keys.number("residual_multiplier", 1.0),
+        logits=1 / keys.number("logits_scaling", 1.0),
+        logits_cap=caps[1],
     )
 
 
-def _dtype(raw: Raw, where: str) -> str:
-    name = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
+def _experts(keys: Keys, family: Family) -> tuple[Experts | None, str]:
+    """Them, and the key of the width of one."""
+    if "num_local_experts" not in family.obeys:
+        return None, "intermediate_size"
+    key = "num_experts" if "num_experts" in keys else "num_local_experts"
+    count, chosen = keys.count(key), keys.count("num_experts_per_tok", 2)
+    if chosen > count:
+        raise keys.wrong("num_experts_per_tok", f"is more than the {count} experts", chosen)
+    if family.model_type == "mixtral":
+        return Experts(count, chosen, renormed=True), "intermediate_size"
+    return Experts(count, chosen, keys.flag("norm_topk_prob")), "moe_intermediate_size"
+
+
+def _dtype(keys: Keys) -> str:
+    name = str(keys.get("dtype", keys.get("torch_dtype", "float32"))).removeprefix("torch.")
     if name not in ("float32", "bfloat16", "float16"):
-        raise UnsupportedModelError(f"{where}: dtype {name} is not supported")
+        keys.refuse(f"dtype {name} is not supported")
     return name
 
 
-def _eos(raw: Raw, generation: Raw, where: str) -> tuple[int, ...]:
+def _eos(keys: Keys, generation: Keys) -> tuple[int, ...]:
     """Both files count: instruct checkpoints name <|eot_id|> and the like in the second only."""
     found: set[int] = set()
-    for value in (raw.get("eos_token_id"), generation.get("eos_token_id")):
-        for token in value if isinstance(value, list) else [] if value is None else [value]:
+    for value in (keys.get("eos_token_id", []), generation.get("eos_token_id", [])):
+        for token in value if isinstance(value, list) else [value]:
             if isinstance(token, bool) or not isinstance(token, int):
-                raise CheckpointError(f"{where}: eos_token_id {_short(token)} is not a token id")
+                raise keys.wrong("eos_token_id", "is not a token id", token)
             found.add(token)
     return tuple(sorted(found))
-
-
-def _int(raw: Raw, key: str, where: str, default: int | None = None) -> int:
-    value = default if raw.get(key) is None else raw[key]
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise CheckpointError(f"{where}: {key} = {_short(value)} must be a positive integer")
-    return value
-
-
-def _number(raw: Raw, key: str, where: str, default: float | None = None) -> float:
-    value = default if raw.get(key) is None else raw[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        raise CheckpointError(f"{where}: {key} = {_short(value)} must be a positive number")
-    return float(value)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."

@@ -29,7 +29,7 @@ class Decode:
     begin: int
     end: int
     blocks: Tensor  # [rows x blocks of the longest of them], scratch behind a row's last
-    mask: Tensor  # [rows, 1, 1, keys], 0 or -inf
+    masks: dict[int, Tensor]  # by window: [rows, 1, 1, keys], 0 or -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Prefill:
     end: int
     keys: int  # it attends to
     blocks: Tensor  # that hold them
-    mask: Tensor | None  # [end - begin, keys]; None: causal from position 0
+    # by window: [end - begin, keys], 0 or -inf; None: causal from position 0
+    masks: dict[int, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Builder:
     def __init__(self, slots: Slots, cache: KVCache, vocab: int) -> None:
         self.slots, self.size, self.vocab = slots, cache.block_size, vocab
         self.dtype, self.device = cache.keys[0].dtype, cache.keys[0].device
-        self._at_once = cache.at_once
+        self._at_once, self._windows = cache.at_once, cache.windows
 
     def build(self, batch: Batch) -> Inputs:
         """The batch's sequences must have begun. Adds the rows' blocks to their tables."""
@@ -168,7 +169,7 @@ class Builder:
                 begin,
                 end,
                 self._tensor(tables[begin:end, : needs[end - 1]].ravel()),
-                self._mask(np.arange(needs[end - 1] * size) < lengths[begin:end, None, None, None]),
+                self._ahead(needs[end - 1] * size, lengths[begin:end]),
             )
             for begin, end in self._groups(needs.tolist())
         )
@@ -178,6 +179,14 @@ class Builder:
         end = min(row.start + len(row.tokens), history.prompt - 1)
         behind = np.array(history.known[row.start + 1 : end + 1], dtype=np.int64)
         return Scoring(i, int(begin), self._tensor(behind), history.sampling.prompt_logprobs)
+
+    def _ahead(self, keys: int, lengths: Ints) -> dict[int, Tensor]:
+        """Masks of rows of one query, the last of so many positions each."""
+        at, seen = np.arange(keys), lengths[:, None, None, None]
+        return {
+            window: self._mask((at < seen) & (at >= seen - window) if window else at < seen)
+            for window in self._windows
+        }
 
     def _groups(self, needs: list[int]) -> list[tuple[int, int]]:
         """Cut rows of ascending needs where more blocks than `_at_once` would be gathered."""
@@ -200,18 +209,28 @@ class Builder:
             np.concatenate([positions, np.full(padding, end - 1)]),
             np.concatenate([table[positions // size] * size + positions % size, idle % size]),
         )
-        mask = None
-        if row.start:
-            seen = np.minimum(np.arange(row.start, row.start + own + padding), end - 1)
-            mask = self._mask(np.arange(end) <= seen[:, None])
-        return Prefill(begin, flat.length, end, self._tensor(table.copy()), mask)
+        seen = np.minimum(np.arange(row.start, row.start + own + padding), end - 1)
+        masks = {window: self._behind(end, seen, window) for window in self._windows}
+        return Prefill(begin, flat.length, end, self._tensor(table.copy()), masks)
+
+    def _behind(self, keys: int, seen: Ints, window: int) -> Tensor | None:
+        """The mask of queries that see up to these positions, and no further back than a window.
+
+        None where causality says it all: from position 0, with every key inside the window.
+        """
+        window = window if window < keys else 0
+        if seen[0] == 0 and not window:
+            return None
+        at, last = np.arange(keys), seen[:, None]
+        return self._mask((at <= last) & (at > last - window) if window else at <= last)
 
     def _held(self, width: int, flat: _Flat) -> Prefill:
         """A held slot of many tokens: a prompt's worth of work, in scratch."""
         idle, begin = np.arange(width), flat.length
         flat.add(np.zeros_like(idle), idle, idle % self.size)
         table = np.zeros(-(-width // self.size), dtype=np.int64)
-        return Prefill(begin, flat.length, width, self._tensor(table), None)
+        masks = {window: self._behind(width, idle, window) for window in self._windows}
+        return Prefill(begin, flat.length, width, self._tensor(table), masks)
 
     def _checked(self, tokens: Ints, spans: Ints) -> tuple[Ints, dict[int, str]]:
         """A token that is none must not bring down the step that others share."""

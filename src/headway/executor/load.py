@@ -6,10 +6,10 @@ from pathlib import Path
 import torch
 
 from headway.errors import SettingError
-from headway.executor.cache import KVCache, gathered
+from headway.executor.cache import KVCache
 from headway.executor.checkpoint import locate
 from headway.executor.config import ModelConfig, read_config
-from headway.executor.memory import Limits, MemoryPlan, free_memory, plan_memory
+from headway.executor.memory import Limits, MemoryPlan, free_memory, gathered, plan_memory
 from headway.executor.model import Decoder
 from headway.executor.runner import TorchExecutor
 from headway.executor.weights import Weights, load_weights, random_weights
@@ -42,7 +42,7 @@ def load(
     """
     folder = locate(source)
     config = read_config(folder)
-    name, chosen = _dtype(dtype, config), _device(device)
+    name, chosen = config.computed_in(dtype), _device(device)
     weights = load_weights(folder, config, DTYPES[name], chosen)
     return _assemble(config, weights, limits, folder)
 
@@ -51,7 +51,7 @@ def load_random(
     config: ModelConfig, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
 ) -> Loaded:
     """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
-    name, chosen = _dtype(dtype, config), _device(device)
+    name, chosen = config.computed_in(dtype), _device(device)
     weights = random_weights(config, DTYPES[name], chosen)
     return _assemble(config, weights, limits, Path())
 
@@ -59,20 +59,11 @@ def load_random(
 def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Path) -> Loaded:
     dtype, device = weights.embed.dtype, weights.embed.device
     plan = plan_memory(
-        config, limits, dtype.itemsize, weights.nbytes, free_memory(device), gathered(device)
+        config, limits, dtype.itemsize, weights.nbytes, free_memory(device), gathered(device.type)
     )
     cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
     executor = TorchExecutor(Decoder(config, weights, plan.context), cache, plan.context)
     return Loaded(executor, config, plan, folder, str(dtype).removeprefix("torch."), str(device))
-
-
-def _dtype(asked: str, config: ModelConfig) -> str:
-    name = asked or config.dtype
-    if not asked and name == "float16":
-        return "bfloat16"
-    if name not in DTYPES:
-        raise SettingError(f"dtype must be one of {', '.join(DTYPES)}, not {name}")
-    return name
 
 
 def _device(asked: str) -> torch.device:

@@ -3,13 +3,26 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.config import ModelConfig
 
+if TYPE_CHECKING:  # half a second that who only plans need not wait
+    import torch
+
 SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
+SCORES = 1 << 22  # that capped attention, which no kernel fuses, holds at once
+
+# Bytes of keys and values of one layer that decode rows have gathered at once, by kind of device.
+# On a CPU they then stay in a core's own cache between being gathered and being read, and rows
+# sorted by length are padded to a neighbour's length only. Against all rows at once, attention of
+# 8 to 64 rows took 1/1.0 to 1/1.4 of the time with near lengths and 1/1.5 to 1/2.8 with mixed
+# ones; budgets of 4 MiB, 2 MiB, 512 KiB, 256 KiB and 128 KiB were slower.
+GATHERED = {"cpu": 1 << 20}
+GATHERED_ELSEWHERE = 256 << 20
+# Where there may be a device that torch calls cuda: NVIDIA's driver or AMD's.
+DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/kfd"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,8 @@ class MemoryPlan:
     def __str__(self) -> str:
         bound = "limits" if self.usable <= self.fit else "memory"
         return (
-            f"memory: {_size(self.weights)} weights, {_size(self.free)} free, "
-            f"{_size(self.activations)} for activations, KV {_size(self.kv)} in "
+            f"memory: {size(self.weights)} weights, {size(self.free)} free, "
+            f"{size(self.activations)} for activations, KV {size(self.kv)} in "
             f"{self.num_blocks} blocks of {self.block_size} tokens (bound by {bound}: "
             f"{self.fit} fit, {self.usable} usable)"
         )
@@ -94,8 +107,8 @@ def plan_memory(
     )
     if not 1 <= wanted <= fit:
         raise MemoryPlanError(
-            f"{wanted or 1} KV blocks of {_size(per_block)} do not fit: {_size(free)} are free, "
-            f"{SHARE:.0%} of it may be used, {_size(activations)} go to activations; "
+            f"{wanted or 1} KV blocks of {size(per_block)} do not fit: {size(free)} are free, "
+            f"{SHARE:.0%} of it may be used, {size(activations)} go to activations; "
             "lower step_tokens, sequences or num_blocks"
         )
     return plan
@@ -105,18 +118,43 @@ def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
     """What a step of the largest size holds at once beside the KV memory: a generous estimate.
 
     Per token the widest moment of a layer: residual, its norm in float32, qkv twice over (rope
-    copies), and gate, up and their product. Per row that samples: logits in float32, with room
-    for scaling, sorting (values and 64-bit indices) and noise.
+    copies), and gate, up and their product; and, where its row began earlier or looks back over
+    a window, what it may see of the context, for each window and once more while that is made.
+    Per row that samples: logits in float32, with room for scaling, sorting (values and 64-bit
+    indices) and noise.
     """
     heads = config.heads + 2 * config.kv_heads
     token = itemsize * (4 * config.hidden + 2 * heads * config.head_dim + 3 * config.intermediate)
     token += 8 * config.hidden
-    return limits.step_tokens * token + limits.sequences * config.vocab * (4 * 4 + 8)
+    windows = len({sight.window for sight in config.sights})
+    token += (windows * itemsize + 4) * (limits.context or config.context)
+    scores = 3 * 4 * SCORES if config.scales.scores_cap else 0  # in float32; thrice for the cap
+    return scores + limits.step_tokens * token + limits.sequences * config.vocab * (4 * 4 + 8)
 
 
-def free_memory(device: torch.device) -> int:
+def gathered(kind: str) -> int:
+    """The budget of bytes on this kind of device."""
+    return GATHERED.get(kind, GATHERED_ELSEWHERE)
+
+
+def free_here() -> tuple[str, int]:
+    """The kind of device that a model is loaded on if none is asked for, and its free bytes.
+
+    Torch, slow to import, is asked only where there is a driver.
+    """
+    if any(path.exists() for path in DRIVERS):
+        import torch
+
+        if torch.cuda.is_available():
+            return "cuda", free_memory(torch.device("cuda"))
+    return "cpu", free_on_host()
+
+
+def free_memory(device: "torch.device") -> int:
     """Bytes that can still be taken on a device."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.mem_get_info(device)[0]
     return free_on_host()
 
@@ -181,7 +219,7 @@ def _room(folder: Path, limit: str, usage: str) -> int:
     return max(0, int(most) - used + int(cached))
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""One decoder for all supported families: Llama, Mistral, Qwen2, Qwen3.
+"""One decoder for all supported families; families.py says what each of them chooses.
 
 A flat, ragged batch: N tokens of any rows, one after the other, [N, hidden]. Only attention
 knows where one row ends and the next begins.
@@ -15,72 +15,92 @@ from headway.executor.inputs import Inputs
 from headway.executor.rope import rotate, tables
 from headway.executor.weights import Layer, Weights
 
+Turn = tuple[Tensor, Tensor]  # cosines and sines
+
 
 class Decoder:
-    """The pre-norm transformer with rotary positions, grouped queries and a gated MLP."""
+    """The transformer with rotary positions and grouped queries; norms where the family has them.
+
+    x  ->  x + residual * after(attention(before(x)))  ->  x + residual * after(mlp(before(x)))
+    """
 
     def __init__(self, config: ModelConfig, weights: Weights, context: int = 0) -> None:
         """context: positions that will be asked for; 0: all that the model was made for."""
         self.config, self.weights = config, weights
         self.dtype, self.device = weights.embed.dtype, weights.embed.device
-        self.cos, self.sin = tables(
-            config.rope, config.head_dim, context or config.context, self.dtype, self.device
+        length = context or config.context
+        ropes = list(dict.fromkeys(sight.rope for sight in config.sights if sight.rope))
+        self.turns: list[Turn] = [
+            tables(rope, config.head_dim, length, self.dtype, self.device) for rope in ropes
+        ]
+        # By layer, which of them; -1: the layer knows no positions.
+        self.turn_of = [ropes.index(each.rope) if each.rope else -1 for each in config.sights]
+        # Rounded to the dtype before it multiplies, as Gemma's reference does.
+        self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
+            self.dtype
         )
 
     def forward(self, inputs: Inputs, cache: KVCache) -> Tensor:
         """Compute N tokens and keep their keys and values: [N, hidden], before the last norm."""
         x = F.embedding(inputs.tokens, self.weights.embed)
-        cos, sin = self.cos[inputs.positions], self.sin[inputs.positions]
-        eps = self.config.eps
+        if self.config.scales.embedding != 1:
+            x = x * self.embedding_scale
+        at = inputs.positions
+        turns: list[Turn | None] = [*((cos[at], sin[at]) for cos, sin in self.turns), None]
         for i, layer in enumerate(self.weights.layers):
-            q, k, v = self._project(layer, rms_norm(x, layer.attention_norm, eps), cos, sin)
+            q, k, v = self._project(layer, layer.before_attention(x), turns[self.turn_of[i]])
             cache.write(i, inputs.cells, k, v)
-            x = x + layer.out(_attend(q, cache, i, inputs))
-            gate, up = layer.gate_up(rms_norm(x, layer.mlp_norm, eps)).chunk(2, dim=-1)
-            x = x + layer.down(F.silu(gate) * up)
+            found = layer.out(self._attend(q, cache, i, inputs))
+            x = self._plus(x, layer.after_attention(found))
+            found = layer.mlp(layer.before_mlp(x))
+            x = self._plus(x, layer.after_mlp(found))
         return x
 
     def logits(self, x: Tensor) -> Tensor:
         """Of those tokens that are given: [R, hidden] -> [R, vocab], float32."""
-        return self.weights.head(rms_norm(x, self.weights.norm, self.config.eps)).float()
+        scales = self.config.scales
+        logits = self.weights.head(self.weights.norm(x)).float()
+        if scales.logits != 1:
+            logits = logits * scales.logits
+        if scales.logits_cap:
+            logits = (logits / scales.logits_cap).tanh() * scales.logits_cap
+        return logits
 
-    def _project(
-        self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _plus(self, x: Tensor, found: Tensor) -> Tensor:
+        """x and what half a layer adds to it."""
+        scale = self.config.scales.residual
+        return x + found if scale == 1 else torch.add(x, found, alpha=scale)
+
+    def _project(self, layer: Layer, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
         """[N, hidden] -> q [N, heads, head_dim], k and v [N, kv_heads, head_dim]."""
-        heads, kv_heads, eps = self.config.heads, self.config.kv_heads, self.config.eps
+        heads, kv_heads = self.config.heads, self.config.kv_heads
         qkv = layer.qkv(x).view(len(x), heads + 2 * kv_heads, self.config.head_dim)
         # A row that has lost its numbers (NaN) must not leave them where others gather: its own
         # residual stream keeps them, and that is where it is found out.
         torch.nan_to_num_(qkv[:, heads:], 0.0, 0.0, 0.0)
         turned, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
-        if layer.q_norm is not None and layer.k_norm is not None:
-            q = rms_norm(turned[:, :heads], layer.q_norm, eps)
-            turned = torch.cat((q, rms_norm(turned[:, heads:], layer.k_norm, eps)), dim=1)
-        turned = rotate(turned, cos, sin)
+        match self.config.family.qk_norm:
+            case "head":
+                q, k = layer.q_norm(turned[:, :heads]), layer.k_norm(turned[:, heads:])
+                turned = torch.cat((q, k), dim=1)
+            case "whole":
+                q, k = turned[:, :heads].flatten(1), turned[:, heads:].flatten(1)
+                whole = torch.cat((layer.q_norm(q), layer.k_norm(k)), dim=1)
+                turned = whole.view(turned.shape)
+        if turn is not None:
+            turned = rotate(turned, *turn)
         return turned[:, :heads], turned[:, heads:], v
 
-
-def _attend(q: Tensor, cache: KVCache, layer: int, inputs: Inputs) -> Tensor:
-    """[N, heads, head_dim] -> [N, heads x head_dim], each query over its own row's past."""
-    found = []
-    for rows in inputs.decodes:
-        k, v = cache.gather(layer, rows.blocks)
-        shape = (rows.end - rows.begin, -1, cache.heads, cache.head_dim)
-        mine = q[rows.begin : rows.end]
-        found.append(attention.decode(mine, k.view(shape), v.view(shape), rows.mask))
-    for row in inputs.prefills:
-        k, v = cache.gather(layer, row.blocks)
-        mine = q[row.begin : row.end]
-        found.append(attention.prefill(mine, k[: row.keys], v[: row.keys], row.mask))
-    return found[0] if len(found) == 1 else torch.cat(found)
-
-
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Scale the last dimension to a root mean square of 1, in float32; then by the weight.
-
-    Rounded to the dtype before the weight is applied, as Llama's reference does.
-    """
-    wide = x.float()
-    wide = wide * torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + eps)
-    return weight * wide.to(x.dtype)
+    def _attend(self, q: Tensor, cache: KVCache, layer: int, inputs: Inputs) -> Tensor:
+        """[N, heads, head_dim] -> [N, heads x head_dim], each query over its own row's past."""
+        window, scales, found = self.config.sights[layer].window, self.config.scales, []
+        for rows in inputs.decodes:
+            k, v = cache.gather(layer, rows.blocks)
+            shape = (rows.end - rows.begin, -1, cache.heads, cache.head_dim)
+            mine, mask = q[rows.begin : rows.end], rows.masks[window]
+            found.append(attention.decode(mine, k.view(shape), v.view(shape), mask, scales))
+        for row in inputs.prefills:
+            k, v = cache.gather(layer, row.blocks)
+            mine, seen = q[row.begin : row.end], row.masks[window]
+            found.append(attention.prefill(mine, k[: row.keys], v[: row.keys], seen, scales))
+        return found[0] if len(found) == 1 else torch.cat(found)

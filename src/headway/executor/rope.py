@@ -1,47 +1,67 @@
-"""Rotary position embedding by table look-up.
-
-RoPE: Su et al. 2021. The stretching by wavelength is Llama 3.1's.
-"""
+"""Rotary position embedding by table look-up; positions.py names the scalings' sources."""
 
 import math
 
 import torch
 from torch import Tensor
 
-from headway.executor.config import Rope
+from headway.executor.positions import Each, Even, Llama3, Rope, Yarn
 
 
 def frequencies(rope: Rope, head_dim: int) -> Tensor:
-    """Angle per position of each pair of dimensions: [head_dim / 2], float32.
+    """Angle per position of each pair of dimensions that turn, float32.
 
-    Llama 3's scaling divides slow ones (long wavelengths) by the factor, leaves fast ones as
-    they are, and goes from the one to the other linearly in between.
+    [head_dim / 2], or fewer where only a share of the head turns.
     """
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-    fast = 1.0 / rope.theta**exponents
-    if rope.factor == 1.0:
-        return fast
-    turns = rope.original * fast / (2 * math.pi)  # full turns inside the original context
-    share = ((turns - rope.low) / (rope.high - rope.low)).clamp(0, 1)
-    return (1 - share) * fast / rope.factor + share * fast
+    dims = int(head_dim * rope.share)
+    fast = 1.0 / rope.theta ** (torch.arange(0, dims, 2, dtype=torch.float32) / dims)
+    match rope.stretch:
+        case Even(factor):
+            return fast / factor
+        case Each(factors):
+            return fast / torch.tensor(factors)
+        case Llama3(factor, low, high, original):
+            turns = original * fast / (2 * math.pi)  # full turns inside the original context
+            kept = (turns - low) / (high - low)
+        case Yarn(factor):
+            first, last = _between(rope.stretch, rope.theta, dims)
+            kept = 1 - (torch.arange(dims // 2).float() - first) / (last - first)
+    kept = kept.clamp(0, 1)  # 1: left alone, 0: divided by the whole factor
+    return (1 - kept) * fast / factor + kept * fast
+
+
+def _between(yarn: Yarn, theta: float, dims: int) -> tuple[float, float]:
+    """YaRN's pairs of dimensions from which and up to which the stretching grows."""
+    first, last = (
+        dims * math.log(yarn.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+        for turns in (yarn.fast, yarn.slow)
+    )
+    if yarn.rounded:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dims - 1)
+    return first, last if last != first else first + 0.001
 
 
 def tables(
     rope: Rope, head_dim: int, length: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of positions 0 to length - 1: two of [length, 1, head_dim / 2].
+    """Cosines and sines of positions 0 to length - 1: two of [length, 1, pairs that turn].
 
     Angles are computed in float32 whatever the dtype, as transformers does: in bfloat16 two
     far positions would share one angle.
     """
     angles = torch.outer(torch.arange(length).float(), frequencies(rope, head_dim)).unsqueeze(1)
-    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    cos, sin = angles.cos() * rope.scale, angles.sin() * rope.scale
+    return cos.to(device, dtype), sin.to(device, dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each head of x [n, heads, head_dim] by its position's angles [n, 1, head_dim / 2].
+    """Turn each head of x [n, heads, head_dim] by its position's angles [n, 1, pairs].
 
-    Dimension i is paired with i + head_dim / 2, the layout of Hugging Face checkpoints.
+    Dimension i is paired with i + pairs, the layout of Hugging Face checkpoints; what lies
+    behind the pairs stays as it is.
     """
-    left, right = x.chunk(2, dim=-1)
-    return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
+    dims = 2 * cos.shape[-1]
+    left, right = (x if dims == x.shape[-1] else x[..., :dims]).chunk(2, dim=-1)
+    turned = (left * cos - right * sin, right * cos + left * sin)
+    return torch.cat(turned if dims == x.shape[-1] else (*turned, x[..., dims:]), dim=-1)

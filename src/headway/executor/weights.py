@@ -10,11 +10,12 @@ from torch import Tensor
 from headway.errors import CheckpointError
 from headway.executor.checkpoint import Checkpoint
 from headway.executor.config import ModelConfig
+from headway.executor.layout import EMBED, HEAD, NORM, Matrix, MlpPlace, place, shapes
 from headway.executor.linear import Linear
+from headway.executor.mlp import Mixture, Mlp
+from headway.executor.norm import LayerNorm, Norm, RmsNorm, Same
 
 Read = Callable[[str], Tensor]  # a tensor by its name in the checkpoint
-
-EMBED, HEAD, NORM = "model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,54 +23,28 @@ class Layer:
     """One decoder layer. Fused matrices are stacked by output, so one product reads x once.
 
     qkv      | heads x head_dim | kv_heads x head_dim | kv_heads x head_dim |
-    gate_up  | intermediate     | intermediate |
     """
 
-    attention_norm: Tensor  # [hidden]
+    before_attention: Norm
     qkv: Linear
-    q_norm: Tensor | None  # [head_dim], Qwen3 only
-    k_norm: Tensor | None
+    q_norm: Norm  # over each head, or over all heads as one
+    k_norm: Norm
     out: Linear
-    mlp_norm: Tensor  # [hidden]
-    gate_up: Linear
-    down: Linear
+    after_attention: Norm
+    before_mlp: Norm
+    mlp: Mlp | Mixture
+    after_mlp: Norm
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All of them, in one dtype on one device."""
+    """All of them, in one dtype on one device; norms that round late are in float32."""
 
     embed: Tensor  # [vocab, hidden]
     layers: tuple[Layer, ...]
-    norm: Tensor  # [hidden]
+    norm: Norm
     head: Linear  # hidden -> vocab
     nbytes: int
-
-
-def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor that a checkpoint of this config must have."""
-    hidden, wide = config.hidden, config.intermediate
-    queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
-    found: dict[str, tuple[int, ...]] = {EMBED: (config.vocab, hidden)}
-    for i in range(config.layers):
-        at, mlp = f"model.layers.{i}.self_attn.", f"model.layers.{i}.mlp."
-        found[f"model.layers.{i}.input_layernorm.weight"] = (hidden,)
-        for name, size in (("q", queries), ("k", keys), ("v", keys)):
-            found[f"{at}{name}_proj.weight"] = (size, hidden)
-            if config.qkv_bias:
-                found[f"{at}{name}_proj.bias"] = (size,)
-        found[at + "o_proj.weight"] = (hidden, queries)
-        if config.out_bias:
-            found[at + "o_proj.bias"] = (hidden,)
-        if config.qk_norm:
-            found[at + "q_norm.weight"] = found[at + "k_norm.weight"] = (config.head_dim,)
-        found[f"model.layers.{i}.post_attention_layernorm.weight"] = (hidden,)
-        found[mlp + "gate_proj.weight"] = found[mlp + "up_proj.weight"] = (wide, hidden)
-        found[mlp + "down_proj.weight"] = (hidden, wide)
-    found[NORM] = (hidden,)
-    if not config.tied:
-        found[HEAD] = (config.vocab, hidden)
-    return found
 
 
 def load_weights(
@@ -77,11 +52,12 @@ def load_weights(
 ) -> Weights:
     """Read a checkpoint's folder. Raises CheckpointError, naming the file and the tensor."""
     with Checkpoint(folder, shapes(config)) as checkpoint:
-        if config.tied and HEAD in checkpoint:
-            embed, head = checkpoint.read(EMBED), checkpoint.read(HEAD)
+        if config.tied and HEAD + ".weight" in checkpoint:
+            embed, head = checkpoint.read(EMBED + ".weight"), checkpoint.read(HEAD + ".weight")
             if embed.shape != head.shape or not torch.equal(embed, head):
                 raise CheckpointError(
-                    f"{folder}: tie_word_embeddings is set, yet {HEAD} differs from {EMBED}"
+                    f"{folder}: tie_word_embeddings is set, yet {HEAD}.weight differs from "
+                    f"{EMBED}.weight"
                 )
         return assemble(config, lambda name: checkpoint.read(name).to(device, dtype))
 
@@ -107,35 +83,71 @@ def random_weights(
 
 def assemble(config: ModelConfig, read: Read) -> Weights:
     """Build the decoder's weights of the tensors that `read` gives, fusing as it goes."""
-    embed, norm = read(EMBED), read(NORM)
-    layers = tuple(_layer(config, read, f"model.layers.{i}.") for i in range(config.layers))
+    parts = _Parts(config, read)
+    embed, norm = parts.read(EMBED + ".weight"), parts.norm(NORM)
+    layers = tuple(_layer(config, parts, i) for i in range(config.layers))
     # Packed, even a tied head is a second copy: the embedding is looked up row by row.
-    head = Linear(embed if config.tied else read(HEAD))
-    shared = config.tied and head.weight is not None
-    total = embed.nbytes + norm.nbytes + (0 if shared else head.nbytes)
-    return Weights(embed, layers, norm, head, total + sum(map(_nbytes, layers)))
+    head = Linear(embed if config.tied else parts.read(HEAD + ".weight"))
+    copied = head.nbytes if config.tied and head.weight is None else 0
+    return Weights(embed, layers, norm, head, parts.nbytes + copied)
 
 
-def _layer(config: ModelConfig, read: Read, at: str) -> Layer:
-    qkv = [f"{at}self_attn.{name}_proj." for name in "qkv"]
-    out = at + "self_attn.o_proj."
+def _layer(config: ModelConfig, parts: "_Parts", i: int) -> Layer:
+    at = place(config, i)
+    before_attention, after_attention, before_mlp, after_mlp = map(parts.norm, at.norms)
+    q_norm, k_norm = [parts.norm(name) for name, _ in at.qk_norms] or [Same(), Same()]
+    mlps = tuple(parts.mlp(each) for each in at.mlps)
+    mlp: Mlp | Mixture = mlps[0]
+    if config.experts is not None:
+        router = parts.linear(*at.router)
+        mlp = Mixture(router, mlps, config.experts.chosen, config.experts.renormed)
     return Layer(
-        attention_norm=read(at + "input_layernorm.weight"),
-        qkv=Linear(
-            torch.cat([read(name + "weight") for name in qkv]),
-            torch.cat([read(name + "bias") for name in qkv]) if config.qkv_bias else None,
-        ),
-        q_norm=read(at + "self_attn.q_norm.weight") if config.qk_norm else None,
-        k_norm=read(at + "self_attn.k_norm.weight") if config.qk_norm else None,
-        out=Linear(read(out + "weight"), read(out + "bias") if config.out_bias else None),
-        mlp_norm=read(at + "post_attention_layernorm.weight"),
-        gate_up=Linear(
-            torch.cat([read(at + "mlp.gate_proj.weight"), read(at + "mlp.up_proj.weight")])
-        ),
-        down=Linear(read(at + "mlp.down_proj.weight")),
+        before_attention=before_attention,
+        qkv=parts.linear(*at.qkv),
+        q_norm=q_norm,
+        k_norm=k_norm,
+        out=parts.linear(at.out),
+        after_attention=after_attention,
+        before_mlp=before_mlp,
+        mlp=mlp,
+        after_mlp=after_mlp,
     )
 
 
-def _nbytes(layer: Layer) -> int:
-    products = (layer.qkv, layer.out, layer.gate_up, layer.down)
-    return sum(each.nbytes for each in products) + layer.attention_norm.nbytes * 2
+class _Parts:
+    """Builds the parts of a decoder of what `read` gives, and counts the bytes."""
+
+    def __init__(self, config: ModelConfig, read: Read) -> None:
+        self.config, self._read, self.nbytes = config, read, 0
+
+    def read(self, name: str) -> Tensor:
+        tensor = self._read(name)
+        self.nbytes += tensor.nbytes
+        return tensor
+
+    def norm(self, name: str) -> Norm:
+        """Of this name; an empty one is a norm that the family has not."""
+        kind, eps = self.config.family.norm, self.config.eps
+        if not name:
+            return Same()
+        weight = self.read(name + ".weight")
+        match kind:
+            case "rms":
+                return RmsNorm(weight, eps)
+            case "wide":
+                return RmsNorm(weight.float(), eps)
+            case "offset":
+                return RmsNorm(1.0 + weight.float(), eps)
+            case "layer":
+                return LayerNorm(weight, self.read(name + ".bias"), eps)
+
+    def linear(self, *stacked: Matrix) -> Linear:
+        """One matrix of several with the same inputs."""
+        weight = torch.cat([self.read(each.name + ".weight") for each in stacked])
+        if not stacked[0].biased:
+            return Linear(weight)
+        return Linear(weight, torch.cat([self.read(each.name + ".bias") for each in stacked]))
+
+    def mlp(self, at: MlpPlace) -> Mlp:
+        up, down = self.linear(*at.up), self.linear(at.down)
+        return Mlp(up, down, self.config.family.gated, self.config.activation)

@@ -1,0 +1,172 @@
+"""The families of decoders: what each fixes outside its config.json, and its defaults.
+
+A family is a row of choices, each of which the one decoder makes anywhere: where norms stand,
+how they scale, what the MLP is, which layers see how far. Adding one is a row here and a shape in
+the golden tests, as long as its choices are known.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+GEMMA_CAPS = frozenset({"final_logit_softcapping", "attn_logit_softcapping"})
+GRANITE_SCALES = frozenset(
+    {"embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One model_type. The second half are defaults where config.json is silent."""
+
+    model_type: str
+    obeys: frozenset[str] = frozenset()  # of FOREIGN's keys: those it has and we compute
+    # pre: before each half of a layer; post: after it, inside the residual (OLMo-2); both
+    norms: Literal["pre", "post", "both"] = "pre"
+    # rms: rounded to the dtype, then weighted; wide: weighted in float32, then rounded (OLMo-2);
+    # offset: wide, and the weight is stored less 1 (Gemma); layer: LayerNorm with bias
+    norm: Literal["rms", "wide", "offset", "layer"] = "rms"
+    qk_norm: Literal["", "head", "whole"] = ""  # before rope: each head, or all heads as one
+    qkv_bias: bool = False  # always there, whatever `attention_bias` says
+    bias: str = "attention_bias"  # the key that asks for one
+    gated: bool = True  # the MLP: down(act(gate(x)) * up(x)), else down(act(up(x)))
+    fused: bool = False  # the checkpoint itself keeps qkv, and gate and up, as one matrix
+    rooted: bool = False  # embeddings are scaled by the root of their width (Gemma)
+    # which layers have the sliding window: none, all, or those that layer_types names
+    windows: Literal["none", "all", "some"] = "none"
+    switched: bool = False  # the window is off unless use_sliding_window says otherwise
+    epsilon: str = "rms_norm_eps"  # the key
+    act: str = "hidden_act"  # the key
+
+    eps: float = 1e-6
+    theta: float = 10_000.0
+    local_theta: float = 0.0  # of layers with a window, if not theta
+    head_dim: int = 0  # 0: hidden / heads
+    tied: bool = False
+    window: int = 0  # 0: none
+    pattern: int = 0  # every so manieth layer sees everything, the others have the window
+    activation: str = "silu"
+    score: int = 0  # 1 / root of the scale of attention scores; 0: of head_dim
+    caps: tuple[float, float] = (0.0, 0.0)  # of attention scores, of logits; 0: none
+
+
+FAMILIES = {
+    "LlamaForCausalLM": Family("llama", frozenset({"mlp_bias"})),
+    "MistralForCausalLM": Family("mistral", windows="all", window=4096),
+    "MixtralForCausalLM": Family(
+        "mixtral", frozenset({"num_local_experts"}), windows="all", eps=1e-5, theta=1e6
+    ),
+    "Qwen2ForCausalLM": Family("qwen2", qkv_bias=True, windows="some", switched=True, window=4096),
+    "Qwen3ForCausalLM": Family(
+        "qwen3", qk_norm="head", windows="some", switched=True, head_dim=128, window=4096
+    ),
+    "Qwen3MoeForCausalLM": Family(
+        "qwen3_moe",
+        frozenset({"num_experts", "num_local_experts"}),
+        qk_norm="head",
+        windows="all",
+        switched=True,
+        window=4096,
+    ),
+    "Phi3ForCausalLM": Family(
+        "phi3",
+        frozenset({"auto_map", "partial_rotary_factor"}),
+        fused=True,
+        windows="all",
+        eps=1e-5,
+    ),
+    "GemmaForCausalLM": Family(
+        "gemma",
+        norm="offset",
+        rooted=True,
+        head_dim=256,
+        tied=True,
+        activation="gelu_pytorch_tanh",
+    ),
+    "Gemma2ForCausalLM": Family(
+        "gemma2",
+        GEMMA_CAPS,
+        norms="both",
+        norm="offset",
+        rooted=True,
+        windows="some",
+        act="hidden_activation",
+        head_dim=256,
+        tied=True,
+        window=4096,
+        pattern=2,
+        activation="gelu_pytorch_tanh",
+        score=256,
+        caps=(50.0, 30.0),
+    ),
+    "Gemma3ForCausalLM": Family(
+        "gemma3_text",
+        frozenset({"final_logit_softcapping"}),
+        norms="both",
+        norm="offset",
+        qk_norm="head",
+        rooted=True,
+        windows="some",
+        act="hidden_activation",
+        theta=1e6,
+        local_theta=10_000.0,
+        head_dim=256,
+        tied=True,
+        window=4096,
+        pattern=6,
+        activation="gelu_pytorch_tanh",
+        score=256,
+    ),
+    "Olmo2ForCausalLM": Family("olmo2", norms="post", norm="wide", qk_norm="whole", eps=1e-5),
+    "Olmo3ForCausalLM": Family(
+        "olmo3",
+        norms="post",
+        norm="wide",
+        qk_norm="whole",
+        windows="some",
+        eps=1e-5,
+        theta=5e5,
+        local_theta=5e5,
+        window=4096,
+        pattern=4,
+    ),
+    "SmolLM3ForCausalLM": Family(
+        "smollm3",
+        frozenset({"mlp_bias", "no_rope_layers"}),
+        windows="some",
+        switched=True,
+        theta=2e6,
+        tied=True,
+    ),
+    "GraniteForCausalLM": Family("granite", GRANITE_SCALES | {"mlp_bias"}),
+    "Starcoder2ForCausalLM": Family(
+        "starcoder2",
+        norm="layer",
+        bias="use_bias",
+        gated=False,
+        windows="all",
+        epsilon="norm_epsilon",
+        eps=1e-5,
+        tied=True,
+        activation="gelu_pytorch_tanh",
+    ),
+}
+
+# What some models have, and a family here has only if it obeys it: key -> harmless values.
+FOREIGN: dict[str, tuple[Any, ...]] = {
+    "mlp_bias": (False,),
+    "quantization_config": (),
+    "compression_config": (),
+    "attn_logit_softcapping": (),
+    "final_logit_softcapping": (),
+    "num_experts": (0,),
+    "num_local_experts": (0,),
+    "partial_rotary_factor": (1,),
+    "attention_multiplier": (),
+    "embedding_multiplier": (1,),
+    "residual_multiplier": (1,),
+    "logits_scaling": (1,),
+    "logit_scale": (1,),
+    "no_rope_layers": ([],),
+    "lm_head_bias": (False,),
+    "use_bidirectional_attention": (False,),
+}

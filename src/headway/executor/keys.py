@@ -1,0 +1,94 @@
+"""A checkpoint's JSON read key by key: nonsense is an error, what we lack is gathered."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headway.errors import CheckpointError
+
+Raw = Mapping[str, Any]  # a JSON object
+
+
+def read_json(path: Path) -> Raw:
+    """Read one JSON object. Raises CheckpointError, naming the file."""
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing: not a checkpoint's folder") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {first_line(error)}") from None
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path} holds no JSON object")
+    return raw
+
+
+def first_line(error: BaseException) -> str:
+    """An error's text as one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class Keys:
+    """One JSON object, and what in it cannot be obeyed.
+
+    A value that makes no sense raises CheckpointError at once. One that makes sense and is not
+    supported is kept in `refused`, so that its reader learns every reason and not the first.
+    """
+
+    def __init__(self, raw: Raw, where: str, refused: list[str] | None = None) -> None:
+        self.raw, self.where = raw, where
+        self.refused: list[str] = [] if refused is None else refused
+
+    def __contains__(self, key: str) -> bool:
+        return self.raw.get(key) is not None
+
+    def within(self, key: str) -> "Keys":
+        """The object under a key, empty where there is none; its refusals are ours too."""
+        part = self.raw.get(key) or {}
+        if not isinstance(part, dict):
+            raise CheckpointError(f"{self.where}: {key} is no JSON object")
+        return Keys(part, self.where, self.refused)
+
+    def joined(self, other: "Keys") -> "Keys":
+        """Both objects as one; the other's values win."""
+        return Keys({**self.raw, **other.raw}, self.where, self.refused)
+
+    def refuse(self, why: str) -> None:
+        self.refused.append(why)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        value = self.raw.get(key)
+        return default if value is None else value
+
+    def flag(self, key: str, default: bool = False) -> bool:
+        return bool(self.get(key, default))
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A positive integer."""
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+            raise self.wrong(key, "must be a positive integer", value)
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number."""
+        value = self.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise self.wrong(key, "must be a positive number", value)
+        return float(value)
+
+    def items(self, key: str) -> list[Any]:
+        """Empty where there is none."""
+        value = self.get(key, [])
+        if not isinstance(value, list):
+            raise self.wrong(key, "must be a list", value)
+        return value
+
+    def wrong(self, key: str, why: str, value: Any) -> CheckpointError:
+        return CheckpointError(f"{self.where}: {key} = {short(value)} {why}")
+
+
+def short(value: object) -> str:
+    """A value as it was written, cut to a few words."""
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,267 @@
+"""What loading a model would come to, said in a second: `headway check MODEL`.
+
+Only config.json and the headers of the weights are read, by the same code that loads them, and
+torch is not imported (except where there is a GPU's driver, to ask for its memory).
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from headway.errors import MemoryPlanError, SettingError
+
+try:
+    from headway.executor.checkpoint import INDEX, SINGLE, Checkpoint, locate
+except ModuleNotFoundError as missing:
+    raise SettingError(
+        f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
+    ) from missing
+from headway.executor.config import ITEMSIZES, ModelConfig, examine, read_files
+from headway.executor.keys import read_json
+from headway.executor.layout import shapes
+from headway.executor.memory import Limits, free_here, gathered, plan_memory, size
+
+EMBEDDED = "headway-tiny"  # the one that comes with the package
+FETCHED = ("*.json", "*.jinja", "tokenizer.model")  # of a hub id: no weights
+MOST = 1 << 20  # requests at once that are tried for
+PROMPT, ANSWER = 512, 128  # tokens, where none are given and the context is not shorter
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the checkpoint is, on any machine; sizes in bytes."""
+
+    architecture: str
+    parameters: int
+    active: int  # parameters that one token meets: fewer where there are experts
+    dtype: str  # computed in
+    weights: int  # in that dtype
+    kv_per_token: int
+    kv_counted: str  # how
+    attention: str  # MHA, GQA or MQA
+    windowed_layers: int  # that look back over a sliding window; they keep all of their KV
+    context: int  # tokens
+    headers: bool  # the weights are here, and their names and shapes are right
+    tokenizer: bool
+    chat_template: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What it comes to on this machine, with the engine's default limits; sizes in bytes."""
+
+    device: str
+    free: int
+    second_head: int  # a tied head that is packed a second time
+    activations: int
+    block_size: int  # tokens
+    blocks: int
+    fit: int  # blocks
+    usable: int  # blocks that the default limits could ever fill
+    bound: str  # memory or limits
+    prompt_tokens: int
+    answer_tokens: int
+    batch: int  # requests of these lengths whose KV fits at once
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Without reasons against it, a model would run here."""
+
+    model: str
+    reasons: tuple[str, ...]
+    shape: Shape | None = None
+    room: Room | None = None
+
+
+def run_check(
+    model: str | None,
+    prompt_tokens: int | None,
+    answer_tokens: int | None,
+    dtype: str,
+    as_json: bool,
+    console: Console,
+) -> int:
+    """Say what would happen. Returns 0: it would run; 1: it would not, with every reason.
+
+    Raises CheckpointError for a checkpoint that is broken, SettingError for settings that are.
+    """
+    verdict = check(model, prompt_tokens, answer_tokens, dtype)
+    if as_json:
+        found = {"supported": not verdict.reasons, **asdict(verdict)}
+        console.file.write(json.dumps(found) + "\n")
+        return 1 if verdict.reasons else 0
+    if verdict.shape is not None:
+        console.print(_table(verdict.model, verdict.shape, verdict.room))
+    for reason in verdict.reasons:
+        said = f"{verdict.model} would not run here: {reason}"
+        console.print(said, highlight=False, markup=False, soft_wrap=True)
+    return 1 if verdict.reasons else 0
+
+
+def check(model: str | None, prompt: int | None, answer: int | None, dtype: str = "") -> Verdict:
+    """Look at a checkpoint; raises as run_check does."""
+    name = EMBEDDED if model is None else model
+    source = model or str(files("headway") / "models" / EMBEDDED)
+    folder = locate(source, FETCHED)
+    config, reasons = examine(*read_files(folder), str(folder / "config.json"))
+    if config is None or reasons:
+        return Verdict(name, reasons)
+    lengths = _lengths(config.context, prompt, answer)
+    shape = _shape(config, dtype, folder, Path(source).expanduser().is_dir())
+    found = _room(config, shape, *lengths)
+    if isinstance(found, Room):
+        return Verdict(name, (), shape, found)
+    return Verdict(name, (found,), shape)
+
+
+def _lengths(context: int, prompt: int | None, answer: int | None) -> tuple[int, int]:
+    """Of a prompt and its answer; they must have room in the context."""
+    if answer is None:
+        answer = min(ANSWER, context // 2 if prompt is None else max(0, context - prompt))
+    if prompt is None:
+        prompt = min(PROMPT, max(0, context - answer))
+    if min(prompt, answer) < 0 or not 1 <= prompt + answer <= context:
+        raise SettingError(
+            f"{prompt} prompt tokens and {answer} of an answer: together they must be 1 to "
+            f"{context}, the model's context"
+        )
+    return prompt, answer
+
+
+def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
+    dtype, of = config.computed_in(asked), shapes(config)
+    parameters, itemsize = sum(map(prod, of.values())), ITEMSIZES[dtype]
+    headers = local or _complete(folder)
+    if headers:
+        Checkpoint(folder, of, framework="np").close()
+    idle = 0  # parameters of the experts that were not chosen
+    if (experts := config.experts) is not None:
+        one = 3 * config.hidden * config.intermediate
+        idle = config.layers * (experts.count - experts.chosen) * one
+    heads, kv_heads = config.heads, config.kv_heads
+    return Shape(
+        architecture=config.architecture,
+        parameters=parameters,
+        active=parameters - idle,
+        dtype=dtype,
+        weights=parameters * itemsize,
+        kv_per_token=config.kv_elements * itemsize,
+        kv_counted=(
+            f"2 x {config.layers} layers x {kv_heads} KV heads x {config.head_dim} "
+            f"x {itemsize} bytes"
+        ),
+        attention="MHA" if heads == kv_heads else "MQA" if kv_heads == 1 else "GQA",
+        windowed_layers=sum(sight.window > 0 for sight in config.sights),
+        context=config.context,
+        headers=headers,
+        tokenizer=any((folder / each).is_file() for each in ("tokenizer.json", "tokenizer.model")),
+        chat_template=_templated(folder),
+    )
+
+
+def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room | str:
+    """Or why there is none."""
+    itemsize, (device, free) = ITEMSIZES[shape.dtype], free_here()
+    # On a CPU, products want their own layout; the embedding is looked up in the plain one.
+    copied = config.vocab * config.hidden * itemsize if config.tied and device == "cpu" else 0
+    taken = shape.weights + copied
+    rest = free - taken
+    if rest <= 0:
+        return f"the weights take {size(taken)}, and {size(free)} are free ({device})"
+
+    def fit(sequences: int) -> int:
+        """Blocks that fit beside what a step of so many sequences needs; the limits aside."""
+        limits = Limits(sequences)
+        try:
+            return plan_memory(config, limits, itemsize, taken, rest, gathered(device)).fit
+        except MemoryPlanError:
+            return 0
+
+    try:
+        plan = plan_memory(config, Limits(), itemsize, taken, rest, gathered(device))
+    except MemoryPlanError as error:
+        return str(error)
+    each = -(-(prompt + answer) // plan.block_size)  # blocks of a request
+    return Room(
+        device=device,
+        free=free,
+        second_head=copied,
+        activations=plan.activations,
+        block_size=plan.block_size,
+        blocks=plan.num_blocks,
+        fit=plan.fit,
+        usable=plan.usable,
+        bound="limits" if plan.usable <= plan.fit else "memory",
+        prompt_tokens=prompt,
+        answer_tokens=answer,
+        batch=_most(lambda count: count * each <= fit(count)),
+    )
+
+
+def _most(fits: Callable[[int], bool]) -> int:
+    """The largest number up to MOST that fits, where all smaller ones do."""
+    low, high = 0, MOST + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _complete(folder: Path) -> bool:
+    """Whether the hub's local cache holds the weights."""
+    names = {SINGLE}
+    if (folder / INDEX).is_file():
+        names = set(read_json(folder / INDEX).get("weight_map", {SINGLE: SINGLE}).values())
+    return all((folder / name).is_file() for name in names)
+
+
+def _templated(folder: Path) -> bool:
+    if any((folder / each).is_file() for each in ("chat_template.jinja", "chat_template.json")):
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(read_json(path).get("chat_template"))
+
+
+def _table(model: str, shape: Shape, room: Room | None) -> Table:
+    """For people; the JSON has the bytes."""
+    table = Table(title=model, title_justify="left", show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, said in {**_shape_rows(shape), **(_room_rows(room) if room else {})}.items():
+        table.add_row(name, said)
+    return table
+
+
+def _shape_rows(shape: Shape) -> dict[str, str]:
+    active = "" if shape.active == shape.parameters else f", {shape.active:,} for one token"
+    kept = f" ({shape.windowed_layers} layers have a sliding window: it saves no memory here)"
+    return {
+        "architecture": shape.architecture,
+        "parameters": f"{shape.parameters:,}{active}",
+        "weights": f"{size(shape.weights)} in {shape.dtype}"
+        + ("" if shape.headers else " (not here: their headers were not read)"),
+        "KV per token": f"{size(shape.kv_per_token)} = {shape.kv_counted} ({shape.attention})"
+        + (kept if shape.windowed_layers else ""),
+        "context": f"{shape.context:,} tokens",
+        "tokenizer": "yes" if shape.tokenizer else "none: prompts must be token ids",
+        "chat template": "yes" if shape.chat_template else "none",
+    }
+
+
+def _room_rows(room: Room) -> dict[str, str]:
+    head = f", less {size(room.second_head)} for the tied head's second copy"
+    return {
+        "memory": f"{size(room.free)} free ({room.device})" + (head if room.second_head else ""),
+        "activations": size(room.activations),
+        "blocks": f"{room.blocks:,} of {room.block_size} tokens (bound by {room.bound}: "
+        f"{room.fit:,} fit, {room.usable:,} usable by default)",
+        "largest batch": f"{room.batch:,} requests of {room.prompt_tokens:,} + "
+        f"{room.answer_tokens:,} tokens",
+    }

@@ -1,0 +1,242 @@
+"""What `headway check` says is what loading does; it needs no weights, no torch and no second."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+from headway.errors import CheckpointError, SettingError
+from headway.executor.config import read_config
+from headway.executor.load import load
+from headway.executor.memory import Limits, gathered, plan_memory
+from headway.llm import EMBEDDED
+from headway.tools.check import check, run_check
+
+GIB = 1 << 30
+# As their config.json say it, as far as it matters.
+MISTRAL = {
+    "architectures": ["MistralForCausalLM"],
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 32768,
+    "sliding_window": 4096,
+    "torch_dtype": "bfloat16",
+}
+MIXTRAL = MISTRAL | {
+    "architectures": ["MixtralForCausalLM"],
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "sliding_window": None,
+}
+
+
+@pytest.fixture
+def free(monkeypatch):
+    """Sets how much memory there is, on both ways to the plan."""
+
+    def be(amount):
+        monkeypatch.setattr("headway.tools.check.free_here", lambda: ("cpu", amount))
+        monkeypatch.setattr("headway.executor.load.free_memory", lambda device: amount)
+
+    be(64 * GIB)
+    return be
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """Puts a config on the hub, whose weights nobody fetches."""
+    asked = []
+
+    def put(config, **files):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        for name, text in files.items():
+            (tmp_path / name.replace("__", ".")).write_text(text)
+        monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+        return asked
+
+    def fetch(source, allow_patterns):
+        asked.extend(allow_patterns)
+        return str(tmp_path)
+
+    return put
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """Of the embedded checkpoint, with some keys of its config changed."""
+
+    def made(**own):
+        folder = shutil.copytree(EMBEDDED, tmp_path / "copy", dirs_exist_ok=True)
+        config = json.loads((EMBEDDED / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | own))
+        return str(folder)
+
+    return made
+
+
+def said(model, *rest, as_json=False):
+    """Exit status and text."""
+    out = io.StringIO()
+    lengths = rest or (None, None)
+    status = run_check(model, *lengths, "", as_json, Console(file=out, width=160))
+    return status, out.getvalue()
+
+
+def test_it_is_what_loading_comes_to(free):
+    """Loading sees what is free beside the weights, checking before them."""
+    verdict = check(None, 100, 28)
+    shape, room = verdict.shape, verdict.room
+    free(64 * GIB - shape.weights - room.second_head)
+    loaded = load(EMBEDDED, Limits())
+    plan, config = loaded.plan, loaded.config
+    assert (room.fit, room.usable, room.blocks) == (plan.fit, plan.usable, plan.num_blocks)
+    assert (room.activations, room.block_size) == (plan.activations, plan.block_size)
+    assert (shape.dtype, shape.context) == (loaded.dtype, config.context)
+    assert shape.kv_per_token * plan.block_size == plan.per_block
+    assert shape.parameters == shape.active == sum(p.numel() for p in tensors(EMBEDDED))
+    packed = loaded.executor.model.weights.head.weight is None
+    assert plan.weights == shape.weights + (room.second_head if packed else 0)
+    assert shape.tokenizer and shape.chat_template and shape.headers
+
+
+def tensors(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors").values()
+
+
+def test_the_largest_batch_fits_and_one_more_does_not(free):
+    """A row that samples takes memory too, so the blocks that fit are fewer with more rows."""
+    free(GIB)
+    verdict, config = check(None, 100, 28), read_config(EMBEDDED)
+    taken, count = verdict.shape.weights + verdict.room.second_head, verdict.room.batch
+
+    def fit(sequences):
+        limits = Limits(sequences)
+        return plan_memory(config, limits, 2, taken, GIB - taken, gathered("cpu")).fit
+
+    assert count > 1000 and fit(count) >= count * 8 and fit(count + 1) < (count + 1) * 8
+    assert check(None, 0, 1).room.batch > count > check(None, 200, 56).room.batch
+
+
+def test_it_is_said_to_people_and_to_machines(free):
+    status, text = said(None, 512, 128)
+    assert status == 0
+    assert "3.0 KiB = 2 x 6 layers x 4 KV heads x 32 x 2 bytes (GQA)" in text
+    for words in ("LlamaForCausalLM", "bound by limits", "64.0 GiB free (cpu)", "512 + 128 tokens"):
+        assert words in text
+    status, text = said(None, 512, 128, as_json=True)
+    found = json.loads(text)
+    assert status == 0 and found["supported"] and found["reasons"] == []
+    assert found["model"] == "headway-tiny" and found["shape"]["kv_per_token"] == 3072
+    assert f"{found['room']['batch']:,} requests of" in said(None, 512, 128)[1]
+
+
+def test_a_window_saves_no_memory_and_is_said_to(free, hub):
+    asked = hub(MISTRAL, tokenizer__json="{}", chat_template__jinja="x")
+    verdict = check("some/mistral", None, None)
+    shape, room = verdict.shape, verdict.room
+    assert (shape.parameters, shape.weights) == (7_241_732_096, 2 * 7_241_732_096)
+    assert shape.kv_per_token == 2 * 32 * 8 * 128 * 2 == 128 * 1024
+    assert (shape.windowed_layers, shape.context, room.bound) == (32, 32768, "memory")
+    assert room.second_head == 0 and room.batch * 640 * shape.kv_per_token < 0.8 * 51 * GIB
+    assert (shape.tokenizer, shape.chat_template, shape.headers) == (True, True, False)
+    assert asked and not any("safetensors" in pattern for pattern in asked)
+    status, text = said("some/mistral")
+    assert status == 0 and "their headers were not read" in text
+    assert "32 layers have a sliding window: it saves no memory here" in text
+
+
+def test_experts_are_counted_and_those_that_a_token_meets(free, hub):
+    hub(MIXTRAL)
+    status, text = said("some/mixtral")
+    assert status == 1 and "the weights take 87.0 GiB, and 64.0 GiB are free (cpu)" in text
+    assert "46,702,792,704, 12,879,925,248 for one token" in text
+    assert "none: prompts must be token ids" in text
+
+
+def test_one_kv_head_is_mqa_and_as_many_as_heads_is_mha(free, hub):
+    for kv_heads, name in ((1, "MQA"), (8, "GQA"), (32, "MHA")):
+        hub(MISTRAL | {"num_key_value_heads": kv_heads})
+        assert check("some/mistral", 1, 1).shape.attention == name
+
+
+def test_every_reason_against_it(copy):
+    model = copy(hidden_act="relu", quantization_config={"bits": 4})
+    status, text = said(model)
+    lines = text.splitlines()
+    assert status == 1 and len(lines) == 2 and all("would not run here" in line for line in lines)
+    assert "quantization_config" in lines[0] and "hidden_act" in lines[1]
+    status, text = said(model, as_json=True)
+    found = json.loads(text)
+    assert status == 1 and not found["supported"] and len(found["reasons"]) == 2
+    status, text = said(copy(architectures=["MambaForCausalLM"]))
+    assert status == 1 and "MambaForCausalLM is not supported" in text
+
+
+def test_what_does_not_fit(free):
+    free(20 << 20)
+    status, text = said(None)
+    assert status == 1 and "do not fit" in text and "10.4 MiB in bfloat16" in text
+    free(1 << 20)
+    assert "the weights take 12.4 MiB, and 1.0 MiB are free" in said(None)[1]
+
+
+def test_what_is_broken_is_an_error(copy, tmp_path):
+    with pytest.raises(CheckpointError, match="is not a folder"):
+        check(str(tmp_path / "nowhere"), None, None)
+    with pytest.raises(CheckpointError, match="hidden_size"):
+        check(copy(hidden_size=-1), None, None)
+    with pytest.raises(CheckpointError, match=r"gate_proj.*\[704, 256\].*says \[700, 256\]"):
+        check(copy(intermediate_size=700), None, None)
+    sound = copy()
+    (tmp_path / "copy" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"no model\.safetensors"):
+        check(sound, None, None)
+
+
+def test_lengths_have_room_in_the_context(free):
+    assert check(None, 2000, None).room.answer_tokens == 48
+    assert check(None, None, 2000).room.prompt_tokens == 48
+    for lengths in ((2000, 49), (0, 0), (-1, 5), (3000, None)):
+        with pytest.raises(SettingError, match="the model's context"):
+            check(None, *lengths)
+    with pytest.raises(SettingError, match="int8"):
+        check(None, None, None, "int8")
+
+
+def test_a_dtype_that_is_asked_for(free):
+    wide, narrow = check(None, 10, 10, "float32"), check(None, 10, 10)
+    assert wide.shape.weights == 2 * narrow.shape.weights
+    assert replace(narrow.shape, dtype="", weights=0, kv_per_token=0, kv_counted="") == replace(
+        wide.shape, dtype="", weights=0, kv_per_token=0, kv_counted=""
+    )
+
+
+def test_torch_is_not_needed():
+    """Where there is no GPU's driver."""
+    code = "import sys; from headway.tools.check import check; from headway.executor import memory;"
+    code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("False", "")
+
+
+def test_a_gpu_is_asked_only_where_there_is_a_driver(monkeypatch, tmp_path):
+    from headway.executor import memory
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))
+    monkeypatch.setattr(memory, "DRIVERS", (tmp_path,))
+    assert memory.free_here() == ("cuda", 7)
+    monkeypatch.setattr(memory, "DRIVERS", (tmp_path / "none",))
+    assert memory.free_here()[0] == "cpu"
