@@ -1,12 +1,14 @@
 """What the scheduler promises, literally, on small cases."""
 
+from dataclasses import replace
+
 import pytest
 
 from headway.core.batch import Add, Cancel, Close, Event, Logprob, Output, Stop, Want
 from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.order import ShortestFirst
+from headway.core.order import FirstCome, Priority, ShortestFirst
 from headway.core.plan import MISFITS, Policies
 from headway.core.request import NEVER, Finish
 from headway.core.sampling import Sampling
@@ -345,6 +347,11 @@ def test_the_overdue_are_members_of_the_group_before_those_who_come_first():
     late = ask("c", (9,) * 3, 1, arrived=5, lane="chat")
     scheduler.apply([*map(Add, adds), Add(late)], 5)
     assert [row.sequence for row in scheduler.schedule(5 + 2 * MS).rows] == [2, 0]
+    for order, members in ((FirstCome(), [0, 1]), (Priority(), [2, 0])):  # all are overdue
+        scheduler = make(32, replace(policies, order=order), ("bulk", "chat"))
+        scheduler.apply([*map(Add, adds), Add(late)], 5)
+        rows = scheduler.schedule(500 * MS).rows
+        assert [row.sequence for row in rows] == members, "among the due, the order decides"
 
 
 def test_logprobs_come_with_the_tokens_they_belong_to():

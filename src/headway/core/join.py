@@ -18,7 +18,7 @@ class Start:
     exclusive: bool = False  # as a group that is the whole batch until its last member ends
     buckets: tuple[int, ...] = ()  # of a group: its padded widths, ascending; none: the longest
     together: bool = False  # whose callers are answered when it ends
-    first: tuple[Sequence, ...] = ()  # members before all others, in this order
+    first: frozenset[Sequence] = frozenset()  # members before all others
     only: bool = False  # and nobody else
     wake_at: int = NEVER  # if nothing changes, when to ask again
 
@@ -62,8 +62,8 @@ class Dynamic:
     """Start up to `size` once that many wait or some lane's oldest has waited its window.
 
     One window for all lanes makes the strictest budget the hostage of the laxest: hence one each.
-    Whose window is over are members first, the longest overdue at the head. (Triton's dynamic
-    batcher and Ray Serve's `@serve.batch` have one window.)
+    Whose window is over are members first, in the order policy's order. (Triton's dynamic batcher
+    and Ray Serve's `@serve.batch` have one window.)
     """
 
     size: int
@@ -81,20 +81,19 @@ class Dynamic:
         waiting = view.waiting
         if view.running or not waiting:
             return Start()
-        first = NEVER
-        overdue: list[tuple[int, int, Sequence]] = []  # when it fell due, its number, itself
+        next_due, overdue = NEVER, list[Sequence]()
         for line in view.lines:
             window = self.windows.get(line.lane.name, self.window)
             for sequence in line.waiting:  # in order of arrival: the first not due ends it
                 due = sequence.request.arrived + window
                 if due > view.now:
-                    first = min(first, due)
+                    next_due = min(next_due, due)
                     break
-                overdue.append((due, sequence.number, sequence))
+                overdue.append(sequence)
         if waiting < self.size and not overdue and not view.closing:
-            return Start(wake_at=first)
-        members = tuple(sequence for _, _, sequence in sorted(overdue, key=lambda o: o[:2]))
-        return Start(min(waiting, self.size), exclusive=True, buckets=self.buckets, first=members)
+            return Start(wake_at=next_due)
+        count, first = min(waiting, self.size), frozenset(overdue)
+        return Start(count, exclusive=True, buckets=self.buckets, first=first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class LengthClasses:
         if not ripe:
             return Start(wake_at=wake_at)
         chosen = min(ripe, key=lambda members: members[0].number)[: self.size]
-        return Start(len(chosen), exclusive=True, first=tuple(chosen), only=True)
+        return Start(len(chosen), exclusive=True, first=frozenset(chosen), only=True)
 
 
 @dataclass(frozen=True, slots=True)

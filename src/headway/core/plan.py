@@ -1,5 +1,6 @@
 """The first phase of a step: choose who gets how many tokens, and reserve their blocks."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -134,12 +135,19 @@ class Plan:
         victim.lost = victim.computed
         release(self.pool, victim)
 
+    def _candidates(self) -> Iterator[Sequence]:
+        """The waiting in their order; but those whom the join policy wants first, first."""
+        ranked, first = self.policies.order.rank(self.view), self.start.first
+        if not first:
+            return ranked
+        listed = list(ranked)
+        others = () if self.start.only else (each for each in listed if each not in first)
+        return chain((each for each in listed if each in first), others)
+
     def _join(self) -> None:
         """Who starts in this step. One that does not fit lets others pass, but not for ever."""
         start, misfits = self.start, list[Sequence]()
-        first = set(start.first)
-        ranked = () if start.only else self.policies.order.rank(self.view)
-        for sequence in chain(start.first, (each for each in ranked if each not in first)):
+        for sequence in self._candidates():
             if self._is_full and not start.exclusive:  # a group's rows may come in later steps
                 break
             if sequence.awaits_leader and not start.exclusive:
