@@ -57,7 +57,7 @@ def measured(setting: dict[str, str]) -> float:
     done = subprocess.run(
         command, env={**os.environ, **setting}, capture_output=True, text=True, check=True
     )
-    return median(json.loads(done.stdout))
+    return float(median(json.loads(done.stdout)))
 
 
 def main() -> int:
