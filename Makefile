@@ -4,7 +4,7 @@ PYTHON ?= python3
 TORCH_FLAGS ?=
 BIN := .venv/bin
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench docs clean
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -19,9 +19,15 @@ check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/ready  ## the benchmarks of docs/benchmarks.md, about fifteen minutes
+bench: .venv/ready  ## every benchmark that times something, about a quarter of an hour
 	$(BIN)/python -m benchmarks.scheduler_step
 	$(BIN)/python -m benchmarks.strategies
+	$(BIN)/python -m benchmarks.textbook --part curve
+	$(BIN)/python -m benchmarks.textbook --part stall_measured
+	$(BIN)/python -m benchmarks.wait_policy
+
+docs: .venv/ready  ## the pages of docs/, into .build/site
+	$(BIN)/mkdocs build --strict --quiet --site-dir .build/site
 
 clean:  ## forget the virtual environment and every cache
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage headway-demo

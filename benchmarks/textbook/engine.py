@@ -1,0 +1,123 @@
+"""What needs the real engine: how a decode step grows, and the stall, on this machine."""
+
+from dataclasses import replace
+from itertools import pairwise
+from statistics import linear_regression, median
+
+from benchmarks.textbook.part import MEASURED, Part, Table, ms
+from benchmarks.textbook.runs import MS, ask
+from benchmarks.textbook.stall import policies, words, workload
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import Request
+from headway.tools.rig import Rig, live_rig
+from headway.tools.run import Outcome, Run
+
+SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
+RUNNING, LONG, ARRIVES, CHUNKS = 8, 1536, 100 * MS, (64, 128, 256, 512)
+THREADS = 1  # OpenMP waits at its barriers for a core that a neighbour has: 0.2 s a step
+
+
+def said(rig: Rig, requests: list[Request]) -> list[Request]:
+    """The same requests with words of the text; their prompts differ from the first token on."""
+    text = rig.text
+    return [
+        replace(
+            request,
+            prompt=tuple(text[i * 7_919 % 50_000 :][: len(request.prompt)]),
+        )
+        for i, request in enumerate(requests)
+    ]
+
+
+def rigged() -> Rig:
+    import torch  # here, because whoever reads the other parts needs none
+
+    torch.set_num_threads(THREADS)
+    return live_rig(None)
+
+
+def served(rig: Rig, policies: Policies, requests: list[Request]) -> Outcome:
+    return Run(rig, policies, [Lane()], said(rig, requests)).serve()
+
+
+def decode(rig: Rig, size: int) -> float:
+    """Median nanoseconds of the steps in which so many decode and nothing else happens."""
+    way = Policies(Continuous(size), step_tokens=size * (PROMPT + 1))
+    outcome = served(rig, way, [ask(i, PROMPT, ANSWER) for i in range(size)])
+    return median([row.nanoseconds for row in outcome.steps if row.rows == row.tokens == size])
+
+
+def curve(quick: bool) -> Part:
+    """Rounds over all sizes, so that a slow moment falls on all alike.
+
+    The knee is where a step's fixed cost equals what its sequences add: half of the rate that
+    an endless batch would reach.
+    """
+    rig = rigged()
+    sizes, rounds = (SIZES[:4], 1) if quick else (SIZES, ROUNDS)
+    decode(rig, sizes[-1])  # first steps are slow
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    for _ in range(rounds):
+        for size in sizes:
+            times[size].append(decode(rig, size))
+    figures, samples, rows = dict[str, float](), dict[str, list[float]](), list[list[str]]()
+    rate = {size: size / median(times[size]) * 1e9 for size in sizes}
+    for size in sizes:
+        ratio = [b / a for a, b in zip(times[sizes[0]], times[size], strict=True)]
+        samples |= {f"step_{size}_ms": [t / 1e6 for t in times[size]], f"step_{size}_ratio": ratio}
+        figures |= {f"step_{size}_ms": median(times[size]) / 1e6, f"rate_{size}": rate[size]}
+        figures[f"step_{size}_ratio"] = median(ratio)
+        spread = f"{min(ratio):.2f} to {max(ratio):.2f}"
+        gain = rate[size] / rate[sizes[0]]
+        cells = [f"{median(times[size]) / 1e6:.2f}", f"{median(ratio):.2f}", spread]
+        rows.append([str(size), *cells, f"{rate[size]:,.0f}", f"{gain:.2f}"])
+    each, fixed = linear_regression(sizes, [median(times[size]) for size in sizes])
+    figures |= {"fixed_ms": fixed / 1e6, "each_ms": each / 1e6, "knee": fixed / each}
+    head = ["sequences that decode", "step, ms", "x one alone", "least to most", "tokens a second"]
+    return Part(MEASURED, [Table([*head, "x one alone"], rows)], figures, samples)
+
+
+def gap(outcome: Outcome) -> int:
+    """Longest time between tokens of those under way, after the long prompt has arrived."""
+    ends = [
+        row.began + row.nanoseconds
+        for row in outcome.steps
+        if row.decodes >= RUNNING  # all of them are in it
+    ]
+    return max(b - a for a, b in pairwise(ends) if b > ARRIVES)
+
+
+def stall_measured(quick: bool) -> Part:
+    """Pairs in one run: each way once a round, against whole prompts of the same round."""
+    rig = rigged()
+    rounds = 1 if quick else ROUNDS
+    ways = policies(CHUNKS[-2:] if quick else CHUNKS, RUNNING)
+    requests = workload(RUNNING, PROMPT, LONG, 200, ARRIVES)
+    gaps: dict[str, list[float]] = {name: [] for name in ways}
+    firsts: dict[str, list[float]] = {name: [] for name in ways}
+    served(rig, ways["mixed_whole"], requests)
+    for _ in range(rounds):
+        for name, way in ways.items():
+            outcome = served(rig, way, requests)
+            gaps[name].append(gap(outcome))
+            firsts[name] += [row.ttft for row in outcome.requests if row.prompt == LONG]
+    figures, samples, rows = dict[str, float](), dict[str, list[float]](), list[list[str]]()
+    for name in ways:
+        less = [a / b for a, b in zip(gaps["mixed_whole"], gaps[name], strict=True)]
+        more = [b / a for a, b in zip(firsts["mixed_whole"], firsts[name], strict=True)]
+        samples |= {f"{name}_gap_ratio": less, f"{name}_ttft_ratio": more}
+        samples |= {f"{name}_gap_ms": [value / 1e6 for value in gaps[name]]}
+        samples |= {f"{name}_ttft_ms": [value / 1e6 for value in firsts[name]]}
+        cells = [
+            ms(median(gaps[name])),
+            f"{median(less):.2f}",
+            f"{min(less):.2f} to {max(less):.2f}",
+        ]
+        cells += [ms(median(firsts[name])), f"{median(more):.2f}"]
+        rows.append([words(name), *cells])
+    figures |= {name: median(values) for name, values in samples.items()}
+    head = ["8 answers under way, 1,536 tokens arrive", "largest gap, ms", "times shorter"]
+    head += ["least to most", "TTFT of the long prompt, ms", "x whole"]
+    return Part(MEASURED, [Table(head, rows)], figures, samples)
