@@ -10,6 +10,7 @@ from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
 from headway.core.request import Finish
 from headway.errors import SettingError
+from headway.llm import EMBEDDED
 
 PROMPTS = ["The json module", "Return a list of", "class", "If the file does not exist,"]
 
@@ -220,3 +221,14 @@ def test_sampling_that_cannot_be_obeyed_is_refused(llm, options, words):
         llm.generate("x", Options(**options))
     with pytest.raises(HeadwayError, match="one answer and no echo"):
         next(llm.stream("x", Options(n=2)))
+
+
+def test_the_draft_speaks_the_same_tokens_and_is_small():
+    folder = EMBEDDED.with_name("headway-tiny-draft")
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
+    assert sum(path.stat().st_size for path in EMBEDDED.iterdir()) <= 12_000_000
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (folder / name).read_bytes() == (EMBEDDED / name).read_bytes()
+    with LLM(folder, slots=2) as draft:
+        (answer,) = draft.generate("The json module", Options(max_tokens=8, ignore_eos=True))
+    assert len(answer.tokens) == 8
