@@ -17,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -59,6 +60,57 @@ def demo(
     from headway.tools.demo import run_demo
 
     raise typer.Exit(run_demo(model, out, seconds, seed, Console()))
+
+
+@app.command()
+def compare(
+    model: Model = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
+    ] = None,
+    lanes: Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")] = None,
+    strategies: Annotated[
+        str, typer.Option(help="Names with commas between, or a YAML file. Default: every one.")
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
+    rate: Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")] = 0.0,
+    load: Annotated[float, typer.Option(min=0, help="Device-seconds a second; 0: 0.12.")] = 0.0,
+    repeat: Annotated[int, typer.Option(min=1, help="For the spread.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of prompts and arrivals.")] = 0,
+    baseline: Annotated[str, typer.Option(help="Whom the cards compare with.")] = "",
+    price_per_hour: Annotated[float, typer.Option(min=0, help="Of the machine.")] = 1.0,
+    token_scale: Annotated[
+        float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
+    ] = 8.0,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-compare"),
+) -> None:
+    """Every strategy on your model, traffic and endpoints: report.html and report.json.
+
+    All see the same arrivals, prompts and lengths. Without arguments: the embedded model and the
+    demo's four endpoints, in a quarter of an hour at most. The report shows latency per endpoint,
+    throughput and cost per strategy, and a card of what each relieved and what it created.
+
+    Example: headway compare --trace mine.csv --strategies static,dynamic-lanes,continuous-chunk-128
+    """
+    from headway.tools.compare import Asked, run_compare
+
+    asked = Asked(
+        model=model,
+        traces=tuple(trace or ()),
+        lanes=lanes,
+        strategies=strategies,
+        seconds=seconds,
+        rate=rate,
+        load=load,
+        repeat=repeat,
+        seed=seed,
+        baseline=baseline,
+        price_per_hour=price_per_hour,
+        token_scale=token_scale,
+        out=out,
+    )
+    raise typer.Exit(run_compare(asked, Console()))
 
 
 @app.command()

@@ -76,3 +76,67 @@ def test_the_shipped_windows(name, rows):
     assert len(trace) == rows
     assert trace[-1].at <= 600 * 10**9
     assert all(arrival.prompt > 0 and arrival.answer > 0 for arrival in trace)
+
+
+def test_azures_csv_has_dates_of_seven_digits_and_counts_from_its_first(trace):
+    path = trace(
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,44\n"
+        "2023-11-16 18:16:46.6805901,39,1\n"
+    )
+    assert read_trace(path) == [Arrival(0, 374, 44), Arrival(60 * 10**9, 39, 1)]
+    path = trace("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.5+00:00,5,6\n")
+    assert read_trace(path) == [Arrival(0, 5, 6)]
+
+
+def test_burstgpts_csv_in_both_its_widths(trace):
+    short = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+    path = trace(short + "5,ChatGPT,472,18,490,Conversation log\n45.5,GPT-4,1087,0,1087,API log\n")
+    assert read_trace(path) == [Arrival(0, 472, 18), Arrival(40_500_000_000, 1087, 0)]
+    wide = "Timestamp,Session ID,Elapsed time," + short.removeprefix("Timestamp,")
+    path = trace(wide + "5,1,2.5,ChatGPT,472,18,490,Conversation log\n")
+    assert read_trace(path) == [Arrival(0, 472, 18)]
+
+
+def test_mooncakes_json_lines_and_their_shared_form_keep_the_prefix_blocks(tmp_path, trace):
+    path = tmp_path / "moon.jsonl"
+    path.write_text(
+        '{"timestamp": 0, "input_length": 900, "output_length": 5, "hash_ids": [3, 4]}\n'
+        '\n{"timestamp": 27, "input_length": 5, "output_length": 2, "hash_ids": []}\n'
+    )
+    assert read_trace(path) == [Arrival(0, 900, 5, (3, 4)), Arrival(27_000_000, 5, 2)]
+    path = trace("arrival_s,input_tokens,output_tokens,prefix_block_ids\n0.0,900,5,3 4\n")
+    assert read_trace(path) == [Arrival(0, 900, 5, (3, 4))]
+
+
+MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}\n'
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        (MOON + MOON.replace("5,", "4,", 1), "line 2: it arrives before"),
+        (MOON + MOON.replace("9", "-9"), "line 2: input_length is -9"),
+        (MOON + MOON.replace("9", "null"), "line 2: input_length is None, not a number"),
+        (MOON + '{"timestamp": 6}', "line 2: there is no input_length, output_length"),
+        (MOON + "[1]", "line 2: it is not a JSON object"),
+        (MOON + "{", "line 2: it is not JSON"),
+        (MOON.replace("[3]", "3"), "line 1: the ids of its prefix blocks are no list"),
+        ("TIMESTAMP,ContextTokens\n", "line 1: there is no column GeneratedTokens"),
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens\nyesterday,1,2\n",
+            "line 2: TIMESTAMP is 'yesterday', not a date and a time",
+        ),
+        (
+            "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,1,-2\n",
+            "line 2: GeneratedTokens is -2",
+        ),
+        (
+            "Timestamp,Model,Request tokens,Response tokens\n9,a,1,2\n8,a,1,2\n",
+            "line 3: it arrives before the line above it; sort by Timestamp",
+        ),
+    ],
+)
+def test_a_bad_row_of_a_published_form_is_refused_by_its_line(trace, text, said):
+    with pytest.raises(SettingError, match=said):
+        read_trace(trace(text))

@@ -108,3 +108,13 @@ class TorchExecutor:
                 if not defined:
                     errors.setdefault(row, "the model's logits are not finite")
         return errors
+
+
+def threads() -> int:
+    """That torch's products are divided among, in this process."""
+    return torch.get_num_threads()
+
+
+def use_threads(count: int) -> None:
+    """From now on."""
+    torch.set_num_threads(count)

@@ -25,7 +25,7 @@ def run_demo(model: str | None, out: Path, seconds: float, seed: int, console: C
     model: a checkpoint's folder or hub id; None: the embedded one. seconds: of arrivals, per
     strategy. Raises a HeadwayError for what the user can mend.
     """
-    path = _folder(out) / "report.json"
+    path = writable(out) / "report.json"
     try:
         console.print(Text("Loading the model, and the text that prompts are cut from ..."))
         rig = live_rig(model)
@@ -75,7 +75,7 @@ def compare(show: Show) -> int:
     return 0
 
 
-def _folder(out: Path) -> Path:
+def writable(out: Path) -> Path:
     """Found out before minutes are spent."""
     try:
         out.mkdir(parents=True, exist_ok=True)

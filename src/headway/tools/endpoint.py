@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.core.lane import Budget, Lane
-from headway.core.request import NEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,10 @@
 """From rows to figures. Nothing is measured here that a row does not say."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.tools.run import Outcome
@@ -31,10 +33,13 @@ class LaneFigures:
     good: int
     queue_p50: Quantile
     queue_p95: Quantile
+    queue_p99: Quantile
     ttft_p50: Quantile
     ttft_p95: Quantile
+    ttft_p99: Quantile
     tpot_p50: Quantile
     tpot_p95: Quantile
+    tpot_p99: Quantile
     gaps: int  # requests with two tokens or more, of which TPOT speaks
 
     @property
@@ -56,10 +61,45 @@ class EngineFigures:
     busy: float  # share of the seconds in which a step ran
     held: float  # share of the computed tokens that were for finished slots
     padding: float  # share of the computed tokens that were padding
+    discarded: float  # share of them that were sampled past an answer's end
+    recomputed: float  # share of them that were computed before, and lost to a preemption
+    cached: float  # share of the prompts' tokens that the prefix cache had
+    preemptions: int
+    free_mean: float  # KV blocks, over the time of the steps
+    free_least: int
 
     @property
     def waste(self) -> float:
         return self.held + self.padding
+
+
+def arrived_after(outcome: Outcome, warm_up: int) -> Outcome:
+    """Of whom the latency figures speak: who came later, and the backlog that is there at once."""
+    return _of(
+        outcome,
+        (
+            row
+            for row in outcome.requests
+            if row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget())
+        ),
+    )
+
+
+def ended_after(outcome: Outcome, warm_up: int) -> Outcome:
+    """Of what the throughput figures speak: the steps after it, and the answers they ended."""
+    return replace(
+        _of(outcome, (row for row in outcome.requests if row.finished >= warm_up)),
+        steps=tuple(row for row in outcome.steps if row.began >= warm_up),
+        nanoseconds=max(0, outcome.nanoseconds - warm_up),
+    )
+
+
+def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
+    """Without the other rows, and without those they were offered as."""
+    kept = tuple(rows)
+    left = Counter(row.lane for row in outcome.requests) - Counter(row.lane for row in kept)
+    offered = {lane: count - left[lane] for lane, count in outcome.offered.items()}
+    return replace(outcome, offered=offered, requests=kept)
 
 
 def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
@@ -74,10 +114,13 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
         good=sum(row.good for row in rows),
         queue_p50=percentile(queue, 50),
         queue_p95=percentile(queue, 95),
+        queue_p99=percentile(queue, 99),
         ttft_p50=percentile(ttft, 50),
         ttft_p95=percentile(ttft, 95),
+        ttft_p99=percentile(ttft, 99),
         tpot_p50=percentile(tpot, 50),
         tpot_p95=percentile(tpot, 95),
+        tpot_p99=percentile(tpot, 99),
         gaps=len(tpot),
     )
 
@@ -98,6 +141,12 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
         busy=_share(spent, outcome.nanoseconds),
         held=_share(sum(row.held_tokens for row in steps), computed),
         padding=_share(sum(row.padding_tokens for row in steps), computed),
+        discarded=_share(sum(row.discarded for row in outcome.requests), computed),
+        recomputed=_share(sum(row.recomputed for row in outcome.requests), computed),
+        cached=_share(sum(row.cached for row in served), sum(row.prompt for row in served)),
+        preemptions=sum(row.preemptions for row in outcome.requests),
+        free_mean=_share(sum(row.free_blocks * row.nanoseconds for row in steps), spent),
+        free_least=min((row.free_blocks for row in steps), default=0),
     )
 
 

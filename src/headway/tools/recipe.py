@@ -36,7 +36,7 @@ PARTS = ("rule", "join", "order", "mix", "chunk", "step_tokens")
 Make = Callable[[Site], Strategy]
 
 
-def chosen(wanted: str) -> list[Make]:
+def chosen(wanted: str) -> dict[str, Make]:
     """Names with commas between them, or a YAML file."""
     if wanted.endswith((".yaml", ".yml")):
         return from_file(Path(wanted))
@@ -45,18 +45,18 @@ def chosen(wanted: str) -> list[Make]:
         raise SettingError(f"name at least one strategy; there are {', '.join(REGISTRY)}")
     if len(set(names)) < len(names):
         raise SettingError(f"a strategy is named twice: {wanted}")
-    return [named(name) for name in names]
+    return {name: named(name) for name in names}
 
 
-def from_file(path: Path) -> list[Make]:
+def from_file(path: Path) -> dict[str, Make]:
     """A mapping of names to parts; a name of the registry may have no parts."""
-    made = list[Make]()
+    made = dict[str, Make]()
     for name, parts in read_yaml(path).items():
         if parts is None:
-            made.append(named(str(name)))
+            made[str(name)] = named(str(name))
             continue
         strategy = recipe(str(name), mapping(parts, f"{path.name}: {name}"), path.name)
-        made.append(lambda site, strategy=strategy: strategy)  # type: ignore[misc]
+        made[str(name)] = lambda site, strategy=strategy: strategy  # type: ignore[misc]
     return made
 
 

@@ -20,6 +20,7 @@ from headway.errors import SettingError
 from headway.tools.price import Price
 from headway.tools.strategy import SLOTS, Strategy, chunk_of, windows_of
 
+FIRST_COME = FirstCome()
 CHUNKED = "continuous-chunk-"  # and a number of tokens
 GLOBAL, PER_LANE = "dynamic-global", "dynamic-lanes"  # the pair that is always compared
 STEP = 512  # tokens of a step of whole prompts; the last prompt may overrun it
@@ -67,7 +68,7 @@ class Site:
 
 
 def _continuous(
-    name: str, rule: str, mix: Mix, chunk: Chunk, order: Order = FirstCome()
+    name: str, rule: str, mix: Mix, chunk: Chunk, order: Order = FIRST_COME
 ) -> Strategy:
     tokens = SLOTS + chunk.size if isinstance(chunk, Fixed) else STEP
     return Strategy(

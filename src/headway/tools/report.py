@@ -11,13 +11,14 @@ from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
-from headway.tools.measure import engine_figures, lane_figures
+from headway.tools.measure import arrived_after, ended_after, engine_figures, lane_figures
 from headway.tools.pressure import Card
 from headway.tools.run import Outcome
 from headway.tools.strategy import Strategy
 from headway.tools.words import pressed
 
 VERSION = 1
+OWN = ("headway_report", "complete", "strategies", "budgets")  # that are not `about`
 REQUEST = [name for name in RequestRow.__slots__ if name != "budget"]  # the lane has it
 STEP = list(StepRow.__slots__)
 
@@ -28,7 +29,17 @@ class Report:
 
     about: Mapping[str, Any]
     lanes: Mapping[str, Lane]
-    outcomes: Mapping[str, Outcome]  # by strategy, in the order they ran
+    runs: Mapping[str, tuple[Outcome, ...]]  # by strategy, in the order they ran; its repeats
+
+    @property
+    def outcomes(self) -> Mapping[str, Outcome]:
+        """The first of each strategy."""
+        return {name: repeats[0] for name, repeats in self.runs.items()}
+
+    @property
+    def warm_up(self) -> int:
+        """Nanoseconds at the beginning that the figures leave out."""
+        return int(self.about.get("workload", {}).get("warm_up_ns", 0))
 
 
 def write(
@@ -42,18 +53,20 @@ def write(
     named = {strategy.name: strategy for strategy in strategies}
     plain = {
         "headway_report": VERSION,
-        "complete": all(outcome.complete for outcome in report.outcomes.values()),
+        "complete": all(each.complete for repeats in report.runs.values() for each in repeats),
         **report.about,
         "budgets": {name: _nulled(asdict(lane.budget)) for name, lane in report.lanes.items()},
         "strategies": [
             {
                 "name": name,
+                "repeat": repeat,
                 "rule": named[name].rule,
                 "policies": named[name].settings,
-                **_outcome(outcome),
+                **_outcome(outcome, report.warm_up),
                 "pressure": pressed(cards[name]) if name in cards else None,
             }
-            for name, outcome in report.outcomes.items()
+            for name, repeats in report.runs.items()
+            for repeat, outcome in enumerate(repeats)
         ],
     }
     beside = path.with_suffix(".part")
@@ -61,8 +74,9 @@ def write(
     beside.replace(path)
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    lanes = {lane: lane_figures(outcome, lane) for lane in outcome.offered}
+def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
+    asked, worked = arrived_after(outcome, warm_up), ended_after(outcome, warm_up)
+    lanes = {lane: lane_figures(asked, lane) for lane in outcome.offered}
     return {
         "complete": outcome.complete,
         "offered": outcome.offered,
@@ -71,7 +85,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
             lane: _nulled(asdict(figures)) | {"attainment": figures.attainment}
             for lane, figures in lanes.items()
         },
-        "engine": asdict(engine_figures(outcome)),
+        "engine": asdict(engine_figures(worked)),
         "requests": _rows(REQUEST, outcome.requests),
         "steps": _rows(STEP, outcome.steps),
     }
@@ -100,11 +114,13 @@ def read(path: Path) -> Report:
             name: Lane(name, Budget(**{k: _never(v) for k, v in budget.items()}))
             for name, budget in plain["budgets"].items()
         }
-        outcomes = {each["name"]: _made(each, lanes) for each in plain["strategies"]}
+        runs = dict[str, tuple[Outcome, ...]]()
+        for each in plain["strategies"]:
+            runs[each["name"]] = (*runs.get(each["name"], ()), _made(each, lanes))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SettingError(f"{path.name} cannot be read as a report: {error!r}") from error
-    about = {k: v for k, v in plain.items() if k not in ("strategies", "budgets")}
-    return Report(about, lanes, outcomes)
+    about = {k: v for k, v in plain.items() if k not in OWN}
+    return Report(about, lanes, runs)
 
 
 def _made(plain: Mapping[str, Any], lanes: Mapping[str, Lane]) -> Outcome:

@@ -2,7 +2,7 @@
 
 import gc
 import gzip
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -68,6 +68,8 @@ class Rig:
     executor: Relay
     clock: Clock
     memory: str = ""  # how it was planned, in words
+    threads: int = 1  # that the executor has at most
+    use_threads: Callable[[int], object] = lambda count: None
 
 
 def live_rig(model: str | None) -> Rig:
@@ -81,6 +83,7 @@ def live_rig(model: str | None) -> Rig:
         from headway.executor.config import read_config
         from headway.executor.load import load
         from headway.executor.memory import Limits
+        from headway.executor.runner import threads, use_threads
         from headway.live import WallClock
         from headway.text import Tokenizer
     except ModuleNotFoundError as error:
@@ -107,6 +110,8 @@ def live_rig(model: str | None) -> Rig:
         executor=Relay(loaded.executor),
         clock=WallClock(),
         memory=str(loaded.plan),
+        threads=threads(),
+        use_threads=use_threads,
     )
 
 

@@ -11,13 +11,14 @@ from rich.text import Text
 from headway import __version__
 from headway.core.lane import Lane
 from headway.tools import report, table
+from headway.tools.about import of_endpoints, of_model
 from headway.tools.endpoint import ENDPOINTS
 from headway.tools.machine import cores, machine
 from headway.tools.measure import engine_figures, lane_figures
 from headway.tools.pressure import cards
 from headway.tools.rig import Rig
 from headway.tools.run import Outcome
-from headway.tools.strategy import SLOTS, Strategy, strategies
+from headway.tools.strategy import Strategy, strategies
 from headway.tools.workload import LOAD, TOKEN_SCALE, Workload
 from headway.tools.yardstick import ALONE, Yardstick
 
@@ -62,7 +63,8 @@ class Show:
             f"Alone: the median of {ALONE} requests by themselves, with a prompt longer than 95 of "
             f"100 of their endpoint's. The budgets are the same under every strategy:",
             *[f"- {each.name}: {each.rule}" for each in self.strategies],
-            f"{rig.model}, {rig.dtype}, on {about['cores']} x {about['processor']}, seed "
+            f"{rig.model}, {rig.dtype}, {self.yardstick.threads} of {rig.threads} threads "
+            f"(the quicker as measured), on {about['cores']} x {about['processor']}, seed "
             f"{self.seed}. Token counts are the traces' divided by {TOKEN_SCALE}; one second "
             f"here is {work.time_scale:.2f} s of the traces.",
             f"Offered load {work.load:.2f}: device-seconds per second of the {len(work.requests)} "
@@ -89,7 +91,9 @@ class Show:
         engine = {name: engine_figures(outcome) for name, outcome in outcomes.items()}
         whole = {name: outcome for name, outcome in outcomes.items() if outcome.complete}
         pressure = cards(whole, ENDPOINTS)
-        found = report.Report(self._about(), self.lanes, outcomes)
+        found = report.Report(
+            self._about(), self.lanes, {name: (each,) for name, each in outcomes.items()}
+        )
         report.write(found, self.strategies, pressure, self.path)
         self.console.print()
         self.console.print(table.latency_table(latency))
@@ -120,15 +124,7 @@ class Show:
             "seed": self.seed,
             "machine": machine(),
             "cores_of_other_processes": self.others,
-            "model": {
-                "name": rig.model,
-                "dtype": rig.dtype,
-                "device": rig.device,
-                "context": rig.context,
-                "slots": SLOTS,
-                "num_blocks": rig.num_blocks,
-                "block_size": rig.block_size,
-            },
+            "model": of_model(rig) | {"threads": self.yardstick.threads},
             "workload": {
                 "trace": "azure2023-code and azure2023-conv, from second 1080 of each file on",
                 "trace_seconds_used": work.window * work.time_scale / 1e9,
@@ -140,17 +136,5 @@ class Show:
                 "price_ns": asdict(yardstick.price),
                 "answers": "as long as the trace says: no stop tokens, greedy",
             },
-            "endpoints": [
-                {
-                    **asdict(endpoint),
-                    "offered": work.count(endpoint.name),
-                    "unloaded_ns": _plain(yardstick.unloaded.get(endpoint.name)),
-                    "unloaded_shape": _plain(yardstick.shapes.get(endpoint.name)),
-                }
-                for endpoint in ENDPOINTS
-            ],
+            "endpoints": of_endpoints(ENDPOINTS, work, yardstick),
         }
-
-
-def _plain(value: Any) -> dict[str, Any] | None:
-    return None if value is None else asdict(value)

@@ -57,6 +57,8 @@ def endpoints_table(
 def _limit(multiple: float, alone: int, limit: int) -> str:
     if limit == NEVER:
         return NOT_SAID
+    if not multiple:
+        return milliseconds(limit)
     return f"{multiple:g} x {milliseconds(alone)} = {milliseconds(limit)}"
 
 

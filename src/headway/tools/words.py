@@ -36,12 +36,13 @@ def share(value: float) -> str:
 
 def pressed(card: Card) -> str:
     """The pressure card in one line."""
-    relieved = f"relieved {_said(card.relieved)}" if card.relieved else "relieved nothing"
-    created = f"created {_said(card.created)}" if card.created else "created nothing"
+    relieved = f"relieved {said(card.relieved)}" if card.relieved else "relieved nothing"
+    created = f"created {said(card.created)}" if card.created else "created nothing"
     return f"{relieved}; {created}"
 
 
-def _said(pressure: Pressure) -> str:
+def said(pressure: Pressure) -> str:
+    """What is relieved or created, by which figure, and against whom."""
     own, other, ratio = pressure.strategy, pressure.other, pressure.ratio
     read = {name: _read(pressure, each) for name, each in pressure.readings.items()}
     rest = [f"; {name} {value}" for name, value in read.items() if name not in (own, other)]

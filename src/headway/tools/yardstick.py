@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headway.core.chunk import Whole
+from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.mix import PrefillFirst
@@ -22,6 +22,7 @@ ALONE = 5  # requests per endpoint, one after the other; the median counts
 SAMPLE = 96  # prompts whose price is taken
 DECODED = 48  # tokens that each of a full batch says while their price is taken
 STEP = 512  # tokens of a step full of prompts
+TRIALS = 3  # of each number of threads, in turn
 PATIENCE = 4_000_000_000  # nanoseconds that one measurement may take
 
 
@@ -30,6 +31,7 @@ class Yardstick:
     unloaded: Mapping[str, Unloaded]  # by lane; lanes with a budget only
     shapes: Mapping[str, Ask]  # the requests by which it was measured
     price: Price
+    threads: int = 1  # that the executor was left with
 
 
 def measure(
@@ -48,11 +50,32 @@ def measure(
     """
     prompts = Prompts(rig.text, rig.block_size, seed)
     warm_up(rig, recorded, prompts)
+    threads = quickest(rig, recorded, prompts)
     limited = [endpoint.name for endpoint in endpoints if not endpoint.is_offline]
     typical = [*recorded, *others]
     shapes = {name: shape(typical, name) for name in limited}
     unloaded = {name: alone(rig, shapes[name], prompts) for name in limited}
-    return Yardstick(unloaded, shapes, priced(rig, recorded, prompts))
+    return Yardstick(unloaded, shapes, priced(rig, recorded, prompts), threads)
+
+
+def quickest(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> int:
+    """One thread or all: those that serve a few requests sooner, here and now.
+
+    More threads help large products and hinder small ones; and where another process has a core,
+    every operation waits until the thread that has none gets one. So it is measured.
+    """
+    counts = sorted({1, rig.threads})
+    few = [Ask(0, ask.lane, ask.prompt, DECODED // 2) for ask in recorded[:SLOTS]]
+    policies = Policies(Continuous(SLOTS), chunk=Fixed(STEP // 4), step_tokens=STEP)
+    spent = dict.fromkeys(counts, 0)
+    for _ in range(TRIALS if len(counts) > 1 else 0):
+        for count in counts:
+            rig.use_threads(count)
+            steps = _served(rig, policies, few, prompts).steps
+            spent[count] += sum(row.nanoseconds for row in steps)
+    best = min(counts, key=lambda count: (spent[count], count))
+    rig.use_threads(best)
+    return best
 
 
 def warm_up(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> None:

@@ -1,0 +1,125 @@
+"""Charts as SVG: colours come from the page, so that they follow its light or dark scheme."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from math import ceil, floor, log10
+
+WIDTH, HEIGHT = 360, 230  # of the drawing; shown about this wide, so that its words can be read
+LEFT, RIGHT, TOP, BOTTOM = 44, 10, 12, 36
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Values on a line: logarithmic or not, from low to high."""
+
+    low: float
+    high: float
+    label: str
+    log: bool = False
+
+    def share(self, value: float) -> float:
+        """0 at low, 1 at high; what lies outside is drawn at the edge."""
+        value = min(max(value, self.low), self.high)
+        if self.log:
+            return log10(value / self.low) / log10(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        if self.log:
+            first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
+            return [(10.0**power, _short(10.0**power)) for power in range(first, last + 1)]
+        step = _round_up((self.high - self.low) / 5)
+        count = floor((self.high - self.low) / step + 1e-9)
+        return [(self.low + k * step, _short(self.low + k * step)) for k in range(count + 1)]
+
+
+def log_axis(values: Iterable[float], label: str) -> Axis:
+    """Whole decades around them."""
+    positive = [value for value in values if value > 0]
+    low = 10.0 ** floor(log10(min(positive, default=1)))
+    high = 10.0 ** ceil(log10(max(positive, default=10)))
+    return Axis(low, max(high, 10 * low), label, log=True)
+
+
+class Chart:
+    """Marks inside two axes; the order of drawing is the order of calls."""
+
+    def __init__(self, title: str, x: Axis, y: Axis) -> None:
+        self.title, self.x, self.y = title, x, y
+        self._marks: list[str] = []
+
+    def at(self, x: float, y: float) -> str:
+        across = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
+        return f"{across:.1f} {HEIGHT - BOTTOM - self.y.share(y) * (HEIGHT - TOP - BOTTOM):.1f}"
+
+    def line(self, points: Sequence[tuple[float, float]], series: str, hint: str) -> None:
+        path = "L".join(self.at(x, y) for x, y in points)
+        self._marks.append(
+            f'<path class="line {series}" d="M{path}"><title>{escape(hint)}</title></path>'
+        )
+
+    def area(self, points: Sequence[tuple[float, float, float]], series: str, hint: str) -> None:
+        """Of x, from, to."""
+        upper = [self.at(x, high) for x, _, high in points]
+        lower = [self.at(x, low) for x, low, _ in reversed(points)]
+        path = "L".join(upper + lower)
+        self._marks.append(
+            f'<path class="area {series}" d="M{path}Z"><title>{escape(hint)}</title></path>'
+        )
+
+    def dots(self, points: Iterable[tuple[float, float]], series: str) -> None:
+        dots = "".join(f"M{self.at(x, y)}h0" for x, y in points)
+        self._marks.append(f'<path class="dots {series}" d="{dots}"/>')
+
+    def limit(self, x: float, label: str) -> None:
+        top, bottom = self.at(x, self.y.high), self.at(x, self.y.low)
+        across = float(top.split()[0])
+        right = across > (WIDTH + LEFT) / 2
+        anchor, shift = ("end", -4) if right else ("start", 4)
+        self._marks.append(
+            f'<path class="limit" d="M{top}L{bottom}"/><text class="limit" text-anchor="{anchor}" '
+            f'x="{across + shift:.1f}" y="{HEIGHT - BOTTOM - 6}">{escape(label)}</text>'
+        )
+
+    def draw(self, kind: str) -> str:
+        parts = [
+            f'<svg class="chart {kind}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'aria-label="{escape(self.title)}">'
+        ]
+        for value, label in self.x.ticks():
+            across = float(self.at(value, self.y.low).split()[0])
+            at_edge = across > WIDTH - RIGHT - 10
+            where = f'"end" x="{WIDTH - 3}"' if at_edge else f'"middle" x="{across}"'
+            parts.append(
+                f'<path class="grid" d="M{across} {TOP}V{HEIGHT - BOTTOM}"/>'
+                f'<text text-anchor={where} y="{HEIGHT - BOTTOM + 14}">{label}</text>'
+            )
+        for value, label in self.y.ticks():
+            up = float(self.at(self.x.low, value).split()[1])
+            parts.append(
+                f'<path class="grid" d="M{LEFT} {up}H{WIDTH - RIGHT}"/>'
+                f'<text text-anchor="end" x="{LEFT - 5}" y="{up + 3.5:.1f}">{label}</text>'
+            )
+        middle = (TOP + HEIGHT - BOTTOM) / 2
+        parts.append(
+            f'<text class="label" text-anchor="middle" x="{(LEFT + WIDTH - RIGHT) / 2}" '
+            f'y="{HEIGHT - 6}">{escape(self.x.label)}</text>'
+            f'<text class="label" text-anchor="middle" transform="translate(10 {middle}) '
+            f'rotate(-90)">{escape(self.y.label)}</text>'
+        )
+        return "".join([*parts, *self._marks, "</svg>"])
+
+
+def _round_up(step: float) -> float:
+    """To 1, 2 or 5 times a power of ten."""
+    if step <= 0:
+        return 1.0
+    power = 10.0 ** floor(log10(step))
+    return next(k * power for k in (1, 2, 5, 10) if k * power >= step * (1 - 1e-9))
+
+
+def _short(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e3 else f"{value:g}"

@@ -1,0 +1,138 @@
+"""What is said about a comparison: to people before and after it, and to its two reports."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from headway import __version__
+from headway.tools import report, table
+from headway.tools.about import of_endpoints, of_model
+from headway.tools.findings import Findings
+from headway.tools.machine import cores, machine
+from headway.tools.page import page
+from headway.tools.run import Outcome
+from headway.tools.setting import Setting
+from headway.tools.show import BUSY, DRAIN, MEASURING
+from headway.tools.strategy import Strategy
+from headway.tools.words import pressed
+from headway.tools.yardstick import ALONE
+
+WARM_UP = 0.1  # of the window, at its beginning: served, and left out of the figures
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    setting: Setting
+    strategies: tuple[Strategy, ...]
+    baseline: str
+    price_per_hour: float
+    console: Console
+
+    def opening(self) -> None:
+        setting, work = self.setting, self.setting.work
+        lanes = {lane.name: lane for lane in setting.lanes}
+        offered = {each.name: work.count(each.name) for each in setting.endpoints}
+        unloaded = setting.yardstick.unloaded
+        self.console.print(table.endpoints_table(setting.endpoints, lanes, unloaded, offered))
+        about, rig = machine(), setting.rig
+        lines = [
+            f"Unloaded: the median of {ALONE} requests alone. The budgets are the same under "
+            "every strategy:",
+            *[f"- {each.name}: {each.rule}" for each in self.strategies],
+            f"{rig.model}, {rig.dtype}, {setting.yardstick.threads} of {rig.threads} threads "
+            f"(the quicker as measured), on {about['cores']} x {about['processor']}, seed "
+            f"{setting.seed}. Offered load {work.load:.2f}: device-seconds per second of the "
+            f"{len(work.requests)} requests at full batches.",
+        ]
+        if work.trace_ends:
+            lines.append("A trace ends before it makes the load that was asked for.")
+        table.print_notes(self.console, lines)
+        self._complain({MEASURING: setting.spoilt})
+
+    def keep(
+        self,
+        runs: Mapping[str, tuple[Outcome, ...]],
+        others: Mapping[str, float],
+        folder: Path,
+        complete: bool,
+    ) -> report.Report:
+        """report.json, whole or not at all; not complete: more runs were planned."""
+        lanes = {lane.name: lane for lane in self.setting.lanes}
+        kept = report.Report(self._about(others, complete), lanes, runs)
+        cards = {
+            each.name: each.card
+            for each in Findings(kept).comparisons
+            if each.other == self.baseline
+        }
+        report.write(kept, self.strategies, cards, folder / "report.json")
+        return kept
+
+    def closing(
+        self,
+        runs: Mapping[str, tuple[Outcome, ...]],
+        others: Mapping[str, float],
+        folder: Path,
+        complete: bool,
+    ) -> None:
+        """Both reports, the second made of nothing but the first; and the tables."""
+        self.keep(runs, others, folder, complete)
+        found = Findings(report.read(folder / "report.json"))
+        (folder / "report.html").write_text(page(found), encoding="utf-8")
+        self.console.print()
+        first = {
+            name: {lane: each[0] for lane, each in lanes.items()}
+            for name, lanes in found.latency.items()
+        }
+        self.console.print(table.latency_table(first))
+        table.print_notes(self.console, table.latency_notes(first))
+        engine = {name: each[0] for name, each in found.engine.items()}
+        self.console.print(table.engine_table(engine))
+        table.print_notes(self.console, [table.ENGINE_NOTE])
+        for each in found.comparisons:
+            line = Text.assemble(
+                (each.name, "bold"), f" against {each.other}: {pressed(each.card)}"
+            )
+            self.console.print(line)
+        self._complain(others)
+        self.console.print(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
+
+    def _complain(self, others: Mapping[str, float]) -> None:
+        if spoilt := [f"{phase} {took:.1f}" for phase, took in others.items() if took > BUSY]:
+            said = (
+                f"Other processes were at work on these {cores()} cores (mean number of cores: "
+                f"{', '.join(spoilt)}). Times taken meanwhile are too long, and not comparable."
+            )
+            self.console.print(Text(said, style="yellow"))
+
+    def _about(self, others: Mapping[str, float], complete: bool) -> dict[str, Any]:
+        setting, work = self.setting, self.setting.work
+        return {
+            "headway": __version__,
+            "command": "compare",
+            "all_runs": complete,
+            "planned": [each.name for each in self.strategies],
+            "rules": [
+                {"name": each.name, "rule": each.rule, "policies": each.settings}
+                for each in self.strategies
+            ],
+            "baseline": self.baseline,
+            "price_per_hour": self.price_per_hour,
+            "seed": setting.seed,
+            "machine": machine(),
+            "cores_of_other_processes": {MEASURING: setting.spoilt, **others},
+            "model": of_model(setting.rig) | {"threads": setting.yardstick.threads},
+            "workload": {
+                **setting.about,
+                "window_ns": work.window,
+                "warm_up_ns": round(work.window * WARM_UP),
+                "drain_ns": round(work.window * DRAIN),
+                "offered_load": work.load,
+                "price_ns": asdict(setting.yardstick.price),
+                "answers": "as long as the trace or the process says: no stop tokens, greedy",
+            },
+            "endpoints": of_endpoints(setting.endpoints, work, setting.yardstick),
+        }

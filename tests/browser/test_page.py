@@ -1,0 +1,141 @@
+"""report.html in a real browser: no error, charts drawn, tables equal to the JSON, no overflow."""
+
+import os
+import shutil
+
+import pytest
+
+from headway.tools import cells, report
+from headway.tools.findings import Findings
+from headway.tools.page import shown
+from tests.tools.contests import FEW, compared
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+)
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and sync_playwright),
+    reason="browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright",
+)
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+NAMES = FEW.split(",")
+TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("page")
+    assert compared(made, repeat=2)[0] == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return Findings(report.read(folder / "report.json"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, "--no-first-run"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser, folder):
+    """A page, at a width and in a scheme; whatever it complains of fails the test."""
+    pages, complaints, asked = [], [], []
+
+    def open_(width=1280, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        pages.append(page)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto((folder / "report.html").as_uri())
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+    assert complaints == []
+    assert set(asked) == {(folder / "report.html").as_uri()}, "nothing else is fetched"
+
+
+def test_tables_are_the_jsons(opened, found):
+    page = opened()
+    tables = {f"latency-{lane}": cells.latency(found, lane) for lane in found.lanes}
+    tables |= {"throughput": cells.throughput(found), "resources": cells.resources(found)}
+    tables |= {"endpoints": cells.endpoints(found)}
+    for name, (head, rows) in tables.items():
+        assert page.eval_on_selector_all(f"#{name} thead tr", TEXTS) == [head]
+        assert page.eval_on_selector_all(f"#{name} tbody tr", TEXTS) == rows
+
+
+def test_cards_are_the_jsons(opened, found):
+    page = opened()
+    assert page.locator(".card").count() == len(found.comparisons) == len(NAMES) - 1
+    for card, compared_ in zip(page.locator(".card").all(), found.comparisons, strict=True):
+        terms = card.locator("dt").all_text_contents()
+        told = card.locator("dd").all_text_contents()
+        assert list(zip(terms, told, strict=True)) == cells.card(found, compared_)
+    first = page.locator(".card").first
+    assert first.get_attribute("data-strategy") == "dynamic-global"
+    assert "voice" in first.inner_text()
+
+
+def test_charts_are_drawn(opened, found):
+    page = opened()
+    charts = {
+        kind: page.locator(f"svg.{kind}") for kind in ("distribution", "composition", "scatter")
+    }
+    assert charts["distribution"].count() == 3 * len(found.lanes)
+    assert charts["composition"].count() == charts["scatter"].count() == len(NAMES)
+    for chart in charts["distribution"].all():
+        assert chart.locator("path.line").count() == len(NAMES)
+        assert chart.bounding_box()["height"] > 100
+    for chart in charts["composition"].all():
+        assert chart.locator("path.area").count() == 4
+    for name, chart in zip(found.strategies, charts["scatter"].all(), strict=True):
+        dots = "".join(each.get_attribute("d") for each in chart.locator("path.dots").all())
+        steps = len(found.worked[name][0].steps)
+        assert min(steps, 100) <= dots.count("M") <= 400
+    sizes = page.eval_on_selector_all(
+        "path.line:not(.off), path.area", "all => all.map(each => each.getBBox().width)"
+    )
+    assert sizes and max(sizes) > 100
+
+
+def test_a_box_switches_its_line_everywhere(opened, found):
+    page = opened()
+    on = len(shown(found))
+    lanes = len(found.lanes)
+    assert page.locator("path.line:not(.off)").count() == 3 * lanes * on
+    page.locator("#lane-voice .legend input").first.uncheck()
+    assert page.locator("path.line:not(.off)").count() == 3 * lanes * (on - 1)
+    assert page.locator(".legend input:checked").count() == lanes * (on - 1)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_a_desk_in_both_schemes(opened, width, scheme):
+    page = opened(width, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    ink, paper = page.evaluate(
+        "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+        ".map(c => c.match(/\\d+/g).slice(0, 3).map(Number).reduce((a, b) => a + b))"
+    )
+    assert (ink < paper) is (scheme == "light") and abs(ink - paper) > 450
+    wide = page.eval_on_selector_all(
+        "main *:not(.scroll *, svg *, pre)",
+        "all => all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length",
+    )
+    assert wide == 0

@@ -1,0 +1,26 @@
+"""A small comparison on the fake executor in virtual time."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from headway.tools.compare import Asked, Contest, prepare
+from headway.tools.recipe import chosen
+from tests.tools.rigs import rig
+
+FEW = "static,dynamic-global,dynamic-lanes,continuous-prefill-first,continuous-chunk-64"
+
+
+def contest(folder, machine=None, services=(), **wishes):
+    """Everything but loading a model."""
+    wishes = {"seconds": 20.0, "strategies": FEW, "out": folder} | wishes
+    asked = Asked(**wishes)
+    setting = prepare(machine or rig(), asked, list(services))
+    screen = Console(file=StringIO(), width=100, force_terminal=False)
+    return Contest(setting, chosen(asked.strategies), asked, folder, screen)
+
+
+def compared(folder, machine=None, services=(), **wishes):
+    """Its exit status, and what it said."""
+    made = contest(folder, machine, services, **wishes)
+    return made.run(), made.console.file.getvalue()

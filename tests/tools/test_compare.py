@@ -1,0 +1,410 @@
+"""The comparison end to end: one workload for all, two reports, and a run that is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.core.request import NEVER, Finish
+from headway.errors import SettingError
+from headway.tools import cells, report
+from headway.tools.compare import DRAIN, Asked, _services, run_compare
+from headway.tools.findings import Findings, Guardrail
+from headway.tools.page import page
+from headway.tools.pressure import cards
+from headway.tools.registry import DEFAULT, GLOBAL, PER_LANE
+from headway.tools.traffic import from_file, from_traces
+from headway.tools.words import duration, share
+from tests.tools.contests import FEW, compared, contest
+from tests.tools.rigs import rig
+from tests.tools.test_demo import Interrupting, nearest_rank
+
+NAMES = FEW.split(",")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    status, said = compared(folder, price_per_hour=3.5)
+    assert status == 0
+    return folder, said
+
+
+@pytest.fixture(scope="module")
+def found(ran):
+    return Findings(report.read(ran[0] / "report.json"))
+
+
+def test_it_ends_well_and_says_where_the_report_is(ran):
+    folder, said = ran
+    words = " ".join(said.split())
+    assert "The report is" in words and "dynamic-global against dynamic-lanes: " in words
+    assert all(name in words for name in NAMES)
+    assert max(len(line.rstrip()) for line in said.splitlines()) <= 100
+    assert json.loads((folder / "report.json").read_text())["all_runs"] is True
+
+
+def test_every_strategy_saw_the_same_arrivals_and_lengths(found):
+    seen = [
+        sorted((row.id, row.arrived, row.prompt, row.generated) for row in outcome.requests)
+        for outcome in found.report.outcomes.values()
+    ]
+    assert seen and all(each == seen[0] for each in seen)
+
+
+def test_the_page_is_made_of_the_json_alone(ran, found):
+    assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
+
+
+def test_a_repetition_gives_the_same_rows_in_virtual_time(ran, tmp_path):
+    compared(tmp_path, price_per_hour=3.5)
+    first, again = (report.read(folder / "report.json") for folder in (ran[0], tmp_path))
+    assert first.runs == again.runs
+
+
+def test_the_latency_table_follows_from_the_raw_rows(ran, found):
+    """Written once more, from the definitions and the file, without the package's own sums."""
+    plain = json.loads((ran[0] / "report.json").read_text())
+    warm_up, window = (plain["workload"][key] for key in ("warm_up_ns", "window_ns"))
+    for lane, budget in plain["budgets"].items():
+        _, rows = cells.latency(found, lane)
+        for part, row in zip(plain["strategies"], rows, strict=True):
+            columns = part["requests"]["columns"]
+            asked = [dict(zip(columns, each, strict=True)) for each in part["requests"]["rows"]]
+            offline = set(budget.values()) == {"never"}
+            mine = [
+                each
+                for each in asked
+                if each["lane"] == lane
+                and (each["arrived"] >= warm_up or (offline and each["arrived"] == 0))
+            ]
+            ttft = [each["first_token"] - each["arrived"] for each in mine]
+            tpot = [
+                (each["last_token"] - each["first_token"]) // (each["generated"] - 1)
+                for each in mine
+                if each["generated"] > 1
+            ]
+            good = sum(
+                each["finish"] == "length"
+                and (offline or wait <= budget["ttft"])
+                and (
+                    offline
+                    or each["generated"] < 2
+                    or (each["last_token"] - each["first_token"]) // (each["generated"] - 1)
+                    <= budget["tpot"]
+                )
+                for each, wait in zip(mine, ttft, strict=True)
+            )
+            assert row[0] == part["name"] and row[1] == str(len(mine))
+            for at, values in ((5, ttft), (8, tpot)):
+                for column, percent in enumerate((50, 95, 99)):
+                    wanted = nearest_rank(values, percent)
+                    assert row[at + column] == cells.quantile([wanted])
+            assert row[11] == share(good / len(mine))
+            assert row[12] == f"{good / ((window - warm_up) / 1e9):.2f}"
+
+
+def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
+    plain = json.loads((ran[0] / "report.json").read_text())
+    warm_up = plain["workload"]["warm_up_ns"]
+    (head, rows), (more, others) = cells.throughput(found), cells.resources(found)
+    for part, row, other in zip(plain["strategies"], rows, others, strict=True):
+        said = dict(zip(head, row, strict=True)) | dict(zip(more, other, strict=True))
+        asked, steps = (
+            [dict(zip(part[kind]["columns"], each, strict=True)) for each in part[kind]["rows"]]
+            for kind in ("requests", "steps")
+        )
+        ended = [each for each in asked if each["finished"] >= warm_up]
+        seconds = (part["nanoseconds"] - warm_up) / 1e9
+        tokens = sum(each["generated"] for each in ended)
+        assert said["output tok/s"] == f"{tokens / seconds:,.0f}"
+        assert said["req/s"] == f"{len(ended) / seconds:.2f}"
+        paid = seconds / 3600 * 3.5
+        assert said["cost / M tokens"] == cells.price(paid / tokens * 1e6)
+        later = [each for each in steps if each["began"] >= warm_up]
+        held = sum(each["held"] * each["width"] for each in later)
+        padded = sum(
+            each["rows"] * each["width"] - each["tokens"] for each in later if each["width"]
+        )
+        computed = sum(each["tokens"] for each in later) + held + padded
+        assert said["held"] == share(held / computed)
+        assert said["padding"] == share(padded / computed)
+        blocks = plain["model"]["num_blocks"]
+        assert said["KV peak"] == share(1 - min(each["free_blocks"] for each in later) / blocks)
+
+
+def test_one_window_for_all_makes_the_sparse_endpoint_pay_and_the_card_says_how_much(found):
+    card = found.comparisons[0]
+    assert (card.name, card.other) == (GLOBAL, PER_LANE)
+    assert card.payer.lane == "voice" and card.payer.points > 0.2
+    lines = dict(cells.card(found, card))
+    own, other = (found.latency[name]["voice"][0] for name in (GLOBAL, PER_LANE))
+    assert own.ttft_p50 > 2 * other.ttft_p50
+    assert lines["Endpoint that pays"].startswith(
+        f"voice: {share(own.attainment)} of its requests are inside their budget instead of "
+        f"{share(other.attainment)}, {100 * (other.attainment - own.attainment):.0f} points less"
+    )
+    assert duration(own.ttft_p50) in lines["Endpoint that pays"]
+    assert "voice (TTFT" in lines["Created"]
+
+
+def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(found):
+    assert found.baseline == PER_LANE
+    assert {each.name for each in found.comparisons} == set(NAMES) - {PER_LANE}
+    for each in found.comparisons:
+        guard, spent = each.guardrail, {}
+        for lane, settings in found.report.lanes.items():
+            for metric in ("ttft", "tpot"):
+                own, other = (
+                    _values(found, name, lane, metric) for name in (each.name, each.other)
+                )
+                limit = getattr(settings.budget, metric)
+                percent = 95 if len(own) >= 100 else 50
+                if limit != NEVER and (value := nearest_rank(own, percent)) is not None:
+                    trigger = max(limit, nearest_rank(other, percent))
+                    spent[lane, metric, percent] = value / limit, value, trigger
+        worst = max(spent, key=spent.get)
+        assert (guard.lane, guard.metric, guard.percent) == worst
+        assert (guard.nearness, guard.own, guard.trigger) == spent[worst]
+        lines = dict(cells.card(found, each))
+        assert duration(guard.trigger) in lines["Roll back when"]
+        pair = {name: found.first(name) for name in (each.name, each.other)}
+        assert each.card == cards(pair, _endpoints(found))[each.name]
+
+
+@pytest.mark.parametrize(
+    "own, others, watched, trigger",
+    [
+        (80, 40, "80 ms, 80 % of its 100 ms: the first that will break.", "100 ms, its budget."),
+        (300, 200, "300 ms, already 3.0 x its 100 ms.", "200 ms, what static does."),
+        (
+            NEVER,
+            200,
+            "most did not come within the run; its budget is 100 ms.",
+            "200 ms, what stat",
+        ),
+        (300, NEVER, "300 ms, already 3.0 x its 100 ms.", "100 ms, its budget."),
+        (300, None, "300 ms, already 3.0 x its 100 ms.", "100 ms, its budget."),
+    ],
+)
+def test_a_rollback_is_at_the_budget_or_at_what_the_other_does_where_that_breaks_it(
+    own, others, watched, trigger
+):
+    own, others = (each * 10**6 if each not in (NEVER, None) else each for each in (own, others))
+    guard = Guardrail("voice", "ttft", 95, own, others, 100 * 10**6, 100)
+    assert cells.watch(guard) == f"voice TTFT p95: {watched}"
+    said = cells.rollback(guard, "static")
+    assert said.startswith(f"voice TTFT p95 of the last 100 requests is over {trigger}")
+
+
+def _values(found, name, lane, metric):
+    rows = [row for row in found.first(name).requests if row.lane == lane]
+    return [getattr(row, metric) for row in rows if metric != "tpot" or row.generated > 1]
+
+
+def _endpoints(found):
+    return [
+        type("Endpoint", (), {"name": lane.name, "is_offline": lane.budget.ttft == NEVER})
+        for lane in found.report.lanes.values()
+    ]
+
+
+def test_repeats_give_a_median_with_its_spread(tmp_path):
+    compared(tmp_path, repeat=2, seconds=5.0, strategies="static,one-by-one")
+    found = Findings(report.read(tmp_path / "report.json"))
+    assert {name: len(runs) for name, runs in found.report.runs.items()} == {
+        "static": 2,
+        "one-by-one": 2,
+    }
+    assert cells.spread_of([3, 1, 2], str) == "2 (1..3)"
+    assert cells.spread_of([2, 2], "{:.0f}".format) == "2"
+    assert found.first("static").offered == found.asked["static"][1].offered
+    assert found.points(found.comparisons[0], "voice")[0] == pytest.approx(
+        found.points(found.comparisons[0], "voice")[1]
+    )
+    payers = [dict(cells.card(found, each))["Endpoint that pays"] for each in found.comparisons]
+    assert all("In 2 repeats: " in payer for payer in payers if not payer.startswith("None"))
+
+
+def test_own_endpoints_and_own_strategies(tmp_path):
+    (tmp_path / "chat.csv").write_text(
+        "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},400,80\n" for k in range(90))
+    )
+    lanes = tmp_path / "lanes.yaml"
+    lanes.write_text(
+        "chat: {trace: chat.csv, budget: {ttft: 300}, weight: 2, window: 40}\n"
+        "quick: {arrivals: poisson, prompt: 20, answer: 6, budget: {ttft: 3 x, e2e: 4 x}}\n"
+    )
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("pairs: {join: {static: {size: 2}}}\ndynamic-lanes:\n")
+    wishes = {"strategies": str(mine), "rate": 6.0, "seconds": 10.0, "baseline": "pairs"}
+    status, said = compared(tmp_path, services=from_file(lanes), **wishes)
+    assert status == 0 and "pairs" in said
+    found = Findings(report.read(tmp_path / "report.json"))
+    assert found.strategies == ["pairs", "dynamic-lanes"] and found.baseline == "pairs"
+    rules = {each["name"]: each for each in found.report.about["rules"]}
+    assert rules["dynamic-lanes"]["policies"]["join"]["windows"]["chat"] == 40_000_000
+    assert "of chat.csv" in dict(cells.facts(found))["Traffic"]
+    assert cells.endpoints(found)[1][1][-1].startswith("E2E ")
+
+
+def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
+    path = tmp_path / "moon.jsonl"
+    row = '{{"timestamp": {}, "input_length": 1030, "output_length": 40, "hash_ids": [7, 8, {}]}}'
+    path.write_text("\n".join(row.format(400 * k, 100 + k) for k in range(60)))
+    wishes = {"strategies": "static,continuous-chunk-64", "rate": 5.0, "seconds": 10.0}
+    assert compared(tmp_path, services=from_traces([path]), **wishes)[0] == 0
+    found = Findings(report.read(tmp_path / "report.json"))
+    head, rows = cells.resources(found)
+    hits = {row[0]: dict(zip(head, row, strict=True))["prefix hits"] for row in rows}
+    assert (
+        hits["continuous-chunk-64"].endswith(" %") and float(hits["continuous-chunk-64"][:-2]) > 90
+    )
+    traffic = dict(cells.facts(found))["Traffic"]
+    assert (
+        "requests, the first" in traffic
+        and "of moon.jsonl" in traffic
+        and "token counts divided by 8" in traffic
+    )
+
+
+def test_ctrl_c_between_two_runs_leaves_the_runs_that_had_ended(tmp_path, monkeypatch):
+    made = contest(tmp_path, seconds=2.0)
+    served = made._serve
+
+    def serve(strategy, said):
+        if strategy.name == "dynamic-lanes":
+            raise KeyboardInterrupt
+        served(strategy, said)
+
+    monkeypatch.setattr(made, "_serve", serve)
+    assert made.run() == 130
+    kept = report.read(tmp_path / "report.json")
+    assert list(kept.runs) == ["static", "dynamic-global"]
+    assert all(outcome.complete for outcome in kept.outcomes.values())
+    assert "requests of dynamic-global had ended" in " ".join(made.console.file.getvalue().split())
+
+
+def test_ctrl_c_in_a_second_repeat_leaves_the_first_and_its_cards(tmp_path, monkeypatch):
+    made = contest(tmp_path, seconds=2.0, repeat=2)
+    served = made._serve
+
+    def serve(strategy, said):
+        if said == "dynamic-lanes 2":
+            raise KeyboardInterrupt
+        served(strategy, said)
+
+    monkeypatch.setattr(made, "_serve", serve)
+    assert made.run() == 130
+    found = Findings(report.read(tmp_path / "report.json"))
+    assert [len(runs) for runs in found.report.runs.values()] == [2, 2, 1, 1, 1]
+    assert len(found.comparisons) == len(NAMES) - 1
+
+
+def test_ctrl_c_before_the_first_run_leaves_none(tmp_path, monkeypatch):
+    made = contest(tmp_path, seconds=2.0)
+
+    def serve(strategy, said):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(made, "_serve", serve)
+    assert made.run() == 130 and "no report" in made.console.file.getvalue()
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_ctrl_c_leaves_the_rows_so_far_in_both_reports(tmp_path):
+    executor = Interrupting()
+    made = contest(tmp_path, rig(executor=executor), seconds=12.0)
+    executor.left = 120
+    assert made.run() == 130
+    said = " ".join(made.console.file.getvalue().split())
+    assert "Broken off:" in said and "The rows so far are in" in said
+    plain = json.loads((tmp_path / "report.json").read_text())
+    assert plain["complete"] is False and plain["all_runs"] is False
+    assert any(part["requests"]["rows"] for part in plain["strategies"])
+    html = (tmp_path / "report.html").read_text()
+    assert "Broken off: " in html and "not run" in html and "nothing to compare" in html
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from headway.sim.executor import Filler
+from headway.tools.compare import terminable, Terminated
+from tests.tools.contests import contest
+from tests.tools.rigs import rig
+
+class Waiting(Filler):
+    left = 10**9
+    def submit(self, batch):
+        self.left -= 1
+        if not self.left:
+            print("now", flush=True)
+            sys.stdin.readline()
+        return super().submit(batch)
+
+executor = Waiting()
+with terminable():
+    made = contest(Path(sys.argv[1]), rig(executor=executor), seconds=6.0)
+    executor.left = 100
+    status = made.run()
+print(made.console.file.getvalue())
+sys.exit(status)
+"""
+
+
+def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    ) as process:
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(signal.SIGTERM)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "The rows so far are in" in " ".join(said.split())
+    kept = report.read(tmp_path / "report.json")
+    (outcome,) = kept.outcomes.values()
+    assert not outcome.complete and outcome.steps
+    assert {row.finish for row in outcome.requests} <= {Finish.LENGTH}
+
+
+@pytest.mark.parametrize(
+    "wishes, said",
+    [
+        ({"traces": (Path("a.csv"),), "lanes": Path("b.yaml")}, "not both"),
+        ({"rate": 3.0, "load": 0.2}, "--rate or --load"),
+        ({"rate": 3.0}, "need --lanes or --trace"),
+        ({"strategies": "statc"}, "did you mean static"),
+        ({"lanes": Path("none.yaml")}, r"none\.yaml cannot be read"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_refused_before_anything_is_loaded(wishes, said, tmp_path):
+    with pytest.raises(SettingError, match=said):
+        run_compare(Asked(out=tmp_path, **wishes), None)
+
+
+def test_two_traces_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n")
+    with pytest.raises(SettingError, match="two traces are called a"):
+        _services(Asked(traces=(tmp_path / "a.csv", tmp_path / "a.csv")))
+
+
+def test_a_baseline_that_does_not_run_is_refused(tmp_path):
+    with pytest.raises(SettingError, match="the baseline priority is not among"):
+        run_compare(Asked(out=tmp_path, baseline="priority", strategies="static"), None)
+
+
+def test_the_default_takes_less_than_a_quarter_of_an_hour():
+    asked = Asked()
+    assert len(DEFAULT) >= 8
+    assert len(DEFAULT) * asked.seconds * (1 + DRAIN) < 14 * 60, "a minute is left to measure"

@@ -1,0 +1,137 @@
+"""Strategies by name and by YAML: what is made, and what is refused with the nearest name."""
+
+import pytest
+
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.lane import Budget, Lane
+from headway.core.mix import Alternate, Mixed, PrefillFirst
+from headway.core.order import FirstCome, Priority, ShortestFirst
+from headway.errors import SettingError
+from headway.tools.price import Price
+from headway.tools.recipe import chosen, recipe
+from headway.tools.registry import DEFAULT, REGISTRY, Site, named
+from headway.tools.strategy import SLOTS
+
+MS = 1_000_000
+VOICE = Lane("voice", Budget(ttft=20 * MS, tpot=15 * MS))
+CHAT = Lane("chat", Budget(ttft=400 * MS, tpot=30 * MS), priority=1)
+SITE = Site((VOICE, CHAT, Lane("bulk")), Price(0.1 * MS, 0.3 * MS), 512, tuple(range(1, 91)))
+
+
+def made(name):
+    return named(name)(SITE).policies
+
+
+def test_every_name_makes_a_strategy_of_that_name_and_says_its_rule():
+    for name, make in REGISTRY.items():
+        strategy = make(SITE)
+        assert strategy.name == name and strategy.rule
+        assert strategy.settings["step_tokens"] == strategy.policies.step_tokens
+    assert len(DEFAULT) >= 8 and {"dynamic-global", "dynamic-lanes"} <= set(DEFAULT)
+
+
+def test_the_order_is_the_same_for_all_but_the_two_that_are_about_it():
+    orders = {name: made(name).order for name in REGISTRY}
+    assert orders.pop("priority") == Priority()
+    assert orders.pop("shortest-first") == ShortestFirst()
+    assert set(orders.values()) == {FirstCome()}
+
+
+def test_what_they_differ_in():
+    assert made("one-by-one").join == Continuous(1)
+    assert made("static").join == Static(SLOTS)
+    assert made("static-together").join == Static(SLOTS, together=True)
+    assert made("static-buckets").join.buckets == (32, 64, 128, 256, 512)
+    assert made("length-classes").join == LengthClasses(SLOTS, (31, 61), 100 * MS)
+    mixes = [made(f"continuous-{each}").mix for each in ("prefill-first", "alternate", "mixed")]
+    assert mixes == [PrefillFirst(), Alternate(), Mixed()]
+    assert made("continuous-mixed").chunk == Whole()
+    assert made("continuous-chunk-96").chunk == Fixed(96)
+    assert made("continuous-chunk-96").step_tokens == SLOTS + 96
+
+
+def test_one_window_for_all_is_that_of_the_endpoint_that_can_wait_the_longest():
+    assert made("dynamic-global").join == Dynamic(SLOTS, 100 * MS)
+    assert made("dynamic-lanes").join.windows["voice"] == 5 * MS
+    stated = Site(SITE.lanes, SITE.price, 512, (), {"voice": 2 * MS})
+    assert named("dynamic-lanes")(stated).policies.join.windows["voice"] == 2 * MS
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("contnuous-mixed", "did you mean continuous-mixed"),
+        ("continuous-chunk-0", "there is no strategy 'continuous-chunk-0'"),
+        ("xyz", "there are one-by-one, static"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name, said):
+    with pytest.raises(SettingError, match=said):
+        named(name)
+
+
+def test_a_list_of_names():
+    assert [make(SITE).name for make in chosen("static, priority").values()] == [
+        "static",
+        "priority",
+    ]
+    with pytest.raises(SettingError, match="named twice"):
+        chosen("static,static")
+    with pytest.raises(SettingError, match="name at least one"):
+        chosen(" , ")
+
+
+def test_a_file_of_strategies(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "static:\n"
+        "pairs:\n"
+        "  join: {static: {size: 2, buckets: [16, 32], together: true}}\n"
+        "  order: priority\n"
+        "timed:\n"
+        "  join: {dynamic: {size: 4, window: 20, windows: {voice: 1.5}}}\n"
+        "classes:\n"
+        "  join: {length-classes: {bounds: [64], window: 5}}\n"
+        "small: {join: continuous, mix: alternate, chunk: {fixed: 128}, step_tokens: 144}\n"
+    )
+    static, pairs, timed, classes, small = (make(SITE) for make in chosen(str(path)).values())
+    assert static.name == "static" and pairs.name == "pairs"
+    assert pairs.policies.join == Static(2, (16, 32), together=True)
+    assert pairs.policies.order == Priority()
+    assert timed.policies.join == Dynamic(4, 20 * MS, {"voice": 1_500_000})
+    assert classes.policies.join == LengthClasses(SLOTS, (64,), 5 * MS)
+    policies = small.policies
+    assert (policies.mix, policies.chunk, policies.step_tokens) == (Alternate(), Fixed(128), 144)
+
+
+@pytest.mark.parametrize(
+    "parts, said",
+    [
+        ({"joyn": "static"}, "'joyn' is not known; did you mean join"),
+        ({"join": {"static": {"sise": 3}}}, "static: 'sise' is not known; did you mean size"),
+        ({"join": "statc"}, "'statc' is not known; did you mean static"),
+        ({"join": ["static"]}, "name one of static"),
+        ({"join": {"static": {"size": 0}}}, "size is 0; it must be 1 or more"),
+        ({"join": {"static": {"size": 1.5}}}, "a whole number is wanted"),
+        ({"join": {"static": {"together": 1}}}, "not true or false"),
+        ({"join": {"static": {"buckets": 32}}}, "a list of whole numbers"),
+        ({"join": {"dynamic": {"window": "soon"}}}, "window is 'soon', not a number"),
+        ({"order": "fist-come"}, "did you mean first-come"),
+        ({"chunk": {"fixed": {}}}, "not a number"),
+        ({"step_tokens": True}, "not a number"),
+    ],
+)
+def test_a_bad_recipe_is_refused_by_its_place(parts, said):
+    with pytest.raises(SettingError, match=said):
+        recipe("mine", parts)
+
+
+def test_a_file_that_is_no_mapping(tmp_path):
+    path = tmp_path / "mine.yaml"
+    for text, said in (("- a", "a mapping"), ("a: [", "is not YAML"), ("", "a mapping")):
+        path.write_text(text)
+        with pytest.raises(SettingError, match=said):
+            chosen(str(path))
+    with pytest.raises(SettingError, match=r"none\.yaml cannot be read"):
+        chosen(str(tmp_path / "none.yaml"))
