@@ -40,7 +40,7 @@ from headway.tools.rig import Rig, live_rig
 from headway.tools.run import Outcome, Run
 from headway.tools.trace import shipped
 from headway.tools.workload import Prompts, merged, worded
-from headway.tools.yardstick import warm_up
+from headway.tools.yardstick import steadiest, warm_up
 
 SEED, SIZE, CHUNK, EACH, PARTS, ROUNDS, LOAD = 0, 16, 128, 500, 3, 2, 0.8
 LANES = [Lane(COMPLETION.name), Lane(SUPPORT.name)]
@@ -156,9 +156,10 @@ def main() -> int:
     prompts = Prompts(rig.text, rig.block_size, SEED)
     asks = offered(rig)
     warm_up(rig, asks, prompts)
+    threads = steadiest(rig, asks, prompts)
     bench = Bench(rig, worded(asks, Prompts(rig.text, rig.block_size, SEED)))
     counts = {lane.name: sum(ask.lane == lane.name for ask in asks) for lane in LANES}
-    print(f"{rig.model}, {rig.dtype}; n: {counts}; {rig.memory}", flush=True)
+    print(f"{rig.model}, {rig.dtype}, {threads} threads; n: {counts}; {rig.memory}", flush=True)
     predictions = [predicted(asks[bench.part(turn)]) for turn in range(PARTS)]
     first = saturation(bench.saturated(), predictions)
     capacity = next(figure.value for figure in first if figure.name == "static_req_s")

@@ -64,7 +64,7 @@ class Show:
             f"100 of their endpoint's. The budgets are the same under every strategy:",
             *[f"- {each.name}: {each.rule}" for each in self.strategies],
             f"{rig.model}, {rig.dtype}, {self.yardstick.threads} of {rig.threads} threads "
-            f"(the quicker as measured), on {about['cores']} x {about['processor']}, seed "
+            f"(as measured: decision 0006), on {about['cores']} x {about['processor']}, seed "
             f"{self.seed}. Token counts are the traces' divided by {TOKEN_SCALE}; one second "
             f"here is {work.time_scale:.2f} s of the traces.",
             f"Offered load {work.load:.2f}: device-seconds per second of the {len(work.requests)} "

@@ -44,7 +44,7 @@ class Telling:
             "every strategy:",
             *[f"- {each.name}: {each.rule}" for each in self.strategies],
             f"{rig.model}, {rig.dtype}, {setting.yardstick.threads} of {rig.threads} threads "
-            f"(the quicker as measured), on {about['cores']} x {about['processor']}, seed "
+            f"(as measured: decision 0006), on {about['cores']} x {about['processor']}, seed "
             f"{setting.seed}. Offered load {work.load:.2f}: device-seconds per second of the "
             f"{len(work.requests)} requests at full batches.",
         ]

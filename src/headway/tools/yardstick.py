@@ -23,6 +23,7 @@ SAMPLE = 96  # prompts whose price is taken
 DECODED = 48  # tokens that each of a full batch says while their price is taken
 STEP = 512  # tokens of a step full of prompts
 TRIALS = 3  # of each number of threads, in turn
+WORTH = 2 / 3  # of one thread's time: what all of them must stay below to be chosen
 PATIENCE = 4_000_000_000  # nanoseconds that one measurement may take
 
 
@@ -50,7 +51,7 @@ def measure(
     """
     prompts = Prompts(rig.text, rig.block_size, seed)
     warm_up(rig, recorded, prompts)
-    threads = quickest(rig, recorded, prompts)
+    threads = steadiest(rig, recorded, prompts)
     limited = [endpoint.name for endpoint in endpoints if not endpoint.is_offline]
     typical = [*recorded, *others]
     shapes = {name: shape(typical, name) for name in limited}
@@ -58,11 +59,12 @@ def measure(
     return Yardstick(unloaded, shapes, priced(rig, recorded, prompts), threads)
 
 
-def quickest(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> int:
-    """One thread or all: those that serve a few requests sooner, here and now.
+def steadiest(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> int:
+    """How many threads the executor is to have: one, unless all are much quicker here and now.
 
-    More threads help large products and hinder small ones; and where another process has a core,
-    every operation waits until the thread that has none gets one. So it is measured.
+    More threads help large products and hinder small ones; and where another process takes a
+    core, every operation waits until the thread that has none gets one. A comparison that takes
+    minutes will meet such a process, so a little speed is no reason to be at its mercy.
     """
     counts = sorted({1, rig.threads})
     few = [Ask(0, ask.lane, ask.prompt, DECODED // 2) for ask in recorded[:SLOTS]]
@@ -73,9 +75,9 @@ def quickest(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> int:
             rig.use_threads(count)
             steps = _served(rig, policies, few, prompts).steps
             spent[count] += sum(row.nanoseconds for row in steps)
-    best = min(counts, key=lambda count: (spent[count], count))
-    rig.use_threads(best)
-    return best
+    chosen = counts[-1] if spent[counts[-1]] < WORTH * spent[1] else 1
+    rig.use_threads(chosen)
+    return chosen
 
 
 def warm_up(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> None:
