@@ -83,21 +83,20 @@ class BlockPool:
             refs[block] = 1
         return blocks
 
-    def publish(self, blocks: Iterable[int], keys: Iterable[bytes]) -> None:
+    def publish(self, blocks: Seq[int], keys: Seq[bytes]) -> None:
         """Offer full, held blocks to later matches. The first block under a key wins."""
-        refs, key_of, block_of = self._refs, self._key_of, self._block_of
+        key_of, first_under = self._key_of, self._block_of.setdefault
+        assert all(map(self._refs.__getitem__, blocks)), "a free block has no contents to offer"
         for block, key in zip(blocks, keys, strict=True):
-            assert refs[block] > 0, "a free block has no contents to offer"
-            if key not in block_of and block not in key_of:
-                block_of[key] = block
+            if block not in key_of and first_under(key, block) == block:
                 key_of[block] = key
 
     def release(self, blocks: Seq[int]) -> None:
         """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest."""
         refs, key_of = self._refs, self._key_of
         for block in reversed(blocks):
-            refs[block] -= 1
-            if not refs[block]:
+            refs[block] = left = refs[block] - 1
+            if not left:
                 if block in key_of:
                     self._cached[block] = None
                 else:
