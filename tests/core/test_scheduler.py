@@ -472,3 +472,17 @@ def test_what_a_failed_row_computed_is_shared_with_nobody():
     assert event.finish is Finish.ERROR
     scheduler.apply([Add(ask("b", 9, 2))], 0)
     assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "not one block of a's"
+
+
+def test_what_a_victim_had_of_the_step_goes_to_the_others():
+    policies = Policies(chunk=Fixed(12), step_tokens=12)
+    scheduler = make(4, policies)
+    asks = [ask("a", 4, 9), ask("c", (5,) * 5, 9), ask("b", (6,) * 3, 9)]
+    scheduler.apply(map(Add, asks), 0)
+    several = Output(((7, 8, 9), (7, 8, 9), (9,)))  # two of them have drafted well
+    scheduler.commit(scheduler.schedule(0), several, 0)
+    scheduler.settings = replace(scheduler.settings, policies=replace(policies, step_tokens=5))
+    batch = scheduler.schedule(0)
+    assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token of the step"
+    assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "which c gets"
+    scheduler.check()
