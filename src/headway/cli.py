@@ -71,7 +71,8 @@ def compare(
     ] = None,
     lanes: Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")] = None,
     strategies: Annotated[
-        str, typer.Option(help="Names with commas between, or a YAML file. Default: every one.")
+        str,
+        typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
     ] = "",
     seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
     rate: Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")] = 0.0,

@@ -153,8 +153,8 @@ class LLM:
                     bar.update(task, completed=len(answers) - len(open_), tokens=tokens)
         except BaseException:
             self._engine.cancel(open_)
-            for id in open_:
-                del self._rows[id]
+            for answer in answers:  # those that had ended too: nobody will ask for their rows
+                self._rows.pop(answer.request.id, None)
             raise
         return [self._completion(answer) for answer in answers]
 
