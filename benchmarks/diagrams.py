@@ -29,7 +29,7 @@ from headway.core.plan import Policies
 from headway.core.request import Request
 
 FOLDER = Path("docs/diagrams")
-TOY = StepCost(base=4 * MS, per_token=MS // 4, per_read=0)
+TOY = StepCost.of(4 * MS, per_token=MS // 4, per_pair=0)
 SLOTS, CHUNK, WINDOW, BUCKETS = 4, 16, 30 * MS, (16, 32, 64)
 LANES = (Lane("chat", priority=0), Lane("bulk", priority=1))
 # lane, prompt, answer, arrival in milliseconds

@@ -28,7 +28,7 @@ from headway.sim.inbox import TraceInbox
 BLOCK = 4
 MS = 1_000_000
 DEFAULT = Policies()
-COST = StepCost(base=10 * MS, per_token=MS, per_read=0)
+COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)
 
 
 def answer(request: Request) -> list[int]:

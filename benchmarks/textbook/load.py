@@ -6,7 +6,17 @@ from functools import cache
 from statistics import mean
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent, seeded
-from benchmarks.textbook.runs import COST, MS, SECOND, Served, ask, quantile, serve
+from benchmarks.textbook.runs import (
+    BASE,
+    MS,
+    PER_PAIR,
+    PER_TOKEN,
+    SECOND,
+    Served,
+    ask,
+    quantile,
+    serve,
+)
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous
 from headway.core.lane import Budget, Lane
@@ -81,8 +91,8 @@ def fluid(run: Served, rate: float) -> float:
     rows = list(run.requests.values())
     prompt, answer = (mean(getattr(row, n) for row in rows) for n in ("prompt", "generated"))
     read = mean(r.prompt**2 / 2 + r.prompt * r.generated + r.generated**2 / 2 for r in rows)
-    rho = rate / SECOND * (COST.per_token * (prompt + answer) + COST.per_read * read)
-    return COST.base / (1 - rho) if rho < 1 else float("inf")
+    rho = rate / SECOND * (PER_TOKEN * (prompt + answer) + PER_PAIR * read)
+    return BASE / (1 - rho) if rho < 1 else float("inf")
 
 
 def little() -> Part:

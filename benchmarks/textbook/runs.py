@@ -17,8 +17,13 @@ from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
 
-COST = StepCost()  # about an 8B model on one H100; not calibrated
-STEPS = StepCost(base=1_000_000, per_token=0, per_read=0)  # every step takes one millisecond
+BASE, PER_TOKEN, PER_PAIR = (
+    7_000_000,
+    35_000,
+    47,
+)  # ns: about an 8B model on one H100, not calibrated
+COST = StepCost.of(BASE, PER_TOKEN, PER_PAIR)
+STEPS = StepCost.of(1_000_000, per_token=0, per_pair=0)  # every step takes one millisecond
 ROOM = 1 << 30  # tokens of a step that is never full
 MS, SECOND = 1_000_000, 1_000_000_000
 

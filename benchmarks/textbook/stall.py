@@ -6,7 +6,7 @@ from statistics import median
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms
 from benchmarks.textbook.runs import ROOM, SECOND, Served, ask, serve
 from headway.core.chunk import Fixed
-from headway.core.cost import Features, row_features
+from headway.core.cost import row_features
 from headway.core.join import Continuous
 from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.plan import Policies
@@ -39,12 +39,10 @@ def words(name: str) -> str:
     return f"mixed, chunks of {size}" if kind == "chunks" else name.replace("_", " ")
 
 
-def reads(prompt: int, chunk: int) -> Features:
-    """What computing a prompt in chunks costs, beside the steps themselves."""
-    total = Features()
-    for start in range(0, prompt, chunk):
-        total += row_features(start, min(chunk, prompt - start))
-    return total
+def pairs(prompt: int, chunk: int) -> int:
+    """(query, key) pairs of a prompt that is computed in chunks."""
+    starts = range(0, prompt, chunk)
+    return sum(row_features(start, min(chunk, prompt - start)).pairs for start in starts)
 
 
 def figures_of(served: Served, at: int, running: int) -> tuple[int, int, int]:
@@ -73,10 +71,10 @@ def stall() -> Part:
         loads = sum(range(0, LONG, chunk))
         figures |= {f"{name}_gap_ms": largest / 1e6, f"{name}_ttft_ms": first / 1e6}
         figures[f"{name}_usual_ms"] = usual / 1e6
-        assert reads(LONG, chunk) == row_features(0, LONG), "chunks compute the same pairs"
+        assert pairs(LONG, chunk) == row_features(0, LONG).pairs, "chunks compute the same pairs"
         during = ms(usual) if steps > 1 else "-"
         rows.append([words(name), ms(largest), during, ms(first), str(steps), f"{loads:,}"])
-    figures["pairs"] = row_features(0, LONG).reads
+    figures["pairs"] = row_features(0, LONG).pairs
     figures["quiet_ms"] = median(served.gaps("default-0")) / 1e6
     for chunk in (512, 2048):
         figures[f"reloads_{chunk}"] = sum(range(0, LONG, chunk)) / LONG

@@ -1,6 +1,7 @@
 """The one loop: decide, execute, learn. Serving and simulating differ in what is handed in."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from headway.core.batch import Batch, Command, Event, Output
@@ -56,13 +57,16 @@ class Engine:
         events = self.scheduler.apply(commands, now)
         batch, output = self.scheduler.schedule(now), Output()
         if batch.rows:
+            decided = self.clock.now() - now
             output = self.executor.collect(self.executor.submit(batch))
             done = self.clock.now()
+            output = replace(output, host=output.host + decided) if decided else output
             events += self.scheduler.commit(batch, output, done)
         self.load = self.scheduler.load(done)
         if batch.rows or commands:
             errors = dict(output.errors)
-            self.keep(Record(batch.step, now, commands, output.tokens, errors, done - now))
+            spent = done - now
+            self.keep(Record(batch.step, now, commands, output.tokens, errors, spent, output.host))
         elif not self.scheduler.finished:
             self.inbox.wait(batch.wake_at)
         return events

@@ -1,7 +1,7 @@
 """What the engine took in and did, step by step: one JSON line each, enough to do it again.
 
 The first line holds the settings. Each line after it is one step, or one idle poll that took in
-commands: [step, now, commands, tokens, errors, nanoseconds]. Log-probabilities are not kept:
+commands: [step, now, commands, tokens, errors, nanoseconds, host]. Log-probabilities are not kept:
 nothing is decided by them.
 """
 
@@ -19,7 +19,7 @@ from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
-VERSION = 1
+VERSION = 2
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -39,6 +39,7 @@ class Record:
     tokens: tuple[tuple[int, ...], ...] = ()  # sampled, by row
     errors: dict[int, str] = field(default_factory=dict)
     nanoseconds: int = 0  # from `now` to its commit
+    host: int = 0  # of them, those in which the device waited
 
 
 def begin(settings: Settings, file: TextIO) -> None:
@@ -49,7 +50,8 @@ def begin(settings: Settings, file: TextIO) -> None:
 def write(record: Record, file: TextIO) -> None:
     """One line."""
     commands = [_plain(command) for command in record.commands]
-    line = [record.step, record.now, commands, record.tokens, record.errors, record.nanoseconds]
+    spent = record.nanoseconds, record.host
+    line = [record.step, record.now, commands, record.tokens, record.errors, *spent]
     file.write(json.dumps(line) + "\n")
 
 
@@ -68,7 +70,7 @@ def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
 def _record(number: int, line: str) -> Record:
     parsed = _parse(number, line)
     try:
-        step, now, commands, tokens, errors, nanoseconds = parsed
+        step, now, commands, tokens, errors, nanoseconds, host = parsed
         return Record(
             step,
             now,
@@ -76,6 +78,7 @@ def _record(number: int, line: str) -> Record:
             tuple([tuple(row) for row in tokens]),
             {int(row): error for row, error in errors.items()},
             nanoseconds,
+            host,
         )
     except (TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"line {number} is not a step's record: {error}") from error

@@ -61,9 +61,9 @@ def test_a_seam_value(value):
 
 
 def test_cost_is_additive_in_the_rows_and_counts_waste():
-    cost = StepCost(base=100, per_token=10, per_read=1)
+    cost = StepCost.of(100, per_token=10, per_pair=1)
     batch = Batch(1, (ROW, ROW), width=3, held=1)
     assert batch.waste == 5
     assert batch_features(batch).tokens == 4 + 5
-    assert row_features(8, 2) == row_features(8, 1) + row_features(9, 1)
+    assert row_features(8, 2).pairs == row_features(8, 1).pairs + row_features(9, 1).pairs
     assert cost.predict(row_features(8, 2)) == 100 + 20 + 9 + 10

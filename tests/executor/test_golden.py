@@ -25,7 +25,7 @@ from headway.sim.simulate import simulate
 from tests.executor.models import CONTEXT, MORE, SHAPES, VOCAB
 
 MS = 1_000_000
-COST = StepCost(base=10 * MS, per_token=MS, per_read=0)
+COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)
 JOINS = {
     "static": Static(3),
     "static-buckets": Static(2, buckets=(8, 16, 64)),

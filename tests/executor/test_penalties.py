@@ -25,7 +25,7 @@ from headway.executor.penalties import History, adjusted
 from headway.sim.simulate import simulate
 
 VOCAB = 40
-COST = StepCost()
+COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)
 MS = 1_000_000
 CPU = torch.device("cpu")
 tokens = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12)

@@ -9,7 +9,7 @@ from headway.sim.executor import Filler, PricedExecutor
 from headway.tools.rig import Relay, Rig
 
 TEXT = [ord(letter) % 97 for letter in "".join(pydoc_data.topics.topics.values())]
-COST = StepCost(base=3_000_000, per_token=100_000, per_read=20)
+COST = StepCost.of(3_000_000, per_token=100_000, per_pair=20)
 
 
 def rig(real_memory=False, blocks=2_048, cost=COST, executor=None):

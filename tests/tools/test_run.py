@@ -14,7 +14,7 @@ from tests.tools.rigs import TEXT, rig
 
 MS = 1_000_000
 LANES = [Lane("chat")]
-FLAT = StepCost(base=10 * MS, per_token=0, per_read=0)
+FLAT = StepCost.of(10 * MS, per_token=0, per_pair=0)
 
 
 def requests(count, every=0, answer=4):

@@ -115,6 +115,7 @@ class Output:
     logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)  # rows that asked
     errors: Mapping[int, str] = field(default_factory=dict)  # by index of the row
     prompt_logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)
+    host: int = 0  # nanoseconds of the step in which the device waited for inputs or sampling
 
 
 class Event(NamedTuple):

@@ -1,37 +1,197 @@
-"""What a step costs. Additive in its rows, so that a step can be sized before it is built."""
+"""What a step costs. Additive in its rows, so that a step can be sized before it is built.
 
+All is integer: coefficients are picoseconds per feature, and predictions nanoseconds. A step's
+time is the device's and the host's; what the host does behind a step, before the next one can
+begin, is a third account. The features are those of Vidur (MLSys 2024) for a whole step instead
+of each operator; fitted by `headway calibrate`, which is not needed to evaluate them.
+"""
+
+from bisect import bisect_right
 from dataclasses import dataclass
 
-from headway.core.batch import Batch
+from headway.core.batch import Batch, Row, Want
+
+KNOWN = 1_000  # a residual or a drift of so many thousandths is none
+MEMORY, COMPUTE = 0, 1  # regimes: below the knee the weights' bytes decide, above it the products
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
+    """Of a row, or of a step: they add up."""
+
     tokens: int = 0  # positions computed, wasted ones too
-    reads: int = 0  # (query, key) pairs that attention looks at
+    rows: int = 0  # sequences and held slots in it
+    prompts: int = 0  # of them, with more than one position: each has an attention of its own
+    reads: int = 0  # keys that are read from the KV memory
+    pairs: int = 0  # (query, key) pairs: length x (start + length / 2) of each row
+    logits: int = 0  # positions whose logits are computed
 
     def __add__(self, other: "Features") -> "Features":
-        return Features(self.tokens + other.tokens, self.reads + other.reads)
+        return Features(
+            self.tokens + other.tokens,
+            self.rows + other.rows,
+            self.prompts + other.prompts,
+            self.reads + other.reads,
+            self.pairs + other.pairs,
+            self.logits + other.logits,
+        )
 
 
-def row_features(start: int, length: int) -> Features:
-    return Features(length, length * start + length * (length + 1) // 2)
+NONE = Features()
+
+
+def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> Features:
+    """Positions start .. start + length, and padding to their right that sees what the last sees.
+
+    logits: of so many positions.
+    """
+    end = start + length
+    return Features(
+        tokens=length + padding,
+        rows=1,
+        prompts=int(length + padding > 1),
+        reads=end,
+        pairs=length * start + length * (length + 1) // 2 + padding * end,
+        logits=logits,
+    )
 
 
 def batch_features(batch: Batch) -> Features:
-    total = Features(batch.waste)
-    for row in batch.rows:
-        total += row_features(row.start, len(row.tokens))
-    return total
+    """Of a whole step, its padding and held slots too."""
+    tokens = prompts = reads = pairs = logits = 0
+    width, longest = batch.width, 0
+    for _, start, mine, _, want in batch.rows:
+        length = len(mine)
+        reads += (end := start + length)
+        tokens += length
+        logits += 1 if want is Want.LAST else _logits(start, length, want)
+        if length == 1 >= width:
+            pairs += end
+        else:
+            prompts += 1
+            pairs += length * start + length * (length + 1) // 2
+            if width > length:
+                pairs += (width - length) * end
+        longest = max(longest, end)
+    held = batch.held
+    if held and width > 1:  # a prompt's worth of work each
+        prompts += held
+        reads += held * width
+        pairs += held * (width * (width + 1) // 2)
+    elif held:  # each attends to as much as the longest row
+        reads += held * longest
+        pairs += held * longest
+    return Features(tokens + batch.waste, len(batch.rows) + held, prompts, reads, pairs, logits)
+
+
+def _logits(start: int, length: int, want: Want) -> int:
+    return (length if want & Want.PROMPT else 0) + (1 if want & Want.LAST else 0)
+
+
+def added(row: Row) -> Features:
+    """What one more row brings to a step."""
+    return row_features(row.start, len(row.tokens), _logits(row.start, len(row.tokens), row.want))
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Picoseconds, none of them negative."""
+
+    step: int = 0
+    token: int = 0
+    row: int = 0
+    prompt: int = 0
+    read: int = 0
+    pair: int = 0
+    logit: int = 0
+
+    def of(self, f: Features) -> int:
+        return (
+            self.step
+            + self.token * f.tokens
+            + self.row * f.rows
+            + self.prompt * f.prompts
+            + self.read * f.reads
+            + self.pair * f.pairs
+            + self.logit * f.logits
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """By how much steps differ from their prediction: thousandths of it."""
+
+    quantiles: tuple[int, ...] = (KNOWN,)  # at equal distances, from the least to the most
+    echo: int = 0  # correlation of a step's residual with the one before it, in thousandths
+
+    def at(self, share: float) -> int:
+        """Thousandths that this share of the steps does not exceed; share from 0 to 1."""
+        place = share * (len(self.quantiles) - 1)
+        below = min(int(place), len(self.quantiles) - 1)
+        above = min(below + 1, len(self.quantiles) - 1)
+        low, high = self.quantiles[below], self.quantiles[above]
+        return low + round((high - low) * (place - below))
 
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """Nanoseconds. The defaults are about an 8B model on one H100, not calibrated."""
+    """A device and its host, priced. All zeros: nothing is known of them.
 
-    base: int = 7_000_000
-    per_token: int = 35_000
-    per_read: int = 47
+    The price of the tokens follows the hardware. Each of `pieces` is a range of the step's token
+    count, and what a token costs in it: little while the weights' bytes are the bound, more
+    behind the `knee`, where the products are.
+
+        picoseconds |          ____/      slope 2
+                    |    _____/           slope 1
+                    |___/
+                    '---|-------|-------- tokens
+    """
+
+    device: Rates = Rates()
+    pieces: tuple[tuple[int, int], ...] = ()  # (tokens from which, ps per token), ascending from 0
+    host: Rates = Rates()  # inside a step: deciding it, its inputs, its sampling
+    after: Rates = Rates()  # behind it: committing it, telling callers, keeping rows
+    wake: int = 0  # nanoseconds more that a step takes for which the engine had slept
+    knee: int = 0  # tokens; a step of more is compute-bound
+    residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime
+
+    @classmethod
+    def of(cls, base: int, per_token: int = 0, per_pair: int = 0) -> "StepCost":
+        """Nanoseconds: the three that matter most, and no error."""
+        return cls(Rates(base * 1_000, pair=per_pair * 1_000), ((0, per_token * 1_000),))
+
+    @property
+    def is_known(self) -> bool:
+        return self != StepCost()
 
     def predict(self, features: Features) -> int:
-        return self.base + self.per_token * features.tokens + self.per_read * features.reads
+        """Nanoseconds of a step, host and device."""
+        return (self._device(features) + self.host.of(features)) // 1_000
+
+    def on_host(self, features: Features) -> int:
+        """Of them, nanoseconds in which the device waits for its host."""
+        return self.host.of(features) // 1_000
+
+    def behind(self, features: Features) -> int:
+        """Nanoseconds behind a step, before the next can begin."""
+        return self.after.of(features) // 1_000
+
+    def quantile(self, features: Features, share: float) -> int:
+        """Nanoseconds that this share of such steps does not exceed."""
+        return self.predict(features) * self.residuals[self.regime(features)].at(share) // KNOWN
+
+    def regime(self, features: Features) -> int:
+        """MEMORY or COMPUTE."""
+        return COMPUTE if features.tokens > self.knee else MEMORY
+
+    def _device(self, f: Features) -> int:
+        return self.device.of(f) + self._tokens(f.tokens)
+
+    def _tokens(self, tokens: int) -> int:
+        """Picoseconds under the pieces, up to so many tokens."""
+        total = 0
+        for at in range(bisect_right(self.pieces, (tokens,)) - 1, -1, -1):
+            begin, slope = self.pieces[at]
+            total += slope * (tokens - begin)
+            tokens = begin
+        return total

@@ -72,6 +72,7 @@ class StepRow:
     running: int  # after it
     waiting: int
     free_blocks: int
+    host: int = 0  # nanoseconds of them in which the device waited: deciding, inputs, sampling
 
     @property
     def held_tokens(self) -> int:

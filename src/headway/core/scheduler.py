@@ -183,13 +183,15 @@ class Scheduler:
                 events.append(self._finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
                 self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
-        self.ledger.add(self._row(batch, tokens, began, now, wasted))
+        self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
         if not self._group.together:
             return events
         self._group.unsaid += events
         return self._answer(now) if self._is_over else []
 
-    def _row(self, batch: Batch, tokens: int, began: int, now: int, wasted: int) -> StepRow:
+    def _row(
+        self, batch: Batch, tokens: int, began: int, now: int, wasted: int, host: int
+    ) -> StepRow:
         rows = len(batch.rows)
         return StepRow(
             step=batch.step,
@@ -204,6 +206,7 @@ class Scheduler:
             running=len(self.roster.running),
             waiting=self.roster.waiting,
             free_blocks=self.pool.num_free,
+            host=host,
         )
 
     def _accept(self, sequence: Sequence, sampled: tuple[int, ...]) -> bool:

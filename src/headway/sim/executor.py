@@ -1,9 +1,12 @@
 """Steps that take the time they would have cost."""
 
+from dataclasses import replace
+
 from headway.core.batch import Batch, Output, Want
-from headway.core.cost import StepCost, batch_features
+from headway.core.cost import KNOWN, Features, StepCost, batch_features
 from headway.engine import Executor
 from headway.sim.clock import VirtualClock
+from headway.sim.noise import Noise
 
 
 class Filler:
@@ -23,16 +26,42 @@ class Filler:
 
 
 class PricedExecutor:
-    """Charges the clock what the cost model predicts; the tokens are another executor's."""
+    """Charges the clock what the cost model predicts; the tokens are another executor's.
+
+    seed: of the steps' residuals, as they were measured; none: each step takes its price.
+    """
 
     def __init__(
-        self, cost: StepCost, clock: VirtualClock, executor: Executor | None = None
+        self,
+        cost: StepCost,
+        clock: VirtualClock,
+        executor: Executor | None = None,
+        seed: int | None = None,
     ) -> None:
         self.cost, self.clock, self.executor = cost, clock, executor or Filler()
+        self._noise = None if seed is None else Noise(cost, seed)
+        self._ready = 0  # when the host was done with the last step
+        self._behind = self._host = 0  # nanoseconds of the latest step
 
     def submit(self, batch: Batch) -> int:
-        self.clock.advance_to(self.clock.now() + self.cost.predict(batch_features(batch)))
+        features = batch_features(batch)
+        self.clock.advance_to(self.clock.now() + self.price(batch.step, features))
         return self.executor.submit(batch)
 
+    def price(self, step: int, features: Features) -> int:
+        """Nanoseconds of a step that begins now."""
+        cost = self.cost
+        spent = cost.predict(features)
+        if self._noise is not None:
+            spent = spent * self._noise.at(step, cost.regime(features)) // KNOWN
+        self._host, self._behind = cost.on_host(features), cost.behind(features)
+        return spent + cost.wake if self.clock.now() > self._ready else spent
+
     def collect(self, ticket: int) -> Output:
-        return self.executor.collect(ticket)
+        output = self.executor.collect(ticket)
+        return replace(output, host=self._host) if self._host else output
+
+    def settle(self) -> None:
+        """Charge the clock for what the host does behind a step."""
+        self.clock.advance_to(self.clock.now() + self._behind)
+        self._ready, self._behind = self.clock.now(), 0

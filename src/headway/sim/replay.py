@@ -39,7 +39,7 @@ class JournalInbox:
 
     def collect(self, ticket: int) -> Output:
         self._now += self._record.nanoseconds
-        return Output(self._record.tokens, errors=self._record.errors)
+        return Output(self._record.tokens, errors=self._record.errors, host=self._record.host)
 
 
 def replay(settings: Settings, records: Iterable[Record]) -> tuple[Scheduler, list[Event]]:

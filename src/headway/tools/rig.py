@@ -9,13 +9,19 @@ from pathlib import Path
 from typing import Protocol
 
 from headway.core.batch import Batch, Output
-from headway.engine import Executor
+from headway.core.scheduler import Scheduler
+from headway.engine import Engine, Executor, Inbox
 from headway.errors import SettingError
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.tools.calibration import Calibration
 from headway.tools.strategy import SLOTS
 
 MODEL = "headway-tiny"  # the one that comes with the package
 CONTEXT = 2048  # tokens a request may hold: room for the scaled traces' longest
 BLOCK_SIZE = 16
+NUMBERS = 1 << 19  # places at which a simulated prompt may begin
 PIECE = 25  # lines of the text that are encoded at once
 
 
@@ -70,6 +76,8 @@ class Rig:
     memory: str = ""  # how it was planned, in words
     threads: int = 1  # that the executor has at most
     use_threads: Callable[[int], object] = lambda count: None
+    engine: Callable[[Scheduler, Executor, Inbox, Clock], Engine] = Engine
+    simulated: str = ""  # on whose prices, in words; empty: it is real
 
 
 def live_rig(model: str | None) -> Rig:
@@ -112,6 +120,33 @@ def live_rig(model: str | None) -> Rig:
         memory=str(loaded.plan),
         threads=threads(),
         use_threads=use_threads,
+    )
+
+
+def priced_rig(calibration: Calibration, seed: int) -> Rig:
+    """Nothing is computed: steps take the time that the cost model says, in no time.
+
+    seed: of the steps' residuals. Prompts are cut from numbers in order, so that no two that
+    begin at different places share a block.
+    """
+    clock = VirtualClock()
+    priced = PricedExecutor(calibration.cost, clock, seed=seed)
+    kind = "data sheets" if calibration.analytical else "measured steps"
+    return Rig(
+        model=calibration.model,
+        dtype=calibration.dtype,
+        device=calibration.device,
+        num_blocks=calibration.num_blocks,
+        block_size=calibration.block_size,
+        context=calibration.context,
+        text=tuple(range(NUMBERS)),
+        executor=Relay(priced),
+        clock=clock,
+        threads=calibration.threads,
+        engine=lambda scheduler, executor, inbox, _: VirtualEngine(
+            scheduler, executor, inbox, clock, priced
+        ),
+        simulated=f"a cost model of {kind}",
     )
 
 

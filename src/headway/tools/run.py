@@ -10,7 +10,6 @@ from headway.core.plan import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.engine import Engine
 from headway.sim.inbox import TraceInbox
 from headway.tools.rig import Clock, Rig
 
@@ -83,7 +82,7 @@ class Run:
         timed = [replace(each, arrived=self.began + each.arrived) for each in self.requests]
         limit = min(NEVER, self.began + self.limit)
         inbox = BoundedInbox(timed, limit, clock)
-        engine = Engine(self.scheduler, rig.executor, inbox, clock)
+        engine = rig.engine(self.scheduler, rig.executor, inbox, clock)
         ledger = self.scheduler.ledger
         while not self.scheduler.finished:
             engine.step()
