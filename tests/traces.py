@@ -154,6 +154,7 @@ def cases(draw: st.DrawFn) -> Case:
             later = request.arrived + draw(st.integers(0, 400)) * MS
             end = Stop(request.id, draw(st.integers(0, 6))) if i % 2 else Cancel(request.id)
             timed.append((later, end))
+    timed.sort(key=lambda pair: pair[0])
     # Mostly a little more than the largest request needs: what joins will grow out of it.
     blocks = draw(st.integers(8, 14))
     return Case(blocks, draw(policies), timed, burst=draw(st.sampled_from([1, 1, 6])))

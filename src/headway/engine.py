@@ -35,6 +35,10 @@ class Executor(Protocol):
         ...
 
 
+def forgotten(record: Record) -> None:
+    """What an engine does with its journal's records where nobody keeps them."""
+
+
 class Engine:
     """Depth one: it collects a step before it decides the next."""
 
@@ -44,7 +48,7 @@ class Engine:
         executor: Executor,
         inbox: Inbox,
         clock: Clock,
-        keep: Callable[[Record], object] = lambda record: None,
+        keep: Callable[[Record], object] = forgotten,
     ) -> None:
         self.scheduler, self.executor = scheduler, executor
         self.inbox, self.clock, self.keep = inbox, clock, keep

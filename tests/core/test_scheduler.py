@@ -69,7 +69,7 @@ def test_mix(mix, kinds):
     scheduler = make(32, Policies(mix=mix, chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 3, 9))], 0)
     run(scheduler, scheduler.schedule(0))
-    scheduler._prefilled = False
+    scheduler.prefilled = False
     scheduler.apply([Add(ask("b", (5,) * 12, 9))], 0)
     seen = ""
     for _ in range(4):

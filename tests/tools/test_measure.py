@@ -36,7 +36,7 @@ def request(id, lane="chat", finish=Finish.LENGTH, ttft=10, generated=3, gap=2):
 def step(number, began, nanoseconds, rows, tokens, held=0, width=0):
     told = {"step": number, "began": began, "nanoseconds": nanoseconds, "rows": rows}
     told |= {"tokens": tokens, "held": held, "width": width}
-    return StepRow(**{each.name: told.get(each.name, 0) for each in fields(StepRow)})
+    return StepRow(**{name: told.get(name, 0) for name in StepRow._fields})
 
 
 def outcome(requests, steps=(), offered=None, nanoseconds=2_000_000_000):

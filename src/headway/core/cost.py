@@ -6,11 +6,11 @@ begin, is a third account. The features are those of Vidur (MLSys 2024) for a wh
 of each operator; fitted by `headway calibrate`, which is not needed to evaluate them.
 """
 
-from bisect import bisect_right
 from dataclasses import dataclass
 
 from headway.core.batch import Batch, Row, Want
 
+LAST = Want.LAST
 KNOWN = 1_000  # a residual or a drift of so many thousandths is none
 MEMORY, COMPUTE = 0, 1  # regimes: below the knee the weights' bytes decide, above it the products
 
@@ -64,7 +64,7 @@ def batch_features(batch: Batch) -> Features:
         length = len(mine)
         reads += (end := start + length)
         tokens += length
-        logits += 1 if want is Want.LAST else _logits(start, length, want)
+        logits += 1 if want is LAST else _logits(start, length, want)
         if length == 1 >= width:
             pairs += end
         else:
@@ -72,7 +72,8 @@ def batch_features(batch: Batch) -> Features:
             pairs += length * start + length * (length + 1) // 2
             if width > length:
                 pairs += (width - length) * end
-        longest = max(longest, end)
+        if end > longest:
+            longest = end
     held = batch.held
     if held and width > 1:  # a prompt's worth of work each
         prompts += held
@@ -190,8 +191,8 @@ class StepCost:
     def _tokens(self, tokens: int) -> int:
         """Picoseconds under the pieces, up to so many tokens."""
         total = 0
-        for at in range(bisect_right(self.pieces, (tokens,)) - 1, -1, -1):
-            begin, slope = self.pieces[at]
-            total += slope * (tokens - begin)
-            tokens = begin
+        for begin, slope in reversed(self.pieces):
+            if tokens > begin:
+                total += slope * (tokens - begin)
+                tokens = begin
         return total

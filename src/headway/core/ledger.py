@@ -1,6 +1,7 @@
 """Where the time went: one row per request and one per step. Metrics are their properties."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER, Finish, Sequence
@@ -58,8 +59,9 @@ class RequestRow:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
+class StepRow(NamedTuple):
+    """A named tuple, because long simulations make little else."""
+
     step: int
     began: int  # nanoseconds; not before the step ahead of it had ended
     nanoseconds: int

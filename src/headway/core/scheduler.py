@@ -45,9 +45,9 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
-        self._group = Group()  # the latest; of no slots if none was
-        self._closing = self._prefilled = False
-        self._steps = self._committed = self._pace = 0
+        self.group = Group()  # the latest; of no slots if none was
+        self._closing = self.prefilled = False
+        self.steps = self.committed = self.pace = 0
         self._last_victim = -1
 
     # -- in
@@ -90,7 +90,7 @@ class Scheduler:
             tuple(roster.lines.values()),
             roster.running.values(),
             self._closing,
-            self._prefilled,
+            self.prefilled,
             self._last_victim,
         )
         plan = Plan(self.settings.policies, self.pool, roster.running, view)
@@ -102,7 +102,7 @@ class Scheduler:
             roster.called(sequence)
         if plan.joined and plan.start.exclusive:
             start = plan.start
-            self._group = Group(len(plan.joined), start.buckets, start.together)
+            self.group = Group(len(plan.joined), start.buckets, start.together)
         return self._build(plan, now) if plan.shares else Batch(wake_at=plan.start.wake_at)
 
     def _build(self, plan: Plan, now: int) -> Batch:
@@ -123,13 +123,13 @@ class Scheduler:
                 want |= Want.PROMPT
             rows.append(new(Row, (sequence.number, start, mine, added, want)))
             sequence.scheduled = end
-        self._steps += 1
+        self.steps += 1
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
-        self._flight[self._steps] = now, total
-        self._prefilled = plan.turn.prefill
-        held, width = self._group.rectangle(len(self.roster.running), longest)
+        self._flight[self.steps] = now, total
+        self.prefilled = plan.turn.prefill
+        held, width = self.group.rectangle(len(self.roster.running), longest)
         dropped = self.roster.dropped()
-        return Batch(self._steps, tuple(rows), tuple(begun), dropped, held, width)
+        return Batch(self.steps, tuple(rows), tuple(begun), dropped, held, width)
 
     def _begin(self, sequence: Sequence, now: int) -> Begun:
         sequence.begun = True
@@ -145,13 +145,13 @@ class Scheduler:
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
         """Take in one step's output. Steps are committed in the order they were scheduled."""
         scheduled, tokens = self._flight.pop(batch.step)
-        began = max(scheduled, self._committed)
+        began = max(scheduled, self.committed)
         spent, waste = now - began, batch.waste
         # A token's share of the step; what division leaves, less than a nanosecond a token, goes
         # to the first row. So the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
         wasted = rate * waste
-        self._committed, self._pace = now, spent // tokens
+        self.committed, self.pace = now, spent // tokens
         events, running = list[Event](), self.roster.running
         errors, logprobs = output.errors, output.logprobs
         new = tuple.__new__
@@ -175,18 +175,20 @@ class Scheduler:
                 if sequence.first_token == NEVER:
                     sequence.first_token = now
                 sequence.last_token = now
-                if self._accept(sequence, sampled):
+                known = sequence.tokens
+                known += sampled
+                if len(known) >= sequence.limit or not sequence.stops.isdisjoint(sampled):
                     events.append(self._complete(sequence, sampled, said, now))
                 else:
                     events.append(new(Event, (sequence.request.id, sampled, NOT_YET, "", said, ())))
             elif sequence.computed == sequence.limit:
-                events.append(self._finish(sequence, Finish.COMPUTED, now))
+                events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
                 self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
         self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
-        if not self._group.together:
+        if not self.group.together:
             return events
-        self._group.unsaid += events
+        self.group.unsaid += events
         return self._answer(now) if self._is_over else []
 
     def _row(
@@ -209,23 +211,17 @@ class Scheduler:
             host=host,
         )
 
-    def _accept(self, sequence: Sequence, sampled: tuple[int, ...]) -> bool:
-        """Append what was sampled, up to its end; whether that came."""
-        known = sequence.tokens
-        for token in sampled:
-            known.append(token)
-            if token in sequence.stops or len(known) == sequence.limit:
-                return True
-        return False
-
     def _complete(
         self, sequence: Sequence, sampled: tuple[int, ...], said: tuple[Logprob, ...], now: int
     ) -> Event:
         """Its end was among what it sampled: the rest is discarded."""
-        kept = len(sequence.tokens) - sequence.computed  # it sampled behind what is computed
+        known, before = sequence.tokens, len(sequence.tokens) - len(sampled)
+        kept = min(len(sampled), sequence.limit - before)
+        kept = next((i for i in range(1, kept) if sampled[i - 1] in sequence.stops), kept)
+        del known[before + kept :]
         sequence.discarded += len(sampled) - kept
         finish = Finish.STOP if sampled[kept - 1] in sequence.stops else Finish.LENGTH
-        return self._finish(sequence, finish, now, sampled[:kept], said[:kept])
+        return self.finish(sequence, finish, now, sampled[:kept], said[:kept])
 
     def _score(
         self, sequence: Sequence, row: Row, said: tuple[Logprob, ...], events: list[Event]
@@ -243,9 +239,9 @@ class Scheduler:
     @property
     def _is_over(self) -> bool:
         """Whether a group has ended that still owes its callers an answer."""
-        return bool(self._group.unsaid) and not self.roster.running
+        return bool(self.group.unsaid) and not self.roster.running
 
-    def _finish(
+    def finish(
         self,
         sequence: Sequence,
         finish: Finish,
@@ -255,15 +251,15 @@ class Scheduler:
     ) -> Event:
         """It has ended by itself; in a group that is answered together, it waits for the rest."""
         self.roster.leave(sequence)
-        if self._group.together:
-            self._group.done[sequence.number] = sequence, finish
+        if self.group.together:
+            self.group.done[sequence.number] = sequence, finish
         else:
             self._close(sequence, finish, now)
         return Event(sequence.request.id, sampled, finish, "", logprobs)
 
     def _answer(self, now: int) -> list[Event]:
         """What a group that has ended kept back: its callers hear it all at once, now."""
-        group, self._group = self._group, Group()
+        group, self.group = self.group, Group()
         for sequence, finish in group.done.values():
             if sequence.generated:
                 sequence.first_token = sequence.last_token = now
@@ -274,10 +270,10 @@ class Scheduler:
         """It is ended, wherever it is."""
         if sequence.number in self.roster.running:
             self.roster.leave(sequence)
-        elif sequence.number not in self._group.done:
+        elif sequence.number not in self.group.done:
             self.roster.called(sequence)
-        if self._group.together:
-            self._group.withdraw(sequence)
+        if self.group.together:
+            self.group.withdraw(sequence)
         self._close(sequence, finish, now)
         return Event(sequence.request.id, (), finish, error)
 
@@ -302,7 +298,7 @@ class Scheduler:
         pool, settings = self.pool, self.settings
         return Load(
             now=now,
-            step=self._steps,
+            step=self.steps,
             lanes={
                 name: LaneLoad(line.lane, len(line.waiting), line.tokens)
                 for name, line in self.roster.lines.items()
@@ -311,13 +307,13 @@ class Scheduler:
             free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,
             capacity=min(pool.num_blocks * pool.block_size, settings.context),
-            pace=self._pace,
+            pace=self.pace,
             closing=self._closing,
         )
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and for when idle."""
-        running, group = self.roster.running, self._group
+        running, group = self.roster.running, self.group
         self.roster.check(group.done.keys())
         assert not group.slots or group.slots >= len(running)
         assert running or not group.unsaid, "a group has ended and answers nobody"

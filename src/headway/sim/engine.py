@@ -1,30 +1,46 @@
 """The engine in virtual time: the same loop, with the host's time behind each step charged."""
 
-from collections.abc import Callable
-
 from headway.core.batch import Event
+from headway.core.coast import Coast
 from headway.core.scheduler import Scheduler
-from headway.engine import Engine, Executor, Inbox
-from headway.journal import Record
+from headway.engine import Engine, Executor, forgotten
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
 
 
 class VirtualEngine(Engine):
+    """Steps in which nothing is to be decided are taken in one go, if `coasting`: exactly as they
+    would have been one by one (tests/sim/test_coast.py), but for their events, which come
+    together. Only where all tokens are the Filler's."""
+
     def __init__(
         self,
         scheduler: Scheduler,
         executor: Executor,
-        inbox: Inbox,
+        inbox: TraceInbox,
         clock: VirtualClock,
         priced: PricedExecutor,
-        keep: Callable[[Record], object] = lambda record: None,
+        coasting: bool = False,
     ) -> None:
         """priced: that the executor is, or passes its batches on to."""
-        super().__init__(scheduler, executor, inbox, clock, keep)
-        self._priced = priced
+        super().__init__(scheduler, executor, inbox, clock)
+        self._priced, self._trace, self._time, self._coasting = priced, inbox, clock, coasting
 
     def step(self) -> list[Event]:
-        events = super().step()
+        # Whoever keeps a journal wants every step's record.
+        events = self._coast() if self._coasting and self.keep is forgotten else []
+        events += super().step()
         self._priced.settle()
         return events
+
+    def _coast(self) -> list[Event]:
+        clock, until, events = self._time, self._trace.next_at, list[Event]()
+        if not self.scheduler.roster.running or until <= clock.now():
+            return events
+        coast, priced = Coast(self.scheduler, clock.now()), self._priced
+        while coast.is_steady and coast.can_go_on and (now := clock.now()) < until:
+            clock.advance_to(now + priced.price(self.scheduler.steps + 1, coast.features))
+            events += coast.step(now, clock.now(), priced.host)
+            priced.settle()
+        return events + coast.close()

@@ -8,6 +8,8 @@ from headway.engine import Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise
 
+SAYS = Want.LAST, Want.LAST | Want.PROMPT
+
 
 class Filler:
     """Computes nothing and says token 0 wherever one is wanted."""
@@ -16,9 +18,8 @@ class Filler:
         self._outputs: dict[int, Output] = {}
 
     def submit(self, batch: Batch) -> int:
-        self._outputs[batch.step] = Output(
-            tuple((0,) if row.want is Want.LAST else () for row in batch.rows)
-        )
+        says = [(0,) if row.want in SAYS else () for row in batch.rows]
+        self._outputs[batch.step] = Output(tuple(says))
         return batch.step
 
     def collect(self, ticket: int) -> Output:
@@ -41,7 +42,8 @@ class PricedExecutor:
         self.cost, self.clock, self.executor = cost, clock, executor or Filler()
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host was done with the last step
-        self._behind = self._host = 0  # nanoseconds of the latest step
+        self.host = 0  # nanoseconds of the latest step
+        self._behind = 0
 
     def submit(self, batch: Batch) -> int:
         features = batch_features(batch)
@@ -54,14 +56,15 @@ class PricedExecutor:
         spent = cost.predict(features)
         if self._noise is not None:
             spent = spent * self._noise.at(step, cost.regime(features)) // KNOWN
-        self._host, self._behind = cost.on_host(features), cost.behind(features)
+        self.host, self._behind = cost.on_host(features), cost.behind(features)
         return spent + cost.wake if self.clock.now() > self._ready else spent
 
     def collect(self, ticket: int) -> Output:
         output = self.executor.collect(ticket)
-        return replace(output, host=self._host) if self._host else output
+        return replace(output, host=self.host) if self.host else output
 
     def settle(self) -> None:
         """Charge the clock for what the host does behind a step."""
-        self.clock.advance_to(self.clock.now() + self._behind)
+        if self._behind:
+            self.clock.advance_to(self.clock.now() + self._behind)
         self._ready, self._behind = self.clock.now(), 0

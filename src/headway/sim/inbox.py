@@ -1,7 +1,6 @@
 """Commands whose times are known beforehand."""
 
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from headway.core.batch import Add, Close, Command
 from headway.core.request import NEVER, Request
@@ -9,25 +8,49 @@ from headway.errors import StuckError
 from headway.sim.clock import WaitingClock
 
 
-def arrivals(requests: Iterable[Request]) -> list[tuple[int, Command]]:
-    return [(request.arrived, Add(request)) for request in requests]
+def arrivals(requests: Iterable[Request]) -> Iterator[tuple[int, Command]]:
+    return ((request.arrived, Add(request)) for request in requests)
 
 
 class TraceInbox:
-    """Hands out each command when its time has come, and closes after the last."""
+    """Hands out each command when its time has come, and closes after the last.
+
+    timed: in order of time, and read no further than needed, so that a long trace of long
+    prompts is never in memory as a whole.
+    """
 
     def __init__(self, timed: Iterable[tuple[int, Command]], clock: WaitingClock) -> None:
         self.clock = clock
-        self.left = deque(sorted(timed, key=lambda pair: pair[0]))
-        self.left.append((self.left[-1][0] if self.left else 0, Close()))
+        self._timed = iter(timed)
+        self._next: tuple[int, Command] = 0, Close()
+        self._closed = False  # Close was the last of all
+        self._at = 0
+        self._advance()
+
+    @property
+    def next_at(self) -> int:
+        """When the next command is due; NEVER: there are no more."""
+        return self._at
+
+    def _advance(self) -> None:
+        before = self._next[0]
+        if (following := next(self._timed, None)) is not None:
+            assert following[0] >= before, "commands must come in order of time"
+            self._next, self._at = following, following[0]
+        elif not self._closed:
+            self._closed = True
+            self._next, self._at = (before, Close()), before
+        else:
+            self._at = NEVER
 
     def poll(self) -> list[Command]:
         due = []
-        while self.left and self.left[0][0] <= self.clock.now():
-            due.append(self.left.popleft()[1])
+        while self._at <= self.clock.now():
+            due.append(self._next[1])
+            self._advance()
         return due
 
     def wait(self, until: int) -> None:
-        if (time := min(until, self.left[0][0] if self.left else NEVER)) == NEVER:
+        if (time := min(until, self.next_at)) == NEVER:
             raise StuckError("nothing will ever happen: no arrival and no deadline")
         self.clock.advance_to(time)

@@ -10,11 +10,12 @@ from typing import Protocol
 
 from headway.core.batch import Batch, Output
 from headway.core.scheduler import Scheduler
-from headway.engine import Engine, Executor, Inbox
+from headway.engine import Engine, Executor
 from headway.errors import SettingError
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
 from headway.tools.calibration import Calibration
 from headway.tools.strategy import SLOTS
 
@@ -76,7 +77,7 @@ class Rig:
     memory: str = ""  # how it was planned, in words
     threads: int = 1  # that the executor has at most
     use_threads: Callable[[int], object] = lambda count: None
-    engine: Callable[[Scheduler, Executor, Inbox, Clock], Engine] = Engine
+    engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
     simulated: str = ""  # on whose prices, in words; empty: it is real
 
 
@@ -144,7 +145,7 @@ def priced_rig(calibration: Calibration, seed: int) -> Rig:
         clock=clock,
         threads=calibration.threads,
         engine=lambda scheduler, executor, inbox, _: VirtualEngine(
-            scheduler, executor, inbox, clock, priced
+            scheduler, executor, inbox, clock, priced, coasting=True
         ),
         simulated=f"a cost model of {kind}",
     )

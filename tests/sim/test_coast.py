@@ -1,0 +1,128 @@
+"""Steps skipped over in one go leave the rows that they would have left one by one."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, example, given, settings
+
+from headway.core.batch import Add, Cancel
+from headway.core.cost import Rates, Residuals, StepCost
+from headway.core.join import Continuous, Dynamic, Start, Static
+from headway.core.plan import Policies
+from headway.core.request import NEVER
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+from tests.traces import MS, THRASH, Case, ask, cases, make
+
+NOISY = tuple(range(700, 1_400, 50))
+COST = StepCost(
+    device=Rates(step=9_000_000_001, row=7_000_003, read=11_003, pair=13_007, logit=17_011),
+    pieces=((0, 1_000_000_007), (6, 2_000_000_011)),
+    host=Rates(step=300_000_001, row=5_000_003),
+    after=Rates(step=200_000_001, row=3_000_003),
+    wake=1_234_567,
+    knee=6,
+    residuals=(Residuals(NOISY, echo=600), Residuals(NOISY[::2], echo=300)),
+)
+
+
+class Asked(PricedExecutor):
+    """Counts the steps that were really submitted."""
+
+    submitted = 0
+
+    def submit(self, batch):
+        self.submitted += 1
+        return super().submit(batch)
+
+
+def left(case, coasting, seed=1):
+    """The scheduler after a run, its events by request, and how many steps were really built."""
+    scheduler, clock, told = make(case.blocks, case.policies, ("bulk", "chat")), VirtualClock(), {}
+    priced, inbox = Asked(COST, clock, seed=seed), TraceInbox(case.timed, clock)
+    engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
+    while not scheduler.finished:
+        for each in engine.step():
+            tokens, finish = told.get(each.id, ((), None))
+            assert not finish
+            told[each.id] = tokens + each.tokens, each.finish
+        scheduler.check()
+    return scheduler, told, priced.submitted
+
+
+def assert_same(case):
+    by_step, told, built = left(case, coasting=False)
+    at_once, told_at_once, fewer = left(case, coasting=True)
+    assert at_once.ledger.steps == by_step.ledger.steps
+    assert at_once.ledger.requests == by_step.ledger.requests
+    assert told_at_once == told
+    assert vars(at_once.pool) == vars(by_step.pool), "blocks are reused in another order"
+    ours, theirs = list(at_once.pool._cached), list(by_step.pool._cached)
+    assert ours == theirs and at_once.load(0) == by_step.load(0)
+    assert built == len(by_step.ledger.steps)
+    return built, fewer
+
+
+@settings(deadline=None)
+@given(cases())
+@example(THRASH)
+def test_as_one_by_one(case):
+    built, fewer = assert_same(case)
+    event("some skipped" if fewer < built else "none skipped")
+
+
+@pytest.mark.parametrize("join", [Continuous(3), Static(3), Dynamic(3, 20 * MS)])
+def test_most_steps_of_long_answers_are_skipped(join):
+    """One ends early while others wait for its slot, blocks run out, a cancel comes between."""
+    asks = [ask(f"r{i}", (i,) * (5 + i), 60 - 9 * i, arrived=i * MS) for i in range(5)]
+    asks = [replace(each, lane="chat") for each in asks]
+    timed = [*((each.arrived, Add(each)) for each in asks), (400 * MS, Cancel("r0"))]
+    case = Case(60, Policies(join=join), timed)
+    built, fewer = assert_same(case)
+    assert fewer < built / 3
+
+
+def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
+    class AfterAWhile:
+        def start(self, view):
+            return Start(int(view.now > 200 * MS and len(view.running) < 2))
+
+    asks = [ask(f"r{i}", (i,) * 5, 40, lane="chat") for i in range(2)]
+    first = Case(60, Policies(join=AfterAWhile()), [(201 * MS, Add(asks[0]))])
+    built, fewer = assert_same(first)
+    assert fewer < built / 3, "nobody waits: nothing to change one's mind about"
+
+    class Later(AfterAWhile):
+        def start(self, view):
+            return Start(int(not view.running or (view.now > 200 * MS and len(view.running) < 2)))
+
+    both = Case(60, Policies(join=Later()), [(0, Add(each)) for each in asks])
+    assert_same(both)
+
+
+def test_answers_that_are_given_together_are_not_skipped_over():
+    asks = [ask(f"r{i}", (i,) * 5, 20, lane="chat") for i in range(2)]
+    case = Case(60, Policies(join=Static(2, together=True)), [(0, Add(each)) for each in asks])
+    built, fewer = assert_same(case)
+    assert built == fewer
+
+
+def test_a_skipped_step_is_priced_by_its_number():
+    """Whoever asks first: a run whose steps are not skipped draws the same residuals."""
+    case = Case(60, Policies(), [(0, Add(ask("a", 5, 30, lane="chat")))])
+    one, other = left(case, True, seed=1)[0], left(case, True, seed=2)[0]
+    assert one.ledger.steps != other.ledger.steps
+    assert all(row.first_token != NEVER for row in other.ledger.requests)
+
+
+def test_who_keeps_a_journal_gets_every_step():
+    scheduler, clock, kept = make(60), VirtualClock(), []
+    priced = PricedExecutor(COST, clock)
+    inbox = TraceInbox([(0, Add(ask("a", 5, 30)))], clock)
+    engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting=True)
+    engine.keep = kept.append
+    while not scheduler.finished:
+        engine.step()
+    assert [record.step for record in kept] == [row.step for row in scheduler.ledger.steps]
