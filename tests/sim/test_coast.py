@@ -1,5 +1,6 @@
 """Steps skipped over in one go leave the rows that they would have left one by one."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,13 @@ from headway.core.cost import Rates, Residuals, StepCost
 from headway.core.join import Continuous, Dynamic, Start, Static
 from headway.core.plan import Policies
 from headway.core.request import NEVER
+from headway.core.scheduler import Scheduler
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
-from tests.traces import MS, THRASH, Case, ask, cases, make
+from headway.sim.simulate import uncollected
+from tests.traces import MS, THRASH, Case, ask, cases, make, settings_of
 
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
@@ -26,6 +29,7 @@ COST = StepCost(
     knee=6,
     residuals=(Residuals(NOISY, echo=600), Residuals(NOISY[::2], echo=300)),
 )
+CHEAPER = replace(COST, wake=0, knee=7)  # what the scheduler believes: it will see a drift
 
 
 class Asked(PricedExecutor):
@@ -40,7 +44,8 @@ class Asked(PricedExecutor):
 
 def left(case, coasting, seed=1):
     """The scheduler after a run, its events by request, and how many steps were really built."""
-    scheduler, clock, told = make(case.blocks, case.policies, ("bulk", "chat")), VirtualClock(), {}
+    settings = settings_of(case.blocks, case.policies, ("bulk", "chat"))
+    scheduler, clock, told = Scheduler(replace(settings, cost=CHEAPER)), VirtualClock(), {}
     priced, inbox = Asked(COST, clock, seed=seed), TraceInbox(case.timed, clock)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
     while not scheduler.finished:
@@ -82,6 +87,7 @@ def test_most_steps_of_long_answers_are_skipped(join):
     case = Case(60, Policies(join=join), timed)
     built, fewer = assert_same(case)
     assert fewer < built / 3
+    assert left(case, coasting=True)[0].load(0).drift != 1_000, "something was learned on the way"
 
 
 def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
@@ -126,3 +132,20 @@ def test_who_keeps_a_journal_gets_every_step():
     while not scheduler.finished:
         engine.step()
     assert [record.step for record in kept] == [row.step for row in scheduler.ledger.steps]
+
+
+def test_one_ends_where_another_fills_a_block():
+    """Blocks of four: after seven tokens the one of five ends, and the one of one is at eight."""
+    asks = [ask("a", (1,) * 5, 8, lane="chat"), ask("b", (2,), 30, lane="chat")]
+    assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_the_collector_is_left_as_it_was(was_on):
+    (gc.enable if was_on else gc.disable)()
+    try:
+        with uncollected():
+            assert not gc.isenabled()
+        assert gc.isenabled() == was_on
+    finally:
+        gc.enable()

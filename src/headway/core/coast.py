@@ -102,6 +102,8 @@ class Coast:
     def step(self, now: int, done: int, host: int) -> list[Event]:
         """One step from now to done; the ends that came of it."""
         scheduler, rows, held = self.scheduler, self._left, self._held
+        if scheduler.estimates.looks_at(scheduler.steps + 1):
+            scheduler.estimates.learn(self.features, done - now)
         for sequence in self._growing():
             grow(self.pool, sequence, 1)
         self.taken += 1

@@ -24,6 +24,7 @@ from headway.core.batch import (
     Want,
 )
 from headway.core.blocks import BlockPool, publish
+from headway.core.estimates import Estimates
 from headway.core.group import Group
 from headway.core.lane import Budget
 from headway.core.ledger import Ledger, StepRow
@@ -44,6 +45,7 @@ class Scheduler:
         self.pool = BlockPool(settings.num_blocks, settings.block_size, secret)
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
+        self.estimates = Estimates(settings.cost)
         self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
         self.group = Group()  # the latest; of no slots if none was
         self._closing = self.prefilled = False
@@ -186,6 +188,7 @@ class Scheduler:
             if sequence.scores and row.want & Want.PROMPT:
                 self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
         self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
+        self.estimates.see(batch, spent)
         if not self.group.together:
             return events
         self.group.unsaid += events
@@ -308,6 +311,7 @@ class Scheduler:
             num_blocks=pool.num_blocks,
             capacity=min(pool.num_blocks * pool.block_size, settings.context),
             pace=self.pace,
+            drift=self.estimates.drift,
             closing=self._closing,
         )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from headway.core.cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import NEVER
@@ -17,6 +18,7 @@ class Settings:
     lanes: tuple[Lane, ...] = (Lane(),)
     policies: Policies = Policies()
     context: int = NEVER  # tokens that the model can attend to
+    cost: StepCost = StepCost()  # of the executor's steps; unknown: nothing is predicted
 
     def __post_init__(self) -> None:
         names = [lane.name for lane in self.lanes]

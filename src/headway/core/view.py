@@ -42,4 +42,5 @@ class Load:
     num_blocks: int = 0
     capacity: int = 0  # tokens that one request may ever hold
     pace: int = 0  # nanoseconds per token of the last step
+    drift: int = 1_000  # thousandths that steps take of what the cost model predicts
     closing: bool = False

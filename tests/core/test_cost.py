@@ -1,0 +1,104 @@
+"""The price of a step: additive, never negative, and the same however a step is counted."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.batch import Batch, Row, Want
+from headway.core.cost import (
+    COMPUTE,
+    MEMORY,
+    NONE,
+    Features,
+    Rates,
+    Residuals,
+    StepCost,
+    added,
+    batch_features,
+    row_features,
+)
+
+COST = StepCost(
+    device=Rates(step=5_000, row=700, prompt=60, read=11, pair=3, logit=90),
+    pieces=((0, 10), (8, 500), (32, 200)),
+    host=Rates(step=1_000, row=100, token=7),
+    after=Rates(step=2_000, row=50),
+    knee=8,
+    residuals=(Residuals((900, 1_000, 1_300)), Residuals((950, 1_050))),
+)
+wants = st.sampled_from([*Want, Want.LAST | Want.PROMPT])
+rows = st.builds(
+    lambda number, start, length, want: Row(number, start, (1,) * length, (), want),
+    st.integers(0, 99),
+    st.integers(0, 500),
+    st.integers(1, 60),
+    wants,
+)
+
+
+@given(st.lists(rows, min_size=1, max_size=9))
+def test_a_step_is_the_sum_of_its_rows(rows):
+    total = NONE
+    for row in rows:
+        total += added(row)
+    assert batch_features(Batch(1, tuple(rows))) == total
+
+
+@given(st.lists(rows, min_size=1, max_size=9), rows)
+def test_one_more_row_never_makes_a_step_cheaper(rows, more):
+    step = batch_features(Batch(1, tuple(rows)))
+    assert COST.predict(step + added(more)) >= COST.predict(step) > 0
+
+
+def test_the_tokens_have_a_price_that_depends_on_how_many_there_are():
+    base = COST.predict(Features())
+    assert base == (5_000 + 1_000) // 1_000
+    prices = [COST._tokens(tokens) for tokens in (0, 8, 9, 32, 33)]
+    assert prices == [0, 80, 580, 80 + 24 * 500, 80 + 24 * 500 + 200]
+
+
+def test_attention_work_is_that_of_every_query_and_what_it_sees():
+    assert row_features(0, 4).pairs == 1 + 2 + 3 + 4
+    assert row_features(10, 2).pairs == 11 + 12
+    split, whole = row_features(0, 6) + row_features(6, 4), row_features(0, 10)
+    assert (split.tokens, split.pairs) == (whole.tokens, whole.pairs)
+    assert split.reads == 6 + 10, "but a chunk reads again what came before it"
+
+
+def test_padding_and_held_slots_are_priced_as_they_are_computed():
+    short = Row(1, 0, (1, 1), (), Want.LAST)
+    long = Row(2, 0, (1,) * 4, (), Want.LAST)
+    step = batch_features(Batch(1, (short, long), held=1, width=4))
+    padded, held = row_features(0, 2, 1, padding=2), row_features(0, 4)
+    assert step == padded + row_features(0, 4, 1) + held
+    assert padded.pairs == 1 + 2 + 2 * 2, "padding sees what the last token sees"
+
+
+def test_a_held_slot_of_one_reads_as_much_as_the_longest_row():
+    one, two = Row(1, 5, (1,), (), Want.LAST), Row(2, 9, (1,), (), Want.LAST)
+    step = batch_features(Batch(1, (one, two), held=2, width=1))
+    assert step == Features(tokens=4, rows=4, reads=6 + 10 + 20, pairs=6 + 10 + 20, logits=2)
+
+
+def test_host_time_is_an_account_of_its_own():
+    features = Features(tokens=10, rows=2)
+    assert COST.on_host(features) == (1_000 + 200 + 70) // 1_000
+    assert COST.behind(features) == (2_000 + 100) // 1_000
+    assert COST.predict(features) == (5_000 + 1_400 + 80 + 2 * 500 + 1_270) // 1_000
+
+
+def test_residuals_are_of_the_regime():
+    small, large = Features(tokens=8, reads=90_000), Features(tokens=9, reads=90_000)
+    assert (COST.regime(small), COST.regime(large)) == (MEMORY, COMPUTE)
+    assert COST.quantile(small, 1.0) == COST.predict(small) * 1_300 // 1_000
+    assert COST.quantile(large, 0.5) == COST.predict(large)
+    assert [Residuals((900, 1_000, 1_300)).at(share) for share in (0, 0.25, 0.75, 1)] == [
+        900,
+        950,
+        1_150,
+        1_300,
+    ]
+
+
+def test_what_nobody_measured_is_unknown():
+    assert not StepCost().is_known and COST.is_known
+    assert StepCost.of(7, 5, 3).predict(Features(tokens=2, pairs=4)) == 7 + 10 + 12

@@ -1,0 +1,63 @@
+"""A cost model's correction follows slow change, within bounds, and a replay learns it again."""
+
+from io import StringIO
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway import journal
+from headway.core.cost import StepCost, row_features
+from headway.core.estimates import EVERY, SLOWNESS, Estimates
+from headway.core.plan import Policies
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import Engine
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox, arrivals
+from headway.sim.replay import replay
+from tests.traces import BLOCK, MS, ask
+
+COST = StepCost.of(10 * MS, per_token=MS)
+ROW = row_features(9, 1)
+
+
+def test_nothing_is_learned_of_a_cost_that_is_unknown():
+    assert not any(Estimates(StepCost()).looks_at(step) for step in range(100))
+    assert Estimates(StepCost()).drift == 1_000
+
+
+def test_one_step_of_some_is_looked_at():
+    looked = [step for step in range(1, 50) if Estimates(COST).looks_at(step)]
+    assert looked == [EVERY, 2 * EVERY, 3 * EVERY]
+
+
+def test_a_machine_that_slows_down_is_followed_slowly():
+    estimates, slow = Estimates(COST), COST.predict(ROW) * 3 // 2
+    estimates.learn(ROW, slow)
+    assert estimates.drift == 1_000 + 500 // SLOWNESS
+    for _ in range(5 * SLOWNESS):
+        estimates.learn(ROW, slow)
+    assert 1_490 < estimates.drift <= 1_500
+    assert abs(estimates.predict(ROW) - slow) < slow / 100
+
+
+@given(st.lists(st.integers(0, 10**12), max_size=300))
+def test_it_stays_within_its_bounds(times):
+    estimates = Estimates(COST)
+    for time in times:
+        estimates.learn(ROW, time)
+        assert 500 <= estimates.drift <= 2_000
+
+
+def test_a_replay_learns_the_same():
+    settings = Settings(32, BLOCK, policies=Policies(), cost=COST)
+    scheduler, clock, file = Scheduler(settings), VirtualClock(), StringIO()
+    journal.begin(settings, file)
+    slower = PricedExecutor(StepCost.of(13 * MS, per_token=MS), clock)
+    inbox = TraceInbox(arrivals([ask("a", 5, 60)]), clock)
+    engine = Engine(scheduler, slower, inbox, clock, lambda each: journal.write(each, file))
+    while not scheduler.finished:
+        engine.step()
+    again, _ = replay(*journal.read(file.getvalue().splitlines()))
+    assert engine.load.drift > 1_000 and again.load(0).drift == engine.load.drift
