@@ -35,8 +35,8 @@ class BlockPool:
         self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
         self._refs = [0] * (num_blocks + 1)
         self._empty = list(range(num_blocks, 0, -1))  # a stack
-        self._cached: OrderedDict[int, None] = OrderedDict()
-        self._key_of: dict[int, bytes] = {}
+        self._cached: OrderedDict[int, bytes] = OrderedDict()  # with their keys
+        self._key_of = [b""] * (num_blocks + 1)  # empty: not offered
         self._block_of: dict[bytes, int] = {}
 
     @property
@@ -75,9 +75,11 @@ class BlockPool:
         empty, refs = self._empty, self._refs
         blocks = empty[: -count - 1 : -1]
         del empty[len(empty) - len(blocks) :]
-        while len(blocks) < count:
-            block, _ = self._cached.popitem(last=False)
-            del self._block_of[self._key_of.pop(block)]
+        key_of, block_of, oldest = self._key_of, self._block_of, self._cached.popitem
+        for _ in range(count - len(blocks)):
+            block, key = oldest(last=False)
+            del block_of[key]
+            key_of[block] = b""
             blocks.append(block)
         for block in blocks:
             refs[block] = 1
@@ -88,19 +90,19 @@ class BlockPool:
         key_of, first_under = self._key_of, self._block_of.setdefault
         assert all(map(self._refs.__getitem__, blocks)), "a free block has no contents to offer"
         for block, key in zip(blocks, keys, strict=True):
-            if block not in key_of and first_under(key, block) == block:
+            if not key_of[block] and first_under(key, block) == block:
                 key_of[block] = key
 
     def release(self, blocks: Seq[int]) -> None:
         """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest."""
-        refs, key_of = self._refs, self._key_of
+        refs, key_of, cached, empty = self._refs, self._key_of, self._cached, self._empty
         for block in reversed(blocks):
             refs[block] = left = refs[block] - 1
             if not left:
-                if block in key_of:
-                    self._cached[block] = None
+                if key := key_of[block]:
+                    cached[block] = key
                 else:
-                    self._empty.append(block)
+                    empty.append(block)
 
     def check(self, tables: Iterable[Seq[int]]) -> None:
         """Raise AssertionError unless these tables hold exactly what is held."""
@@ -108,10 +110,11 @@ class BlockPool:
         assert self._refs == [held[block] for block in range(self.num_blocks + 1)]
         free = sorted([*self._empty, *self._cached])
         assert free == [b for b in range(1, self.num_blocks + 1) if not held[b]]
-        assert self._key_of.keys() >= self._cached.keys()
-        assert not self._key_of.keys() & set(self._empty)
-        assert {b: k for k, b in self._block_of.items()} == self._key_of
-        assert not held[SCRATCH] and SCRATCH not in self._key_of
+        named = {block: key for block, key in enumerate(self._key_of) if key}
+        assert named.items() >= self._cached.items()
+        assert not named.keys() & set(self._empty)
+        assert {b: k for k, b in self._block_of.items()} == named
+        assert not held[SCRATCH] and SCRATCH not in named
 
 
 def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:

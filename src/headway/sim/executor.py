@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from headway.core.batch import Batch, Output, Want
-from headway.core.cost import KNOWN, Features, StepCost, batch_features
+from headway.core.cost import KNOWN, Features, Rates, StepCost, batch_features
 from headway.engine import Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise
@@ -42,6 +42,7 @@ class PricedExecutor:
         self.cost, self.clock, self.executor = cost, clock, executor or Filler()
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host was done with the last step
+        self._has_host = (cost.host, cost.after) != (Rates(), Rates())
         self.host = 0  # nanoseconds of the latest step
         self._behind = 0
 
@@ -56,7 +57,8 @@ class PricedExecutor:
         spent = cost.predict(features)
         if self._noise is not None:
             spent = spent * self._noise.at(step, cost.regime(features)) // KNOWN
-        self.host, self._behind = cost.on_host(features), cost.behind(features)
+        if self._has_host:
+            self.host, self._behind = cost.on_host(features), cost.behind(features)
         return spent + cost.wake if self.clock.now() > self._ready else spent
 
     def collect(self, ticket: int) -> Output:

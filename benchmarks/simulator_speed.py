@@ -1,0 +1,150 @@
+"""How long does simulating half an hour of real traffic take, with the whole ledger kept?
+
+The half hour of azure2023-conv (9,732 requests, 2.15 million answered tokens, about 76,000 steps)
+on one accelerator with an 8B-class model, on one core; and ten times that, one half hour after the
+other. Each step's residual is drawn. The trace itself is not part of the package: --trace names
+it. The baseline of the same run is the same simulation step by step, none skipped over. Vidur's
+linear predictor took 10.8 s on this trace on a machine like the one that the aim was set on
+(its own accelerator profile, so not the same steps).
+
+    python -m benchmarks.simulator_speed --trace azure2023-conv.csv.gz [--check]
+"""
+
+import gc
+import signal
+import sys
+from argparse import ArgumentParser
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import repeat
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.report import Figure, finish
+from headway.core.batch import Add, Command
+from headway.core.chunk import Fixed
+from headway.core.cost import Residuals, StepCost
+from headway.core.join import Continuous
+from headway.core.plan import Policies
+from headway.core.request import Request
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+from headway.sim.simulate import simulate, uncollected
+from headway.tools.trace import Arrival, read_trace
+
+TIMES, REPEATS = 10, 3
+BLOCKS, SLOTS, CHUNK = 16_000, 256, 2_048  # 256,000 tokens of KV, as 33 GB hold of an 8B model
+# About an 8B model on one H100 (scheduling.md's linear model), with residuals of a steady machine.
+NOISE = Residuals(tuple(range(900, 1_120, 10)), echo=500)
+COST = replace(StepCost.of(7_000_000, 35_000, 47), knee=295, residuals=(NOISE, NOISE))
+WORDS = tuple(range(100, 9_000))
+SAMPLE = 0.001  # seconds of processor time between two looks of the profile
+
+
+def timed(trace: list[Arrival], times: int) -> Iterator[tuple[int, Command]]:
+    """No two prompts begin alike. Made as they come: never all in memory."""
+    end, number = trace[-1].at, 0
+    for turn in range(times):
+        for each in trace:
+            prompt = (len(WORDS) + number, *WORDS[: each.prompt - 1])
+            at, number = each.at + turn * end, number + 1
+            yield at, Add(Request(f"r{number}", prompt, each.answer, at))
+
+
+def scheduler() -> Scheduler:
+    policies = Policies(Continuous(SLOTS), chunk=Fixed(CHUNK), step_tokens=CHUNK)
+    return Scheduler(Settings(BLOCKS, policies=policies))
+
+
+def simulated(trace: list[Arrival], times: int) -> tuple[float, Scheduler]:
+    """Seconds of one simulation, and what it left."""
+    made = scheduler()
+    gc.collect()
+    began = perf_counter()
+    simulate(made, timed(trace, times), COST, seed=0)
+    return perf_counter() - began, made
+
+
+def by_step(trace: list[Arrival]) -> tuple[float, Scheduler]:
+    """The same, and nothing skipped over."""
+    made, clock = scheduler(), VirtualClock()
+    inbox, priced = TraceInbox(timed(trace, 1), clock), PricedExecutor(COST, clock, seed=0)
+    engine = VirtualEngine(made, priced, inbox, clock, priced, coasting=False)
+    gc.collect()
+    began = perf_counter()
+    with uncollected():
+        while not made.finished:
+            engine.step()
+    return perf_counter() - began, made
+
+
+def profile(trace: list[Arrival]) -> Counter[str]:
+    """Where the processor was, by function: looked at now and then, which costs nothing."""
+    seen = Counter[str]()
+
+    def look(number: int, frame: FrameType | None) -> None:
+        if frame is not None:
+            code = frame.f_code
+            seen[f"{Path(code.co_filename).stem}: {code.co_name}"] += 1
+
+    before = signal.signal(signal.SIGPROF, look)
+    signal.setitimer(signal.ITIMER_PROF, SAMPLE, SAMPLE)
+    try:
+        simulated(trace, 1)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+    return seen
+
+
+def show(seen: Counter[str]) -> None:
+    table = Table(title="Where the time goes (share of the looks)", title_justify="left")
+    table.add_column("file: function")
+    table.add_column("share", justify="right")
+    for name, count in seen.most_common(14):
+        table.add_row(name, f"{count / seen.total():.1%}")
+    Console(width=100).print(table)
+
+
+def main() -> int:
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trace", type=Path, required=True)
+    parser.add_argument("--check", action="store_true")
+    asked = parser.parse_args()
+    trace = read_trace(asked.trace)
+    ones, steps, tens = list[float](), list[float](), list[float]()
+    for _ in repeat(None, REPEATS):
+        seconds, at_once = simulated(trace, 1)
+        slowly, one_by_one = by_step(trace)
+        assert at_once.ledger.steps == one_by_one.ledger.steps, "skipping has changed a row"
+        assert at_once.ledger.requests == one_by_one.ledger.requests
+        ones.append(seconds)
+        steps.append(slowly)
+    rows = f"{len(at_once.ledger.requests):,} requests, {len(at_once.ledger.steps):,} steps"
+    print(f"{rows} of {sum(s.rows for s in at_once.ledger.steps) / len(at_once.ledger.steps):.1f}")
+    del at_once, one_by_one
+    seconds, many = simulated(trace, TIMES)
+    assert len(many.ledger.requests) == TIMES * len(trace)
+    tens.append(seconds)
+    del many
+    show(profile(trace))
+    figures = [
+        Figure("seconds", ones, most=5.0, unit="s"),
+        Figure("seconds_by_step", steps, unit="s"),
+        Figure("seconds_10x", tens, most=11 * median(ones), unit="s"),
+    ]
+    return finish("simulator_speed", __doc__ or "", 0, figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
