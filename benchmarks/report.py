@@ -37,6 +37,8 @@ class Figure:
 
     @property
     def bound(self) -> str:
+        if self.most is not None and self.least is not None:
+            return f"{self.least:.3g} to {self.most:.3g}"
         if self.most is not None:
             return f"<= {self.most:g}"
         return f">= {self.least:g}" if self.least is not None else ""

@@ -5,6 +5,7 @@ from io import StringIO
 
 import pytest
 
+import headway
 from headway import journal
 from headway.core.batch import Add
 from headway.core.scheduler import Scheduler
@@ -29,18 +30,52 @@ def test_a_replay_is_the_whole_run():
     [
         (0, "", "line 1 is not JSON"),
         (0, "[]", "line 1 is not the head"),
-        (0, '{"headway_journal": 99}', "not the head of a journal of version 1"),
-        (0, '{"headway_journal": 1, "settings": {"is": "Close"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 2: replay it with"),
+        (0, '{"headway_journal": 2, "settings": {"is": "Close"}}', "line 1 holds no settings"),
         (3, "[3, 17, [", "line 4 is not JSON; was the run cut off there"),
         (3, "[3]", "line 4 is not a step's record"),
-        (3, '[3, 1, [{"is": "Exec"}], [], {}, 0]', "line 4 has a 'Exec', which this headway"),
-        (3, '[3, 1, [{"is": "Add", "reqest": 1}], [], {}, 0]', "line 4 has a Add that cannot"),
+        (3, '[3, 1, [{"is": "Exec"}], [], {}, 0, 0]', "line 4 has a 'Exec', which this headway"),
+        (3, '[3, 1, [{"is": "Add", "reqest": 1}], [], {}, 0, 0]', "line 4 has a Add that cannot"),
+        (3, '[3, 1, [{"is": "Whole"}], [], {}, 0, 0]', "line 4 .*: a command is none"),
+        (3, "[3, 1.5, [], [], {}, 0, 0]", "line 4 .*: a number is not a whole one"),
+        (3, '[3, 1, [], ["a"], {}, 0, 0]', "line 4 .*: a number is not a whole one"),
+        (3, "[3, 1, [], [], {}, -1, 0]", "line 4 .*: a time is below 0"),
     ],
 )
 def test_a_bad_line_is_named(line, text, words):
     lines = [*LINES[:line], text, *LINES[line + 1 :]]
     with pytest.raises(JournalError, match=words):
         list(journal.read(lines)[1])
+
+
+def test_what_is_said_of_the_run_comes_back():
+    file = StringIO()
+    journal.begin(Settings(8, 4), file, {"model": "tiny"})
+    assert journal.about(file.getvalue()) == {"model": "tiny"}
+    assert journal.about(LINES[0]) == {}
+    with pytest.raises(JournalError, match="nothing that can be understood"):
+        journal.about('{"headway_journal": 2, "about": 3}')
+
+
+def test_a_file_has_each_record_whole_before_it_is_closed(tmp_path):
+    settings, records = journal.read(LINES)
+    with journal.JournalFile(tmp_path / "run.jsonl", settings, {"device": "cpu"}) as file:
+        for kept, record in enumerate(records, start=2):
+            file.keep(record)
+            lines = (tmp_path / "run.jsonl").read_text().splitlines()
+            assert len(lines) == kept, "as a run that is killed now would leave it"
+    assert list(journal.read(lines)[1]) == list(journal.read(LINES)[1])
+    assert journal.about(lines[0]) == {"device": "cpu", "headway": headway.__version__}
+
+
+def test_a_journal_is_never_written_over(tmp_path):
+    settings, path = Settings(8, 4), tmp_path / "incident.jsonl"
+    path.write_text("evidence")
+    with pytest.raises(JournalError, match=r"incident.jsonl is there already.*name another file"):
+        journal.JournalFile(path, settings, {})
+    assert path.read_text() == "evidence"
+    with pytest.raises(JournalError, match=r"a.jsonl cannot be written: No such file or directory"):
+        journal.JournalFile(tmp_path / "nowhere" / "a.jsonl", settings, {})
 
 
 def test_an_empty_journal_has_no_head():
@@ -66,6 +101,6 @@ def test_a_step_that_the_journal_has_and_the_run_has_not():
     assert replayed.schedule(5).rows, "the record says that nothing was to be done"
     with pytest.raises(JournalError, match="step 1 of 1 rows where step 0 of 0 is written"):
         replay(*journal.read(file.getvalue().splitlines()))
-    idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3])]]
+    idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3, 0])]]
     with pytest.raises(JournalError, match="the engine idles where the journal has step 1"):
         replay(*journal.read(idle))

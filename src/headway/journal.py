@@ -1,17 +1,20 @@
 """What the engine took in and did, step by step: one JSON line each, enough to do it again.
 
-The first line holds the settings. Each line after it is one step, or one idle poll that took in
-commands: [step, now, commands, tokens, errors, nanoseconds, host]. Log-probabilities are not kept:
-nothing is decided by them.
+The first line holds the settings, and what is said of the run. Each line after it is one step, or
+one idle poll that took in commands: [step, now, commands, tokens, errors, nanoseconds, host].
+Log-probabilities are not kept: nothing is decided by them.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
 from typing import Any, TextIO
 
-from headway.core import chunk, join, mix, order, preempt
+from headway import __version__
+from headway.core import chunk, cost, join, mix, order, preempt
 from headway.core.batch import Add, Cancel, Close, Command, Stop
+from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
@@ -23,9 +26,11 @@ VERSION = 2
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Settings, Lane, Budget, Policies, Request, Sampling, Add, Cancel, Stop, Close),
+        *(Settings, Lane, Budget, Policies, Request, Sampling, Grammar),
+        *(Add, Cancel, Stop, Close),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
+        *(cost.StepCost, cost.Rates, cost.Residuals),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
     )
 }
@@ -33,7 +38,7 @@ KNOWN: dict[str, type] = {
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    step: int  # 0: commands came, but nothing was to be done
+    step: int  # 0: commands came or requests expired, but nothing was to be done
     now: int  # when the step was decided, as the scheduler was told
     commands: tuple[Command, ...]  # in the order they were applied
     tokens: tuple[tuple[int, ...], ...] = ()  # sampled, by row
@@ -42,9 +47,44 @@ class Record:
     host: int = 0  # of them, those in which the device waited
 
 
-def begin(settings: Settings, file: TextIO) -> None:
-    """The head of a journal."""
-    file.write(json.dumps({"headway_journal": VERSION, "settings": _plain(settings)}) + "\n")
+class JournalFile:
+    """A journal on disk. Every line is handed over whole, so a killed run keeps all but its last.
+
+    It holds the prompts and the answers, as token ids: keep it as you would keep those.
+    """
+
+    def __init__(self, path: Path, settings: Settings, about: Mapping[str, Any]) -> None:
+        """about: of the run, as JSON. JournalError if there is a file already, or can be none."""
+        try:
+            self._file = path.open("x", encoding="utf-8", buffering=1)
+        except FileExistsError as error:
+            raise JournalError(
+                f"{path.name} is there already, perhaps the journal of a run that went wrong: "
+                "name another file, or remove that one"
+            ) from error
+        except OSError as error:
+            raise JournalError(
+                f"the journal {path.name} cannot be written: {error.strerror}"
+            ) from error
+        begin(settings, self._file, {**about, "headway": __version__})
+
+    def keep(self, record: Record) -> None:
+        write(record, self._file)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "JournalFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
+    """The head of a journal. about: of the run, as JSON: model, dtype, device."""
+    head = {"headway_journal": VERSION, "settings": _plain(settings), "about": about or {}}
+    file.write(json.dumps(head) + "\n")
 
 
 def write(record: Record, file: TextIO) -> None:
@@ -58,30 +98,60 @@ def write(record: Record, file: TextIO) -> None:
 def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
     """The settings, and the records as they are asked for. JournalError names a bad line."""
     numbered = iter(enumerate(lines, start=1))
-    head = _parse(*next(numbered, (1, "")))
-    if not isinstance(head, dict) or head.get("headway_journal") != VERSION:
-        raise JournalError(f"line 1 is not the head of a journal of version {VERSION}")
-    settings = _made(head.get("settings"), 1)
+    settings = _made(_head(next(numbered, (1, ""))[1]).get("settings"), 1)
     if not isinstance(settings, Settings):
         raise JournalError("line 1 holds no settings")
     return settings, (_record(number, line) for number, line in numbered)
+
+
+def about(line: str) -> dict[str, Any]:
+    """What a journal's first line says of the run; empty if nothing."""
+    said = _head(line).get("about", {})
+    if not isinstance(said, dict):
+        raise JournalError("line 1 says nothing that can be understood about the run")
+    return said
+
+
+def _head(line: str) -> dict[str, Any]:
+    head = _parse(1, line)
+    if not isinstance(head, dict) or "headway_journal" not in head:
+        raise JournalError("line 1 is not the head of a journal")
+    if (version := head["headway_journal"]) != VERSION:
+        raise JournalError(
+            f"this is a journal of version {version!r}; headway {__version__} reads "
+            f"version {VERSION}: replay it with the headway that wrote it"
+        )
+    return head
 
 
 def _record(number: int, line: str) -> Record:
     parsed = _parse(number, line)
     try:
         step, now, commands, tokens, errors, nanoseconds, host = parsed
-        return Record(
+        record = Record(
             step,
             now,
             tuple([_made(command, number) for command in commands]),
             tuple([tuple(row) for row in tokens]),
-            {int(row): error for row, error in errors.items()},
+            {int(row): str(error) for row, error in errors.items()},
             nanoseconds,
             host,
         )
+        _check(record)
+        return record
     except (TypeError, ValueError, AttributeError) as error:
         raise JournalError(f"line {number} is not a step's record: {error}") from error
+
+
+def _check(record: Record) -> None:
+    """TypeError or ValueError, said by the reader with the line, where it cannot be a step."""
+    numbers = record.step, record.now, record.nanoseconds, record.host
+    if not all(isinstance(each, int) for row in (numbers, *record.tokens) for each in row):
+        raise TypeError("a number is not a whole one")
+    if min(numbers) < 0:
+        raise ValueError("a time is below 0")
+    if not all(isinstance(each, Command) for each in record.commands):
+        raise TypeError("a command is none")
 
 
 def _parse(number: int, line: str) -> Any:

@@ -20,7 +20,8 @@ from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import PromptError, SettingError
-from headway.live import LiveEngine, QueueCaller, heard
+from headway.journal import JournalFile, Record
+from headway.live import LiveEngine, QueueCaller, date, heard
 from headway.text import Message, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -38,7 +39,9 @@ class LLM:
     slots: sequences that run at once, at most; context: tokens that one may hold, at most
     (0: what the model was made for). memory says, in a line, where the memory went.
     seed: of the requests that bring none, in the order in which they are asked.
-    Raises CheckpointError and its kin, MemoryPlanError, SettingError.
+    journal: a file, not there yet, that keeps all that the engine takes in and does, the prompts
+    and answers too; `headway replay` does it again.
+    Raises CheckpointError and its kin, MemoryPlanError, SettingError, JournalError.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class LLM:
         context: int = 0,
         block_size: int = 16,
         seed: int = 0,
+        journal: str | Path | None = None,
     ) -> None:
         from headway.executor.load import load
         from headway.executor.memory import Limits
@@ -73,9 +77,15 @@ class LLM:
         self._rows: dict[str, RequestRow | None] = {}  # of those whose row is waited for
         self._ids = itertools.count()
         self._random = random.Random(seed)
-        self._engine = LiveEngine(
-            Scheduler(settings, token_bytes(16)), loaded.executor, rows=self._keep
-        )
+        scheduler = Scheduler(settings, token_bytes(16))
+        about = {
+            "model": _name(model),
+            "dtype": loaded.dtype,
+            "device": loaded.device,
+            "begun": date(),
+        }
+        self._journal = JournalFile(Path(journal), settings, about) if journal else None
+        self._engine = LiveEngine(scheduler, loaded.executor, self._note, self._keep)
 
     def __enter__(self) -> "LLM":
         return self
@@ -84,8 +94,10 @@ class LLM:
         self.close()
 
     def close(self) -> None:
-        """Finish what was asked and end the engine's thread."""
+        """Finish what was asked and end the engine's thread; the journal is whole then."""
         self._engine.close()
+        if self._journal:
+            self._journal.close()
 
     def generate(
         self,
@@ -221,8 +233,19 @@ class LLM:
                 raise PromptError(f"a prompt has the token {id!r}; the model has 0 to {vocab - 1}")
         return ids  # type: ignore[return-value]
 
+    def _note(self, record: Record) -> None:
+        if self._journal:
+            self._journal.keep(record)
+
     def _keep(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self._rows.update([(row.id, row) for row in requests if row.id in self._rows])
+
+
+def _name(model: str | Path | None) -> str:
+    """For a journal: the folder's name rather than where it lies on this machine."""
+    if model is None:
+        return f"{EMBEDDED.name} (embedded)"
+    return Path(model).name if Path(model).is_dir() else str(model)
 
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

@@ -5,18 +5,22 @@ import os
 import signal
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
-from headway.tools import cells, report
-from headway.tools.compare import DRAIN, Asked, _services, run_compare
+from headway.tools import cells, facts, report
+from headway.tools.compare import DRAIN, Asked, run_compare, services_of
 from headway.tools.findings import Findings, Guardrail
 from headway.tools.page import page
 from headway.tools.pressure import cards
+from headway.tools.recording import load
 from headway.tools.registry import DEFAULT, GLOBAL, PER_LANE
+from headway.tools.relived import relive
 from headway.tools.traffic import from_file, from_traces
 from headway.tools.words import duration, share
 from tests.tools.contests import FEW, compared, contest
@@ -248,7 +252,7 @@ def test_own_endpoints_and_own_strategies(tmp_path):
     assert found.strategies == ["pairs", "dynamic-lanes"] and found.baseline == "pairs"
     rules = {each["name"]: each for each in found.report.about["rules"]}
     assert rules["dynamic-lanes"]["policies"]["join"]["windows"]["chat"] == 40_000_000
-    assert "of chat.csv" in dict(cells.facts(found))["Traffic"]
+    assert "of chat.csv" in dict(facts.stated(found))["Traffic"]
     assert cells.endpoints(found)[1][1][-1].startswith("E2E ")
 
 
@@ -264,7 +268,7 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
     assert (
         hits["continuous-chunk-64"].endswith(" %") and float(hits["continuous-chunk-64"][:-2]) > 90
     )
-    traffic = dict(cells.facts(found))["Traffic"]
+    traffic = dict(facts.stated(found))["Traffic"]
     assert (
         "requests, the first" in traffic
         and "of moon.jsonl" in traffic
@@ -396,7 +400,7 @@ def test_wishes_that_cannot_be_met_are_refused_before_anything_is_loaded(wishes,
 def test_two_traces_of_one_name_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n")
     with pytest.raises(SettingError, match="two traces are called a"):
-        _services(Asked(traces=(tmp_path / "a.csv", tmp_path / "a.csv")))
+        services_of(Asked(traces=(tmp_path / "a.csv", tmp_path / "a.csv")))
 
 
 def test_a_baseline_that_does_not_run_is_refused(tmp_path):
@@ -408,3 +412,32 @@ def test_the_default_takes_less_than_a_quarter_of_an_hour():
     asked = Asked()
     assert len(DEFAULT) >= 8
     assert len(DEFAULT) * asked.seconds * (1 + DRAIN) < 14 * 60, "a minute is left to measure"
+
+
+def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
+    """Also in virtual time: who keeps a journal takes every step."""
+    (folder := tmp_path / "journals").mkdir()
+    names = "static,continuous-chunk-64"
+    wishes = {"seconds": 4.0, "strategies": names, "repeat": 2}
+    compared(tmp_path, rig(real_memory=True), **wishes, journals=folder)
+    kept = sorted(path.name for path in folder.iterdir())
+    assert kept == [
+        "01-static-1.jsonl",
+        "02-continuous-chunk-64-1.jsonl",
+        "03-static-2.jsonl",
+        "04-continuous-chunk-64-2.jsonl",
+    ]
+    runs = report.read(tmp_path / "report.json").runs
+    for name, row in (("static", kept[0]), ("static", kept[2]), ("continuous-chunk-64", kept[3])):
+        recording = load(folder / row)
+        outcome = relive(recording).outcome
+        measured = runs[name][int(row[-7]) - 1]
+        assert recording.about["model"] == "fake" and outcome.complete
+        assert [each.ttft for each in outcome.requests] == [each.ttft for each in measured.requests]
+        assert [each[2:] for each in outcome.steps] == [each[2:] for each in measured.steps]
+
+
+def test_journals_are_not_mixed_with_older_ones(tmp_path):
+    (tmp_path / "01-static.jsonl").write_text("evidence")
+    with pytest.raises(SettingError, match="is not empty: name a new folder for the journals"):
+        run_compare(Asked(journals=tmp_path, out=tmp_path / "out"), Console(file=StringIO()))

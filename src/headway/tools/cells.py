@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from headway.core.request import NEVER
 from headway.tools.findings import Comparison, Findings, Guardrail, spread
 from headway.tools.measure import LaneFigures, Quantile
-from headway.tools.strategy import SLOTS
 from headway.tools.words import NOT_SAID, duration, milliseconds, said, share
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
@@ -204,75 +203,6 @@ def _sentence(words: str) -> str:
 
 
 # -- what was run
-
-
-def facts(found: Findings) -> list[tuple[str, str]]:
-    about = found.report.about
-    model, machine, work = about["model"], about["machine"], about["workload"]
-    window, warm_up = work["window_ns"] / 1e9, work["warm_up_ns"] / 1e9
-    lines = [
-        (
-            "Model",
-            f"{model['name']}, {model['dtype']} on {model['device']}, {model['threads']} threads",
-        ),
-        (
-            "Memory",
-            f"{model['num_blocks']:,} KV blocks of {model['block_size']} tokens; "
-            f"{model.get('slots', SLOTS)} slots; context {model['context']:,} tokens",
-        ),
-        (
-            "Machine",
-            f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
-            f"Python {machine['python']}, torch {machine['torch']}",
-        ),
-        ("Seed", str(about["seed"])),
-        (
-            "Time",
-            f"{window:g} s of arrivals for each strategy, drained for at most "
-            f"{work['drain_ns'] / 1e9:g} s; arrivals of the first {warm_up:g} s are served and "
-            "not counted",
-        ),
-        (
-            "Offered load",
-            f"{work['offered_load']:.2f} device-seconds per second at full batches "
-            f"({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
-            f"{work['price_ns']['answer'] / 1e6:.3f} ms an answered one)",
-        ),
-        ("Traffic", _traffic(work)),
-        ("Repeats", str(len(next(iter(found.report.runs.values()), ())))),
-        ("Price", f"{found.price:g} per hour of this machine, in your currency"),
-        ("Baseline", found.baseline),
-    ]
-    others = {
-        name: cores for name, cores in about["cores_of_other_processes"].items() if cores > 0.1
-    }
-    if others:
-        told = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
-        lines.append(
-            ("Disturbed", f"Other processes took these cores meanwhile, so times are long: {told}")
-        )
-    return lines
-
-
-def _traffic(work: dict[str, object]) -> str:
-    lanes = work.get("lanes")
-    if isinstance(lanes, dict):
-        return "; ".join(f"{name}: {_lane(each)}" for name, each in lanes.items())
-    return (
-        f"{work['trace']}; {work['trace_seconds_used']:.0f} s of it, {work['time_scale']:.2f} s "
-        f"in a second; token counts divided by {work['token_scale']}"
-    )
-
-
-def _lane(each: dict[str, object]) -> str:
-    if "trace" not in each:
-        return f"{each['offered']} synthetic requests"
-    ends = ", all there is" if each["trace_ends"] else ""
-    return (
-        f"{each['offered']} requests, the first {each['trace_seconds_used']:.0f} s of "
-        f"{each['trace']}{ends}, {each['time_scale']:.2f} s in a second, "
-        f"token counts divided by {each['token_scale']:g}"
-    )
 
 
 def endpoints(found: Findings) -> Table:

@@ -1,7 +1,8 @@
 """`headway compare`: every strategy on the same arrivals, prompts and lengths, and its report."""
 
+import re
 import signal
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,10 @@ from types import FrameType
 from rich.console import Console
 from rich.text import Text
 
+from headway.engine import forgotten
 from headway.errors import SettingError
+from headway.journal import JournalFile, Record
+from headway.live import date
 from headway.tools.demo import writable
 from headway.tools.machine import Neighbours
 from headway.tools.offer import Demand
@@ -50,6 +54,7 @@ class Asked:
     price_per_hour: float = 1.0
     token_scale: float = TOKEN_SCALE  # that the traces' token counts are divided by
     out: Path = Path("headway-compare")
+    journals: Path | None = None  # an empty folder, or none yet: one of each run goes there
 
 
 class Terminated(BaseException):
@@ -58,10 +63,12 @@ class Terminated(BaseException):
 
 def run_compare(asked: Asked, console: Console) -> int:
     """The exit status. Raises a HeadwayError for what the user can mend."""
-    services = _services(asked)
+    services = services_of(asked)
     makes = chosen(asked.strategies or ",".join(DEFAULT))
     baseline(asked, makes)
     folder = writable(asked.out)
+    if asked.journals is not None and list(writable(asked.journals).iterdir()):
+        raise SettingError(f"{asked.journals} is not empty: name a new folder for the journals")
     with terminable():
         try:
             console.print(Text("Loading the model, and the text that prompts are cut from ..."))
@@ -78,7 +85,7 @@ def run_compare(asked: Asked, console: Console) -> int:
         return Contest(setting, makes, asked, folder, console).run()
 
 
-def _services(asked: Asked) -> list[Service]:
+def services_of(asked: Asked) -> list[Service]:
     """Empty: the demo's endpoints."""
     if asked.lanes is not None and asked.traces:
         raise SettingError("say --lanes or --trace, not both: a lane names its own trace")
@@ -140,6 +147,10 @@ class Contest:
         self.telling.closing(self.runs, self.others, self.folder, complete=True)
         return 0
 
+    def rig(self, repeat: int) -> Rig:
+        """That a run is served on: one machine, whichever repeat it is."""
+        return self.setting.rig
+
     def _serve_all(self) -> None:
         """Strategies alternate inside a repeat: what drifts, drifts for all of them."""
         self.telling.opening()
@@ -153,13 +164,34 @@ class Contest:
         """Its rows are kept, also of a run that is broken off."""
         setting, others, name = self.setting, Neighbours(), strategy.name
         requests, limit = setting.work.requests, round(setting.work.window * (1 + DRAIN))
-        run = Run(setting.rig, strategy.policies, setting.lanes, requests, limit)
+        rig = self.rig(len(self.runs.get(name, ())))
+        run = Run(rig, strategy.policies, setting.lanes, requests, limit)
         try:
-            with shown(self.console, said, len(requests), setting.work.window) as watch:
-                run.serve(watch)
+            with (
+                shown(self.console, said, len(requests), setting.work.window) as watch,
+                self._journal(said, run) as keep,
+            ):
+                run.serve(watch, keep)
         finally:
             self.runs[name] = (*self.runs.get(name, ()), run.outcome())
         self.others[name] = max(others.cores(), self.others.get(name, 0.0))
+
+    @contextmanager
+    def _journal(self, said: str, run: Run) -> Iterator[Callable[[Record], object]]:
+        """Of one run, in the order in which they ran; or none was asked for."""
+        if self.asked.journals is None:
+            yield forgotten
+            return
+        rig, number = run.rig, sum(map(len, self.runs.values())) + 1
+        name = f"{number:02}-{re.sub(r'[^0-9A-Za-z.-]+', '-', said)}.jsonl"
+        about = {
+            "model": rig.model,
+            "dtype": rig.dtype,
+            "device": rig.device,
+            "begun": date(),
+        }
+        with JournalFile(self.asked.journals / name, run.scheduler.settings, about) as file:
+            yield file.keep
 
     def _broken_off(self, end: BaseException) -> int:
         if self.runs:

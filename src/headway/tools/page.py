@@ -1,17 +1,16 @@
 """report.html: one file that needs nothing else, made of a report's rows alone."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from headway.core.lane import Budget
-from headway.tools import cells, picture
+from headway.tools import cells, facts, markup, picture
 from headway.tools.findings import Comparison, Findings
-from headway.tools.registry import CHUNKED, GLOBAL, PER_LANE, REGISTRY
+from headway.tools.origin import sentence
+from headway.tools.registry import GLOBAL, PER_LANE
 
-SHOWN = 5  # lines of a distribution that are on at the beginning
 NOTES = (
     "n: requests offered and counted. In budget: the share of them that ended inside every limit "
     "of their endpoint; late, failed and unfinished ones count against it. Times are counted from "
@@ -49,16 +48,23 @@ def page(found: Findings) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta name="color-scheme" content="light dark">'
-            f"<title>headway compare: {escape(about['model']['name'])}</title>"
-            f"<style>{_asset('report.css')}{_colours(found, series)}</style></head><body>"
+            f"<title>headway {about.get('command', 'compare')}: "
+            f"{escape(about['model']['name'])}</title>"
+            f"<style>{markup.asset('report.css')}{markup.colours(series)}</style></head><body>"
             "<header><h1>What each batching strategy buys, and who pays</h1>"
             f"<p>{len(found.strategies)} strategies served the same requests on one engine: "
             f"{escape(about['model']['name'])}, seed {about['seed']}, headway "
-            f"{escape(about['headway'])}.</p>{broken}</header><main>",
+            f"{escape(about['headway'])}.</p>{_simulated(about)}{broken}</header><main>",
             *sections,
-            f"</main><script>{_asset('report.js')}</script></body></html>\n",
+            f"</main><script>{markup.asset('report.js')}</script></body></html>\n",
         ]
     )
+
+
+def _simulated(about: Mapping[str, Any]) -> str:
+    if "simulated" not in about:
+        return ""
+    return f'<p class="warning" id="simulated">{escape(sentence(about["simulated"]))}</p>'
 
 
 def _missing(found: Findings) -> str:
@@ -71,13 +77,13 @@ def _missing(found: Findings) -> str:
 
 
 def _what_was_run(found: Findings) -> str:
-    facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in cells.facts(found)
+    stated = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts.stated(found)
     )
     strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
     return (
-        f'<section id="run"><h2>What was run</h2><dl class="facts">{facts}</dl>'
-        f"<h3>Endpoints</h3>{_table('endpoints', *cells.endpoints(found), words=3)}"
+        f'<section id="run"><h2>What was run</h2><dl class="facts">{stated}</dl>'
+        f"<h3>Endpoints</h3>{markup.table('endpoints', *cells.endpoints(found), words=3)}"
         f'<h3>Strategies</h3><div class="rules">{strategies}</div></section>'
     )
 
@@ -131,36 +137,24 @@ def _endpoint(found: Findings, lane: str, series: dict[str, str]) -> str:
     )
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
-        f"{_table(f'latency-{lane}', *cells.latency(found, lane))}"
-        f'<p class="note">{note}{told}</p>{_legend(found, series)}'
+        f"{markup.table(f'latency-{lane}', *cells.latency(found, lane))}"
+        f'<p class="note">{note}{told}</p>{markup.legend(series, shown(found))}'
         f'<div class="charts">{charts}</div></section>'
     )
 
 
-def _legend(found: Findings, series: dict[str, str]) -> str:
-    on = shown(found)
-    boxes = "".join(
-        f'<label class="{series[name]}"><input type="checkbox" data-series="{series[name]}"'
-        f"{' checked' if name in on else ''}><i></i>{escape(name)}</label>"
-        for name in found.strategies
-    )
-    return f'<fieldset class="legend"><legend>Lines</legend>{boxes}</fieldset>'
-
-
 def shown(found: Findings) -> list[str]:
-    """A few that differ most; the others are a click away."""
-    first = (found.baseline, GLOBAL, PER_LANE, "continuous-prefill-first", f"{CHUNKED}64")
-    wanted = dict.fromkeys([*(n for n in first if n in found.strategies), *found.strategies])
-    return list(wanted)[:SHOWN]
+    """Strategies whose lines are on at the beginning."""
+    return markup.shown(found.strategies, found.baseline)
 
 
 def _throughput(found: Findings) -> str:
     return (
         '<section id="throughput"><h2>Throughput and cost</h2>'
-        f"{_table('throughput', *cells.throughput(found))}"
+        f"{markup.table('throughput', *cells.throughput(found))}"
         f'<p class="note">{NOTES[1]}</p></section>'
         '<section id="waste"><h2>Where the computing and the memory went</h2>'
-        f"{_table('resources', *cells.resources(found))}"
+        f"{markup.table('resources', *cells.resources(found))}"
         f'<p class="note">{NOTES[2]}</p></section>'
     )
 
@@ -191,40 +185,3 @@ def _batches(found: Findings) -> str:
         '<span class="k-prompt"><i></i>with prompts</span></p>'
         f'<div class="charts">{times}</div></section>'
     )
-
-
-def _table(name: str, head: list[str], rows: Iterable[list[str]], words: int = 1) -> str:
-    """words: so many columns at the left hold words, the others numbers."""
-
-    def kind(column: int) -> str:
-        return ' class="words"' if column < words else ""
-
-    top = "".join(f"<th{kind(k)}>{escape(cell)}</th>" for k, cell in enumerate(head))
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td{kind(k)}>{escape(cell)}</td>" for k, cell in enumerate(row))
-        + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0"><table id="{escape(name)}"><thead><tr>{top}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
-    )
-
-
-HUES = (  # of lines, in the order of the registry: related strategies have related colours
-    *("#7a8290", "#b45309", "#d98a1f", "#a38a00", "#7c3aed", "#c026d3", "#e0529c"),
-    *("#1d4ed8", "#0ea5e9", "#0d9488", "#16a34a", "#65a30d", "#475569", "#dc2626", "#f97066"),
-)
-
-
-def _colours(found: Findings, series: dict[str, str]) -> str:
-    known = dict(zip(REGISTRY, HUES, strict=False))
-    return "".join(
-        f".{series[name]}{{--c:{known.get(name, HUES[number % len(HUES)])}}}"
-        for number, name in enumerate(found.strategies)
-    )
-
-
-def _asset(name: str) -> str:
-    return (files("headway") / "tools" / name).read_text(encoding="utf-8")

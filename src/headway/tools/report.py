@@ -20,7 +20,7 @@ from headway.tools.words import pressed
 VERSION = 1
 OWN = ("headway_report", "complete", "strategies", "budgets")  # that are not `about`
 REQUEST = [name for name in RequestRow.__slots__ if name != "budget"]  # the lane has it
-STEP = list(StepRow.__slots__)
+STEP = list(StepRow._fields)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,19 @@
 """One strategy on one workload: the same loop, inbox and clock as everywhere else."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headway.core.batch import Add, Cancel, Command
+from headway.core.batch import Cancel, Command
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.sim.inbox import TraceInbox
+from headway.engine import forgotten
+from headway.journal import Record
+from headway.sim.inbox import TraceInbox, arrivals
 from headway.tools.rig import Clock, Rig
 
 
@@ -43,7 +46,7 @@ class BoundedInbox(TraceInbox):
     """
 
     def __init__(self, requests: Sequence[Request], limit: int, clock: Clock) -> None:
-        super().__init__([(request.arrived, Add(request)) for request in requests], clock)
+        super().__init__(arrivals(requests), clock)
         self.limit = limit
         self._cancels: list[Command] = [Cancel(request.id) for request in requests]
 
@@ -54,8 +57,9 @@ class BoundedInbox(TraceInbox):
             self._cancels = []
         return due
 
-    def wait(self, until: int) -> None:
-        super().wait(min(until, self.limit) if self._cancels else until)
+    @property
+    def next_at(self) -> int:
+        return min(super().next_at, self.limit) if self._cancels else super().next_at
 
 
 class Run:
@@ -75,7 +79,12 @@ class Run:
         self.scheduler = Scheduler(settings)
         self.began = rig.clock.now()
 
-    def serve(self, watch: Callable[[Progress], object] = lambda progress: None) -> Outcome:
+    def serve(
+        self,
+        watch: Callable[[Progress], object] = lambda progress: None,
+        keep: Callable[[Record], object] = forgotten,
+    ) -> Outcome:
+        """watch: after every step; keep: its journal's records."""
         rig, clock = self.rig, self.rig.clock
         rig.executor.hand_over()
         self.began = clock.now()
@@ -83,6 +92,7 @@ class Run:
         limit = min(NEVER, self.began + self.limit)
         inbox = BoundedInbox(timed, limit, clock)
         engine = rig.engine(self.scheduler, rig.executor, inbox, clock)
+        engine.keep = keep
         ledger = self.scheduler.ledger
         while not self.scheduler.finished:
             engine.step()
@@ -93,17 +103,20 @@ class Run:
         return self.outcome()
 
     def outcome(self) -> Outcome:
-        ledger, zero = self.scheduler.ledger, self.began
-        steps = tuple(replace(row, began=row.began - zero) for row in ledger.steps)
-        requests = tuple(_from(zero, row) for row in ledger.requests)
-        lanes = [line.lane.name for line in self.scheduler.roster.lines.values()]
-        return Outcome(
-            offered={name: sum(r.lane == name for r in self.requests) for name in lanes},
-            requests=requests,
-            steps=steps,
-            nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
-            complete=self.scheduler.finished,
-        )
+        return account(self.scheduler, self.requests, self.began)
+
+
+def account(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
+    """What a scheduler's ledger has of these requests. zero: the run's beginning."""
+    steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
+    asked = Counter(request.lane for request in requests)
+    return Outcome(
+        offered={lane.name: asked[lane.name] for lane in scheduler.settings.lanes},
+        requests=tuple(_from(zero, row) for row in scheduler.ledger.requests),
+        steps=steps,
+        nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
+        complete=scheduler.finished,
+    )
 
 
 def _from(zero: int, row: RequestRow) -> RequestRow:

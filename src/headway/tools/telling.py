@@ -1,7 +1,7 @@
 """What is said about a comparison: to people before and after it, and to its two reports."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from headway.tools import report, table
 from headway.tools.about import of_endpoints, of_model
 from headway.tools.findings import Findings
 from headway.tools.machine import cores, machine
+from headway.tools.origin import Origin
 from headway.tools.page import page
 from headway.tools.run import Outcome
 from headway.tools.setting import Setting
@@ -31,6 +32,7 @@ class Telling:
     baseline: str
     price_per_hour: float
     console: Console
+    origin: Origin = field(default_factory=dict)  # of simulated times
 
     def opening(self) -> None:
         setting, work = self.setting, self.setting.work
@@ -38,20 +40,28 @@ class Telling:
         offered = {each.name: work.count(each.name) for each in setting.endpoints}
         unloaded = setting.yardstick.unloaded
         self.console.print(table.endpoints_table(setting.endpoints, lanes, unloaded, offered))
-        about, rig = machine(), setting.rig
         lines = [
             f"Unloaded: the median of {ALONE} requests alone. The budgets are the same under "
             "every strategy:",
             *[f"- {each.name}: {each.rule}" for each in self.strategies],
-            f"{rig.model}, {rig.dtype}, {setting.yardstick.threads} of {rig.threads} threads "
-            f"(as measured: decision 0006), on {about['cores']} x {about['processor']}, seed "
-            f"{setting.seed}. Offered load {work.load:.2f}: device-seconds per second of the "
-            f"{len(work.requests)} requests at full batches.",
+            f"{self._where()}, seed {setting.seed}. Offered load {work.load:.2f}: device-seconds "
+            f"per second of the {len(work.requests)} requests at full batches.",
         ]
         if work.trace_ends:
             lines.append("A trace ends before it makes the load that was asked for.")
         table.print_notes(self.console, lines)
-        self._complain({MEASURING: setting.spoilt})
+        if not self.origin:
+            self._complain({MEASURING: setting.spoilt})
+
+    def _where(self) -> str:
+        """The model and what it runs on, or would."""
+        rig, about = self.setting.rig, machine()
+        if self.origin:
+            return f"{rig.model}, {rig.dtype}, {rig.threads} threads, simulated"
+        return (
+            f"{rig.model}, {rig.dtype}, {self.setting.yardstick.threads} of {rig.threads} threads "
+            f"(as measured: decision 0006), on {about['cores']} x {about['processor']}"
+        )
 
     def keep(
         self,
@@ -97,7 +107,8 @@ class Telling:
                 (each.name, "bold"), f" against {each.other}: {pressed(each.card)}"
             )
             self.console.print(line)
-        self._complain(others)
+        if not self.origin:
+            self._complain(others)
         self.console.print(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
 
     def _complain(self, others: Mapping[str, float]) -> None:
@@ -110,9 +121,15 @@ class Telling:
 
     def _about(self, others: Mapping[str, float], complete: bool) -> dict[str, Any]:
         setting, work = self.setting, self.setting.work
+        where = {
+            "machine": machine(),
+            "cores_of_other_processes": {MEASURING: setting.spoilt, **others},
+        }
+        if self.origin:  # nothing of this machine, so that the same seed gives the same bytes
+            where = {"simulated": self.origin, "machine": self.origin["machine"]}
         return {
             "headway": __version__,
-            "command": "compare",
+            "command": "simulate" if self.origin else "compare",
             "all_runs": complete,
             "planned": [each.name for each in self.strategies],
             "rules": [
@@ -122,8 +139,7 @@ class Telling:
             "baseline": self.baseline,
             "price_per_hour": self.price_per_hour,
             "seed": setting.seed,
-            "machine": machine(),
-            "cores_of_other_processes": {MEASURING: setting.spoilt, **others},
+            **where,
             "model": of_model(setting.rig) | {"threads": setting.yardstick.threads},
             "workload": {
                 **setting.about,

@@ -50,8 +50,10 @@ def measure(
     Raises HeadwayError where the machine is too slow for a single step in PATIENCE.
     """
     prompts = Prompts(rig.text, rig.block_size, seed)
-    warm_up(rig, recorded, prompts)
-    threads = steadiest(rig, recorded, prompts)
+    threads = rig.threads
+    if not rig.simulated:
+        warm_up(rig, recorded, prompts)
+        threads = steadiest(rig, recorded, prompts)
     limited = [endpoint.name for endpoint in endpoints if not endpoint.is_offline]
     typical = [*recorded, *others]
     shapes = {name: shape(typical, name) for name in limited}

@@ -1,4 +1,4 @@
-"""The command line. What it says no to is one line on stderr and exit status 2."""
+"""Commands that run a model here: demo, compare, check, generate."""
 
 import json
 import sys
@@ -9,37 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headway import __version__
-from headway.errors import HeadwayError
-
-app = typer.Typer(
-    help="Serve models under a latency budget per endpoint, and measure what batching costs.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-Model = Annotated[
-    str | None,
-    typer.Option(help="A checkpoint's folder or hub id. Default: the embedded headway-tiny."),
-]
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        print(f"headway {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main_options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
-    ] = False,
-) -> None:
-    pass
+from headway.cli.app import Model, app
 
 
 @app.command()
@@ -84,6 +54,9 @@ def compare(
     token_scale: Annotated[
         float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
     ] = 8.0,
+    journals: Annotated[
+        Path | None, typer.Option(help="An empty folder: each run leaves its journal there.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-compare"),
 ) -> None:
     """Every strategy on your model, traffic and endpoints: report.html and report.json.
@@ -109,6 +82,7 @@ def compare(
         baseline=baseline,
         price_per_hour=price_per_hour,
         token_scale=token_scale,
+        journals=journals,
         out=out,
     )
     raise typer.Exit(run_compare(asked, Console()))
@@ -143,6 +117,10 @@ def generate(
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text.")] = None,
     chat: Annotated[bool, typer.Option(help="Through the model's chat template.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per prompt.")] = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="A new file that keeps all the engine did; prompts and answers too."),
+    ] = None,
 ) -> None:
     """Answer prompts offline, all in one batch.
 
@@ -158,7 +136,7 @@ def generate(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    with LLM(model) as llm:
+    with LLM(model, journal=journal) as llm:
         print(llm.memory, file=sys.stderr)
         asked = [
             llm.tokenizer.chat([{"role": "user", "content": prompt}])
@@ -172,16 +150,3 @@ def generate(
                 print(json.dumps({**row, "tokens": done.tokens, "row": asdict(done.row)}))
             else:
                 print(done.text if chat else prompt + done.text)
-
-
-def main() -> None:
-    """The entry point: one line for what the user can mend, a traceback for what is our fault."""
-    try:
-        app()
-    except HeadwayError as error:
-        print(f"headway: {error}", file=sys.stderr)
-        sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,82 @@
+"""Signed errors of the simulator, each beside the spread of two live runs of the same thing."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+
+from headway.core.request import NEVER
+from headway.tools.measure import percentile
+from headway.tools.run import Outcome
+
+METRICS = ("ttft", "tpot")
+PERCENTS = (50, 90, 99)
+LIMITS = {"ttft": 0.10, "tpot": 0.05}  # that an error may have at p50 and p90, or the live spread
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """One percentile of one metric: of one lane, or of all requests."""
+
+    lane: str
+    metric: str
+    percent: int
+    load: int  # percent of the capacity
+    live: tuple[int, ...]  # nanoseconds, run by run
+    simulated: int  # the mean over seeds
+
+    @property
+    def signed(self) -> float:
+        """Below 0: simulated too short."""
+        return self.simulated / mean(self.live) - 1
+
+    @property
+    def spread(self) -> float:
+        return (max(self.live) - min(self.live)) / mean(self.live)
+
+    @property
+    def limit(self) -> float:
+        return max(LIMITS[self.metric], self.spread)
+
+    @property
+    def is_judged(self) -> bool:
+        return self.load <= 80 and self.percent <= 90
+
+    @property
+    def holds(self) -> bool:
+        return abs(self.signed) <= self.limit
+
+    @property
+    def name(self) -> str:
+        lane = f"_{self.lane}" if self.lane else ""
+        return f"err_{self.metric}_p{self.percent}_at{self.load}{lane}"
+
+
+def errors(
+    lanes: Iterable[str], load: int, live: Sequence[Outcome], simulated: Sequence[Outcome]
+) -> list[Error]:
+    """Where there are enough requests for the percentile."""
+    found = list[Error]()
+    for lane in ("", *lanes):
+        for metric in METRICS:
+            for percent in PERCENTS:
+                real = [percentile(values(each, lane, metric), percent) for each in live]
+                model = [percentile(values(each, lane, metric), percent) for each in simulated]
+                said = [each for each in real if each is not None and each != NEVER]
+                priced = [each for each in model if each is not None and each != NEVER]
+                if len(said) == len(real) and len(priced) == len(model):
+                    middle = round(mean(priced))
+                    found.append(Error(lane, metric, percent, load, tuple(said), middle))
+    return found
+
+
+def values(outcome: Outcome, lane: str, metric: str) -> list[int]:
+    """lane: empty for all of them. Requests that were not served have waited for ever."""
+    return [
+        getattr(row, metric)
+        for row in outcome.requests
+        if lane in ("", row.lane) and (metric != "tpot" or row.generated >= 2)
+    ]
+
+
+def attainments(found: Mapping[str, float]) -> str:
+    return ", ".join(f"{lane} {share:.1%}" for lane, share in found.items())

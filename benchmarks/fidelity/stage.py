@@ -1,0 +1,127 @@
+"""What both are given: a model, its cost model, endpoints with budgets, and the same requests."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headway.core.chunk import Fixed
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import Request
+from headway.tools.calibration import Calibration
+from headway.tools.endpoint import Endpoint
+from headway.tools.learn import calibrate_rig
+from headway.tools.loaded import kv_bytes, load_here, named_rig, rig_of
+from headway.tools.measure import arrived_after, lane_figures
+from headway.tools.price import Ask
+from headway.tools.rig import BLOCK_SIZE, Rig, priced_rig
+from headway.tools.run import Outcome, Run
+from headway.tools.strategy import SLOTS
+from headway.tools.trace import shipped
+from headway.tools.workload import Prompts, scaled, shape, worded
+from headway.tools.yardstick import alone, steadiest, warm_up
+
+WARM_UP = 0.1  # of a run's arrivals, left out of the figures
+DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
+CHUNK = 64  # prompt tokens of a step
+SECOND = 1e9
+TRACES = {"chat": "azure2023-conv", "code": "azure2023-code"}
+ENDPOINTS = (
+    Endpoint("chat", "answers", TRACES["chat"], priority=0, ttft=8.0, tpot=8.0),
+    Endpoint("code", "completions", TRACES["code"], priority=0, ttft=8.0, tpot=8.0),
+)
+POLICIES = Policies(Continuous(SLOTS), chunk=Fixed(CHUNK), step_tokens=SLOTS + CHUNK)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How a model's share of the machine is made affordable. Stated in the report."""
+
+    model: str
+    tokens: float  # that the trace's token counts are divided by
+    requests: int  # of a run
+    seconds: float  # of calibrating
+
+
+SCALES = {
+    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=600, seconds=60),
+    "half-b": Scale("random weights in the shape of Qwen2.5-0.5B", 24, requests=200, seconds=90),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    rig: Rig
+    kv_bytes: int  # per token
+    threads: int  # as chosen once, for every calibration and run
+    lanes: tuple[Lane, ...]
+    requests: tuple[Request, ...]  # by arrival; the last arrives after one second
+    scale: Scale
+
+    def live(self, rate: float) -> Outcome:
+        """Requests per second, on the machine."""
+        return self._run(self.rig, rate)
+
+    def calibrated(self, seed: int) -> Calibration:
+        """As the machine is now."""
+        seconds, threads = self.scale.seconds, self.threads
+        return calibrate_rig(self.rig, self.kv_bytes, SLOTS, threads, seed, seconds)
+
+    def simulated(self, calibration: Calibration, rate: float, seed: int) -> Outcome:
+        return self._run(priced_rig(calibration, seed), rate)
+
+    def _run(self, rig: Rig, rate: float) -> Outcome:
+        """The same requests at every rate: their arrivals are compressed, none is dropped."""
+        seconds = len(self.requests) / rate
+        timed = [replace(each, arrived=round(each.arrived * seconds)) for each in self.requests]
+        limit = round(seconds * SECOND) + DRAIN
+        return Run(rig, POLICIES, self.lanes, timed, limit).serve()
+
+    def counted(self, outcome: Outcome) -> Outcome:
+        """Without those that arrived in the warm-up."""
+        last = max(row.arrived for row in outcome.requests)
+        return arrived_after(outcome, round(WARM_UP * last))
+
+    def attainment(self, outcome: Outcome) -> Mapping[str, float]:
+        counted = self.counted(outcome)
+        return {lane.name: lane_figures(counted, lane.name).attainment for lane in self.lanes}
+
+
+def staged(name: str, seed: int) -> Stage:
+    """Loads the model, and measures the unloaded latencies that the budgets are made of."""
+    scale = SCALES[name]
+    rig, bytes_per_token = _tiny() if name == "tiny" else _half_b(scale.model)
+    asks = asked(scale, rig.context)
+    prompts = Prompts(rig.text, rig.block_size, seed)
+    warm_up(rig, asks, prompts)
+    threads = steadiest(rig, asks, prompts)
+    unloaded = {name: alone(rig, shape(asks, name), prompts) for name in TRACES}
+    lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
+    return Stage(rig, bytes_per_token, threads, lanes, worded(asks, prompts), scale)
+
+
+def asked(scale: Scale, context: int) -> list[Ask]:
+    """The beginning of the traces' shipped window, both together, within one second."""
+    both = [
+        ask
+        for lane, trace in TRACES.items()
+        for ask in scaled(shipped(trace), lane, context, scale.tokens)
+    ]
+    both = sorted(both, key=lambda ask: ask.at)[: scale.requests]
+    return [replace(ask, at=round(ask.at / both[-1].at * SECOND)) for ask in both]
+
+
+def _tiny() -> tuple[Rig, int]:
+    loaded = load_here(None, SLOTS)
+    return named_rig(loaded, None), kv_bytes(loaded)
+
+
+def _half_b(name: str) -> tuple[Rig, int]:
+    from headway.executor.load import load_random
+    from headway.executor.memory import Limits
+    from headway.tools.datasheet import shape as shape_of
+
+    context = 1_024
+    limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
+    loaded = load_random(shape_of("qwen2.5-0.5b"), limits, "bfloat16")
+    return rig_of(loaded, name), kv_bytes(loaded)

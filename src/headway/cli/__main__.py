@@ -1,0 +1,5 @@
+"""python -m headway.cli"""
+
+from headway.cli import main
+
+main()

@@ -1,0 +1,113 @@
+"""Commands about a cost model: calibrate, simulate, replay, plan."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headway.cli.app import app
+
+Cost = Annotated[Path, typer.Option(help="cost.json, as headway calibrate has left it.")]
+
+
+@app.command()
+def simulate(
+    cost: Cost = Path("cost.json"),
+    model: Annotated[
+        str | None, typer.Option(help="Refuse a cost file of another model than this.")
+    ] = None,
+    trace: Annotated[
+        list[Path] | None,
+        typer.Option(help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
+    ] = None,
+    lanes: Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")] = None,
+    strategies: Annotated[
+        str,
+        typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
+    ] = "",
+    seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
+    rate: Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")] = 0.0,
+    load: Annotated[float, typer.Option(min=0, help="Device-seconds a second; 0: 0.12.")] = 0.0,
+    repeat: Annotated[int, typer.Option(min=1, help="With other residuals.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and residuals.")] = 0,
+    baseline: Annotated[str, typer.Option(help="Whom the cards compare with.")] = "",
+    price_per_hour: Annotated[
+        float, typer.Option(min=0, help="Of the machine; 0: the cost file's.")
+    ] = 0.0,
+    token_scale: Annotated[
+        float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
+    ] = 8.0,
+    sweep: Annotated[
+        str,
+        typer.Option(
+            help="rate=1,2,4 or rate=1..20:5; also load, seconds, token_scale, slots, chunk, "
+            "step_tokens, window, num_blocks."
+        ),
+    ] = "",
+    capacity: Annotated[
+        bool, typer.Option(help="Find the highest rate at which every endpoint keeps 95 %.")
+    ] = False,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")
+    ] = 0,
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-simulate"),
+) -> None:
+    """The report of compare in virtual time, on the times of a cost model. Nothing is computed.
+
+    The scheduler is the real one; a step takes what the cost model says, with its measured
+    residuals. The same seed gives the same bytes. With --sweep: curves against a rate or any
+    setting, the knee, and the capacity at 95 % attainment.
+
+    Example: headway simulate --cost cost.json --trace mine.csv --sweep rate=1..20:8
+    """
+    from headway.tools import calibration
+    from headway.tools.compare import Asked
+    from headway.tools.simulate import Simulated, run_simulate
+
+    asked = Asked(
+        model=model,
+        traces=tuple(trace or ()),
+        lanes=lanes,
+        strategies=strategies,
+        seconds=seconds,
+        rate=rate,
+        load=load,
+        repeat=repeat,
+        seed=seed,
+        baseline=baseline,
+        price_per_hour=price_per_hour,
+        token_scale=token_scale,
+        out=out,
+    )
+    wanted = Simulated(asked, calibration.read(cost), sweep, capacity, workers)
+    raise typer.Exit(run_simulate(wanted, Console()))
+
+
+@app.command()
+def replay(
+    journal: Annotated[Path, typer.Argument(help="As --journal or --journals has left it.")],
+    cost: Annotated[
+        Path | None, typer.Option(help="cost.json: steps that were not run are priced by it.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="What if: slots, step_tokens, chunk, order, mix, window or num_blocks = a value.",
+        ),
+    ] = None,
+    strategy: Annotated[
+        str, typer.Option(help="What if: a name, or a YAML file with one strategy.")
+    ] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for report.json.")] = None,
+) -> None:
+    """Do a recorded run again, row for row; or say what it would have been, had it been set so.
+
+    Example: headway replay incident.jsonl --cost cost.json --set slots=32 --set chunk=64
+    """
+    from headway.tools.replay import Asked, run_replay
+
+    asked = Asked(journal, cost, strategy, tuple(sets or ()), as_json, out)
+    raise typer.Exit(run_replay(asked, Console()))

@@ -1,0 +1,111 @@
+"""The highest rate at which every endpoint keeps its budget, found by bisection.
+
+Whoever serves, a simulation or a machine, offers the same requests at every rate, compressed and
+never dropped; so what differs between two rates is the rate.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from headway.errors import SettingError
+
+SHARE = 0.95  # of the offered that must be good, in every lane
+TOLERANCE = 0.02  # of the rate, between the highest that is kept and the lowest that is not
+
+Serve = Callable[[float], Mapping[str, float]]  # attainment by lane, of those that were asked
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What came of one rate."""
+
+    rate: float
+    attainment: Mapping[str, float]  # by lane
+    share: float = SHARE
+
+    @property
+    def least(self) -> float:
+        return min(self.attainment.values(), default=0.0)
+
+    @property
+    def kept(self) -> bool:
+        return self.least >= self.share
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    rate: float  # the highest that was kept; 0: none
+    bracket: tuple[float, float]  # it, and the lowest broken one above it; infinite: none broke
+    tried: tuple[Tried, ...]  # in the order in which they were
+
+    @property
+    def is_bounded(self) -> bool:
+        """Something broke above it."""
+        return self.bracket[1] < inf
+
+    @property
+    def skipped(self) -> tuple[float, ...]:
+        """Rates below it that were not kept: groups that fill slowly break budgets so."""
+        broken = [each.rate for each in self.tried if not each.kept]
+        return tuple(sorted(rate for rate in broken if rate < self.rate))
+
+
+def capacity(
+    serve: Serve,
+    low: float,
+    high: float,
+    tolerance: float = TOLERANCE,
+    known: Sequence[Tried] = (),
+    share: float = SHARE,
+) -> Capacity:
+    """Doubled from low until a rate breaks, then bisected.
+
+    high: no rate above it is tried. known: rates that have been tried, and bound the search. Where
+    low breaks it climbs on while that makes matters no worse, as with groups that wait to fill.
+    SettingError unless 0 < low <= high.
+    """
+    if not 0 < low <= high < inf:
+        raise SettingError(f"a capacity is looked for between two rates, not {low:g} and {high:g}")
+    search = _Search(serve, share, list(known))
+    if not search.tried:
+        search.keeps(low)
+    search.climb(high)
+    while search.top > 0 and search.broken < inf:
+        if search.broken - search.top <= tolerance * search.top:
+            break
+        search.keeps((search.top + search.broken) / 2)
+    return Capacity(search.top, (search.top, search.broken), tuple(search.tried))
+
+
+@dataclass(slots=True)
+class _Search:
+    serve: Serve
+    share: float
+    tried: list[Tried]
+
+    @property
+    def top(self) -> float:
+        """The highest rate that was kept."""
+        return max((each.rate for each in self.tried if each.kept), default=0.0)
+
+    @property
+    def broken(self) -> float:
+        """The lowest above it that was not."""
+        top = self.top
+        return min((t.rate for t in self.tried if not t.kept and t.rate > top), default=inf)
+
+    def keeps(self, rate: float) -> bool:
+        self.tried.append(Tried(rate, self.serve(rate), self.share))
+        return self.tried[-1].kept
+
+    def climb(self, high: float) -> None:
+        """Until something is kept below something that breaks, or there is nothing to hope for."""
+        while self.top == 0:
+            before = max(self.tried, key=lambda each: each.rate)
+            if before.rate >= high:
+                return
+            if not self.keeps(min(2 * before.rate, high)) and self.tried[-1].least < before.least:
+                return
+        while self.broken == inf and self.top < high:
+            self.keeps(min(2 * self.top, high))

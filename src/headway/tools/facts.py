@@ -1,0 +1,90 @@
+"""What was run, as report.html states it: model, machine or cost model, traffic, time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.tools import origin
+from headway.tools.findings import Findings
+from headway.tools.strategy import SLOTS
+
+
+def stated(found: Findings) -> list[tuple[str, str]]:
+    about = found.report.about
+    model, work = about["model"], about["workload"]
+    window, warm_up = work["window_ns"] / 1e9, work["warm_up_ns"] / 1e9
+    lines = [
+        (
+            "Model",
+            f"{model['name']}, {model['dtype']} on {model['device']}, {model['threads']} threads",
+        ),
+        (
+            "Memory",
+            f"{model['num_blocks']:,} KV blocks of {model['block_size']} tokens; "
+            f"{model.get('slots', SLOTS)} slots; context {model['context']:,} tokens",
+        ),
+        *_machine(about),
+        ("Seed", str(about["seed"])),
+        (
+            "Time",
+            f"{window:g} s of arrivals for each strategy, drained for at most "
+            f"{work['drain_ns'] / 1e9:g} s; arrivals of the first {warm_up:g} s are served and "
+            "not counted",
+        ),
+        (
+            "Offered load",
+            f"{work['offered_load']:.2f} device-seconds per second at full batches "
+            f"({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
+            f"{work['price_ns']['answer'] / 1e6:.3f} ms an answered one)",
+        ),
+        ("Traffic", _traffic(work)),
+        ("Repeats", _repeated(found)),
+        ("Price", f"{found.price:g} per hour of this machine, in your currency"),
+        ("Baseline", found.baseline),
+    ]
+    others = {
+        name: cores
+        for name, cores in about.get("cores_of_other_processes", {}).items()
+        if cores > 0.1
+    }
+    if others:
+        told = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
+        lines.append(
+            ("Disturbed", f"Other processes took these cores meanwhile, so times are long: {told}")
+        )
+    return lines
+
+
+def _repeated(found: Findings) -> str:
+    many = len(next(iter(found.report.runs.values()), ()))
+    how = ": the same arrivals, other residuals of the steps"
+    return f"{many}{how if many > 1 and 'simulated' in found.report.about else ''}"
+
+
+def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """That served it; of a simulation, what the cost model is of."""
+    if "simulated" in about:
+        return origin.facts(about["simulated"])
+    machine = about["machine"]
+    said = f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
+    return [("Machine", f"{said}Python {machine['python']}, torch {machine['torch']}")]
+
+
+def _traffic(work: dict[str, object]) -> str:
+    lanes = work.get("lanes")
+    if isinstance(lanes, dict):
+        return "; ".join(f"{name}: {_lane(each)}" for name, each in lanes.items())
+    return (
+        f"{work['trace']}; {work['trace_seconds_used']:.0f} s of it, {work['time_scale']:.2f} s "
+        f"in a second; token counts divided by {work['token_scale']}"
+    )
+
+
+def _lane(each: dict[str, object]) -> str:
+    if "trace" not in each:
+        return f"{each['offered']} synthetic requests"
+    ends = ", all there is" if each["trace_ends"] else ""
+    return (
+        f"{each['offered']} requests, the first {each['trace_seconds_used']:.0f} s of "
+        f"{each['trace']}{ends}, {each['time_scale']:.2f} s in a second, "
+        f"token counts divided by {each['token_scale']:g}"
+    )

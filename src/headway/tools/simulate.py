@@ -1,0 +1,105 @@
+"""`headway simulate`: a comparison in virtual time, on the times of a cost model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.errors import SettingError
+from headway.tools.calibration import Calibration
+from headway.tools.compare import Asked, Contest, baseline, services_of, terminable
+from headway.tools.demo import writable
+from headway.tools.dial import Sweep, sweep_of
+from headway.tools.machine import cores
+from headway.tools.origin import origin_of, sentence
+from headway.tools.recipe import chosen
+from headway.tools.registry import DEFAULT
+from headway.tools.rig import Rig
+from headway.tools.stage import REPEATS, noisy, staged
+from headway.tools.sweep import Sweeping
+from headway.tools.traffic import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """The command line's wishes."""
+
+    asked: Asked  # as of a comparison; its model, if named, must be the calibration's
+    calibration: Calibration
+    sweep: str = ""  # `rate=1,2,4`, `slots=4..32:8`; empty: one simulation
+    capacity: bool = False  # look for it, without a sweep too
+    workers: int = 0  # processes of a sweep; 0: one for each core
+
+
+def run_simulate(wanted: Simulated, console: Console) -> int:
+    """The exit status. Raises a HeadwayError for what the user can mend."""
+    asked, calibration = _checked(wanted), wanted.calibration
+    services = services_of(asked)
+    makes = chosen(asked.strategies)
+    baseline(asked, makes)
+    swept = _swept(wanted, services)
+    if swept is None:
+        folder = writable(asked.out)
+        console.print(Text(sentence(origin_of(calibration)), style="yellow"))
+        setting = staged(asked, calibration, services)
+        with terminable():
+            return Simulation(setting, makes, asked, folder, console, calibration=calibration).run()
+    folder = asked.out
+    sweeping = Sweeping(asked, calibration, swept, wanted.workers or cores(), folder, console)
+    sweeping.check()
+    writable(folder)
+    console.print(Text(sentence(origin_of(calibration)), style="yellow"))
+    with terminable():
+        return sweeping.run()
+
+
+def _checked(wanted: Simulated) -> Asked:
+    """What was asked for, with the cost file's price where none is stated."""
+    asked, calibration = wanted.asked, wanted.calibration
+    if asked.model is not None:
+        calibration.check_model(asked.model)
+    if not calibration.cost.is_known:
+        raise SettingError("the cost file knows no times at all: run headway calibrate again")
+    for name, value in (("rate", asked.rate), ("load", asked.load), ("seconds", asked.seconds)):
+        if not 0 <= value < 1e9:
+            raise SettingError(f"--{name} must be 0 or more and finite, not {value:g}")
+    if not asked.seconds:
+        raise SettingError("--seconds must be more than 0: nobody would ask")
+    if not 1 <= asked.repeat <= REPEATS:
+        raise SettingError(f"--repeat must be from 1 to {REPEATS:,}, not {asked.repeat}")
+    if wanted.workers < 0:
+        raise SettingError(f"--workers must be 0 or more, not {wanted.workers}")
+    price = asked.price_per_hour or calibration.price_per_hour or 1.0
+    return replace(asked, strategies=asked.strategies or ",".join(DEFAULT), price_per_hour=price)
+
+
+def _swept(wanted: Simulated, services: Sequence[Service]) -> Sweep | None:
+    """None: one simulation. A capacity alone is looked for over the rate, where there is one."""
+    if not wanted.sweep and not wanted.capacity:
+        return None
+    sweep = Sweep("rate" if services else "load", ())
+    if wanted.sweep:
+        sweep = sweep_of(wanted.sweep)
+    if sweep.setting in ("rate", "load"):
+        if wanted.asked.rate or wanted.asked.load:
+            raise SettingError("a sweep or a capacity turns the rate: leave out --rate and --load")
+    elif wanted.capacity:
+        raise SettingError(
+            f"--capacity turns the rate itself, so it does not go with --sweep {sweep.setting}"
+        )
+    return sweep
+
+
+@dataclass(kw_only=True)
+class Simulation(Contest):
+    """A contest whose every run has a fresh machine of its own, in no time."""
+
+    calibration: Calibration
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.telling = replace(self.telling, origin=origin_of(self.calibration))
+
+    def rig(self, repeat: int) -> Rig:
+        return noisy(self.calibration, self.asked.seed, repeat)

@@ -1,0 +1,94 @@
+"""sweep.html in a real browser: no error, lines drawn and switched, no overflow."""
+
+import os
+import shutil
+
+import pytest
+
+from headway.tools import sweep_page
+from tests.tools.test_sweep import swept
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+)
+try:
+    from playwright.sync_api import sync_playwright
+except ImportError:
+    sync_playwright = None
+
+pytestmark = pytest.mark.skipif(
+    not (CHROMIUM and sync_playwright),
+    reason="browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright",
+)
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep-page")
+    return folder / "sweep.html", swept(folder, "rate=4,10,16")[2]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser, made):
+    """A page, at a width and in a scheme; whatever it complains of fails the test."""
+    pages, complaints, asked = [], [], []
+
+    def open_(width=1280, scheme="light"):
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        pages.append(page)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(made[0].as_uri())
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+    assert complaints == []
+    assert set(asked) == {made[0].as_uri()}, "nothing else is fetched"
+
+
+def test_tables_are_the_jsons(opened, made):
+    page, plain = opened(), made[1]
+    tables = {f"latency-{lane}": sweep_page.latency(plain, lane) for lane in plain["lanes"]}
+    tables |= {"throughput-values": sweep_page.throughput(plain)}
+    tables |= {"capacities": sweep_page.capacities(plain)}
+    for name, (head, rows) in tables.items():
+        assert page.eval_on_selector_all(f"#{name} thead tr", TEXTS) == [head]
+        assert page.eval_on_selector_all(f"#{name} tbody tr", TEXTS) == rows
+
+
+def test_a_box_switches_its_lines_and_dots_everywhere(opened, made):
+    page = opened()
+    assert page.locator("svg.latency").count() == 2 * len(made[1]["lanes"])
+    every = page.locator("path.line.s0:not(.off)").count()
+    assert every > 10
+    page.locator("#throughput .legend input").first.uncheck()
+    assert page.locator("path.line.s0:not(.off)").count() == 0
+    assert page.locator("path.line.s0.off").count() == every
+    assert page.locator("path.line.s1:not(.off)").count() > 10
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_a_desk_in_both_schemes(opened, width, scheme):
+    page = opened(width, scheme)
+    page.eval_on_selector_all("details", "all => all.forEach(each => { each.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#simulated").bounding_box()["y"] < 300
+    wide = page.eval_on_selector_all(
+        "main *:not(.scroll *, svg *, pre)",
+        "all => all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length",
+    )
+    assert wide == 0

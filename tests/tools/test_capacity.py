@@ -1,0 +1,91 @@
+"""The search for a capacity, on curves that are known."""
+
+from math import inf
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from headway.errors import SettingError
+from headway.tools.capacity import SHARE, TOLERANCE, Tried, capacity
+
+
+def falling(limit):
+    """Kept up to there; beyond it the strict lane loses, the lax one does not."""
+    return lambda rate: {"strict": 1.0 if rate <= limit else limit / rate / 2, "lax": 1.0}
+
+
+@given(
+    limit=st.floats(1.0, 999.0),
+    low=st.floats(0.05, 1.0),
+    tolerance=st.sampled_from([0.005, TOLERANCE, 0.1]),
+)
+def test_the_limit_lies_in_the_bracket_and_the_bracket_within_the_tolerance(limit, low, tolerance):
+    found = capacity(falling(limit), low, 1_000.0, tolerance)
+    kept, broken = found.bracket
+    assert found.rate == kept <= limit < broken <= kept * (1 + tolerance)
+    assert found.is_bounded and not found.skipped
+    tried = {each.rate: each.kept for each in found.tried}
+    assert len(tried) == len(found.tried), "no rate is simulated twice"
+    assert tried[kept] and not tried[broken]
+
+
+@given(
+    rates=st.lists(st.integers(1, 200), min_size=1, max_size=8, unique=True),
+    limit=st.floats(1.0, 199.0),
+)
+def test_rates_that_were_tried_bound_the_search_and_are_not_tried_again(rates, limit):
+    serve, asked = falling(limit), []
+
+    def counted(rate):
+        asked.append(rate)
+        return serve(rate)
+
+    known = [Tried(float(rate), serve(float(rate))) for rate in rates]
+    found = capacity(counted, 0.5, 200.0, known=known)
+    assert not set(asked) & {float(rate) for rate in rates}
+    if min(rates) <= limit < max(rates):
+        event("bracketed by what was known")
+        inside = max(r for r in rates if r <= limit), min(r for r in rates if r > limit)
+        assert all(inside[0] < rate < inside[1] for rate in asked)
+    if min(rates) <= limit:
+        assert found.rate <= limit < found.bracket[1] <= found.rate * (1 + TOLERANCE)
+
+
+def test_doubling_then_halving_in_this_order():
+    found = capacity(falling(5.0), 1.0, 100.0, tolerance=0.1)
+    assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
+    assert found.bracket == (5, 5.5)
+
+
+def test_what_breaks_at_once_has_none():
+    found = capacity(lambda rate: {"chat": 0.9 / rate}, 1.0, 100.0)
+    assert found.rate == 0 and found.bracket == (0, 1.0)
+    assert [each.rate for each in found.tried] == [1.0, 2.0], "it gets worse: nothing to hope for"
+
+
+def test_what_never_breaks_is_said_to_be_at_least_that():
+    found = capacity(lambda rate: {"chat": 1.0}, 1.0, 10.0)
+    assert found.rate == 10.0 and found.bracket == (10.0, inf) and not found.is_bounded
+    assert [each.rate for each in found.tried] == [1, 2, 4, 8, 10]
+
+
+def test_groups_that_fill_slowly_break_at_low_rates_and_are_found_above_them():
+    def serve(rate):
+        return {"chat": min(1.0, rate / 8) if rate <= 20 else 0.0}
+
+    found = capacity(serve, 1.0, 100.0)
+    assert found.rate <= 20 < found.bracket[1] <= found.rate * 1.02
+    assert found.skipped == (1.0, 2.0, 4.0)
+
+
+def test_every_lane_must_keep_its_share_and_the_share_itself_is_enough():
+    assert Tried(1.0, {"a": SHARE, "b": 1.0}).kept
+    assert not Tried(1.0, {"a": SHARE - 1e-9, "b": 1.0}).kept
+    assert not Tried(1.0, {}).kept, "nobody asked: nothing was kept"
+
+
+@pytest.mark.parametrize("low, high", [(0.0, 1.0), (-1.0, 1.0), (2.0, 1.0), (1.0, inf)])
+def test_impossible_bounds_are_refused(low, high):
+    with pytest.raises(SettingError, match="between two rates"):
+        capacity(falling(1.0), low, high)

@@ -1,0 +1,402 @@
+"""A live run on the real executor, lived again row for row; and what it would have been."""
+
+import json
+import sys
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from hypothesis import event, given, settings
+from rich.console import Console
+
+from headway import LLM, Options, journal
+from headway.core.batch import Add, Cancel, Close, Stop
+from headway.core.chunk import Fixed
+from headway.core.cost import StepCost
+from headway.core.join import Continuous, Dynamic, Static
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.order import Priority
+from headway.core.plan import Policies
+from headway.core.request import Finish
+from headway.errors import HeadwayError, JournalError, SettingError
+from headway.tools import calibration, report
+from headway.tools.calibration import Calibration
+from headway.tools.change import KEYS, Change, change
+from headway.tools.recording import Recording, load
+from headway.tools.relived import relive
+from headway.tools.replay import Asked, run_replay
+from headway.tools.retelling import CONTROL, RECORDED, WHAT_IF
+from headway.tools.what_if import what_if
+from tests.traces import COST, MS, THRASH, Case, ask, cases, run
+
+PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory):
+    """A journal of the embedded model: more prompts than slots, a stop string, a caller who left.
+
+    With the rows of the live engine's own ledger.
+    """
+    path = tmp_path_factory.mktemp("journals") / "live.jsonl"
+    steps, requests = list[StepRow](), list[RequestRow]()
+    with LLM(dtype="float32", slots=2, journal=path) as llm:
+        keep = llm._engine._rows
+
+        def rows(more: list[StepRow], ended: list[RequestRow]) -> None:
+            steps.extend(more)
+            requests.extend(ended)
+            keep(more, ended)
+
+        llm._engine._rows = rows
+        prompts = ["The json module", "A list is", "class", "If the file does not exist,"]
+        llm.generate(prompts, Options(max_tokens=12, ignore_eos=True))
+        stream = llm.stream("A longer one:", Options(max_tokens=1_500, ignore_eos=True))
+        next(stream)
+        stream.close()
+        text = llm.generate("Return the", Options(max_tokens=20, ignore_eos=True))[0].text
+        stopped = llm.generate("Return the", Options(40, ignore_eos=True, stop=text[8:11]))[0]
+        assert stopped.finish is Finish.STOP
+    return path, steps, requests
+
+
+@pytest.fixture
+def cost(tmp_path):
+    """A cost file of the model that the journal names."""
+    path = tmp_path / "cost.json"
+    calibration.write(made(), path)
+    return path
+
+
+def made(model="headway-tiny (embedded)", dtype="float32", slots=16, prices=PRICES):
+    return Calibration(model, dtype, "cpu", {}, False, prices, 1_024, 512, 16, 2_048, slots)
+
+
+def told(path, **wishes):
+    """What the command says, and its exit status."""
+    screen = Console(file=StringIO(), width=80, force_terminal=False)
+    assert run_replay(Asked(path, **wishes), screen) == 0
+    return screen.file.getvalue()
+
+
+def plain(path, **wishes):
+    return json.loads(told(path, as_json=True, **wishes))
+
+
+def recorded(case, name="case.jsonl"):
+    settings, records = journal.read(run(case).journal.splitlines())
+    return Recording(name, {}, settings, tuple(records), cut=False)
+
+
+def written(tmp_path, case=THRASH):
+    path = tmp_path / "case.jsonl"
+    path.write_text(run(case).journal)
+    return path
+
+
+def test_a_live_run_is_lived_again_row_for_row(lived):
+    path, steps, requests = lived
+    again = relive(load(path))
+    assert again.scheduler.ledger.requests == requests and len(requests) == 7
+    assert again.scheduler.ledger.steps == steps and len(steps) > 20
+    assert [row.finish for row in requests].count(Finish.CANCELLED) == 1
+    assert again.recording.about["model"] == "headway-tiny (embedded)"
+    assert again.recording.about["dtype"] == "float32" and again.recording.about["begun"][0] == "2"
+
+
+def test_unchanged_settings_give_every_request_the_tokens_it_had(lived):
+    relived = relive(load(lived[0]))
+    priced = what_if(relived, relived.recording.settings, PRICES)
+    assert priced.said == relived.said and priced.outcome.complete
+    before = {row.id: (row.finish, row.generated) for row in relived.outcome.requests}
+    assert {row.id: (row.finish, row.generated) for row in priced.outcome.requests} == before
+    stopped = [
+        row for row in relived.outcome.requests if isinstance(relived.ends.get(row.id), Stop)
+    ]
+    assert [row.finish for row in stopped] == [Finish.STOP]
+    assert len(relived.said[stopped[0].id]) == stopped[0].generated + stopped[0].discarded
+    assert len(priced.ran_out) == 1, "of the one that was cancelled no more is known"
+
+
+def test_fewer_slots_make_longer_waits_and_change_no_answer(lived, cost):
+    said = plain(lived[0], cost=cost, sets=("slots=1",))
+    assert list(said["runs"]) == [RECORDED, CONTROL, WHAT_IF]
+    assert said["runs"][WHAT_IF]["policies"]["join"]["size"] == 1
+    relived = relive(load(lived[0]))
+    control, fewer = (
+        {row.id: row for row in what_if(relived, each, PRICES).outcome.requests}
+        for each in (relived.recording.settings, change("", ["slots=1"]).of(relived, PRICES))
+    )
+    batch = ["r0", "r1", "r2", "r3"]  # asked together
+    assert all(fewer[id].queue >= control[id].queue for id in batch)
+    assert [fewer[id].queue > control[id].queue for id in batch] == [False, True, True, True]
+    assert {id: row.generated for id, row in fewer.items()} == {
+        id: row.generated for id, row in control.items()
+    }
+
+
+@settings(deadline=None)
+@given(cases())
+def test_a_run_in_virtual_time_is_its_own_what_if(case):
+    """Nothing is lost between the journal and the control: same prices, same rows."""
+    bare = [(at, each) for at, each in case.timed if isinstance(each, Add)]
+    case = replace(case, timed=bare, burst=1)
+    first = run(case)
+    settings, records = journal.read(first.journal.splitlines())
+    relived = relive(Recording("", {}, settings, tuple(records), cut=False))
+    priced = what_if(relived, settings, COST)
+    assert priced.outcome.steps == relived.outcome.steps
+    assert priced.outcome.requests == relived.outcome.requests
+    assert priced.said == relived.said
+    refused = {row.id for row in first.scheduler.ledger.requests if row.finish is Finish.REFUSED}
+    event(f"refused {bool(refused)}")
+    assert set(relived.ends) == refused and not priced.ran_out
+
+
+@settings(deadline=None)
+@given(cases(), cases())
+def test_any_change_ends_and_gives_nobody_another_answer(case, other):
+    relived = relive(recorded(case))
+    changed = replace(relived.recording.settings, policies=other.policies, num_blocks=other.blocks)
+    priced = what_if(relived, changed, COST)
+    assert priced.outcome.complete
+    assert {row.id for row in priced.outcome.requests} == set(relived.requests)
+    for id, said in priced.said.items():
+        assert said == relived.said[id][: len(said)]
+    before = {row.id: row for row in relived.outcome.requests}
+    for row in priced.outcome.requests:
+        if row.id not in relived.ends and row.finish not in (Finish.CANCELLED, Finish.REFUSED):
+            assert (row.finish, row.generated) == (before[row.id].finish, before[row.id].generated)
+        event(f"{before[row.id].finish}, then {row.finish}")
+
+
+def test_requests_come_when_the_engine_could_first_see_them():
+    """The second arrives while the first one's step runs: a quicker step sees it sooner."""
+    timed = [
+        (0, Add(ask("a", 8, 4, lane="chat"))),
+        (9 * MS, Add(ask("b", 8, 2, 9 * MS, lane="chat"))),
+    ]
+    slow = relive(recorded(Case(32, Policies(join=Continuous(2)), timed)))
+    assert [(at, type(each)) for at, each in slow.timed[:2]] == [(0, Add), (9 * MS, Add)]
+    quick = what_if(slow, slow.recording.settings, StepCost.of(MS)).outcome
+    assert [row.queue for row in quick.requests if row.id == "b"] == [0]
+
+
+def test_what_was_put_together_after_the_last_step_comes_together():
+    """An engine that sleeps wakes for the first: both of them came then, whenever stamped."""
+    head = Policies(join=Continuous(2))
+    first = recorded(
+        Case(32, head, [(50 * MS, Add(ask(id, 8, 2, 3 * MS, lane="chat"))) for id in "ab"])
+    )
+    assert [at for at, _ in relive(first).timed] == [50 * MS, 50 * MS, 50 * MS]
+
+
+def test_a_caller_who_left_leaves_when_he_did_or_where_his_tokens_end():
+    timed = [(0, Add(ask("a", 8, 60, lane="chat"))), (100 * MS, Cancel("a"))]
+    relived = relive(recorded(Case(32, Policies(), timed)))
+    slow = what_if(relived, relived.recording.settings, StepCost.of(60 * MS))
+    quick = what_if(relived, relived.recording.settings, StepCost.of(MS))
+    assert slow.outcome.requests[0].finished == 120 * MS and not slow.ran_out
+    known = len(relived.said["a"])
+    assert quick.outcome.requests[0].finished == known * MS and quick.ran_out == {"a"}
+    assert [each.outcome.requests[0].finish for each in (slow, quick)] == [Finish.CANCELLED] * 2
+
+
+def test_a_request_that_was_refused_may_be_let_in_and_has_nothing_to_say(tmp_path, cost):
+    """Eight blocks of four tokens hold 30; four do not."""
+    relived = relive(recorded(Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))])))
+    assert relived.broken == {Finish.REFUSED: 1}
+    larger = replace(relived.recording.settings, num_blocks=8)
+    priced = what_if(relived, larger, COST)
+    assert priced.outcome.requests[0].finish is Finish.CANCELLED and priced.ran_out == {"a"}
+    path = written(tmp_path, Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))]))
+    words = " ".join(told(path, cost=cost, sets=("num_blocks=8",)).split())
+    assert "only the beginning: 1 refused." in words
+    assert "which ended 0 in 'as priced' and 1 in 'what if'" in words
+
+
+def test_it_says_what_came_of_it_in_80_columns(lived, cost, tmp_path):
+    said = told(lived[0], cost=cost, sets=("chunk=4", "order=shortest-first"), out=tmp_path / "out")
+    words = " ".join(said.split())
+    assert "came out as they were recorded, with the same rows for the 7 requests" in words
+    assert "what if: chunk=4, order=shortest-first, at the same prices" in words
+    assert "only the beginning: 1 cancelled." in words
+    assert max(len(line.rstrip()) for line in said.splitlines()) <= 80 and "…" not in said
+    found = report.read(tmp_path / "out" / "report.json")
+    again = relive(load(lived[0])).outcome
+    assert found.outcomes[RECORDED] == again
+    assert list(found.outcomes) == [RECORDED, CONTROL, WHAT_IF]
+
+
+def test_without_prices_it_says_only_what_was_measured(lived):
+    assert "priced" not in told(lived[0])
+    assert list(plain(lived[0])["runs"]) == [RECORDED]
+
+
+def test_a_strategy_is_fitted_to_the_recorded_endpoints(lived, cost, tmp_path):
+    relived = relive(load(lived[0]))
+    static = change("static", ["slots=3"]).of(relived, PRICES).policies
+    assert static.join == Static(3)
+    (tmp_path / "mine.yaml").write_text("mine: {join: {continuous: {size: 5}}, chunk: {fixed: 7}}")
+    mine = change(str(tmp_path / "mine.yaml"), []).of(relived, PRICES).policies
+    assert (mine.join, mine.chunk) == (Continuous(5), Fixed(7))
+    assert plain(lived[0], cost=cost, strategy="static")["change"]["strategy"] == "static"
+
+
+def test_every_key_is_obeyed():
+    relived = relive(recorded(THRASH))
+    values = ["slots=3", "step_tokens=9", "chunk=5", "order=priority", "mix=alternate"]
+    assert {each.split("=")[0] for each in values} | {"window", "num_blocks"} == set(KEYS)
+    made = change("", [*values, "num_blocks=70"]).of(relived, PRICES)
+    policies = made.policies
+    assert (policies.join, policies.step_tokens, policies.chunk) == (Continuous(3), 9, Fixed(5))
+    assert policies.order == Priority() and type(policies.mix).__name__ == "Alternate"
+    assert made.num_blocks == 70 and made.lanes == relived.recording.settings.lanes
+    whole = change("", ["chunk=whole"]).of(relived, PRICES).policies.chunk
+    assert type(whole).__name__ == "Whole"
+    for join in (Dynamic(2, 500 * MS, {"chat": 0}), Dynamic(2, 9 * MS)):
+        windowed = relive(recorded(replace(THRASH, policies=Policies(join=join))))
+        assert change("", ["window=2.5"]).of(windowed, PRICES).policies.join == Dynamic(
+            2, 2_500_000
+        )
+    classes = change("length-classes", ["window=4"]).of(relived, PRICES).policies.join
+    assert classes.window == 4 * MS
+
+
+@pytest.mark.parametrize(
+    "wishes, words",
+    [
+        ({"sets": ["slot=3"]}, "'slot' is not known; did you mean slots"),
+        ({"sets": ["slots"]}, "say slots=VALUE"),
+        ({"sets": ["slots=3", "slots=4"]}, "slots is said twice"),
+        ({"sets": ["slots=many"]}, "slots is 'many', not a number"),
+        ({"sets": ["slots=0"]}, "slots is 0; it must be 1 or more"),
+        ({"sets": ["slots=[1"]}, "that is no value"),
+        ({"sets": ["order=prioritys"]}, "'prioritys' is not known; did you mean priority"),
+        ({"sets": ["window=5"]}, "Continuous has no window"),
+        ({"strategy": "statik"}, "there is no strategy 'statik'; did you mean static"),
+        ({"strategy": "static,first-come"}, "has 2 of them: static, first-come"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_named(wishes, words, tmp_path, cost):
+    wishes = {key: tuple(v) if key == "sets" else v for key, v in wishes.items()}
+    with pytest.raises(SettingError, match=words):
+        told(written(tmp_path), cost=cost, **wishes)
+
+
+def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
+    with pytest.raises(
+        SettingError, match=r"say --cost cost.json too; headway calibrate makes one"
+    ):
+        told(lived[0], sets=("slots=1",))
+    calibration.write(made(model="other"), tmp_path / "other.json")
+    with pytest.raises(SettingError, match="this cost file is of other in float32, not of headway"):
+        told(lived[0], cost=tmp_path / "other.json")
+    calibration.write(made(dtype="bfloat16"), tmp_path / "other.json")
+    with pytest.raises(SettingError, match=r"not of headway-tiny .* in float32"):
+        told(lived[0], cost=tmp_path / "other.json")
+
+
+def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
+    """A journal that names no model, of steps ten times as quick and wider than was fitted."""
+    calibration.write(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
+    words = " ".join(told(written(tmp_path), cost=tmp_path / "cost.json").split())
+    assert "The journal names no model" in words
+    assert "fitted to steps of up to 2 answers; here are steps of 4" in words
+    assert "that one was not itself" in words
+    calibration.write(made(prices=COST), tmp_path / "cost.json")
+    said = plain(written(tmp_path), cost=tmp_path / "cost.json")
+    assert said["pricing"] == 1.0 and len(said["warnings"]) == 1
+
+
+def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
+    text = lived[0].read_text()
+    lines = text.splitlines()
+    path = tmp_path / "killed.jsonl"
+    path.write_text("\n".join(lines[:9]) + "\n" + lines[9][:-7])
+    words = " ".join(told(path, cost=cost).split())
+    assert "Its last line is cut off and left out: 8 records are whole." in words
+    assert "It ends before its run does" in words and "unfinished" in words
+    found = plain(path, cost=cost)
+    assert found["cut"] and not found["complete"] and found["records"] == 8
+    assert found["runs"][RECORDED]["engine"]["unserved"] == found["known_in_part"]["unfinished"]
+    path.write_text("\n".join(lines[:9]) + "\n")
+    assert not plain(path)["cut"]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("", "bad.jsonl: line 1 is not JSON"),
+        ("hello\nworld\n", "bad.jsonl: line 1 is not JSON"),
+        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 2"),
+        ('{"headway_jour', "bad.jsonl: line 1 is not JSON; was the run cut off there"),
+        ("[]\n", "line 1 is not the head of a journal"),
+    ],
+)
+def test_what_is_no_journal_is_refused(text, words, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text(text)
+    with pytest.raises(JournalError, match=words):
+        told(path)
+
+
+def test_a_damaged_journal_says_where(tmp_path):
+    lines = run(THRASH).journal.splitlines()
+    path = tmp_path / "bad.jsonl"
+
+    def damaged(at, line):
+        path.write_text("\n".join([*lines[:at], *line, *lines[at + 1 :]]) + "\n")
+        with pytest.raises(JournalError) as caught:
+            told(path)
+        return str(caught.value)
+
+    assert "bad.jsonl: line 4 is not JSON" in damaged(3, ["[3, 17"])
+    assert "the run has parted from its journal: step" in damaged(3, [])
+    assert "two of its requests are called 'r0'" in damaged(3, [lines[1], lines[3]])
+    path.write_text(lines[0] + "\n")
+    with pytest.raises(JournalError, match="a head and no whole record"):
+        told(path)
+    with pytest.raises(JournalError, match=r"nothing.jsonl cannot be read: No such file"):
+        told(tmp_path / "nothing.jsonl")
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(JournalError, match="it is not even text"):
+        told(path)
+
+
+def test_another_versions_scheduler_is_named_where_the_run_parts(tmp_path):
+    head, *lines = run(THRASH).journal.splitlines()
+    old = json.dumps(json.loads(head) | {"about": {"headway": "0.0.1"}})
+    path = tmp_path / "old.jsonl"
+    path.write_text("\n".join([old, *lines[:2], *lines[3:]]))
+    with pytest.raises(JournalError, match=r"headway 0.0.1 wrote it: replay it with that one"):
+        told(path)
+
+
+@settings(deadline=None)
+@given(case=cases())
+def test_whatever_line_is_lost_the_end_is_an_error_that_a_user_can_read(case):
+    """Or none, where the lost one changed no row."""
+    recording = recorded(case)
+    for at in range(len(recording.records)):
+        left = recording.records[:at] + recording.records[at + 1 :]
+        try:
+            relive(replace(recording, records=left))
+        except HeadwayError as error:
+            assert "case.jsonl" in str(error) and "\n" not in str(error)
+        except IndexError:
+            assert not left
+
+
+def test_closing_is_kept_at_its_time():
+    relived = relive(recorded(THRASH))
+    assert [each for _, each in relived.timed][-1] == Close()
+    assert change("", []) == Change() and str(change("static", ["slots=2"])) == "static, slots=2"
+
+
+def test_the_command_needs_no_torch():
+    """A laptop replays what an accelerator served."""
+    import subprocess
+
+    code = "import headway.tools.replay, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,156 @@
+"""`headway simulate`: a comparison's report, in virtual time, the same bytes for the same seed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from html import unescape
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from headway.core.cost import StepCost
+from headway.errors import SettingError
+from headway.tools import facts, origin, report
+from headway.tools.compare import Asked
+from headway.tools.findings import Findings
+from headway.tools.page import page
+from headway.tools.simulate import Simulated, run_simulate
+from tests.tools.priced import CALIBRATION, lanes
+
+FEW = "dynamic-lanes,continuous-chunk-64"
+
+
+def simulated(folder, calibration=CALIBRATION, **wishes):
+    """Its exit status, what it said, and its report as bytes."""
+    wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
+    screen = Console(file=StringIO(), width=100, force_terminal=False)
+    status = run_simulate(Simulated(Asked(out=folder, **wishes), calibration), screen)
+    return status, screen.file.getvalue(), (folder / "report.json").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("simulate")
+    status, said, kept = simulated(folder, repeat=2, price_per_hour=0.0)
+    assert status == 0
+    return folder, said, kept
+
+
+@pytest.fixture(scope="module")
+def found(ran):
+    return Findings(report.read(ran[0] / "report.json"))
+
+
+def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
+    folder, said, kept = ran
+    sentence = origin.sentence(json.loads(kept)["simulated"])
+    assert "4 x Abacus 3" in sentence and "handmade in float32" in sentence
+    words = " ".join(said.split())
+    assert words.startswith(sentence)
+    html = (folder / "report.html").read_text()
+    head = html[: html.index("<main>")]
+    assert sentence in unescape(head) and "headway simulate: handmade" in head
+    stated = dict(facts.stated(found))
+    off = "memory +1.2 % in the median, 8.3 % at p90; compute -0.4 % in the median, 11.0 % at p90"
+    assert off in sentence and stated["Its errors"] == off and stated["Date"] == "2026-01-31"
+    assert "3 threads" in stated["Model"], "those of the calibration"
+    assert stated["Repeats"].startswith("2: the same arrivals, other residuals")
+
+
+def test_it_says_nothing_of_the_machine_that_it_happened_to_run_on(ran, found):
+    _, said, kept = ran
+    assert "Other processes" not in said and "decision 0006" not in said
+    plain = json.loads(kept)
+    assert "cores_of_other_processes" not in plain
+    assert plain["machine"] == dict(CALIBRATION.machine)
+    assert plain["command"] == "simulate"
+    assert "Disturbed" not in dict(facts.stated(found))
+
+
+def test_an_analytical_cost_model_is_called_that(tmp_path):
+    bare = replace(CALIBRATION, analytical=True, machine={"accelerator": "H100 SXM"}, about={})
+    _, said, _ = simulated(tmp_path, bare, strategies="continuous-mixed")
+    words = " ".join(said.split())
+    assert "data sheets (analytical): nobody has measured it on H100 SXM." in words
+
+
+def test_the_page_is_made_of_the_json_alone(ran, found):
+    assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
+
+
+def test_repeats_have_the_same_arrivals_and_other_residuals(found):
+    for first, second in found.report.runs.values():
+        arrived = [{(r.id, r.arrived, r.prompt) for r in each.requests} for each in (first, second)]
+        assert arrived[0] == arrived[1]
+        assert [r.nanoseconds for r in first.steps] != [r.nanoseconds for r in second.steps]
+
+
+def test_budgets_do_not_depend_on_the_luck_of_a_seed(tmp_path):
+    kept = [json.loads(simulated(tmp_path, seed=seed)[2]) for seed in (1, 2)]
+    shapes = [each["endpoints"][0]["unloaded_shape"] for each in kept]
+    for plain, shape in zip(kept, shapes, strict=True):
+        prompt = shape["prompt"]
+        alone = 3_000_000 + 100_000 * prompt + 20 * prompt * (prompt + 1) // 2
+        assert plain["endpoints"][0]["unloaded_ns"]["ttft"] == alone
+    assert kept[0]["strategies"][0]["requests"] != kept[1]["strategies"][0]["requests"]
+
+
+def test_the_price_is_the_cost_files_where_none_is_said(ran, tmp_path):
+    assert json.loads(ran[2])["price_per_hour"] == 0.25
+    assert json.loads(simulated(tmp_path, price_per_hour=2.0)[2])["price_per_hour"] == 2.0
+
+
+AGAIN = """
+import sys
+from pathlib import Path
+from tests.tools.test_simulate import simulated
+simulated(Path(sys.argv[1]), repeat=2, price_per_hour=0.0)
+"""
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_the_same_seed_gives_the_same_bytes_in_any_process(ran, tmp_path, hash_seed):
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": hash_seed}
+    subprocess.run([sys.executable, "-c", AGAIN, str(tmp_path)], cwd=root, env=env, check=True)
+    assert (tmp_path / "report.json").read_bytes() == ran[2]
+    assert (tmp_path / "report.html").read_bytes() == (ran[0] / "report.html").read_bytes()
+
+
+def test_a_strategy_does_not_depend_on_who_ran_before_it(ran, tmp_path):
+    kept = json.loads(simulated(tmp_path, strategies="continuous-chunk-64", repeat=2)[2])
+    among = [e for e in json.loads(ran[2])["strategies"] if e["name"] == "continuous-chunk-64"]
+    for alone, beside in zip(kept["strategies"], among, strict=True):
+        assert alone["requests"] == beside["requests"] and alone["steps"] == beside["steps"]
+
+
+@pytest.mark.parametrize(
+    "wishes, said",
+    [
+        ({"model": "other"}, "is of handmade in float32, not of other: run headway calibrate"),
+        ({"rate": -1.0}, "--rate must be 0 or more"),
+        ({"rate": float("nan")}, "--rate must be 0 or more"),
+        ({"rate": 1e6}, "lower the rate, or the seconds"),
+        ({"seconds": 0.0}, "--seconds must be more than 0"),
+        ({"repeat": 0}, "--repeat must be from 1"),
+        ({"strategies": "statc"}, "did you mean static"),
+    ],
+)
+def test_impossible_wishes_are_refused_with_the_remedy(wishes, said, tmp_path):
+    with pytest.raises(SettingError, match=said):
+        simulated(tmp_path, **wishes)
+
+
+def test_a_malformed_trace_is_refused_with_its_line(tmp_path):
+    (tmp_path / "bad.csv").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n1,x,1\n")
+    with pytest.raises(SettingError, match=r"bad\.csv, line 3: input_tokens is 'x'"):
+        simulated(tmp_path, lanes=None, traces=(tmp_path / "bad.csv",))
+
+
+def test_a_cost_file_without_times_is_refused(tmp_path):
+    with pytest.raises(SettingError, match="knows no times"):
+        simulated(tmp_path, replace(CALIBRATION, cost=StepCost()))

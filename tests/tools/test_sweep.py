@@ -1,0 +1,402 @@
+"""Sweeps and capacities: parsed, simulated in processes, and told as their JSON has it."""
+
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from io import StringIO
+from math import inf
+from multiprocessing import active_children
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from headway.core.chunk import Fixed
+from headway.core.join import Continuous, Dynamic
+from headway.core.lane import Lane
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.tools import curves, sweep_page, sweep_report
+from headway.tools.capacity import Capacity, Tried
+from headway.tools.compare import Asked
+from headway.tools.dial import calibration_at, strategy_at, sweep_of, turns
+from headway.tools.findings import Findings
+from headway.tools.knee import knee
+from headway.tools.point import Job, attainment, evaluated
+from headway.tools.pool import in_processes
+from headway.tools.price import Price
+from headway.tools.registry import REGISTRY, Site, chunked
+from headway.tools.report import read
+from headway.tools.simulate import Simulated, run_simulate
+from headway.tools.sweep import Sweeping
+from tests.tools.priced import CALIBRATION, lanes
+from tests.tools.test_simulate import simulated
+
+FEW = "dynamic-lanes,continuous-chunk-64"
+SITE = Site([Lane("chat")], Price(100_000, 1_000_000), 2_048)
+
+
+def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, **wishes):
+    """Its exit status, what it said, and sweep.json."""
+    wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
+    screen = Console(file=StringIO(), width=100, force_terminal=False)
+    wanted = Simulated(Asked(out=folder, **wishes), calibration, sweep, capacity, workers)
+    status = run_simulate(wanted, screen)
+    return status, screen.file.getvalue(), sweep_report.read(folder / "sweep.json")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep")
+    status, said, plain = swept(folder, "rate=4,10,16", repeat=2)
+    assert status == 0
+    return folder, said, plain
+
+
+# -- what is asked for
+
+
+@pytest.mark.parametrize(
+    "said, setting, values",
+    [
+        ("rate=4,1,2", "rate", (1.0, 2.0, 4.0)),
+        (" rate = 1 .. 3 : 5 ", "rate", (1.0, 1.5, 2.0, 2.5, 3.0)),
+        ("slots=4..8:3", "slots", (4.0, 6.0, 8.0)),
+        ("chunk=1..4:7", "chunk", (1.0, 2.0, 3.0, 4.0)),
+        ("window=0,5", "window", (0.0, 5.0)),
+        ("load=0.1,0.1", "load", (0.1,)),
+    ],
+)
+def test_values_are_listed_or_at_equal_distances(said, setting, values):
+    sweep = sweep_of(said)
+    assert (sweep.setting, sweep.values) == (setting, values)
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ("rate", "said as rate=1,2,4"),
+        ("rate=", "said as rate=1,2,4"),
+        ("rat=1", "'rat' cannot be swept; did you mean rate"),
+        ("banana=1", "'banana' cannot be swept; there are rate, load"),
+        ("rate=1,x", "rate: 'x' is not a number"),
+        ("rate=0,1", "rate must be more than 0"),
+        ("rate=-1..2:3", "rate must be more than 0"),
+        ("rate=nan", "rate must be more than 0 and finite"),
+        ("rate=inf", "rate must be more than 0 and finite"),
+        ("rate=1..2", "a range is from..to:count"),
+        ("rate=2..1:3", "a range is from..to:count"),
+        ("rate=1..2:1", "a range is from..to:count"),
+        ("rate=1..2:100000", "a range is from..to:count"),
+        ("slots=2.5", "slots is counted in whole numbers"),
+    ],
+)
+def test_what_is_no_sweep_is_refused_with_the_remedy(said, why):
+    with pytest.raises(SettingError, match=re.escape(why)):
+        sweep_of(said)
+
+
+@pytest.mark.parametrize(
+    "sweep, wishes, why",
+    [
+        ("rate=1,90000", {}, "90000 requests / s in 12 s are more than 50,000"),
+        ("rate=1,2", {"rate": 3.0}, "leave out --rate and --load"),
+        ("rate=1,2", {"lanes": None}, "need --lanes or --trace"),
+        ("num_blocks=8", {}, "take 128 or more"),
+        ("chunk=32", {"strategies": "static"}, "chunk means nothing to static"),
+        ("window=5", {"strategies": "dynamic-lanes"}, "window means nothing to dynamic-lanes"),
+    ],
+)
+def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishes, why, tmp_path):
+    with pytest.raises(SettingError, match=why):
+        swept(tmp_path, sweep, **wishes)
+    assert not (tmp_path / "sweep.json").exists()
+
+
+def test_a_capacity_goes_with_no_other_setting_than_the_rate(tmp_path):
+    with pytest.raises(SettingError, match="does not go with --sweep slots"):
+        swept(tmp_path, "slots=4,8", capacity=True)
+
+
+def test_lanes_with_rates_of_their_own_have_no_capacity(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4, rate: 2}\n")
+    with pytest.raises(SettingError, match="give one of them a weight"):
+        swept(tmp_path, capacity=True, lanes=path)
+
+
+# -- a setting that is turned
+
+
+def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
+    policies = strategy_at(chunked(64), "slots", 4).policies
+    assert (policies.join, policies.chunk) == (Continuous(4), Fixed(64))
+    assert policies.step_tokens == 4 + 64
+    policies = strategy_at(chunked(64), "chunk", 32).policies
+    assert policies.chunk == Fixed(32) and policies.step_tokens == 16 + 32
+    group = strategy_at(REGISTRY["static"](SITE), "slots", 3).policies
+    assert group.join.size == 3 and group.step_tokens == 3 * 2_048
+    window = strategy_at(REGISTRY["dynamic-global"](SITE), "window", 2.5).policies
+    assert window.join == Dynamic(16, 2_500_000)
+    assert strategy_at(chunked(64), "step_tokens", 99).policies.step_tokens == 99
+
+
+@pytest.mark.parametrize("setting", ["slots", "chunk", "step_tokens", "window"])
+def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting):
+    for make in REGISTRY.values():
+        strategy = make(SITE)
+        turned = strategy_at(strategy, setting, 7)
+        assert (turned != strategy) is turns(strategy, setting)
+        assert (f"; {setting} 7" in turned.rule) is turns(strategy, setting)
+
+
+def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measured(tmp_path):
+    assert calibration_at(CALIBRATION, "num_blocks", 200).num_blocks == 200
+    asked = Asked(seconds=8.0, strategies=FEW, lanes=lanes(tmp_path), rate=12.0)
+    few, many = (evaluated(Job(asked, CALIBRATION, "num_blocks", n)) for n in (128, 2_048))
+    assert few.budgets == many.budgets and few.offered == many.offered
+    peaks = [max(each.kv_peak for each in point.figures) for point in (few, many)]
+    assert peaks[0] > 5 * peaks[1]
+
+
+def test_more_slots_wait_less(tmp_path):
+    asked = Asked(seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0)
+    few, many = (evaluated(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
+    waits = [point.figures[0].lanes["chat"].queue_p50 for point in (few, many)]
+    assert waits[0] > 10 * max(1, waits[1])
+
+
+# -- knees
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=2, max_size=9, unique=True).map(sorted))
+def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
+    curve = [(float(at), value) for at, value in enumerate(values)]
+    found = knee(curve)
+    if found is None:
+        assert values[-1] < 2 * values[0]
+        return
+    at = min(int(found), len(values) - 2)
+    height = values[at] * (values[at + 1] / values[at]) ** (found - at)
+    assert height == pytest.approx(2 * values[0])
+
+
+def test_knees_skip_what_is_not_said_and_stand_near_the_rate_before_what_never_came():
+    assert knee([(1, None), (2, 10), (3, 10), (4, 40)]) == pytest.approx(3.5)
+    assert knee([(1, 10**9), (2, 10**9), (3, NEVER)]) == pytest.approx(2.0, abs=0.05)
+    assert knee([(1, None), (2, None)]) is None and knee([]) is None
+    assert knee([(1, 10), (2, 19)]) is None
+
+
+# -- simulated in processes
+
+
+def test_a_point_has_the_figures_of_a_simulation_by_itself(ran, tmp_path):
+    status, _, _ = simulated(tmp_path, rate=10.0, repeat=2, strategies=FEW)
+    found = Findings(read(tmp_path / "report.json"))
+    point = next(each for each in ran[2]["points"] if each["value"] == 10)
+    assert status == 0
+    for name in found.strategies:
+        for repeat, figures in enumerate(sweep_report.repeats(point, name)):
+            for lane in found.lanes:
+                own, mine = figures["lanes"][lane], found.latency[name][lane][repeat]
+                assert (own["offered"], own["good"]) == (mine.offered, mine.good)
+                assert (own["ttft_p50"], own["tpot_p50"]) == (mine.ttft_p50, mine.tpot_p50)
+                assert own["goodput"] == found.goodput(name, lane)[repeat]
+            assert figures["engine"]["busy"] == found.engine[name][repeat].busy
+
+
+def test_the_json_is_the_same_with_one_worker(ran, tmp_path):
+    swept(tmp_path, "rate=4,10,16", repeat=2, workers=1)
+    for name in ("sweep.json", "sweep.html"):
+        assert (tmp_path / name).read_bytes() == (ran[0] / name).read_bytes()
+
+
+def test_rates_compress_the_arrivals_and_drop_none(ran):
+    offered = [point["offered"] for point in ran[2]["points"]]
+    for lane in ("chat", "voice"):
+        counts = [each[lane] for each in offered]
+        assert counts == sorted(counts) and counts[0] < counts[-1]
+    budgets = [point["budgets"] for point in ran[2]["points"]]
+    assert all(each == budgets[0] for each in budgets)
+
+
+def test_the_capacity_is_kept_and_what_is_a_little_above_is_not(ran, tmp_path):
+    found = ran[2]["capacity"]["continuous-chunk-64"]
+    assert 0 < found["rate"] < found["broken"] <= 1.02 * found["rate"]
+    asked = Asked(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
+    for rate, kept in ((found["rate"], True), (found["broken"], False)):
+        point = evaluated(Job(asked, CALIBRATION, "rate", rate, "continuous-chunk-64"))
+        shares = attainment(point, "continuous-chunk-64")
+        assert (min(shares.values()) >= 0.95) is kept
+        tried = next(each for each in found["tried"] if each["rate"] == rate)
+        assert tried["attainment"] == shares
+
+
+def test_each_point_and_capacity_is_told_as_it_is_done(ran):
+    said = ran[1]
+    assert [f"({n} of 3)" in said for n in (1, 2, 3)] == [True] * 3
+    assert "Points: rate 4 (" in said and "Capacity: dynamic-lanes (" in said
+    assert "The curves are in" in said and "continuous-chunk-64: " in said
+
+
+def test_a_capacity_alone_has_a_page_too(tmp_path):
+    status, _, plain = swept(tmp_path, capacity=True, strategies="continuous-mixed")
+    assert status == 0 and plain["points"] == [] and plain["setting"] == "rate"
+    assert plain["lanes"] == ["chat", "voice"]
+    assert plain["capacity"]["continuous-mixed"]["rate"] > 0
+    html = (tmp_path / "sweep.html").read_text()
+    assert "Capacity at 95 %" in html and "Latency of" not in html
+
+
+def test_without_endpoints_a_capacity_is_a_load(tmp_path):
+    wishes = {"lanes": None, "strategies": "continuous-chunk-64", "seconds": 8.0}
+    _, _, plain = swept(tmp_path, capacity=True, **wishes)
+    assert plain["setting"] == "load"
+    assert 0 < plain["capacity"]["continuous-chunk-64"]["rate"] < 1
+
+
+def test_a_trace_that_ends_bounds_the_capacity_and_says_so(tmp_path):
+    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
+    (tmp_path / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    path = tmp_path / "short.yaml"
+    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
+    found = plain["capacity"]["continuous-mixed"]
+    assert found["broken"] is None and found["rate"] == pytest.approx(60 / 12, rel=0.02)
+    assert "at least 5: nothing broke up to there (the traffic ends there)" in " ".join(
+        said.split()
+    )
+
+
+def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
+    path = tmp_path / "many.yaml"
+    path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4}\n")
+    with pytest.raises(SettingError, match="lower the rate, or the seconds"):
+        swept(tmp_path, "load=0.1,90000", lanes=path)
+    assert not active_children()
+
+
+class Ended(Exception):
+    """That a caller's own `keep` may raise."""
+
+
+def test_what_stops_the_caller_stops_its_workers():
+    def keep(result):
+        raise Ended
+
+    with pytest.raises(Ended):
+        in_processes(abs, [("a", -1), ("b", -2)], 2, "Jobs", Console(file=StringIO()), keep)
+    assert not active_children()
+
+
+def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):
+    added = Sweeping._add
+
+    def add(self, point):
+        added(self, point)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Sweeping, "_add", add)
+    status, said, plain = swept(tmp_path, "rate=4,8,16", workers=1)
+    assert status == 130 and "Broken off after 1 of 3 points." in " ".join(said.split())
+    assert len(plain["points"]) == 1 and plain["complete"] is False
+    html = (tmp_path / "sweep.html").read_text()
+    assert "Broken off: " in html and "Capacity at" not in html
+
+
+# -- told as the JSON has it
+
+
+def cells_of(html, name):
+    table = re.search(f'<table id="{re.escape(name)}">(.*?)</table>', html)[1]
+    rows = re.findall("<tr>(.*?)</tr>", table)
+    return [[unescape(cell) for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", r)] for r in rows]
+
+
+def test_the_page_is_made_of_the_json_alone_and_says_that_it_is_simulated(ran):
+    folder, _, _ = ran
+    html = (folder / "sweep.html").read_text(encoding="utf-8")
+    assert html == sweep_page.page(json.loads((folder / "sweep.json").read_text()))
+    head = html[: html.index("<main>")]
+    assert "Simulated: nothing was computed." in head and "Abacus 3" in head
+
+
+def test_tables_are_the_jsons(ran):
+    """Looked up once more, without the package's own choice of columns."""
+    folder, _, plain = ran
+    html = (folder / "sweep.html").read_text(encoding="utf-8")
+    at = [(name, point) for name in plain["strategies"] for point in plain["points"]]
+    for lane in plain["lanes"]:
+        rows = cells_of(html, f"latency-{lane}")[1:]
+        assert len(rows) == len(at)
+        for row, (name, point) in zip(rows, at, strict=True):
+            runs = [f["lanes"][lane] for f in point["figures"] if f["strategy"] == name]
+            goodput = sorted(f"{each['goodput']:.2f}" for each in runs)
+            assert row[:3] == [name, f"{point['value']:g}", str(runs[0]["offered"])]
+            assert row[-1].endswith(f"({goodput[0]}..{goodput[1]})") or goodput[0] == goodput[1]
+    for row, (name, point) in zip(cells_of(html, "throughput-values")[1:], at, strict=True):
+        runs = [f for f in point["figures"] if f["strategy"] == name]
+        assert row[:3] == [name, f"{point['value']:g}", f"{point['rate']:.2f}"]
+        assert row[3].startswith(f"{runs[0]['engine']['served']:,}") or len(runs) > 1
+
+
+def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
+    folder, said, plain = ran
+    html = (folder / "sweep.html").read_text(encoding="utf-8")
+    for row in cells_of(html, "capacities")[1:]:
+        found, knees = plain["capacity"][row[0]], plain["knees"][row[0]]
+        assert row[1] == found["said"] and found["said"] in " ".join(said.split())
+        for cell, lane in zip(row[2:], plain["lanes"], strict=True):
+            curve = sweep_report.curve(plain, row[0], lane, "ttft_p95")
+            assert knees[lane] == knee(curve)
+            assert cell == ("-" if knees[lane] is None else f"{knees[lane]:.3g}")
+
+
+def test_lines_stand_where_the_json_says(ran):
+    plain = ran[2]
+    series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
+    drawn = curves.amount(plain, "busy", "busy", series, 1.0)
+    for name, kind in series.items():
+        (path,) = re.findall(f'<path class="line {kind}" d="M([^"]*)"', drawn)
+        places = [tuple(map(float, each.split())) for each in path.split("L")]
+        wanted = sweep_report.amounts(plain, name, "busy")
+        for (x, y), (value, busy) in zip(places, wanted, strict=True):
+            assert x == pytest.approx(44 + value / 16 * (360 - 44 - 10), abs=0.06)
+            assert y == pytest.approx(230 - 36 - busy * (230 - 36 - 12), abs=0.06)
+
+
+def test_a_sweep_over_a_wide_range_has_a_logarithmic_axis_and_one_value_an_axis_at_all():
+    assert curves.axis_of([32, 512], "x").log and not curves.axis_of([32, 500], "x").log
+    one = curves.axis_of([3], "x")
+    assert one.share(3) == 1 and one.share(0) == 0
+    assert curves.axis_of([0], "x").share(0) == 0
+
+
+def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
+    _, _, plain = swept(tmp_path, "slots=2,16", rate=8.0)
+    assert plain["capacity"] == {} and plain["knees"] == {}
+    assert [point["value"] for point in plain["points"]] == [2, 16]
+    html = (tmp_path / "sweep.html").read_text()
+    assert "against slots" in html and "Capacity at" not in html
+    assert "; slots 2" in plain["points"][0]["rules"]["dynamic-lanes"]
+
+
+def test_what_is_no_sweep_file_is_refused(tmp_path):
+    (tmp_path / "sweep.json").write_text("[]")
+    with pytest.raises(SettingError, match=r"sweep\.json cannot be read as a sweep"):
+        sweep_report.read(tmp_path / "sweep.json")
+
+
+def test_said_of_a_capacity():
+    good, bad = Tried(4.0, {"chat": 1.0}), Tried(8.0, {"chat": 0.5, "voice": 0.97})
+    none = Capacity(0.0, (0.0, 8.0), (bad,))
+    some = Capacity(4.0, (4.0, 8.0), (good, bad))
+    all_ = Capacity(4.0, (4.0, inf), (good,))
+    assert sweep_report.capacity_said(none, "end").startswith("none: no rate tried (8) is kept")
+    assert sweep_report.capacity_said(some, "end") == "4; at 8 chat keeps 50.0 %"
+    assert sweep_report.capacity_said(all_, "end").endswith("up to there (end)")
+    slow = replace(some, tried=(Tried(1.0, {"chat": 0.1}), good, bad))
+    assert sweep_report.capacity_said(slow, "").endswith("lower rates are not all kept: 1")
