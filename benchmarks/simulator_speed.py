@@ -2,12 +2,11 @@
 
 The half hour of azure2023-conv (9,732 requests, 2.15 million answered tokens, about 76,000 steps)
 on one accelerator with an 8B-class model, on one core; and ten times that, one half hour after the
-other. Each step's residual is drawn. The trace itself is not part of the package: --trace names
-it. The baseline of the same run is the same simulation step by step, none skipped over. Vidur's
-linear predictor took 10.8 s on this trace on a machine like the one that the aim was set on
-(its own accelerator profile, so not the same steps).
+other. Each step's residual is drawn. The baseline of the same run is the same simulation step by
+step, none skipped over, and its rows must be the same. Vidur's linear predictor took 10.8 s on this
+trace on a machine like the one that the aim was set on (another accelerator: not the same steps).
 
-    python -m benchmarks.simulator_speed --trace azure2023-conv.csv.gz [--check]
+    python -m benchmarks.simulator_speed [--check]
 """
 
 import gc
@@ -42,6 +41,7 @@ from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import simulate, uncollected
 from headway.tools.trace import Arrival, read_trace
 
+TRACE = Path(__file__).parent / "traces" / "azure2023-conv.csv.gz"
 TIMES, REPEATS = 10, 3
 BLOCKS, SLOTS, CHUNK = 16_000, 256, 2_048  # 256,000 tokens of KV, as 33 GB hold of an 8B model
 # About an 8B model on one H100 (scheduling.md's linear model), with residuals of a steady machine.
@@ -118,7 +118,7 @@ def show(seen: Counter[str]) -> None:
 
 def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trace", type=Path, required=True)
+    parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     trace = read_trace(asked.trace)
