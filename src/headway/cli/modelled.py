@@ -48,9 +48,7 @@ def simulate(
     capacity: Annotated[
         bool, typer.Option(help="Find the highest rate at which every endpoint keeps 95 %.")
     ] = False,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")
-    ] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-simulate"),
 ) -> None:
     """The report of compare in virtual time, on the times of a cost model. Nothing is computed.
@@ -111,3 +109,65 @@ def replay(
 
     asked = Asked(journal, cost, strategy, tuple(sets or ()), as_json, out)
     raise typer.Exit(run_replay(asked, Console()))
+
+
+@app.command()
+def plan(
+    cost: Cost = Path("cost.json"),
+    trace: Annotated[
+        str | None, typer.Option(help="A trace file, azure2023-code or azure2023-conv.")
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(min=0, help="Requests a second; 0: the trace's own.")
+    ] = 0.0,
+    prompt: Annotated[int, typer.Option(min=0, help="Tokens, where there is no trace.")] = 0,
+    answer: Annotated[int, typer.Option(min=0, help="Tokens, where there is no trace.")] = 0,
+    ttft: Annotated[
+        float, typer.Option(min=0, help="Budget of the mean TTFT in ms; 0: none.")
+    ] = 0.0,
+    tpot: Annotated[
+        float, typer.Option(min=0, help="Budget of a decode step in ms; 0: none.")
+    ] = 0.0,
+    buckets: Annotated[
+        str, typer.Option(help="Padded widths with commas between, ascending.")
+    ] = "",
+    batch: Annotated[int, typer.Option(min=1, help="Size of a padded group.")] = 16,
+    price_per_hour: Annotated[
+        float, typer.Option(min=0, help="Of the machine; 0: the cost file's.")
+    ] = 0.0,
+    token_scale: Annotated[
+        float, typer.Option(min=0.001, help="The trace's token counts are divided by this.")
+    ] = 1.0,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Whose shape tells the KV per token; must be the cost file's."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and of the residuals.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Answer capacity questions by formula and by the simulator, side by side.
+
+    KV memory, largest batches, padding, TPOT and TTFT at a rate, where waits explode, cost, and
+    by how much a bursty trace defeats a plan by mean rates. Half a minute.
+
+    Example: headway plan --cost cost.json --trace mine.csv --ttft 500 --tpot 40
+    """
+    from headway.tools.plan import Asked, run_plan
+
+    asked = Asked(
+        cost=cost,
+        model=model,
+        trace=trace,
+        rate=rate,
+        prompt=prompt,
+        answer=answer,
+        ttft=ttft,
+        tpot=tpot,
+        buckets=buckets,
+        batch=batch,
+        price_per_hour=price_per_hour,
+        token_scale=token_scale,
+        seed=seed,
+        as_json=as_json,
+    )
+    raise typer.Exit(run_plan(asked, Console()))

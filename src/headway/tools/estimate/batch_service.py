@@ -1,0 +1,78 @@
+"""A server that takes all who wait, and is busy for alpha b + tau0 with b of them."""
+
+from dataclasses import dataclass
+
+from headway.errors import SettingError
+from headway.tools.estimate.estimate import Estimate
+from headway.tools.estimate.steps import Steps
+from headway.tools.words import duration
+
+LEAST, MOST = 0.1, 0.9  # load: rate x alpha
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A group of b takes tau0 + alpha b nanoseconds."""
+
+    alpha: float
+    tau0: float
+
+
+def sojourn(rate: float, line: Line) -> float:
+    """Mean nanoseconds from arrival to end: the lower of Inoue's two upper bounds.
+
+    rate: per nanosecond; rate x alpha must be below 1.
+    """
+    alpha, tau0 = line.alpha, line.tau0
+    rho = rate * alpha
+    first = (alpha + tau0) / (2 * (1 - rho)) * (1 + 2 * rate * tau0 + (1 - rate * tau0) / (1 + rho))
+    second = 1.5 * tau0 / (1 - rho) + alpha / 2 * (rho + 2) / (1 - rho**2)
+    return min(first, second)
+
+
+def mean_group(rate: float, line: Line) -> float:
+    """About so many at once: those who come while a group of so many is served."""
+    return max(1.0, rate * line.tau0 / (1 - rate * line.alpha))
+
+
+def line_of(steps: Steps, prompt: int, rate: float) -> Line:
+    """The tangent at the mean group that it leads to itself; rate per nanosecond."""
+    size = 1.0
+    for _ in range(50):
+        alpha = steps.group(prompt, size + 1) - steps.group(prompt, size)
+        line = Line(alpha, max(0.0, steps.group(prompt, size) - alpha * size))
+        if rate * alpha >= 1:
+            break
+        if abs((wanted := mean_group(rate, line)) - size) < 1e-3 * size:
+            return line
+        size = (size + wanted) / 2
+    if rate * line.alpha >= 1:
+        most = 1e9 / line.alpha
+        raise SettingError(
+            f"{rate * 1e9:.4g} requests a second are more than the {most:.4g} prompts of {prompt} "
+            "tokens that full batches compute: lower the rate or shorten the prompts"
+        )
+    return line
+
+
+def batch_service(steps: Steps, prompt: int, rate: float) -> Estimate:
+    """Time to a one-token answer (a label, a score) of prompts of one length.
+
+    rate: per second.
+    """
+    line = line_of(steps, prompt, rate / 1e9)
+    rho = rate / 1e9 * line.alpha
+    inside = LEAST <= round(rho, 3) <= MOST
+    return Estimate(
+        question="one-token answers, all that wait as one group: mean time to the answer",
+        value=(sojourn(rate / 1e9, line) - steps.unseen(prompt)) / 1e6,
+        unit="ms",
+        formula=(
+            f"min(phi0, phi1) of a group of b taking {duration(line.alpha)} x b + "
+            f"{duration(line.tau0)}, load {rho:.2f}"
+        ),
+        assumes="Poisson; whoever waits is taken at once, without limit; prompts of one length",
+        source="Inoue 2021, Queueing analysis of GPU inference servers with dynamic batching",
+        holds=f"an upper bound; within 10 % for loads of {LEAST} to {MOST}",
+        outside="" if inside else f"the load is {rho:.2f}",
+    )

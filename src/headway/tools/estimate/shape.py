@@ -1,0 +1,44 @@
+"""KV per token from a checkpoint's shape, beside what the executor would plan."""
+
+from dataclasses import replace
+from importlib.resources import files
+
+from headway.errors import SettingError
+from headway.tools.calibration import Calibration
+from headway.tools.estimate.estimate import Answered
+from headway.tools.estimate.memory import kv_estimate, kv_per_token
+from headway.tools.rig import MODEL
+
+
+def kv_answers(model: str | None, calibration: Calibration) -> list[Answered]:
+    """The model as it is, and as it would be with other numbers of KV heads."""
+    try:
+        from headway.executor.checkpoint import locate
+        from headway.executor.config import ITEMSIZES, read_config
+        from headway.executor.memory import Limits, gathered, plan_memory
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"looking into a checkpoint needs {error.name}: pip install 'headway[torch]'"
+        ) from error
+
+    config = read_config(locate(model or str(files("headway") / "models" / MODEL), ("*.json",)))
+    if calibration.dtype not in ITEMSIZES:
+        raise SettingError(
+            f"this cost file's dtype {calibration.dtype} is not one that is computed"
+        )
+    itemsize = ITEMSIZES[calibration.dtype]
+    kinds = kv_per_token(config.layers, config.heads, config.kv_heads, config.head_dim, itemsize)
+    answers = []
+    for kind, value in kinds.items():
+        heads = {"MHA": config.heads, "MQA": 1}.get(kind, config.kv_heads)
+        shaped, limits = replace(config, kv_heads=heads), Limits(num_blocks=1)
+        made = plan_memory(shaped, limits, itemsize, 0, 1 << 60, gathered("cpu"))
+        is_own = heads == config.kv_heads
+        answers.append(
+            Answered(
+                kv_estimate(kind, value, is_own),
+                calibration.kv_bytes if is_own else made.per_block / made.block_size,
+                "what the engine had that the cost file is of" if is_own else "the executor's plan",
+            )
+        )
+    return answers

@@ -1,0 +1,141 @@
+"""The simulator's side: the real scheduler in virtual time, asked what a formula was asked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from headway.core.cost import StepCost
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.plan import Policies
+from headway.core.request import Finish, Request
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.errors import SettingError
+from headway.sim.inbox import arrivals
+from headway.sim.simulate import simulate
+
+STEP_TOKENS = 2_048  # of a step, as LLM has them
+ROOM = 1 << 40  # tokens of a step that is never full
+BLOCKS = 200_000  # of a memory that is not in question
+EDGE = 10  # one of so many requests, at either end of a run, is served and not counted
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the formulas and the simulator are told of a machine."""
+
+    cost: StepCost
+    slots: int
+    num_blocks: int = BLOCKS
+    block_size: int = 16
+    seed: int = 0  # of arrivals and of the steps' residuals
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a run left behind."""
+
+    requests: tuple[RequestRow, ...]  # by arrival
+    steps: tuple[StepRow, ...]
+
+    @property
+    def settled(self) -> tuple[RequestRow, ...]:
+        """Without the first, who came to an empty engine, and the last, whom nobody followed."""
+        edge = len(self.requests) // EDGE
+        return self.requests[edge : len(self.requests) - edge]
+
+    @property
+    def ttft(self) -> float:
+        """Mean nanoseconds."""
+        return fmean(row.ttft for row in self.settled)
+
+    @property
+    def tpot(self) -> float:
+        """Mean nanoseconds of a decode step: each request weighs by its steps."""
+        rows = [row for row in self.settled if row.generated > 1]
+        gaps = sum(row.generated - 1 for row in rows)
+        return sum(row.last_token - row.first_token for row in rows) / gaps if gaps else 0.0
+
+    @property
+    def preemptions(self) -> int:
+        return sum(row.preemptions for row in self.requests)
+
+    @property
+    def padding(self) -> float:
+        """Share of the computed tokens."""
+        padding = sum(row.padding_tokens for row in self.steps)
+        return padding / (padding + sum(row.tokens for row in self.steps))
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of answers that ended in the middle of the run."""
+        rows = sorted(self.requests, key=lambda row: row.finished)
+        edge = len(rows) // EDGE
+        span = rows[-1 - edge].finished - rows[edge].finished
+        return sum(row.generated for row in rows[edge + 1 : len(rows) - edge]) / span * 1e9
+
+    def mean(self, figure: Callable[[StepRow], int]) -> float:
+        """Over the time of the steps between the edges, and none while the engine slept."""
+        begins, ends = self.settled[0].arrived, self.settled[-1].arrived
+        steps = [row for row in self.steps if begins <= row.began < ends]
+        return sum(figure(row) * row.nanoseconds for row in steps) / (ends - begins)
+
+    def crowded_mean(self, figure: Callable[[StepRow], int]) -> float:
+        """Over the time of the steps that left somebody waiting, the first half of them aside."""
+        steps = [row for row in self.steps if row.waiting]
+        steps = steps[len(steps) // 2 :]
+        spent = sum(row.nanoseconds for row in steps)
+        return sum(figure(row) * row.nanoseconds for row in steps) / spent if spent else 0.0
+
+
+def default(slots: int) -> Policies:
+    """As `LLM` serves: all that wait join the next step, whole, while it has tokens left."""
+    return Policies(Continuous(slots), step_tokens=max(STEP_TOKENS, slots))
+
+
+def one_prompt(slots: int) -> Policies:
+    """One whole prompt a step, beside a token for each who decodes.
+
+    A prompt longer than the slots leaves the step no room for another.
+    """
+    return Policies(Continuous(slots), step_tokens=slots + 1)
+
+
+def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> Served:
+    """To the end. SettingError where a request can never fit."""
+    lanes = (Lane(max_waiting=len(requests) + 1),)
+    scheduler = Scheduler(Settings(machine.num_blocks, machine.block_size, lanes, policies))
+    simulate(scheduler, arrivals(requests), machine.cost, seed=machine.seed)
+    steps, rows = scheduler.ledger.take()
+    if any(row.finish is Finish.REFUSED for row in rows):
+        raise SettingError(
+            "a request does not fit into the machine's KV memory: scale the tokens or cut answers"
+        )
+    return Served(tuple(sorted(rows, key=lambda row: (row.arrived, int(row.id)))), tuple(steps))
+
+
+def highest(holds: Callable[[float], bool], low: float, high: float, trials: int) -> float:
+    """The largest value that holds, where all smaller ones do; by halving their ratio.
+
+    low is taken to hold; 0 < low < high.
+    """
+    for _ in range(trials):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def most(holds: Callable[[int], bool], guess: int) -> int:
+    """The largest whole number that holds, where all smaller ones do; looked for near a guess."""
+    low, reach = guess, max(1, guess // 16)
+    while low > 0 and not holds(low):
+        low, reach = max(0, low - reach), 2 * reach
+    high = low + max(1, low // 16)
+    while holds(high):
+        low, high = high, high + 2 * (high - low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

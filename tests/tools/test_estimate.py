@@ -1,0 +1,214 @@
+"""Formulas within 10 % of the real scheduler in virtual time, where their assumptions hold."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.cost import KNOWN, Rates, Residuals, StepCost
+from headway.core.join import Dynamic
+from headway.core.plan import Policies
+from headway.errors import SettingError
+from headway.tools.estimate import questions
+from headway.tools.estimate.batch_service import batch_service
+from headway.tools.estimate.burst import dispersion
+from headway.tools.estimate.fluid import flow
+from headway.tools.estimate.memory import kv_per_token, peak_batch
+from headway.tools.estimate.money import per_million
+from headway.tools.estimate.padding import longest, waste
+from headway.tools.estimate.steps import Steps
+from headway.tools.estimate.twin import ROOM, Machine, default, highest, most, one_prompt, serve
+from headway.tools.estimate.waiting import capacity, ceiling, wait
+from headway.tools.estimate.work import SECOND, Work, steady, traced
+from headway.tools.price import Ask
+from headway.tools.trace import shipped
+
+COST = StepCost.of(7_000_000, 35_000, 47)
+WITHIN = 0.10
+
+
+def near(answered, outside=False):
+    assert bool(answered.estimate.outside) is outside, answered.estimate.outside
+    assert abs(answered.difference) <= WITHIN, answered
+    return True
+
+
+def rate_at(figure, share):
+    """The rate at which a figure that rises with it reaches this share."""
+
+    def below(rate):
+        try:
+            return figure(rate / 1e9) <= share
+        except SettingError:
+            return False
+
+    return highest(below, 1e-4, 1e4, 60)
+
+
+def test_a_token_of_llama_2_7b_in_16_bits_is_512_kib_of_keys_and_values():
+    assert kv_per_token(32, 32, 32, 128, 2) == {"MHA": 512 << 10, "MQA": 16 << 10}
+    assert list(kv_per_token(80, 64, 8, 128, 2).items()) == [
+        ("MHA", 2_621_440),
+        ("GQA", 327_680),
+        ("MQA", 40_960),
+    ]
+
+
+def test_the_memory_holds_as_many_as_the_scheduler_runs_without_a_preemption():
+    machine = Machine(COST, 16, num_blocks=301)
+    for work in (steady(1, 50, 40), steady(1, 33, 64), steady(1, 16, 1)):
+        peak = questions.memory_answers(machine, work)[0]
+        assert peak.simulated == peak.estimate.value
+    assert peak_batch(steady(1, 33, 64), 301, 16).value == 301 // 6
+
+
+def test_a_full_memory_runs_as_many_as_it_holds_on_average():
+    machine = Machine(COST, 16, num_blocks=1_500)
+    draw = Random(1)
+    lengths = tuple((draw.randint(50, 250), draw.randint(20, 100)) for _ in range(97))
+    near(questions.memory_answers(machine, Work("mixed", lengths, 1.0))[1])
+
+
+@pytest.mark.parametrize("tpot", [8, 12, 20])
+def test_the_largest_batch_within_a_pace_is_the_scheduler_s(tpot):
+    cost = replace(COST, after=Rates(step=500_000_000), pieces=((0, 20_000_000), (64, 70_000_000)))
+    near(questions.pace_answer(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
+
+
+def test_padding_is_what_groups_compute():
+    lengths = tuple((a.prompt, a.answer) for a in shipped("azure2023-code"))
+    work, buckets = Work("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
+    answers = questions.padding_answers(Machine(COST, 16), work, 16, buckets)
+    assert len(answers) == 3 and all(near(each) for each in answers)
+    shares = [each.estimate.value for each in answers]
+    assert shares[2] < shares[0] < shares[1], "padding up adds, grouping by bucket removes"
+
+
+@given(st.lists(st.integers(1, 500), min_size=1), st.integers(1, 40))
+def test_the_longest_of_a_group_lies_between_the_mean_and_the_longest_of_all(lengths, size):
+    mean = sum(lengths) / len(lengths)
+    assert mean * (1 - 1e-9) <= longest(lengths, size) <= max(lengths) * (1 + 1e-9)
+    assert longest(lengths, 1) == pytest.approx(mean)
+    assert waste(lengths, size) <= waste(lengths, size + 1) + 1e-9
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.7, 0.9])
+@pytest.mark.parametrize("base", [200_000, 1_000_000, 5_000_000])
+def test_a_server_of_batches_keeps_inoue_s_bound(base, rho):
+    """alpha = 1 ms: prompts of one token, one-token answers, all that wait at once."""
+    cost = StepCost.of(base, 1_000_000)
+    requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
+    run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
+    value = batch_service(Steps(cost), 1, rho * 1_000)
+    assert not value.outside
+    assert -0.01 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
+
+
+@pytest.mark.parametrize("rho", [0.2, 0.45, 0.7])
+@pytest.mark.parametrize("prompt, answer", [(100, 20), (300, 60), (1_000, 30)])
+def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
+    machine = Machine(COST, 256)
+    rate = rate_at(lambda each: flow(Steps(COST), steady(1, prompt, answer), each).rho, rho)
+    work = steady(rate * 0.9999, prompt, answer)
+    run = serve(machine, default(256), work.poisson(3_000, work.rate, seed=1))
+    tpot, batch, held, ttft = questions.flow_answers(machine, work, run)
+    assert near(tpot) and near(batch) and near(held)
+    assert ttft.estimate.outside or near(ttft)
+
+
+@pytest.mark.parametrize("load", [0.2, 0.5, 0.75])
+@pytest.mark.parametrize("prompt, answer", [(600, 1), (300, 10), (600, 30)])
+def test_a_prompt_waits_as_in_m_g_1(prompt, answer, load):
+    machine = Machine(COST, 64)
+    rate = rate_at(lambda each: wait(Steps(COST), steady(1, prompt, answer), each).load, load)
+    near(questions.wait_answer(machine, steady(rate, prompt, answer)))
+
+
+def test_unlike_prompts_wait_by_their_second_moment():
+    draw = Random(2)
+    lengths = tuple((draw.choice((80, 80, 80, 1_500)), 5) for _ in range(500))
+    machine = Machine(COST, 64)
+    rate = rate_at(lambda each: wait(Steps(COST), Work("two", lengths, 1.0), each).load, 0.6)
+    near(questions.wait_answer(machine, Work("two", lengths, rate)))
+
+
+def test_waits_explode_where_the_formula_says(monkeypatch):
+    monkeypatch.setattr(questions, "MOST", 1_500)
+    work, machine = steady(1, 600, 10), Machine(COST, 64)
+    answered = questions.explosion_answer(machine, work, 150_000_000)
+    near(answered)
+    assert answered.estimate.value < ceiling(Steps(COST), work)
+
+
+def test_the_price_of_a_token_is_the_machine_s_over_what_it_says():
+    assert per_million(3.6, 1_000) == pytest.approx(1.0)
+    machine, work = Machine(COST, 64), steady(10, 200, 20)
+    run = serve(machine, default(64), work.poisson(3_000, work.rate, seed=3))
+    near(questions.money_answers(work, 3.0, run, None)[0])
+
+
+def test_bursts_are_seen_where_they_are():
+    draw, at, times = Random(5), 0.0, []
+    for _ in range(20_000):
+        at += draw.expovariate(10) * SECOND
+        times.append(int(at))
+    assert dispersion(times, SECOND) == pytest.approx(1, abs=0.1)
+    bursts = [number // 50 * 5 * SECOND for number in range(20_000)]
+    assert dispersion(bursts, SECOND) == pytest.approx(40, rel=0.05), "0 or 50: variance / mean"
+    assert dispersion(times[:3], 60 * SECOND) == 0.0
+    code = [arrival.at for arrival in shipped("azure2023-code")]
+    conv = [arrival.at for arrival in shipped("azure2023-conv")]
+    assert dispersion(code, 60 * SECOND) > 20 * dispersion(conv, 60 * SECOND)
+
+
+def test_a_bursty_trace_is_under_provisioned_and_a_poisson_one_is_not(monkeypatch):
+    """Twenty and fewer at once: the mean rate says nothing of the wait behind one another."""
+    monkeypatch.setattr(questions, "MOST", 600)
+    machine, draw, at, bursts = Machine(COST, 64), Random(4), 0.0, []
+    while len(bursts) < 600:
+        at += draw.expovariate(0.5) * SECOND
+        bursts += [Ask(int(at), "default", 600, 2)] * draw.randint(1, 20)
+    calm = steady(1, 600, 2).poisson(600, 10, seed=9)
+    even = traced("calm", [Ask(each.arrived, "default", 600, 2) for each in calm])
+    planned = questions.explosion_answer(machine, even, 500_000_000)
+    assert questions.burst_answer(machine, even, 500_000_000, planned).times < 1.25
+    found = questions.burst_answer(machine, traced("bursts", bursts[:600]), 500_000_000, planned)
+    assert found.times > 1.4
+    assert found.dispersion[10 * SECOND] > 5
+
+
+def test_a_step_takes_the_mean_of_its_residuals_and_the_host_s_time_behind_it():
+    cost = replace(
+        StepCost.of(1_000),
+        after=Rates(step=50_000),
+        residuals=(Residuals((900, 1_000, 1_500)), Residuals()),
+        knee=10,
+    )
+    assert Steps(cost).decoding(2, 5) == pytest.approx(1_000 * 1_100 / KNOWN + 50)
+
+
+def test_what_cannot_be_is_said_with_its_remedy():
+    machine, work = Machine(COST, 64), steady(1e4, 600, 20)
+    with pytest.raises(SettingError, match="lower the rate"):
+        flow(Steps(COST), work, work.rate / 1e9)
+    with pytest.raises(SettingError, match="lower the rate"):
+        wait(Steps(COST), steady(1, 600, 1), 1e3 / 1e9)
+    with pytest.raises(SettingError, match="lower the rate"):
+        batch_service(Steps(COST), 600, 1e4)
+    with pytest.raises(SettingError, match="ask for more"):
+        capacity(machine, steady(1, 600, 20), 1_000_000)
+    with pytest.raises(SettingError, match="ask for more"):
+        questions.pace_answer(machine, steady(1, 600, 20), 1_000_000)
+    with pytest.raises(SettingError, match="calibrate again"):
+        ceiling(Steps(StepCost.of(1_000_000)), steady(1, 600, 20))
+    with pytest.raises(SettingError, match="no span"):
+        traced("one", [Ask(5, "default", 3, 3)])
+    with pytest.raises(SettingError, match="KV memory"):
+        serve(Machine(COST, 4, num_blocks=2), one_prompt(4), steady(1, 600, 2).backlog(1))
+
+
+@given(st.integers(0, 300), st.integers(1, 300))
+def test_the_largest_that_holds_is_found_from_any_guess(largest, guess):
+    assert most(lambda value: value <= largest, guess) == largest

@@ -1,0 +1,136 @@
+"""`headway plan`: what it prints, and what it says no to."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headway.core.cost import StepCost
+from headway.errors import SettingError
+from headway.tools.calibration import Calibration, write
+from headway.tools.estimate import questions
+from headway.tools.estimate.burst import Burst
+from headway.tools.estimate.shown import verdict
+from headway.tools.plan import Asked, run_plan
+from headway.tools.rig import model_name
+
+COST = StepCost.of(3_000_000, 100_000, 20)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """Short runs: what is tested here is not how near they come."""
+    monkeypatch.setattr(questions, "MOST", 250)
+
+
+@pytest.fixture
+def cost(tmp_path):
+    def made(model="shape", context=1_024):
+        calibration = Calibration(
+            model=model,
+            dtype="float32",
+            device="cpu",
+            machine={},
+            analytical=False,
+            cost=COST,
+            kv_bytes=9_216,
+            num_blocks=400,
+            block_size=16,
+            context=context,
+            slots=16,
+            price_per_hour=2.0,
+        )
+        write(calibration, tmp_path / "cost.json")
+        return tmp_path / "cost.json"
+
+    return made
+
+
+@pytest.fixture
+def trace(tmp_path):
+    lines = ["arrival_s,input_tokens,output_tokens"]
+    lines += [f"{n // 6 * 2},{100 + n % 5 * 30},{4 + n % 3}" for n in range(240)]
+    (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
+    return str(tmp_path / "mine.csv")
+
+
+def printed(asked):
+    out = StringIO()
+    assert run_plan(asked, Console(file=out, width=100)) == 0
+    return out.getvalue()
+
+
+def test_a_stated_process_is_planned_for(cost):
+    asked = Asked(cost(), rate=5, prompt=120, answer=20, ttft=200, tpot=8, buckets="64,128")
+    said = printed(asked)
+    for title in ("At the rate", "Groups", "Where waits explode", "Cost"):
+        assert title in said
+    assert "TPOT at this rate" in said and "Kelly" in said and "Simulator:" in said
+    assert "Burstiness" not in said, "a stated process is Poisson"
+
+
+def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
+    plain = json.loads(printed(Asked(cost(), trace=trace, ttft=200, as_json=True)))
+    assert plain["work"]["rate"] == pytest.approx(240 / 78)
+    assert plain["burst"]["formula"] > 0 and plain["burst"]["recorded"] > 0
+    assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), "6 or 0, half and half"
+    questions_asked = [each["estimate"]["question"] for each in plain["answers"]]
+    assert len(questions_asked) == len(set(questions_asked)) >= 10
+    assert all(
+        each["estimate"]["source"] and each["estimate"]["assumes"] for each in plain["answers"]
+    )
+
+
+def test_what_was_done_to_a_trace_is_said(cost, trace):
+    said = printed(Asked(cost(context=128), trace=trace, rate=2))
+    assert "cut off at a context of 128" in said and "own rate is" in said
+    assert "Without --ttft" in said
+
+
+def test_the_embedded_model_s_keys_and_values_are_counted(cost):
+    pytest.importorskip("safetensors")
+    name = model_name(None)
+    asked = Asked(cost(name), rate=2, prompt=100, answer=8, as_json=True)
+    answers = json.loads(printed(asked))["answers"]
+    kv = [each for each in answers if each["estimate"]["question"].startswith("KV per token")]
+    assert len(kv) >= 2
+    others = [each for each in kv if "if it had" in each["estimate"]["question"]]
+    assert others and all(each["difference"] == 0 for each in others), "the executor's own plan"
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({}, "say --trace, or --rate"),
+        ({"rate": 1, "prompt": 10}, "say --trace, or --rate"),
+        ({"rate": 1, "prompt": 1_000, "answer": 100}, "shorten them"),
+        ({"trace": "none.csv"}, "none.csv cannot be read"),
+        ({"trace": "azure2023-code", "prompt": 5}, "leave --prompt"),
+        ({"trace": "azure2023-code", "token_scale": 0}, "token scale"),
+        ({"rate": 1e5, "prompt": 100, "answer": 10}, "lower the rate"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "ttft": 0.1}, "ask for more"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "tpot": 0.1}, "ask for more"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "64,x"}, "whole numbers"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "128,64"}, "ascending"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "batch": 0}, "1 or more"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "model": "other"}, "calibrate"),
+    ],
+)
+def test_impossible_inputs_are_refused_with_the_remedy(cost, changes, said):
+    with pytest.raises(SettingError, match=said):
+        run_plan(Asked(cost(), **changes), Console(file=StringIO()))
+
+
+def test_a_missing_cost_file_is_named(tmp_path):
+    with pytest.raises(SettingError, match="headway calibrate"):
+        run_plan(Asked(tmp_path / "none.json"), Console(file=StringIO()))
+
+
+def test_the_verdict_says_by_how_much_a_plan_falls_short():
+    def burst(recorded):
+        return Burst(10, 1.0, {}, 20.0, 19.0, recorded)
+
+    assert "under-provisions 4.0 times" in verdict(burst(5.0))
+    assert "suffices" in verdict(burst(19.5))
+    assert "At no rate" in verdict(burst(0.0))
