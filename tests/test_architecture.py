@@ -26,6 +26,7 @@ FLOORS = {
     "llm": 3,
     "sim": 3,
     "tools": 4,
+    "server": 4,
     "cli": 5,
 }
 CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", "itertools"}
@@ -115,7 +116,8 @@ def readers(*names):
 
 
 def test_only_live_reads_a_clock():
-    assert readers("time") == {"live.py"}
+    clocks = {"live.py", "executor/runner.py", "server/clock.py"}
+    assert readers("time") == clocks, "the second for what its inputs cost"
     assert readers("datetime") <= {"tools/trace.py"}, "it reads dates in files"
 
 

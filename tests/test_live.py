@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from headway import journal
-from headway.core.batch import Batch, Close
+from headway.core.batch import Batch, Close, Event
 from headway.core.join import Static
 from headway.core.plan import Policies
 from headway.core.request import Finish
@@ -174,10 +174,13 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
             raise MemoryError("no device")
 
     engine = LiveEngine(make(8), Broken(8, BLOCK))
+    for id in "ab":
+        (event,) = engine.events(ask(id, (1,), 2))
+        assert event == Event(id, (), Finish.ERROR, "the step failed: no device")
     with pytest.raises(EngineDownError, match="no device") as caught:
-        list(engine.events(ask("a", (1,), 2)))
+        list(engine.events(ask("c", (1,), 2)))
     assert isinstance(caught.value.__cause__, MemoryError)
     engine._thread.join(10)
     with pytest.raises(EngineDownError, match="no device"):
-        engine.events(ask("b", (1,), 2))
+        engine.events(ask("d", (1,), 2))
     engine._inbox.put([Close()])  # nobody reads it, and nobody waits

@@ -15,7 +15,7 @@ from headway.core.lane import Lane
 from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.order import FirstCome, Priority, ShortestFirst
 from headway.core.plan import Policies
-from headway.core.request import Request
+from headway.core.request import NEVER, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -130,15 +130,21 @@ prompts = st.builds(
 )
 
 
+# After arrival: mostly none, else from at once to after the last token.
+limits = st.sampled_from([None, None, None, 0, 15, 40, 90, 250])
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> Case:
     timed: list[tuple[int, Command]] = []
     for i in range(draw(st.integers(1, 10))):
+        arrived = draw(st.integers(0, 100)) * MS
+        start, end = draw(limits), draw(limits)
         request = Request(
             id=f"r{i}",
             prompt=draw(prompts),
             max_tokens=draw(st.integers(0, 20)),
-            arrived=draw(st.integers(0, 100)) * MS,
+            arrived=arrived,
             lane=draw(st.sampled_from(["bulk", "chat"])),
             sampling=Sampling(
                 seed=draw(st.integers(0, 2)),
@@ -148,6 +154,8 @@ def cases(draw: st.DrawFn) -> Case:
             ),
             salt=draw(st.sampled_from(["", "", "tenant"])),
             follows=draw(st.sampled_from(["", *(f"r{each}" for each in range(i))])),
+            start_by=NEVER if start is None else arrived + start * MS,
+            end_by=NEVER if end is None else arrived + 2 * end * MS,
         )
         timed.append((request.arrived, Add(request)))
         if draw(st.integers(0, 4)) == 0:

@@ -46,8 +46,8 @@ class Scale:
 
 
 SCALES = {
-    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=600, seconds=60),
-    "half-b": Scale("random weights in the shape of Qwen2.5-0.5B", 24, requests=200, seconds=90),
+    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=450, seconds=50),
+    "half-b": Scale("random weights in the shape of Qwen2.5-0.5B", 24, requests=130, seconds=60),
 }
 
 

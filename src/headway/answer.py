@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.core.batch import Event, Logprob
+from headway.core.grammar import Grammar
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.errors import PromptError, SettingError
 from headway.text import TextStream, Tokenizer
+
+FAILED = Finish.ERROR, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Options:
     echo: bool = False  # the text begins with the prompt
     logprobs: int = -1  # -1: none; n: of each token and of the n likeliest
     prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
+    grammar: Grammar = Grammar()  # what the answer must look like
 
     def sampling(self, seed: int, choice: int, eos: frozenset[int], words: Tokenizer) -> Sampling:
         """For the core. seed: where the caller gave none; eos: the model's own ends."""
@@ -57,6 +61,7 @@ class Options:
             bad_words=words.spellings(tuple(self.bad_words)),
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
+            grammar=self.grammar,
         )
 
     def __post_init__(self) -> None:
@@ -67,6 +72,10 @@ class Options:
         if self.n < 1 or self.truncate < 0:
             raise SettingError(
                 f"n must be 1 or more and truncate 0 or more, not {self.n} and {self.truncate}"
+            )
+        if self.grammar and self.ignore_eos:
+            raise SettingError(
+                "an answer with a grammar ends with the model's own end: leave out ignore_eos"
             )
 
 
@@ -108,7 +117,7 @@ class Answer:
 
     def take(self, event: Event) -> Delta:
         """What is new of it; the request has ended where the delta has a finish."""
-        if event.finish in (Finish.ERROR, Finish.REFUSED, Finish.CANCELLED):
+        if event.finish in FAILED:
             raise PromptError(f"the request ended: {event.error or event.finish}")
         new = () if self.stopped else event.tokens
         ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens

@@ -27,7 +27,8 @@ class Inbox(Protocol):
 
 class Executor(Protocol):
     def submit(self, batch: Batch) -> int:
-        """Begin a step and return its ticket."""
+        """Begin a step and return its ticket. Whatever it raises, it has then dropped who has
+        ended and taken in who begins: what is told once is not told again."""
         ...
 
     def collect(self, ticket: int) -> Output:
@@ -67,7 +68,7 @@ class Engine:
             output = replace(output, host=output.host + decided) if decided else output
             events += self.scheduler.commit(batch, output, done)
         self.load = self.scheduler.load(done)
-        if batch.rows or commands:
+        if batch.rows or commands or events:
             errors = dict(output.errors)
             spent = done - now
             self.keep(Record(batch.step, now, commands, output.tokens, errors, spent, output.host))

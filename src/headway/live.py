@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
 from queue import SimpleQueue
-from time import monotonic_ns, sleep
+from time import gmtime, monotonic_ns, sleep, strftime
 from typing import Protocol
 
 from headway.core.admission import Refuse, admit
@@ -17,9 +17,15 @@ from headway.core.scheduler import Scheduler
 from headway.core.view import Load
 from headway.engine import Engine, Executor
 from headway.errors import EngineDownError, RefusedError
+from headway.executor.guarded import Guarded
 from headway.journal import Record
 
 News = Event | EngineDownError  # what a caller hears
+
+
+def date() -> str:
+    """When it is, for people to read: UTC. Spans are the WallClock's."""
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
 
 
 class WallClock:
@@ -104,6 +110,54 @@ class LoopCaller:
             self.queue.put_nowait(news)
 
 
+class Callers:
+    """Who hears of which request. Asked from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of: dict[str, Caller] = {}  # by id of the request
+        self._down: EngineDownError | None = None
+
+    @property
+    def open(self) -> list[str]:
+        """Ids of the requests whose end nobody has heard of."""
+        with self._lock:
+            return list(self._of)
+
+    def check_up(self) -> None:
+        """EngineDownError if all were failed."""
+        if self._down:
+            heard(self._down)
+
+    def add(self, ids: Iterable[str], caller: Caller) -> None:
+        """EngineDownError if all were failed: nobody comes after that."""
+        with self._lock:
+            self.check_up()
+            self._of.update(dict.fromkeys(ids, caller))
+
+    def tell(self, events: Iterable[Event]) -> None:
+        """A step's news; each caller is flushed once. Who was failed has heard all."""
+        told: dict[Caller, None] = {}
+        for event in events:
+            with self._lock:
+                if self._down:
+                    return
+                caller = (self._of.pop if event.finish else self._of.__getitem__)(event.id)
+            caller.tell(event)
+            told[caller] = None
+        for caller in told:
+            caller.flush()
+
+    def fail(self, down: EngineDownError) -> None:
+        """All hear that the engine is down, and why; the first time counts."""
+        with self._lock:
+            self._down = self._down or down
+            left, self._of = dict.fromkeys(self._of.values()), {}
+        for caller in left:
+            caller.tell(down)
+            caller.flush()
+
+
 class LiveEngine:
     """Ask from any thread. The engine's own thread alone touches the scheduler.
 
@@ -120,11 +174,9 @@ class LiveEngine:
     ) -> None:
         self.clock = WallClock()
         self._inbox = LiveInbox(self.clock)
-        self._engine = Engine(scheduler, executor, self._inbox, self.clock, keep)
+        self._engine = Engine(scheduler, Guarded(executor), self._inbox, self.clock, keep)
         self._rows = rows
-        self._lock = threading.Lock()
-        self._callers: dict[str, Caller] = {}
-        self._down: EngineDownError | None = None
+        self._callers = Callers()
         self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
         self._thread.start()
 
@@ -136,13 +188,11 @@ class LiveEngine:
     def submit(self, requests: Iterable[Request], caller: Caller) -> None:
         """All of them or, with RefusedError, none. Their events go to the caller."""
         asked = list(requests)
-        self._check_up()
+        self._callers.check_up()
         for request in asked:
             if isinstance(answer := admit(request, self.load, self.clock.now()), Refuse):
                 raise RefusedError(answer.reason, answer.retry_at)
-        with self._lock:
-            self._check_up()
-            self._callers.update(dict.fromkeys([request.id for request in asked], caller))
+        self._callers.add([request.id for request in asked], caller)
         self._inbox.put([Add(request) for request in asked])
 
     def cancel(self, ids: Iterable[str]) -> None:
@@ -188,41 +238,18 @@ class LiveEngine:
         self._inbox.put([Close()])
         self._thread.join()
 
-    def _check_up(self) -> None:
-        if self._down:
-            heard(self._down)
-
     def _serve(self) -> None:
         try:
             while not self._engine.scheduler.finished:
                 events = self._engine.step()
                 self._rows(*self._engine.scheduler.ledger.take())
-                self._tell(events)
+                self._callers.tell(events)
         except BaseException as error:  # the thread's edge: nobody may wait for ever
             down = EngineDownError(f"the engine is down: {error or type(error).__name__}")
             down.__cause__ = error
-            self._fail(down)
+            self._callers.fail(down)
             raise
-        self._fail(EngineDownError("the engine is closed"))
-
-    def _tell(self, events: list[Event]) -> None:
-        told: dict[Caller, None] = {}
-        for event in events:
-            with self._lock:
-                finished = event.finish
-                caller = (self._callers.pop if finished else self._callers.__getitem__)(event.id)
-            caller.tell(event)
-            told[caller] = None
-        for caller in told:
-            caller.flush()
-
-    def _fail(self, down: EngineDownError) -> None:
-        with self._lock:
-            self._down = down
-            left, self._callers = dict.fromkeys(self._callers.values()), {}
-        for caller in left:
-            caller.tell(down)
-            caller.flush()
+        self._callers.fail(EngineDownError("the engine is closed"))
 
 
 def heard(news: News) -> Event:

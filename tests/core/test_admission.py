@@ -1,5 +1,7 @@
 """The door decides from the published snapshot alone."""
 
+from dataclasses import replace
+
 import pytest
 
 from headway.core.admission import Accept, Refuse, admit
@@ -50,6 +52,13 @@ def test_refuses_with_a_reason_and_a_time_to_come_back(request_, reason, retry_a
     load = loaded().load(50)
     assert admit(request_, load, 60) == Refuse(reason, retry_at)
     assert load == loaded().load(50), "a snapshot is a value"
+
+
+def test_a_line_that_has_drained_before_says_when_it_will_have_drained_again():
+    load = loaded().load(50)
+    drained = replace(load.lanes["default"], drain=3e9)
+    load = replace(load, lanes={**load.lanes, "default": drained})
+    assert admit(ask("a", 4, 4), load, 60) == Refuse("2 requests wait in 'default' already", 62)
 
 
 def test_refuses_when_closing():

@@ -2,12 +2,16 @@
 
 from io import StringIO
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headway import journal
+from headway.core.batch import Add, Output, Want
 from headway.core.cost import StepCost, row_features
-from headway.core.estimates import EVERY, SLOWNESS, Estimates
+from headway.core.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
+from headway.core.join import Continuous
+from headway.core.lane import Lane, Line
 from headway.core.plan import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -50,6 +54,45 @@ def test_it_stays_within_its_bounds(times):
         assert 500 <= estimates.drift <= 2_000
 
 
+def step(scheduler, spent, now):
+    """The next step takes so long; every row that wants a token says 9."""
+    batch = scheduler.schedule(now)
+    said = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
+    scheduler.commit(batch, Output(said), now + spent)
+    return now + spent
+
+
+def test_a_lines_drain_rate_is_what_starts_of_it_over_the_time_in_which_some_wait():
+    scheduler = Scheduler(Settings(99, BLOCK, policies=Policies(Continuous(2))))
+    assert scheduler.load(0).lanes["default"].drain == 0, "not known yet"
+    scheduler.apply([Add(ask(f"r{i}", 10, 4)) for i in range(3)], 0)
+    now = step(scheduler, 100 * MS, 0)
+    assert scheduler.load(now).lanes["default"].drain == 200, "two of ten in a tenth of a second"
+    now = step(scheduler, 100 * MS, now)
+    assert scheduler.load(now).lanes["default"].drain == 100, "one waits and nobody starts"
+    while len(scheduler.roster.running) == 2:
+        now = step(scheduler, 100 * MS, now)
+    before = scheduler.load(now).lanes["default"]
+    assert (before.waiting, before.drain) == (1, 50)
+    now = step(scheduler, 100 * MS, now)
+    tokens, seconds = 20 - 20 / MEMORY + 10, 0.4 - 0.4 / MEMORY + 0.1
+    assert scheduler.load(now).lanes["default"].drain == pytest.approx(tokens / seconds)
+    known = scheduler.load(now).lanes["default"].drain
+    now = step(scheduler, 100 * MS, now)
+    assert scheduler.load(now).lanes["default"].drain == known, "nobody waits: nothing is learned"
+
+
+def test_one_token_prompts_fade_as_long_ones_do():
+    line, drain = Line(Lane()), Drain()
+    for _ in range(200):
+        line.started += 1
+        drain.see(line, MS)
+    for _ in range(200):
+        line.started += 1
+        drain.see(line, 10 * MS)
+    assert drain.millitokens * 1e6 / drain.nanoseconds == pytest.approx(100, rel=0.01)
+
+
 def test_a_replay_learns_the_same():
     settings = Settings(32, BLOCK, policies=Policies(), cost=COST)
     scheduler, clock, file = Scheduler(settings), VirtualClock(), StringIO()
@@ -61,3 +104,4 @@ def test_a_replay_learns_the_same():
         engine.step()
     again, _ = replay(*journal.read(file.getvalue().splitlines()))
     assert engine.load.drift > 1_000 and again.load(0).drift == engine.load.drift
+    assert again.load(0).lanes == engine.load.lanes

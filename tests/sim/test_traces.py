@@ -33,7 +33,7 @@ def check_answers(case, scheduler, events):
         event(f"{row.finish}, preempted {min(row.preemptions, 2)}, cached {row.cached > 0}")
         if len(request.prompt) + request.max_tokens > case.blocks * BLOCK:
             assert row.finish is Finish.REFUSED and not tokens
-        elif row.id in interrupted:
+        elif row.finish is Finish.EXPIRED or row.id in interrupted:
             assert tokens == alone[: len(tokens)]
             assert scores[row.id] == scored(request)[: len(scores[row.id])]
         else:
@@ -42,6 +42,11 @@ def check_answers(case, scheduler, events):
         times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
         reached = [time for time in times if time != NEVER]
         assert reached == sorted(reached)
+        if row.first_scheduled != NEVER:
+            assert row.first_scheduled <= request.start_by
+        if row.finish is Finish.EXPIRED:
+            never_started = row.first_scheduled == NEVER and row.finished > request.start_by
+            assert never_started or row.finished >= request.end_by
     assert scheduler.pool.num_free == case.blocks
     spent = sum(row.nanoseconds for row in rows) + sum(step.waste_nanoseconds for step in steps)
     assert spent == sum(step.nanoseconds for step in steps)

@@ -1,7 +1,5 @@
 """Figures, against rows made by hand."""
 
-from dataclasses import fields
-
 import pytest
 
 from headway.core.lane import Budget

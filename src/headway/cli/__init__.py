@@ -2,11 +2,11 @@
 
 import sys
 
-from headway.cli import local, modelled
+from headway.cli import local, modelled, serving
 from headway.cli.app import app
 from headway.errors import HeadwayError
 
-__all__ = ["app", "local", "main", "modelled"]
+__all__ = ["app", "local", "main", "modelled", "serving"]
 
 
 def main() -> None:

@@ -51,9 +51,7 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, help="Of prompts and arrivals.")] = 0,
     baseline: Annotated[str, typer.Option(help="Whom the cards compare with.")] = "",
     price_per_hour: Annotated[float, typer.Option(min=0, help="Of the machine.")] = 1.0,
-    token_scale: Annotated[
-        float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
-    ] = 8.0,
+    token_scale: Annotated[float, typer.Option(min=0.001, help="Divides traces' tokens.")] = 8.0,
     journals: Annotated[
         Path | None, typer.Option(help="An empty folder: each run leaves its journal there.")
     ] = None,
@@ -62,8 +60,8 @@ def compare(
     """Every strategy on your model, traffic and endpoints: report.html and report.json.
 
     All see the same arrivals, prompts and lengths. Without arguments: the embedded model and the
-    demo's four endpoints, in a quarter of an hour at most. The report shows latency per endpoint,
-    throughput and cost per strategy, and a card of what each relieved and what it created.
+    demo's four endpoints, in a quarter of an hour. The report shows latency per endpoint, cost per
+    strategy, and a card of what each relieved and what it created.
 
     Example: headway compare --trace mine.csv --strategies static,dynamic-lanes,continuous-chunk-128
     """

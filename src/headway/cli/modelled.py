@@ -12,6 +12,58 @@ Cost = Annotated[Path, typer.Option(help="cost.json, as headway calibrate has le
 
 
 @app.command()
+def calibrate(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A checkpoint's folder or hub id; with --accelerator also a shape."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The cost file.")] = Path("cost.json"),
+    slots: Annotated[int, typer.Option(min=1, help="Rows that may decode at once.")] = 16,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16; default: as stored.")] = "",
+    threads: Annotated[
+        int, typer.Option(min=0, help="Of the executor; 0: one, unless all are much quicker.")
+    ] = 0,
+    seconds: Annotated[float, typer.Option(min=10, help="Of measuring.")] = 100.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the batches and their order.")] = 0,
+    profile: Annotated[
+        bool, typer.Option(help="Say of each batch size what bounds it; with a picture.")
+    ] = False,
+    price_per_hour: Annotated[
+        float, typer.Option(min=0, help="Of the machine; 0: not said, or the data sheet's.")
+    ] = 0.0,
+    accelerator: Annotated[
+        str, typer.Option(help="Nothing is measured: the cost model of this data sheet.")
+    ] = "",
+    accelerators: Annotated[
+        Path | None, typer.Option(help="YAML with data sheets of your own.")
+    ] = None,
+) -> None:
+    """Learn what a step costs: designed batches, a fit, and live traffic to hold it against.
+
+    About two minutes for a small model, on a machine that does nothing else. simulate, plan and
+    replay read the cost file that it leaves.
+
+    Examples: headway calibrate; headway calibrate llama-3.1-8b --accelerator h100-sxm
+    """
+    from headway.tools.calibrate import Asked, run_calibrate
+
+    asked = Asked(
+        model=model,
+        out=out,
+        slots=slots,
+        dtype=dtype,
+        threads=threads,
+        seed=seed,
+        seconds=seconds,
+        profile=profile,
+        price_per_hour=price_per_hour,
+        accelerator=accelerator,
+        accelerators=accelerators,
+    )
+    raise typer.Exit(run_calibrate(asked, Console()))
+
+
+@app.command()
 def simulate(
     cost: Cost = Path("cost.json"),
     model: Annotated[

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.core.request import NEVER, Request
-from headway.core.view import Load
+from headway.core.view import LaneLoad, Load
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class Accept:
 @dataclass(frozen=True, slots=True)
 class Refuse:
     reason: str
-    retry_at: int = NEVER  # NEVER: the same request will be refused again
+    retry_at: int = NEVER  # when the line has drained; NEVER: it will be refused again
 
 
 def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
@@ -26,13 +26,18 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
         return Refuse(problem)
     if load.closing:
         return Refuse("the engine is closing")
-    drained = now + load.pace * line.tokens
+    drained = now + _to_drain(line, load.pace)
     if line.waiting >= line.lane.max_waiting:
         return Refuse(f"{line.waiting} requests wait in {request.lane!r} already", drained)
     if line.tokens + len(request.prompt) > line.lane.max_waiting_tokens:
         return Refuse(f"{line.tokens} tokens wait in {request.lane!r} already", drained)
     ahead = sum([each.tokens for each in load.lanes.values()])
     return Accept(now + load.pace * (ahead + len(request.prompt)))
+
+
+def _to_drain(line: LaneLoad, pace: int) -> int:
+    """Nanoseconds until all who wait have started; at the last step's pace if none ever has."""
+    return int(line.tokens * 1e9 / line.drain) if line.drain else line.tokens * pace
 
 
 def _problem(request: Request, load: Load) -> str:

@@ -41,6 +41,7 @@ class Coast:
         self._reads = sum(self._origins)  # positions behind those that still run
         self._rate = 0  # nanoseconds of a token, summed over the steps
         self._end = 0  # of the last step
+        self._spent = 0  # nanoseconds of all
         self.is_steady = self._decides_nothing(now)
         if self.is_steady:
             self._foresee()
@@ -113,6 +114,7 @@ class Coast:
         rate, extra = divmod(spent, rows + held)
         scheduler.pace = spent // rows
         self._rate += rate
+        self._spent += spent
         next(iter(scheduler.roster.running.values())).nanoseconds += extra
         self._reads += rows
         events = self._settle(done)
@@ -166,6 +168,7 @@ class Coast:
         """Make up for what was put off; what those who still run have said."""
         if not self.taken:
             return []
+        self.scheduler.estimates.drain(self.scheduler.roster.lines.values(), self._spent)
         events, said = list[Event](), (FILLER,) * self.taken
         for place, sequence in enumerate(self.running):
             if not sequence.ended:

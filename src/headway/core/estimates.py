@@ -1,24 +1,47 @@
 """What was learned while serving. Only commit changes it, so a replay learns the same."""
 
+from collections.abc import Iterable
+
 from headway.core.batch import Batch
 from headway.core.cost import KNOWN, Features, StepCost, batch_features
+from headway.core.lane import Line
 
 EVERY = 16  # one step of so many is looked at: pricing each would cost a tenth of deciding it
 SLOWNESS = 32  # looks in which most of a change is followed: half a thousand steps
 LEAST, MOST = 500_000, 2_000_000  # millionths: beyond, the model is wrong and has not drifted
+MEMORY = 8  # steps that start somebody in which most of a drain rate's past is forgotten
+
+
+class Drain:
+    """How fast a line empties into the batch: prompt tokens started, over the time in which
+    some waited. Both are forgotten at the same pace, so that a long wait weighs what it lasted,
+    and only where somebody starts: a line that stands still is not forgotten, it slows down."""
+
+    def __init__(self) -> None:
+        self.millitokens = self.nanoseconds = 0  # of whole tokens, a few would never fade
+        self._seen = 0  # of those that its line has ever started
+
+    def see(self, line: Line, nanoseconds: int) -> None:
+        if new := line.started - self._seen:
+            self._seen = line.started
+            self.millitokens += 1_000 * new - self.millitokens // MEMORY
+            self.nanoseconds += nanoseconds - self.nanoseconds // MEMORY
+        elif line.waiting:
+            self.nanoseconds += nanoseconds
 
 
 class Estimates:
-    """The cost model's correction: a machine that grows warm, or gets a neighbour.
+    """The cost model's correction, for a machine that grows warm or gets a neighbour; drain rates.
 
-    An exponential mean of measured over predicted, slow, so that no burst of slow steps moves
-    it far, and bounded, so that nothing that is not a drift is ever called one.
+    The correction is an exponential mean of measured over predicted, slow, so that no burst of
+    slow steps moves it far, and bounded, so that nothing that is not a drift is ever called one.
     """
 
     def __init__(self, cost: StepCost) -> None:
         self.cost = cost
         self._drift = 1_000_000  # millionths
         self._is_known = cost.is_known
+        self._drains: dict[str, Drain] = {}  # by lane
 
     @property
     def drift(self) -> int:
@@ -38,6 +61,16 @@ class Estimates:
         seen = nanoseconds * 1_000_000 // max(1, self.cost.predict(features))
         seen = min(MOST, max(LEAST, seen))
         self._drift += (seen - self._drift) // SLOWNESS
+
+    def drain(self, lines: Iterable[Line], nanoseconds: int) -> None:
+        """So long has passed, in one step or in several in which nobody has started."""
+        for line in lines:
+            self._drains.setdefault(line.lane.name, Drain()).see(line, nanoseconds)
+
+    def drain_rate(self, lane: str) -> float:
+        """Prompt tokens that start per second, while some wait; 0: none has yet."""
+        drain = self._drains.get(lane)
+        return drain.millitokens * 1e6 / max(1, drain.nanoseconds) if drain else 0.0
 
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, as things are now."""

@@ -18,6 +18,10 @@ class Budget:
     e2e: int = NEVER
     queue: int = NEVER
 
+    def start_by(self, arrived: int) -> int:
+        """When the longest legal wait of one that has arrived then is over."""
+        return NEVER if self.queue == NEVER else arrived + self.queue
+
 
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -33,12 +37,13 @@ class Lane:
 class Line:
     """Those who wait in a lane, by number. Policies read it; only the scheduler changes it."""
 
-    __slots__ = ("lane", "tokens", "waiting")
+    __slots__ = ("lane", "started", "tokens", "waiting")
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.waiting: list[Sequence] = []
         self.tokens = 0  # prompt tokens that wait
+        self.started = 0  # prompt tokens of all who have ever left it for a batch
 
     @property
     def oldest(self) -> int:

@@ -16,6 +16,7 @@ class Finish(StrEnum):
     LENGTH = "length"  # max_tokens
     COMPUTED = "computed"  # max_tokens = 0: the prompt is computed, nothing was to be sampled
     CANCELLED = "cancelled"
+    EXPIRED = "expired"  # not started, or not ended, by its own time
     REFUSED = "refused"
     ERROR = "error"
 
@@ -32,6 +33,8 @@ class Request:
     sampling: Sampling = Sampling()
     salt: str = ""  # root of the prefix-cache chain: tenants cannot probe each other
     follows: str = ""  # id of one with the same prompt: it waits for that one's first token
+    start_by: int = NEVER  # the last nanosecond, of the clock that stamps arrivals, to start in
+    end_by: int = NEVER  # the last to end in; of no use after it, a request is dropped
 
     @property
     def limit(self) -> int:
@@ -101,6 +104,10 @@ class Sequence:
         """Whether the prompt that it shares is still to be computed."""
         leader = self.leader
         return leader is not None and leader.first_token == NEVER and not leader.ended
+
+    @property
+    def is_started(self) -> bool:
+        return self.first_scheduled != NEVER
 
     @property
     def in_flight(self) -> bool:

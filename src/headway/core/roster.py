@@ -4,7 +4,8 @@ from collections.abc import Collection
 
 from headway.core.batch import Row
 from headway.core.blocks import BlockPool, release
-from headway.core.lane import Line
+from headway.core.deadlines import Deadlines
+from headway.core.lane import Budget, Line
 from headway.core.request import Request, Sequence
 from headway.core.settings import Settings
 
@@ -23,6 +24,7 @@ class Roster:
         self.lines = {lane.name: Line(lane) for lane in settings.lanes}
         self.by_id: dict[str, Sequence] = {}  # all that wait or run, or wait for their group
         self.running: dict[int, Sequence] = {}  # by number, in order of joining
+        self.deadlines = Deadlines()
         self._leaving: dict[int, Sequence] = {}  # by number
         self._dropped: list[int] = []  # the executor is to hear of them with the next batch
         self._numbers = 0
@@ -31,17 +33,28 @@ class Roster:
     def waiting(self) -> int:
         return sum([len(line.waiting) for line in self.lines.values()])
 
+    def budget(self, request: Request) -> Budget:
+        """Its lane's; of a request that was refused because there is no such lane, no limit."""
+        line = self.lines.get(request.lane)
+        return line.lane.budget if line else Budget()
+
     def add(self, request: Request) -> None:
         assert request.id not in self.by_id, "ids are ours, and unique"
         leader = self.by_id.get(request.follows)
         sequence = Sequence(self._numbers, request, list(request.prompt), leader)
         self._numbers += 1
         self.by_id[request.id] = sequence
+        self.deadlines.add(sequence)
         self.lines[request.lane].insert(sequence)
 
     def called(self, sequence: Sequence) -> None:
         """It waits no longer: a plan has put it among the running, or it has ended."""
         self.lines[sequence.request.lane].remove(sequence)
+
+    def started(self, sequence: Sequence, now: int) -> None:
+        """Its first row is being built."""
+        sequence.first_scheduled, sequence.cached = now, sequence.scheduled
+        self.lines[sequence.request.lane].started += len(sequence.request.prompt)
 
     def preempted(self, sequence: Sequence) -> None:
         """A plan has taken its blocks: it waits again, in its old place."""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import isfinite
 
+from headway.core.grammar import Grammar
+
 MOST_LOGPROBS = 20  # of the likeliest tokens, beside the sampled one
 
 
@@ -12,8 +14,9 @@ class Sampling:
     by slot or call.
 
     Logits pass, in this order: repetition, presence and frequency penalties, logit_bias, bad
-    words and min_tokens, temperature, top_k, top_p, min_p; each filter sees what the one before
-    it has left (the order of transformers and vLLM).
+    words, the grammar, min_tokens, temperature, top_k, top_p, min_p; each filter sees what the
+    one before it has left (the order of transformers and vLLM). So a bias chooses among what the
+    grammar allows; where all of it is banned, the request ends with an error.
     """
 
     temperature: float = 0.0
@@ -33,12 +36,18 @@ class Sampling:
     prompt_logprobs: int = (
         -1
     )  # -1: none; n: of each prompt token but the first, and the n likeliest
+    grammar: Grammar = Grammar()  # a stop token is allowed where the answer may end, and last
+
+    @property
+    def weighs_tokens(self) -> bool:
+        """Whether prompt and answer, token by token, change or score the logits."""
+        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
+        return penalties != (1.0, 0.0, 0.0) or bool(self.bad_words) or self.prompt_logprobs >= 0
 
     @property
     def reads_tokens(self) -> bool:
         """Whether the executor must be told what is known already."""
-        penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
-        return penalties != (1.0, 0.0, 0.0) or bool(self.bad_words) or self.prompt_logprobs >= 0
+        return self.weighs_tokens or bool(self.grammar)
 
     def problem(self) -> str:
         """What is wrong with it, in words for the caller; empty if nothing is."""
@@ -67,4 +76,6 @@ class Sampling:
                 return f"logit_bias must be of tokens and finite, not {token}: {bias}"
         if not all(self.bad_words):
             return "a bad word is empty"
-        return ""
+        if self.grammar and not self.stop_tokens:
+            return "an answer with a grammar ends with a stop token, and there is none"
+        return self.grammar.problem()

@@ -26,7 +26,6 @@ from headway.core.batch import (
 from headway.core.blocks import BlockPool, publish
 from headway.core.estimates import Estimates
 from headway.core.group import Group
-from headway.core.lane import Budget
 from headway.core.ledger import Ledger, StepRow
 from headway.core.plan import Plan
 from headway.core.request import NEVER, Finish, Request, Sequence
@@ -55,7 +54,8 @@ class Scheduler:
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Take commands in their order. Ids are looked up, never searched for."""
+        """Take commands in their order, then drop who is too late, in the order of their times.
+        Ids are looked up, never searched for."""
         events, by_id = list[Event](), self.roster.by_id
         for command in commands:
             match command:
@@ -72,12 +72,14 @@ class Scheduler:
                     sequence.discarded += max(0, sequence.generated - keep)
                     del sequence.tokens[len(sequence.request.prompt) + keep :]
                     events.append(self._end(sequence, Finish.STOP, now))
+        while due := self.roster.deadlines.missed(now):
+            events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
         return events + self._answer(now) if self._is_over else events
 
     def _add(self, request: Request, now: int) -> list[Event]:
         if isinstance(answer := admit(request, self.load(now), now), Refuse):
             refused = Sequence(-1, request, list(request.prompt))
-            self.ledger.close(refused, self._budget(request), Finish.REFUSED, now)
+            self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
         self.roster.add(request)
         return []
@@ -105,7 +107,9 @@ class Scheduler:
         if plan.joined and plan.start.exclusive:
             start = plan.start
             self.group = Group(len(plan.joined), start.buckets, start.together)
-        return self._build(plan, now) if plan.shares else Batch(wake_at=plan.start.wake_at)
+        if not plan.shares:
+            return Batch(wake_at=min(plan.start.wake_at, roster.deadlines.next))
+        return self._build(plan, now)
 
     def _build(self, plan: Plan, now: int) -> Batch:
         rows, begun = list[Row](), list[Begun]()
@@ -135,8 +139,8 @@ class Scheduler:
 
     def _begin(self, sequence: Sequence, now: int) -> Begun:
         sequence.begun = True
-        if sequence.first_scheduled == NEVER:
-            sequence.first_scheduled, sequence.cached = now, sequence.scheduled
+        if not sequence.is_started:
+            self.roster.started(sequence, now)
         sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
         request = sequence.request
         known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
@@ -189,6 +193,7 @@ class Scheduler:
                 self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
         self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
         self.estimates.see(batch, spent)
+        self.estimates.drain(self.roster.lines.values(), spent)
         if not self.group.together:
             return events
         self.group.unsaid += events
@@ -282,12 +287,7 @@ class Scheduler:
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         self.roster.forget(sequence)
-        self.ledger.close(sequence, self._budget(sequence.request), finish, now)
-
-    def _budget(self, request: Request) -> Budget:
-        """Its lane's; of a request that was refused because there is no such lane, no limit."""
-        line = self.roster.lines.get(request.lane)
-        return line.lane.budget if line else Budget()
+        self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
 
     # -- out
 
@@ -298,12 +298,12 @@ class Scheduler:
 
     def load(self, now: int) -> Load:
         """The snapshot that the door and everyone outside reads."""
-        pool, settings = self.pool, self.settings
+        pool, settings, rate = self.pool, self.settings, self.estimates.drain_rate
         return Load(
             now=now,
             step=self.steps,
             lanes={
-                name: LaneLoad(line.lane, len(line.waiting), line.tokens)
+                name: LaneLoad(line.lane, len(line.waiting), line.tokens, rate(name))
                 for name, line in self.roster.lines.items()
             },
             running=len(self.roster.running),

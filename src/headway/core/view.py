@@ -28,6 +28,7 @@ class LaneLoad:
     lane: Lane
     waiting: int
     tokens: int  # prompt tokens that wait
+    drain: float = 0.0  # prompt tokens that start per second, while some wait; 0: not known yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,12 +101,14 @@ class Builder:
         slots = np.array([of[row.sequence] for row in batch.rows], dtype=np.int64)
         starts = np.array([row.start for row in batch.rows], dtype=np.int64)
         lengths = np.array([len(row.tokens) for row in batch.rows], dtype=np.int64)
-        histories = self.slots.histories
+        histories, matchers = self.slots.histories, self.slots.matchers
         for slot, row in zip(slots.tolist(), batch.rows, strict=True):
             if row.blocks:
                 extend(slot, row.blocks)
             if slot in histories:
                 histories[slot].extend(row.start, row.tokens)
+            if slot in matchers:
+                matchers[slot].extend(row.start, row.tokens)
         flat, spans = _Flat(), np.empty((len(slots), 2), dtype=np.int64)
         alone = (lengths == 1) & (batch.width <= 1)
         single = np.flatnonzero(alone)
@@ -122,6 +124,7 @@ class Builder:
         spans[:, 1] = spans[:, 0] + lengths
         wanted = [i for i, row in enumerate(batch.rows) if row.want & Want.LAST]
         tokens, errors = self._checked(np.concatenate(flat.tokens), spans)
+        errors |= self.slots.refusals(slots.tolist())
         return Inputs(
             tokens=self._tensor(tokens),
             positions=self._tensor(np.concatenate(flat.positions)),

@@ -62,7 +62,8 @@ def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Pat
         config, limits, dtype.itemsize, weights.nbytes, free_memory(device), gathered(device.type)
     )
     cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
-    executor = TorchExecutor(Decoder(config, weights, plan.context), cache, plan.context)
+    decoder = Decoder(config, weights, plan.context)
+    executor = TorchExecutor(decoder, cache, plan.context, folder)
     return Loaded(executor, config, plan, folder, str(dtype).removeprefix("torch."), str(device))
 
 

@@ -1,6 +1,8 @@
 """The executor that computes: a torch model behind the seam's submit and collect."""
 
 from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
 
 import numpy as np
 import torch
@@ -8,12 +10,14 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
 from headway.executor.cache import KVCache
+from headway.executor.grammar import Grammars
 from headway.executor.inputs import Builder, Inputs, Scoring
 from headway.executor.model import Decoder
 from headway.executor.sampling import Scores, sample, score
 from headway.executor.slots import Slots
 
 LOGITS = 2**22  # numbers that the scoring of a prompt computes at once
+BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,45 +27,64 @@ class _Flight:
     rows: int
     inputs: Inputs
     sound: Tensor  # [N] whether each token's numbers are finite
-    picked: Tensor  # [R] tokens
+    picked: Tensor  # [R] tokens; -1 where every one is banned
     defined: Tensor  # [R] whether each row's logits are finite
     scores: Scores | None
     prompts: dict[int, list[Scores]]  # of the rows whose prompt's log-probabilities are wanted
+    host: int  # nanoseconds in which the device had nothing to do
 
 
 class TorchExecutor:
     """Computes batches on one device. One step after the other; one thread."""
 
-    def __init__(self, model: Decoder, cache: KVCache, context: int = 0) -> None:
-        """context: tokens that a sequence may hold; 0: the model's."""
+    def __init__(
+        self, model: Decoder, cache: KVCache, context: int = 0, folder: Path = Path()
+    ) -> None:
+        """context: tokens that a sequence may hold; 0: the model's.
+
+        folder: the checkpoint's, whose tokenizer the first grammar reads; empty: there is none.
+        """
         self.model, self.cache = model, cache
         self.computed = 0  # cells through the linear layers, wasted ones too
-        length = context or model.config.context
-        self._slots = Slots(-(-length // cache.block_size), model.config.vocab, model.device)
-        self._builder = Builder(self._slots, cache, model.config.vocab)
+        config = model.config
+        length = context or config.context
+        grammars = Grammars(folder, config.vocab, frozenset(config.eos))
+        self._slots = Slots(-(-length // cache.block_size), grammars, model.device)
+        self._builder = Builder(self._slots, cache, config.vocab)
         self._flights: dict[int, _Flight] = {}
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> int:
-        """Begin a step of at least one row and return its ticket."""
+        """Begin a step of at least one row and return its ticket.
+
+        What its device waits for is the building of its inputs; on a CPU, where nothing is
+        computed behind our back, the sampling too.
+        """
+        began = perf_counter_ns()
         for sequence in batch.ended:
             self._slots.end(sequence)
         for begun in batch.begun:
             self._slots.begin(begun)
         inputs = self._builder.build(batch)
+        host = perf_counter_ns() - began
         self.computed += inputs.tokens.numel()
         x = self.model.forward(inputs, self.cache)
         picked = defined = torch.empty(0, dtype=torch.int64, device=x.device)
         scores = None
         if inputs.sampled:
             logits = self.model.logits(x[inputs.at])
+            computed = perf_counter_ns()
             picked, defined = sample(logits, inputs.draws), logits.sum(dim=-1).isfinite()
             if (inputs.draws.logprobs >= 0).any():
-                scores = score(logits, picked, inputs.draws.logprobs)
+                scores = score(logits, picked.clamp_min(0), inputs.draws.logprobs)
+            if x.device.type == "cpu":
+                host += perf_counter_ns() - computed
         sound = x.sum(dim=-1).isfinite()
         prompts = {each.row: self._score(x, each) for each in inputs.scorings}
         rows = len(batch.rows)
-        self._flights[batch.step] = _Flight(rows, inputs, sound, picked, defined, scores, prompts)
+        self._flights[batch.step] = _Flight(
+            rows, inputs, sound, picked, defined, scores, prompts, host
+        )
         return batch.step
 
     def _score(self, x: Tensor, wanted: Scoring) -> list[Scores]:
@@ -95,7 +118,7 @@ class TorchExecutor:
             row: tuple([each for some in scores for each in some.said().values()])
             for row, scores in flight.prompts.items()
         }
-        return Output(tuple(tokens), said, errors, prompts)
+        return Output(tuple(tokens), said, errors, prompts, flight.host)
 
     def _errors(self, flight: _Flight) -> dict[int, str]:
         inputs, errors = flight.inputs, dict(flight.inputs.errors)
@@ -107,6 +130,13 @@ class TorchExecutor:
             for row, defined in zip(inputs.sampled, flight.defined.tolist(), strict=True):
                 if not defined:
                     errors.setdefault(row, "the model's logits are not finite")
+        for at, matcher in inputs.draws.matchers.items():
+            if matcher.error:  # it was found while the mask was made
+                errors.setdefault(inputs.sampled[at], matcher.error)
+        if inputs.draws.ban:
+            for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):
+                if token < 0:
+                    errors.setdefault(row, BANNED)
         return errors
 
 

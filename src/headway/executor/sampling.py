@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.batch import Logprob
+from headway.executor.grammar import Matcher
+from headway.executor.masks import restricted
 from headway.executor.noise import exponential, keyed_tensor, rows_at_once
 from headway.executor.penalties import NOT_ONE, History, adjusted
 
@@ -38,25 +40,33 @@ class Draws:
     logprobs: NDArray[np.int64]  # -1: none; n: of the drawn one and of the n most likely
     # Row -> what penalties, bias and bad words read.
     histories: Mapping[int, History] = field(default_factory=dict)
+    matchers: Mapping[int, Matcher] = field(default_factory=dict)  # row -> its grammar
+
+    @property
+    def ban(self) -> bool:
+        """Whether some row may be left with nothing that can be drawn."""
+        return bool(self.histories or self.matchers or self.banned)
 
 
 def sample(logits: Tensor, draws: Draws) -> Tensor:
-    """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes nothing."""
-    logits = adjusted(logits, draws.histories)
+    """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes no logits.
+
+    -1 where every token is banned.
+    """
+    logits = restricted(adjusted(logits, draws.histories), draws.matchers)
     if draws.banned:
         logits = logits.clone()
         for row, tokens in draws.banned.items():
             logits[row, [token for token in tokens if token < logits.shape[1]]] = NOT_ONE
     picked = likeliest(logits)
+    none = logits.gather(1, picked.unsqueeze(1)).squeeze(1) == NOT_ONE if draws.ban else None
     drawn = np.flatnonzero(draws.temperature)
-    if not len(drawn):
-        return picked
     filtered = (draws.top_k > 0) | (draws.top_p < 1) | (draws.min_p > 0)
     for rows, pick in ((drawn[filtered[drawn]], _narrow), (drawn[~filtered[drawn]], _wide)):
         if len(rows):
             at = torch.from_numpy(rows).to(logits.device)
             picked[at] = pick(logits[at], draws, rows)
-    return picked
+    return picked if none is None else picked.masked_fill_(none, -1)
 
 
 def likeliest(values: Tensor) -> Tensor:

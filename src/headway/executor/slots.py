@@ -5,6 +5,8 @@ import torch
 from numpy.typing import NDArray
 
 from headway.core.batch import Begun
+from headway.errors import SettingError, TokenizerError
+from headway.executor.grammar import Grammars, Matcher
 from headway.executor.noise import stream
 from headway.executor.penalties import History
 from headway.executor.sampling import Draws
@@ -25,9 +27,11 @@ class Slots:
     """
 
     def __init__(
-        self, blocks_per_sequence: int, vocab: int, device: torch.device, rows: int = 64
+        self, blocks_per_sequence: int, grammars: Grammars, device: torch.device, rows: int = 64
     ) -> None:
-        self._vocab, self._device = vocab, device
+        self._grammars, self._device = grammars, device
+        self.matchers: dict[int, Matcher] = {}  # slot -> its grammar, where the sampling has one
+        self._refused: dict[int, str] = {}  # slot -> why its grammar cannot be obeyed
         self.histories: dict[int, History] = {}  # slot -> tokens, where the sampling reads them
         self.of: dict[int, int] = {}  # sequence -> slot
         self.tables: Ints = np.zeros((rows, blocks_per_sequence), dtype=np.int64)
@@ -61,13 +65,20 @@ class Slots:
         self.min_tokens[slot] = asked.min_tokens if asked.stop_tokens else 0
         self.logprobs[slot] = asked.logprobs
         self._stops[slot] = tuple(sorted(asked.stop_tokens))
-        if asked.reads_tokens or asked.logit_bias:
-            self.histories[slot] = History(begun, self._vocab, self._device)
+        if asked.weighs_tokens or asked.logit_bias:
+            self.histories[slot] = History(begun, self._grammars.vocab, self._device)
+        if asked.grammar:
+            try:
+                self.matchers[slot] = self._grammars.begin(begun)
+            except (SettingError, TokenizerError) as error:  # of this row; the others have theirs
+                self._refused[slot] = str(error)
 
     def end(self, sequence: int) -> None:
         slot = self.of.pop(sequence)
         self._free.append(slot)
         self.histories.pop(slot, None)
+        self.matchers.pop(slot, None)
+        self._refused.pop(slot, None)
 
     def extend(self, slot: int, blocks: tuple[int, ...]) -> None:
         """Add blocks to a sequence's table."""
@@ -75,6 +86,14 @@ class Slots:
         end = self._counts[slot] = begin + len(blocks)
         assert end <= self.tables.shape[1], "a table holds a context's blocks and no more"
         self.tables[slot, begin:end] = blocks
+
+    def refusals(self, slots: list[int]) -> dict[int, str]:
+        """By index: why these slots' grammars cannot be obeyed."""
+        if not self.matchers and not self._refused:
+            return {}
+        broken = {slot: each.error for slot, each in self.matchers.items() if each.error}
+        broken |= self._refused
+        return {i: broken[slot] for i, slot in enumerate(slots) if slot in broken}
 
     def draws(self, slots: Ints, positions: Ints) -> Draws:
         """How the tokens at these positions of these slots' sequences are to be sampled."""
@@ -92,6 +111,11 @@ class Slots:
                 i: self.histories[slot]
                 for i, slot in enumerate(slots.tolist() if self.histories else ())
                 if slot in self.histories
+            },
+            matchers={
+                i: self.matchers[slot]
+                for i, slot in enumerate(slots.tolist() if self.matchers else ())
+                if slot in self.matchers and not self.matchers[slot].error
             },
         )
 

@@ -35,7 +35,8 @@ class VirtualEngine(Engine):
         return events
 
     def _coast(self) -> list[Event]:
-        clock, until, events = self._time, self._trace.next_at, list[Event]()
+        clock, events = self._time, list[Event]()
+        until = min(self._trace.next_at, self.scheduler.roster.deadlines.next)
         if not self.scheduler.roster.running or until <= clock.now():
             return events
         coast, priced = Coast(self.scheduler, clock.now()), self._priced

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.plan import Policies
 from headway.tools.estimate.batch_service import batch_service
 from headway.tools.estimate.burst import Burst, dispersion, scales
@@ -92,7 +92,7 @@ def pace_answer(machine: Machine, work: Work, tpot: int) -> Answered:
 def padding_answers(
     machine: Machine, work: Work, size: int, buckets: tuple[int, ...]
 ) -> list[Answered]:
-    joins = {
+    joins: dict[str, Join] = {
         "longest": Static(size),
         "buckets": Static(size, buckets),
         "classes": LengthClasses(size, buckets, 0),

@@ -1,0 +1,62 @@
+"""Who must have started, or ended, by when; asked before every step."""
+
+from heapq import heapify, heappop, heappush
+from typing import NamedTuple
+
+from headway.core.request import NEVER, Sequence
+
+SLACK = 64  # entries of the ended that are put up with, beside as many as are alive
+
+
+class Due(NamedTuple):
+    """In order of their time, then of arrival; at one time of one request, its start first."""
+
+    at: int  # from this nanosecond on it is too late
+    number: int
+    ends: bool  # else it starts
+    sequence: Sequence
+
+    @property
+    def is_open(self) -> bool:
+        return not self.sequence.ended and (self.ends or not self.sequence.is_started)
+
+    @property
+    def words(self) -> str:
+        request = self.sequence.request
+        limit = (request.end_by if self.ends else request.start_by) - request.arrived
+        return f"not {'ended' if self.ends else 'started'} within {limit / 1e9:g} s of its arrival"
+
+
+class Deadlines:
+    """A heap. Who has ended, or started in time, stays in it until it is found at the top, or
+    until most of the heap is of that kind: so that a long limit holds no memory for long."""
+
+    def __init__(self) -> None:
+        self._heap: list[Due] = []
+        self._most = SLACK
+
+    def add(self, sequence: Sequence) -> None:
+        request = sequence.request
+        if request.start_by != NEVER:
+            self._push(Due(request.start_by + 1, sequence.number, False, sequence))
+        if request.end_by != NEVER:  # a step that begins then would end after it
+            self._push(Due(request.end_by, sequence.number, True, sequence))
+
+    def _push(self, due: Due) -> None:
+        if len(self._heap) >= self._most:
+            self._heap = [each for each in self._heap if each.is_open]
+            heapify(self._heap)
+            self._most = 2 * len(self._heap) + SLACK
+        heappush(self._heap, due)
+
+    @property
+    def next(self) -> int:
+        """When somebody will be too late; NEVER: nobody."""
+        heap = self._heap
+        while heap and not heap[0].is_open:
+            heappop(heap)
+        return heap[0].at if heap else NEVER
+
+    def missed(self, now: int) -> Due | None:
+        """The first of those who are too late, which is forgotten here; None: nobody."""
+        return heappop(self._heap) if self.next <= now else None

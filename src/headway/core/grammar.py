@@ -1,0 +1,37 @@
+"""What an answer must look like: the ask alone. The executor compiles it and obeys it."""
+
+from dataclasses import dataclass
+
+KINDS = ("json_object", "json_schema", "regex", "choice", "lark")
+MOST_TEXT = 65_536  # characters: what a text can cost to compile grows with its length
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """Every token is sampled among those with which the answer can still come to match it.
+
+    kind         text
+    json_object  empty: any JSON object
+    json_schema  a JSON Schema, as JSON
+    regex        what the whole answer matches, in Rust's syntax: no look-around, no back-references
+    choice       a JSON list of strings: the answer is one of them
+    lark         a grammar in llguidance's variant of Lark
+    """
+
+    kind: str = ""  # empty: the answer is free
+    text: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.kind)
+
+    def problem(self) -> str:
+        """What can be seen without compiling it; empty if nothing is wrong."""
+        if not self.kind:
+            return "a grammar's text has no kind" if self.text else ""
+        if self.kind not in KINDS:
+            return f"a grammar must be one of {', '.join(KINDS)}, not {self.kind!r}"
+        if len(self.text) > MOST_TEXT:
+            return f"a grammar may have {MOST_TEXT} characters, and this has {len(self.text)}"
+        if bool(self.text) == (self.kind == "json_object"):
+            return f"the grammar {self.kind} " + ("takes no text" if self.text else "has no text")
+        return ""

@@ -1,0 +1,56 @@
+"""What a device can do at best: bytes read per second, and products per second in a dtype."""
+
+import os
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+READ = {"cpu": 256 << 20}  # bytes that are read at once: no cache holds them
+READ_ELSEWHERE = 2 << 30
+SIDE = {"cpu": 2_048}  # of the square matrices that are multiplied
+SIDE_ELSEWHERE = 8_192
+QUIET = "99"  # of the profiler's library, which else says on stderr that it begins and ends
+TRIALS = 7  # the best counts: a ceiling is what nothing has disturbed
+
+
+@torch.inference_mode()
+def read_speed(device: str, now: Callable[[], int]) -> float:
+    """Bytes per second, summing one large tensor. now: nanoseconds."""
+    nbytes = READ.get(torch.device(device).type, READ_ELSEWHERE)
+    numbers = torch.ones(nbytes // 4, dtype=torch.float32, device=device)
+    return nbytes * 1e9 / _best(numbers.sum, now)
+
+
+@torch.inference_mode()
+def product_speed(dtype: str, device: str, now: Callable[[], int]) -> float:
+    """FLOP per second of one large product in this dtype."""
+    side = SIDE.get(torch.device(device).type, SIDE_ELSEWHERE)
+    square = torch.full((side, side), 0.5, dtype=getattr(torch, dtype), device=device)
+    return 2 * side**3 * 1e9 / _best(lambda: square @ square, now)
+
+
+def _best(work: Callable[[], Tensor], now: Callable[[], int]) -> int:
+    times = list[int]()
+    for _ in range(TRIALS + 1):
+        began = now()
+        work().flatten()[0].item()  # waits until it is done
+        times.append(now() - began)
+    return min(times[1:])
+
+
+def operators(run: Callable[[], object], device: str) -> dict[str, float]:
+    """Share of the time of each operator of torch in what `run` does, largest first."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)
+    from torch.profiler import ProfilerActivity, profile
+
+    wide = torch.device(device).type != "cpu"
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if wide else [])]
+    with profile(activities=activities) as profiled:
+        run()
+    spent = {
+        each.key: each.self_device_time_total if wide else each.self_cpu_time_total
+        for each in profiled.key_averages()
+    }
+    whole = sum(spent.values()) or 1.0
+    return {name: time / whole for name, time in sorted(spent.items(), key=lambda pair: -pair[1])}

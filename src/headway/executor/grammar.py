@@ -1,0 +1,164 @@
+"""Grammars, through llguidance: compiled once each, and followed by every sequence of its own.
+
+Without tensors, and llguidance and the tokenizer are read when the first grammar comes: whoever
+only asks whether one can be compiled needs no torch.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headway.core.batch import Begun
+from headway.core.grammar import Grammar
+from headway.errors import SettingError, TokenizerError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from llguidance._lib import JsonCompileOptions
+
+KEPT = 256  # compiled grammars, the latest used
+LONGEST = 300  # characters of a cause; some quote the whole grammar
+# Between two tokens of JSON. Without an end a weak model may go on with blanks until max_tokens.
+BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[ \n\r\t]{1,32}"}
+
+
+class Matcher:
+    """One sequence's way through its grammar. It grows from the rows, which hold what was accepted.
+
+    known   |<------ prompt ------>|<- answer ->|     the grammar sees the answer alone; after a
+                                                      preemption it begins again with all of it
+    """
+
+    def __init__(self, begun: Begun, state: "LLMatcher") -> None:
+        self.error, self.state = "", state
+        self._known = begun.prompt
+        self.extend(0, begun.tokens)
+
+    def extend(self, start: int, tokens: Sequence[int]) -> None:
+        """Take in a row's tokens, of which some may be known."""
+        new = tokens[self._known - start :]
+        if new and not self.error:
+            self._known += len(new)
+            self.state.consume_tokens(list(new))
+            self.check()
+
+    def check(self) -> None:
+        """Set the error where there is no way on: llguidance's limits, or no text that matches."""
+        self.error = broken(self.state)
+
+
+class Grammars:
+    """All that one model's sequences follow, compiled when they are first asked for."""
+
+    def __init__(self, folder: Path, vocab: int, eos: frozenset[int]) -> None:
+        """folder: the tokenizer's; empty: there is none. vocab: the model's, its logits' width."""
+        self.folder, self.vocab, self.eos = folder, vocab, eos
+        self._tokenizer: LLTokenizer | None = None
+        self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+
+    def begin(self, begun: Begun) -> Matcher:
+        """A matcher at the end of what is known. SettingError or TokenizerError: it cannot be."""
+        asked = begun.sampling
+        if not self.eos or not self.eos <= asked.stop_tokens:
+            raise SettingError("an answer with a grammar must stop at every end that the model has")
+        return Matcher(begun, self._state(asked.grammar))
+
+    def _state(self, grammar: Grammar) -> "LLMatcher":
+        """Where an answer begins, for one sequence alone."""
+        if grammar in self._compiled:
+            self._compiled.move_to_end(grammar)
+        else:
+            if self._tokenizer is None:
+                self._tokenizer = tokenizer(self.folder, self.vocab, self.eos)
+            self._compiled[grammar] = compiled(grammar, self._tokenizer)
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+        return self._compiled[grammar].deep_copy()
+
+
+def tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
+    """A checkpoint's, as llguidance has it: bytes of tokens in a trie. A second for a large one.
+
+    vocab: the model's; 0: the tokenizer's own. ends: allowed exactly where a grammar may end.
+    """
+    try:
+        from llguidance import LLTokenizer
+    except ImportError:
+        raise SettingError("grammars need llguidance: pip install llguidance") from None
+    if folder == Path():
+        raise TokenizerError("a grammar needs a tokenizer, and a model of random weights has none")
+    file = folder / "tokenizer.json"
+    try:
+        return LLTokenizer(file.read_text("utf-8"), n_vocab=vocab or None, eos_token=sorted(ends))
+    except FileNotFoundError:
+        raise TokenizerError(f"a grammar needs {file.name}, and {folder} has none") from None
+    except (OSError, ValueError) as error:
+        raise TokenizerError(f"{file} cannot be read for grammars: {_line(str(error))}") from error
+
+
+def compiled(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
+    """Where an answer begins; SettingError names what is wrong with the grammar."""
+    from llguidance import LLMatcher, LLParserLimits
+
+    if said := grammar.problem():
+        raise SettingError(said)
+    try:
+        limits = LLParserLimits(verbose_errors=False)
+        made = LLMatcher(tokens, spelled(grammar), log_level=0, limits=limits)
+    except (ValueError, RecursionError) as error:  # not JSON, or not Unicode
+        raise SettingError(f"the {grammar.kind} cannot be read: {_line(str(error))}") from error
+    if made.is_error():
+        raise SettingError(f"the {grammar.kind} cannot be compiled: {_line(made.get_error())}")
+    return made
+
+
+def broken(state: "LLMatcher") -> str:
+    """Why there is no way on from here; empty if there is one, or the answer is whole."""
+    if not state.is_error():
+        return ""
+    if state.stop_reason() == "InternalError":  # says nothing more
+        return "the grammar cannot be followed: there is no text that matches it from here on"
+    return f"the grammar cannot be followed: {_line(state.get_error())}"
+
+
+def spelled(grammar: Grammar) -> str:
+    """As llguidance takes it; ValueError if it is not the JSON that it has to be."""
+    from llguidance import LLMatcher
+
+    match grammar.kind:
+        case "json_object":
+            return LLMatcher.grammar_from_json_schema({"type": "object"}, BLANKS)
+        case "json_schema":
+            # Parsed, because llguidance puts a text that it is given unread between others.
+            schema = json.loads(grammar.text)
+            if not isinstance(schema, dict):
+                raise ValueError("it must be a JSON object")
+            return LLMatcher.grammar_from_json_schema(schema, BLANKS)
+        case "regex":
+            return LLMatcher.grammar_from_regex(grammar.text)
+        case "choice":
+            options = json.loads(grammar.text)
+            if not isinstance(options, list) or not options or not all(map(_is_said, options)):
+                raise ValueError("it must be a list of strings, none of them empty")
+            return LLMatcher.grammar_from_regex("|".join(map(_literally, options)))
+    # Wrapped, because a text that looks like JSON would be taken for llguidance's own format.
+    return json.dumps({"grammars": [{"lark_grammar": grammar.text}]})
+
+
+def _is_said(option: Any) -> bool:
+    return isinstance(option, str) and option != ""
+
+
+def _literally(text: str) -> str:
+    """A regular expression that matches this text alone."""
+    return "".join([f"\\x{{{ord(each):x}}}" if not each.isalnum() else each for each in text])
+
+
+def _line(text: str) -> str:
+    """The cause, out of a message of many lines that draws where it is."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown"]
+    causes = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]
+    first = lines[0] if len(lines[0]) <= LONGEST else lines[0][:LONGEST] + " ..."
+    return " ".join([first, *causes])

@@ -1,0 +1,52 @@
+"""Grammars on the logits: the tokens that the rows' answers may go on with, for all at once."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from headway.executor.grammar import Matcher
+from headway.executor.penalties import NOT_ONE
+
+if TYPE_CHECKING:
+    from llguidance import LLExecutor
+
+
+def restricted(logits: Tensor, matchers: Mapping[int, Matcher]) -> Tensor:
+    """Logits [n, vocab], -inf where a row's grammar does not allow a token; the given are kept."""
+    if not matchers:
+        return logits
+    allowed = unpacked(masks(tuple(matchers.values()), logits.shape[1]).to(logits.device))
+    at = torch.tensor(list(matchers), device=logits.device)
+    logits = logits.clone()
+    logits[at] = logits[at].masked_fill_(~allowed[:, : logits.shape[1]], NOT_ONE)
+    return logits
+
+
+def masks(matchers: tuple[Matcher, ...], vocab: int) -> Tensor:
+    """A bit per token, the lowest first: int32 [n, words], on the host. In parallel.
+
+    A matcher whose limits end here has its error set.
+    """
+    bits = torch.zeros((len(matchers), -(-vocab // 32)), dtype=torch.int32)
+    pairs = [(each.state, row) for row, each in enumerate(matchers)]
+    _threads().unsafe_compute_mask_ptr(pairs, bits.data_ptr(), 4 * bits.shape[1], len(matchers))
+    for each in matchers:
+        each.check()
+    return bits
+
+
+def unpacked(bits: Tensor) -> Tensor:
+    """As booleans: int32 [n, words] -> [n, 32 x words]."""
+    of_byte = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=bits.device)
+    return (bits.view(torch.uint8).unsqueeze(-1) & of_byte).bool().flatten(1)
+
+
+@cache
+def _threads() -> "LLExecutor":
+    """Made with the first mask; the process has one."""
+    from llguidance import LLExecutor
+
+    return LLExecutor()

@@ -1,0 +1,133 @@
+"""Whether a grammar can be compiled, tried where it can do no harm: in a process of its own.
+
+llguidance bounds what a step may cost, but a text of 1 KB can keep its compiler busy for minutes,
+and one of 80 KB overflow its stack, which ends the process. So the first to compile a grammar is
+a child that is allowed a second of its processor and a quarter of the usual stack; an engine that
+is handed only what came through is not held up for longer, and does not fall.
+"""
+
+import atexit
+import json
+import signal
+import subprocess
+import sys
+import threading
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headway.core.grammar import Grammar
+from headway.errors import SettingError, TokenizerError
+from headway.executor.grammar import broken, compiled, tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
+SECONDS = 1.0  # of processor time, for compiling and the first mask
+STACK = 2**21
+
+
+@lru_cache(maxsize=256)
+def problem(grammar: Grammar, folder: Path, seconds: float = SECONDS) -> str:
+    """Why answers cannot be held to this grammar, in a line; empty if they can.
+
+    folder: the tokenizer's, which the first call reads. seconds: of processor time that it may
+    take. Waits: call it beside an event loop, not on it. From any thread; one is tried at a time.
+    """
+    return grammar.problem() or _trial(folder).problem(grammar, seconds)
+
+
+@cache
+def _trial(folder: Path) -> "Trial":
+    made = Trial(folder)
+    atexit.register(made.close)
+    return made
+
+
+class Trial:
+    """The child, begun when it is needed and again when a grammar has ended it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+
+    def problem(self, grammar: Grammar, seconds: float = SECONDS) -> str:
+        """As the function of that name."""
+        with self._lock:
+            if self._child is None:
+                self._child = subprocess.Popen(
+                    [sys.executable, "-m", __name__, str(self.folder)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            said = _answer(self._child, [grammar.kind, grammar.text, seconds])
+            return self._why(grammar, seconds) if said is None else said
+
+    def _why(self, grammar: Grammar, seconds: float) -> str:
+        status = self._end()
+        if status == -signal.SIGPROF:
+            return f"the {grammar.kind} takes more than {seconds:g} s to compile: make it simpler"
+        if status < 0:
+            return f"the {grammar.kind} is nested or chained too deeply to be compiled"
+        return f"grammars cannot be compiled here: the process that tries them ended with {status}"
+
+    def close(self) -> None:
+        with self._lock:
+            if self._child is not None:
+                self._end()
+
+    def _end(self) -> int:
+        """Its exit status."""
+        child, self._child = self._child, None
+        assert child
+        child.communicate()  # closes its input, which ends it
+        return child.returncode
+
+
+def _answer(child: "subprocess.Popen[str]", ask: list[str | float]) -> str | None:
+    """None if it has ended instead."""
+    assert child.stdin and child.stdout
+    try:
+        child.stdin.write(json.dumps(ask) + "\n")
+        child.stdin.flush()
+        line = child.stdout.readline()
+    except BrokenPipeError:
+        return None
+    return str(json.loads(line)) if line.endswith("\n") else None
+
+
+def serve(folder: Path) -> None:
+    """The child: a grammar per line in, what is wrong with it out."""
+    cause, tokens = "the grammar's compiler has failed", None
+    try:
+        tokens = tokenizer(folder, 0, frozenset({0}))  # any end will do: nothing is sampled
+    except (SettingError, TokenizerError) as error:
+        cause = str(error)
+    threading.stack_size(STACK)
+    for line in sys.stdin:
+        said = [cause]
+        if tokens is not None:
+            kind, text, seconds = json.loads(line)
+            trial = threading.Thread(target=_try, args=(Grammar(kind, text), tokens, said))
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal ends the process
+            trial.start()
+            trial.join()
+            signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps(said[-1]), flush=True)
+
+
+def _try(grammar: Grammar, tokens: "LLTokenizer", said: list[str]) -> None:
+    """Compile it and make the first mask, in which limits are met that compiling does not know."""
+    try:
+        state = compiled(grammar, tokens)
+        state.compute_bitmask()
+        said.append(broken(state))
+    except SettingError as error:
+        said.append(str(error))
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))

@@ -1,0 +1,80 @@
+"""The ASGI application: routes, errors, and the request id. Plain ASGI throughout, because a
+client's leaving goes unseen behind BaseHTTPMiddleware.
+"""
+
+from typing import Any
+from uuid import uuid4
+
+from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headway import __version__
+from headway.server.documented import completed
+from headway.server.errors import install
+from headway.server.front import Front
+from headway.server.routes_answers import answer_routes
+from headway.server.routes_state import probe_routes, state_routes
+from headway.server.routes_text import text_routes
+
+REQUEST_ID = b"x-request-id"
+LONGEST_ID = 256  # bytes of one that is echoed
+SEEN = ["retry-after", "retry-after-ms", "x-headway-lane", "x-request-id", "x-should-retry"]
+
+
+class Documented(FastAPI):
+    """Its /openapi.json is completed with the models of the bodies that handlers read."""
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            self.openapi_schema = completed(super().openapi())
+        return self.openapi_schema
+
+
+def make_app(front: Front) -> FastAPI:
+    """The front may still be loading its model: then it answers 503, and /health 200."""
+    app = Documented(
+        title="headway",
+        version=__version__,
+        summary="An OpenAI-compatible server with a latency budget per endpoint.",
+        docs_url=None,  # the pages would load their scripts from elsewhere
+        redoc_url=None,
+    )
+    install(app)
+    for router in (
+        answer_routes(front),
+        text_routes(front),
+        state_routes(front),
+        probe_routes(front),
+    ):
+        app.include_router(router)
+    app.add_middleware(RequestId)
+    if origins := front.config.server.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=SEEN,
+        )
+    return app
+
+
+class RequestId:
+    """The client's X-Request-Id comes back, or one of ours: for logs, never for our own books."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        said = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
+        id = said if 0 < len(said) <= LONGEST_ID else f"req-{uuid4().hex}".encode()
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (REQUEST_ID, id)]
+            await send(message)
+
+        await self.app(scope, receive, sent)

@@ -1,0 +1,226 @@
+"""One HTTP call while it is being answered: its requests' events in, bytes or an object out.
+
+Everything here runs on the event loop's thread.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from headway.answer import Delta
+from headway.core.batch import Event
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.core.request import Finish, Request
+from headway.errors import HeadwayError
+from headway.live import News
+from headway.server.choice import Choice
+from headway.server.keys import Tenant
+from headway.server.protocol import whole
+from headway.server.protocol.chunks import DONE, Chunks
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.usage import metrics, usage
+from headway.server.protocol.wish import Wish
+from headway.server.retry import jittered
+
+UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
+SLOW = "slow_reader"
+MOST_HELD = 256 * 1024  # bytes of a stream that its client has not taken; then it is cancelled
+
+
+class Ways(Protocol):
+    """What a call asks of the door while it runs."""
+
+    def check_open(self) -> None: ...
+
+    def stop(self, id: str, keep: int) -> None: ...
+
+    def leave(self, call: "Call", open: Iterable[str]) -> None:
+        """It has ended; those of its requests that have not are to be cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Asked, and on which terms."""
+
+    tenant: Tenant
+    lane: str
+    budget: Budget  # its lane's, perhaps tightened
+    known_as: str = ""  # its own X-Request-Id
+    supersedes: str = ""  # its X-Headway-Supersede; empty: nothing
+
+
+class Call:
+    """As a live.Caller it hears of all its requests.
+
+    choices: in the order of the prompts and their choices.
+    """
+
+    def __init__(
+        self,
+        about: tuple[str, int, str],  # id, Unix seconds, model
+        wish: Wish,
+        caller: Who,
+        choices: Sequence[Choice],
+        ways: Ways,
+    ) -> None:
+        self.about, self.wish, self.caller = about, wish, caller
+        self.choices = {each.answer.request.id: each for each in choices}
+        self.rows: dict[str, RequestRow] = {}
+        self.problem: Problem | None = None
+        self.done = False
+        self._ways = ways
+        self._open = dict.fromkeys(self.choices)
+        self._index = {id: index for index, id in enumerate(self.choices)}
+        self._chunks = Chunks(wish.chat, *about, usage=wish.usage)
+        self._out: list[bytes] = []
+        self._held = 0  # bytes in it
+        self._writer: asyncio.Task[Any] | None = None  # who sends what was taken
+        self._wake: asyncio.Future[None] | None = None
+
+    @property
+    def id(self) -> str:
+        return self.about[0]
+
+    @property
+    def arrived(self) -> int:
+        return self.requests[0].arrived
+
+    @property
+    def requests(self) -> list[Request]:
+        return [each.answer.request for each in self.choices.values()]
+
+    # -- a live.Caller
+
+    def tell(self, news: News) -> None:
+        if self.done:
+            return
+        try:
+            if isinstance(news, HeadwayError):
+                raise Problem(503, str(news), code="engine_down")
+            self._hear(news)
+        except Problem as problem:
+            self.end(problem)
+
+    def flush(self) -> None:
+        """Wake who waits, where there is something to take. Who does not come for it is let go."""
+        if self._held > MOST_HELD and self._writer and not self.done:
+            self.end(Problem(408, "the client does not read its stream", code=SLOW))
+            self._writer.cancel()
+        if self._wake and (self._out or self.done) and not self._wake.done():
+            self._wake.set_result(None)
+
+    # -- its end
+
+    def end(self, problem: Problem) -> None:
+        """Before its time: what is open is cancelled. Nothing happens if it has ended."""
+        if not self.done:
+            self.problem = problem
+            self._close()
+            self.flush()
+
+    def _close(self) -> None:
+        self.done = True
+        self._ways.leave(self, self._open)
+
+    # -- who answers the client
+
+    async def wait(self) -> None:
+        """Until there is something to take, or it has ended."""
+        self._writer = None
+        if not self._out and not self.done:
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+
+    def take(self) -> bytes:
+        """What is new of a stream. The task that takes it is busy with it until it waits again."""
+        self._writer = asyncio.current_task()
+        out, self._out, self._held = self._out, [], 0
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def whole(self) -> dict[str, Any]:
+        """The answer of one that has ended well and does not stream."""
+        chat = self.wish.chat
+        choices = []
+        for index, choice in enumerate(self.choices.values()):
+            said = choice.whole()
+            choices.append(whole.choice(chat, index, said.text, said.finish, said.logprobs))
+        return whole.whole(chat, self.about, choices, self.usage(), metrics(self._accounts()))
+
+    def usage(self) -> dict[str, Any]:
+        """So far; a prompt counts once for all of its choices."""
+        rows = [self.rows.get(each.answer.request.id) for each in self._leaders]
+        return usage(*self.tokens, sum([row.cached for row in rows if row]))
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Of the prompts, and of the answers so far."""
+        prompts = sum([len(each.answer.request.prompt) for each in self._leaders])
+        return prompts, sum([len(each.answer.tokens) for each in self.choices.values()])
+
+    @property
+    def most(self) -> int:
+        """Tokens that it may come to."""
+        said = sum([each.answer.request.max_tokens for each in self.choices.values()])
+        return self.tokens[0] + said
+
+    @property
+    def _leaders(self) -> list[Choice]:
+        """Each prompt's first."""
+        return [each for each in self.choices.values() if each.leader is each]
+
+    def _accounts(self) -> list[RequestRow]:
+        return [self.rows[id] for id in self.choices if id in self.rows]
+
+    # -- events
+
+    def _hear(self, event: Event) -> None:
+        if event.finish:
+            self._open.pop(event.id, None)
+        if event.finish in UNWELL:
+            if event.finish is Finish.REFUSED:  # it has begun to drain in between
+                self._ways.check_open()
+            raise _unwell(event)
+        choice = self.choices[event.id]
+        before = choice.answer.stopped
+        delta = choice.hear(event)
+        if choice.answer.stopped and not before and not event.finish:
+            self._ways.stop(event.id, choice.answer.text.kept)
+        if self.wish.stream and (delta.text or delta.tokens or delta.finish):
+            self._say(self._index[event.id], choice, delta)
+        if not self._open:
+            if self.wish.stream:
+                if self.wish.usage:
+                    self._put(self._chunks.usage(self.usage(), metrics(self._accounts())))
+                self._put(DONE)
+            self._close()
+
+    def _say(self, index: int, choice: Choice, delta: Delta) -> None:
+        if self.wish.chat and not choice.begun:
+            self._put(self._chunks.role(index))
+        text, finish, logprobs = choice.said(delta)
+        so_far = self.usage() if self.wish.running_usage else None
+        if self.wish.chat and finish and text:  # the last text, and then the end by itself
+            self._put(self._chunks.text(index, text, "", logprobs, so_far))
+            text, logprobs = "", None
+        if text or finish or logprobs:
+            self._put(self._chunks.text(index, text, finish, logprobs, so_far))
+
+    def _put(self, chunk: bytes) -> None:
+        self._out.append(chunk)
+        self._held += len(chunk)
+
+
+def _unwell(event: Event) -> Problem:
+    """Ends that are no answer. A cancelled one whose call asked for it is not told of it here."""
+    match event.finish:
+        case Finish.REFUSED:
+            return Problem(429, event.error, code="lane_full", retry=jittered(0))
+        case Finish.CANCELLED:
+            return Problem(503, "the server is shutting down", code="draining", retry=jittered(0))
+        case Finish.ERROR:
+            return Problem(500, f"the engine failed: {event.error}", code="engine_error")
+        case _:
+            return Problem(408, event.error, code="deadline_exceeded", final=True)

@@ -1,0 +1,67 @@
+"""Times as an operator writes them: "300ms", "2s", "1h". A bare number is seconds."""
+
+import re
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from headway.core.request import NEVER
+from headway.errors import SettingError
+
+SECOND = 1_000_000_000  # nanoseconds
+UNITS = {
+    "h": 3_600 * SECOND,
+    "m": 60 * SECOND,
+    "s": SECOND,
+    "ms": 1_000_000,
+    "us": 1_000,
+    "ns": 1,
+}
+NONE = "none"
+_WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*")
+
+
+def nanoseconds(value: Any) -> int:
+    """What was written, as nanoseconds; NEVER for `none` or nothing. SettingError otherwise."""
+    if value is None or value == NONE:
+        return NEVER
+    found = None if isinstance(value, bool) else _WRITTEN.fullmatch(_plain(value))
+    if found is None or (found[2] or "s") not in UNITS:
+        raise SettingError(
+            f"{value!r} is not a time; write 300ms, 2s, 5m, or a bare number of seconds"
+        )
+    time = round(Decimal(found[1]) * UNITS[found[2] or "s"])
+    if time >= NEVER:
+        raise SettingError(f"{value!r} is longer than three centuries; write {NONE} for no limit")
+    return time
+
+
+def _plain(value: Any) -> str:
+    """Numbers without an exponent, which nobody writes by hand and Python does."""
+    return f"{Decimal(str(value)):f}" if isinstance(value, int | float) else str(value)
+
+
+def written(time: int) -> str:
+    """In the largest unit of which it is a whole number, as nanoseconds() reads it."""
+    if time == NEVER:
+        return NONE
+    unit = next(name for name, size in UNITS.items() if time % size == 0)
+    return f"{time // UNITS[unit]}{unit}" if time else "0s"
+
+
+Duration = Annotated[
+    int,  # nanoseconds
+    BeforeValidator(nanoseconds),
+    PlainSerializer(written, return_type=str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(h|m|s|ms|us|ns)?\s*$"},
+                {"type": "number", "minimum": 0},
+                {"enum": [NONE, None]},
+            ]
+        }
+    ),
+]
+Limit = Annotated[Duration, Field(gt=0)]

@@ -1,0 +1,46 @@
+"""What the front needs of an engine, whichever process it runs in."""
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import Protocol
+
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import Request
+from headway.core.view import Load
+from headway.live import Caller
+
+Rows = Callable[[list[StepRow], list[RequestRow]], object]
+
+
+class State(StrEnum):
+    """Of the engine, as the front sees it."""
+
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    DOWN = "down"
+
+
+class EngineSide(Protocol):
+    """All of it on the event loop's thread."""
+
+    rows: Rows  # called with the ledger's rows, before the events of the same step
+
+    @property
+    def load(self) -> Load: ...
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def down(self) -> str:
+        """Why it is down; empty if it is not."""
+        ...
+
+    def submit(self, requests: Iterable[Request], caller: Caller) -> None:
+        """All of them or, with RefusedError or EngineDownError, none."""
+        ...
+
+    def cancel(self, ids: Iterable[str]) -> None: ...
+
+    def stop(self, id: str, keep: int) -> None: ...

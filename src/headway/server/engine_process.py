@@ -1,0 +1,132 @@
+"""The engine's own process: the model, the one loop, and a pipe to the front.
+
+Three threads of control and no more: this one decides and computes; a reader puts what the front
+sends into the inbox; the kernel's buffer holds what the front has not read yet.
+"""
+
+import os
+import signal
+import socket
+import struct
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from secrets import token_bytes
+
+from headway.core.batch import Add, Command
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import Engine
+from headway.errors import EngineDownError, HeadwayError
+from headway.executor.guarded import Guarded, cause
+from headway.journal import JournalFile, Record
+from headway.live import LiveInbox, WallClock, date
+from headway.llm import EMBEDDED
+from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
+
+STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
+
+
+class CountingInbox(LiveInbox):
+    """Knows how many requests the engine has taken in."""
+
+    taken = 0
+
+    def poll(self) -> list[Command]:
+        commands = super().poll()
+        self.taken += sum([isinstance(command, Add) for command in commands])
+        return commands
+
+
+def run(options: EngineOptions, channel: Connection) -> None:
+    """The life of the process. It ends when it was closed and all is done, or with its front.
+
+    ctrl-C and SIGTERM reach the whole group, and what they mean is the front's to decide.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _limit_stall(channel)
+    inbox = CountingInbox(WallClock())
+    threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
+    try:
+        Process(options, channel, inbox).serve()
+    except HeadwayError as error:
+        channel.send(Failed(error))
+    except BaseException as error:  # the process's edge: the front is told, and so is stderr
+        channel.send(Failed(EngineDownError(f"the engine is down: {cause(error)}")))
+        raise
+
+
+def _listen(channel: Connection, inbox: LiveInbox) -> None:
+    try:
+        while True:
+            inbox.put(channel.recv())
+    except (EOFError, OSError):
+        os._exit(0)  # the front has gone, in whatever way: nobody waits for an answer
+
+
+def _limit_stall(channel: Connection) -> None:
+    """A front that reads nothing first fills the kernel's buffer, then holds the engine, then,
+    after STALL, ends it: neither memory nor waiting without bound."""
+    with socket.socket(fileno=os.dup(channel.fileno())) as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
+
+
+class Process:
+    """The engine, from its options to its last step."""
+
+    def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
+        self.options, self.channel, self.inbox = options, channel, inbox
+        self._journal: JournalFile | None = None
+
+    def serve(self) -> None:
+        engine, welcome = self._make()
+        self.channel.send(welcome)
+        scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
+        while not scheduler.finished:
+            events = engine.step()
+            send(Step(events, *scheduler.ledger.take(), engine.load, inbox.taken))
+        if self._journal:
+            self._journal.close()
+
+    def _make(self) -> tuple[Engine, Welcome]:
+        options = self.options
+        self.channel.send(Progress("starting torch"))
+        from headway.executor.load import load
+        from headway.executor.memory import Limits
+        from headway.executor.runner import use_threads
+
+        if options.threads:
+            use_threads(options.threads)
+        source = options.model or EMBEDDED
+        name = Path(source).name if Path(source).is_dir() else str(source)
+        self.channel.send(Progress(f"loading the weights of {name}"))
+        policies = options.policies
+        limits = Limits(options.slots, policies.step_tokens, options.context, options.block_size)
+        loaded = load(source, limits, options.dtype, options.device)
+        plan = loaded.plan
+        settings = Settings(plan.num_blocks, plan.block_size, options.lanes, policies, plan.context)
+        if options.journal:
+            about = {"model": name, "dtype": loaded.dtype, "device": loaded.device}
+            self._journal = JournalFile(Path(options.journal), settings, {**about, "begun": date()})
+        scheduler = Scheduler(settings, token_bytes(16))
+        executor = Guarded(loaded.executor)
+        engine = Engine(scheduler, executor, self.inbox, self.inbox.clock, self._keep)
+        return engine, Welcome(
+            model=name,
+            folder=str(loaded.folder),
+            dtype=loaded.dtype,
+            device=loaded.device,
+            capacity=engine.load.capacity,
+            num_blocks=plan.num_blocks,
+            block_size=plan.block_size,
+            context=plan.context,
+            vocab=loaded.config.vocab,
+            eos=frozenset(loaded.config.eos),
+            memory=str(plan),
+            load=engine.load,
+        )
+
+    def _keep(self, record: Record) -> None:
+        if self._journal:
+            self._journal.keep(record)

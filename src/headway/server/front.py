@@ -1,0 +1,95 @@
+"""From a request's bytes to a call in its lane: what both endpoints do before an answer begins."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+from headway.errors import PromptError
+from headway.server import clock
+from headway.server.asking import Model, Place, choices_of
+from headway.server.call import Call, Who
+from headway.server.config import ServerConfig
+from headway.server.door import Door, loading
+from headway.server.engine import EngineSide
+from headway.server.keys import Denied, Tenant
+from headway.server.protocol.budget import terms
+from headway.server.protocol.laning import lane_of, model_of
+from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.wish import Wish
+from headway.server.texts import Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, and when: stamped at the door, before anything is read."""
+
+    tenant: Tenant
+    headers: Mapping[str, str]
+    arrived: int  # nanoseconds
+
+
+class Front:
+    """One model behind its lanes. What must be known of it comes once it is loaded."""
+
+    def __init__(self, config: ServerConfig, engine: EngineSide) -> None:
+        self.config, self.engine = config, engine
+        self.names = (config.model.served, *config.model.aliases)
+        self.lanes = {lane.name: lane for lane in config.core_lanes}
+        self.keys = config.ring()
+        self.door = Door(engine, self.keys, clock.now)
+        self.created = clock.unix()
+        self._texts: Texts | None = None
+        self._eos: frozenset[int] = frozenset()
+        self._random = random.SystemRandom()
+
+    def ready(self, texts: Texts, eos: frozenset[int]) -> None:
+        """The model is loaded."""
+        self._texts, self._eos = texts, eos
+
+    def close(self) -> None:
+        if self._texts:
+            self._texts.close()
+
+    @property
+    def texts(self) -> Texts:
+        """Raises Problem while there are none, or nothing is accepted."""
+        self.door.check_open()
+        if self._texts is None:  # the engine is ready, its tokenizer is still being read here
+            raise loading()
+        return self._texts
+
+    def who(self, headers: Mapping[str, str]) -> Asker:
+        """Raises Problem."""
+        found = self.keys.authenticate(headers.get("authorization", ""))
+        if isinstance(found, Denied):
+            raise Problem(401, found.reason, code="invalid_api_key")
+        return Asker(found, headers, clock.now())
+
+    async def call(self, asker: Asker, wish: Wish) -> Call:
+        """In its lane, where it waits to be answered. Raises Problem."""
+        texts, headers = self.texts, asker.headers
+        model, alias = model_of(wish.model, self.names, self.lanes)
+        header = headers.get("x-headway-lane", "")
+        lane = lane_of(header, wish.tier, alias, asker.tenant, self.lanes)
+        held = terms(self.lanes[lane].budget, headers, asker.arrived)
+        id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
+        place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
+        about = Model(texts, self._eos, self.engine.load.capacity)
+        if wish.options.grammar and (said := await texts.problem(wish.options.grammar)):
+            raise wrong(f"'{wish.shaped}': {said}", wish.shaped, "invalid_grammar")
+        try:
+            prompts = [await texts.encode(prompt) for prompt in wish.prompts]
+            choices = choices_of(wish, prompts, place, about, self._random)
+        except PromptError as error:
+            raise wrong(str(error)) from error
+        who = Who(
+            asker.tenant,
+            lane,
+            held.budget,
+            headers.get("x-request-id", ""),
+            headers.get("x-headway-supersede", ""),
+        )
+        call = Call((id, clock.unix(), model), wish, who, choices, self.door)
+        self.door.enter(call)
+        return call

@@ -1,0 +1,74 @@
+"""How much a key may ask per minute: token buckets in exact integers. Time is handed in."""
+
+from headway.core.request import NEVER
+
+MINUTE = 60_000_000_000  # nanoseconds
+
+
+class Bucket:
+    """Holds a minute's worth and fills evenly; so a minute after a rest may see twice the rate.
+
+    level: 0 .. rate x MINUTE, in units of which one costs MINUTE and a nanosecond brings `rate`.
+    """
+
+    __slots__ = ("_at", "_level", "rate")
+
+    def __init__(self, rate: int) -> None:
+        """rate: per minute; full at first."""
+        self.rate = rate
+        self._level = rate * MINUTE
+        self._at = 0  # when that was so, nanoseconds
+
+    def wait(self, count: int, now: int) -> int:
+        """Nanoseconds until so many are there; 0: now; NEVER: a full bucket holds fewer."""
+        if count > self.rate:
+            return NEVER
+        self._fill(now)
+        return max(0, -(-(count * MINUTE - self._level) // self.rate))
+
+    def take(self, count: int, now: int) -> None:
+        """So many, which wait() said are there."""
+        self._fill(now)
+        self._level -= count * MINUTE
+        assert self._level >= 0, "more was taken than was there"
+
+    def give_back(self, count: int, now: int) -> None:
+        """What was taken and not used."""
+        self._fill(now)
+        self._level = min(self.rate * MINUTE, self._level + count * MINUTE)
+
+    def _fill(self, now: int) -> None:
+        if (passed := now - self._at) > 0:
+            self._level = min(self.rate * MINUTE, self._level + passed * self.rate)
+            self._at = now
+
+
+class RateLimit:
+    """Requests and tokens per minute of one key; 0: no limit."""
+
+    def __init__(self, requests: int, tokens: int) -> None:
+        self._requests = Bucket(requests) if requests else None
+        self._tokens = Bucket(tokens) if tokens else None
+
+    def take(self, tokens: int, now: int) -> int:
+        """One request of so many tokens: 0 and they are taken, or how long to wait, and nothing is.
+
+        tokens: the most it may come to, its prompt and all that it may generate; what it has not
+        used is given back at its end. NEVER: it asks for more than a minute's worth.
+        """
+        waits = [0]
+        if self._requests:
+            waits.append(self._requests.wait(1, now))
+        if self._tokens:
+            waits.append(self._tokens.wait(tokens, now))
+        if not (wait := max(waits)):
+            if self._requests:
+                self._requests.take(1, now)
+            if self._tokens:
+                self._tokens.take(tokens, now)
+        return wait
+
+    def give_back(self, tokens: int, now: int) -> None:
+        """What a request that has ended did not use of its tokens; it still was a request."""
+        if self._tokens:
+            self._tokens.give_back(tokens, now)

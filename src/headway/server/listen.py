@@ -1,0 +1,53 @@
+"""Where the server listens, how it leaves, and how much one call may ask of it."""
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from headway.server.durations import SECOND, Duration, Limit
+from headway.server.section import Count, Number, Section
+
+LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8
+
+Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/\s]+)$")]
+
+
+class BoundSettings(Section):
+    """What is more than this is refused with 400 or 413 before anything is queued."""
+
+    body_bytes: Annotated[Count, Field(description="Of a request's body; more is 413.")] = 8 << 20
+    prompts: Annotated[Count, Field(description="Of one /v1/completions call.")] = 128
+    n: Annotated[Count, Field(description="Choices of one prompt.")] = 16
+    stops: Annotated[Count, Field(description="Stop strings and stop token ids, each.")] = 16
+    schema_bytes: Annotated[
+        Count, Field(description="Of a JSON schema, regex, grammar or list of choices.")
+    ] = 64 << 10
+    grammar_compile: Annotated[
+        Limit, Field(description="Time to compile a grammar; one that takes longer is refused.")
+    ] = SECOND // 2
+
+
+class ServerSettings(Section):
+    host: Annotated[
+        str,
+        StringConstraints(min_length=1),
+        Field(description="Address to listen on; 0.0.0.0 for all."),
+    ] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535, description="0: any free one."), Number] = 8_000
+    default_lane: Annotated[
+        str,
+        Field(description="Of requests that name none. Default: standard, or the first lane."),
+    ] = ""
+    drain_timeout: Annotated[
+        Duration, Field(description="After SIGTERM, for what still runs; then it is failed.")
+    ] = 30 * SECOND
+    cors_origins: Annotated[
+        tuple[Origin, ...],
+        Field(description="Web pages that browsers let call the API; * for all. Default: none."),
+    ] = ()
+    limits: BoundSettings = BoundSettings()
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether others than this machine can reach it."""
+        return not (self.host.startswith("127.") or self.host in LOOPBACK)

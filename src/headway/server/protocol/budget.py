@@ -1,0 +1,52 @@
+"""A lane's budget as one request has it: headers may tighten it, never loosen it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from headway.core.lane import Budget
+from headway.core.request import NEVER
+from headway.server.protocol.problem import wrong
+
+TTFT, TPOT, TIMEOUT = "x-slo-ttft-ms", "x-slo-tpot-ms", "x-headway-timeout-ms"
+MOST_MS = 10**9  # eleven days
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for one request; nanoseconds of the machine's clock."""
+
+    budget: Budget
+    start_by: int  # not begun by then: dropped
+    end_by: int  # not ended by then: dropped
+
+
+def terms(lane: Budget, headers: Mapping[str, str], arrived: int) -> Terms:
+    """A header that asks for more than the lane gives changes nothing. Raises Problem.
+
+    A client that says x-slo-ttft-ms has no use for an answer that begins later: it is dropped
+    when it has not begun by then, as after the lane's own `queue`. The end is the lane's `e2e`,
+    or x-headway-timeout-ms.
+    """
+    ttft, tpot, timeout = (_limit(headers, name) for name in (TTFT, TPOT, TIMEOUT))
+    budget = replace(
+        lane,
+        ttft=min(lane.ttft, ttft),
+        tpot=min(lane.tpot, tpot),
+        e2e=min(lane.e2e, timeout),
+        queue=min(lane.queue, ttft),
+    )
+    end_by = NEVER if budget.e2e == NEVER else arrived + budget.e2e
+    return Terms(budget, budget.start_by(arrived), end_by)
+
+
+def _limit(headers: Mapping[str, str], name: str) -> int:
+    said = headers.get(name)
+    if said is None:
+        return NEVER
+    try:
+        value = float(said)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= MOST_MS:
+        raise wrong(f"{name} must be milliseconds above 0, not {said[:40]!r}", name)
+    return int(value * 1e6)

@@ -1,0 +1,68 @@
+"""The lines of a stream, written by hand: one of them is made per token.
+
+data: {"id":..,"object":..,"created":..,"model":..,"choices":[..]}
+|<---------------- head -------------------------------->|
+"""
+
+import json
+from typing import Any
+
+from headway.server.protocol.problem import Problem
+
+DONE = b"data: [DONE]\n\n"
+WAITING = b": waiting\n\n"  # a comment, which clients skip and which keeps a proxy patient
+
+
+class Chunks:
+    """Of one call. chat: which of the two forms."""
+
+    def __init__(self, chat: bool, id: str, created: int, model: str, usage: bool) -> None:
+        object = "chat.completion.chunk" if chat else "text_completion"
+        said = {"id": id, "object": object, "created": created, "model": model}
+        self.chat = chat
+        self._head = f'data: {compact(said)[:-1]},"choices":['
+        self._tail = '],"usage":null}\n\n' if usage else "]}\n\n"
+
+    def role(self, choice: int) -> bytes:
+        """The first of a chat's choice."""
+        said = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+        return f'{self._head}{{"index":{choice},{said}}}{self._tail}'.encode()
+
+    def text(
+        self,
+        choice: int,
+        text: str,
+        finish: str = "",
+        logprobs: dict[str, Any] | None = None,
+        usage: dict[str, Any] | None = None,
+    ) -> bytes:
+        """What is new, or the end, or both. usage: so far, on this very chunk."""
+        spelled = json.dumps(text)
+        if not self.chat:
+            said = f'"text":{spelled}'
+        elif finish and not text:
+            said = '"delta":{}'
+        else:
+            said = f'"delta":{{"content":{spelled}}}'
+        scores = compact(logprobs) if logprobs else "null"
+        ended = f'"{finish}"' if finish else "null"
+        tail = f'],"usage":{compact(usage)}}}\n\n' if usage else self._tail
+        return (
+            f'{self._head}{{"index":{choice},{said},"logprobs":{scores},"finish_reason":{ended}}}'
+            f"{tail}"
+        ).encode()
+
+    def usage(self, usage: dict[str, Any], metrics: dict[str, Any]) -> bytes:
+        """The last one, which has no choices."""
+        return (
+            f'{self._head}],"usage":{compact(usage)},"metrics":{compact(metrics)}}}\n\n'
+        ).encode()
+
+
+def failed(problem: Problem) -> bytes:
+    """Inside a stream that has begun: the status was 200 and is said already."""
+    return f"data: {compact(problem.body)}\n\n".encode()
+
+
+def compact(said: Any) -> str:
+    return json.dumps(said, separators=(",", ":"))

@@ -1,0 +1,190 @@
+"""What a body may say, beside its prompt: strict, and nothing else is taken.
+
+Null is as good as absent, as OpenAI has it; the defaults stand in options.py.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
+from typing_extensions import TypeAliasType
+
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+COUNT = 2**31 - 1  # no count in a request is larger
+
+Count = Annotated[int, Field(ge=0, le=COUNT)]
+Positive = Annotated[int, Field(ge=1, le=COUNT)]
+Token = Annotated[int, Field(ge=0, le=COUNT)]
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+# Named, because a union must hash its members. They fail at the first wrong item: of a prompt of
+# a million ids that is read as texts, one error is enough.
+Ids = TypeAliasType("Ids", Annotated[list[Token], FailFast()])
+Texts = TypeAliasType("Texts", Annotated[list[str], FailFast()])
+IdLists = TypeAliasType("IdLists", Annotated[list[Ids], FailFast()])
+
+UNSUPPORTED = {  # field -> what to say; null, or the value that changes nothing, is let pass
+    "tools": "tool calling is not supported: put the tools into the prompt, and use "
+    "response_format for the shape of the answer",
+    "tool_choice": "tool calling is not supported",
+    "parallel_tool_calls": "tool calling is not supported",
+    "functions": "function calling is not supported",
+    "function_call": "function calling is not supported",
+    "best_of": "it is not supported: use n, and choose among the answers",
+    "suffix": "filling in the middle is not supported",
+    "audio": "audio is not supported",
+    "modalities": "only text is supported",
+    "prediction": "predicted outputs are not supported",
+    "reasoning_effort": "the model does not reason by effort",
+    "verbosity": "it is not supported: say in the prompt how long an answer should be",
+    "web_search_options": "web search is not supported",
+    "store": "nothing is stored",
+    "use_beam_search": "beam search is not supported: use n",
+    "guided_json": "use structured_outputs",
+    "guided_regex": "use structured_outputs",
+    "guided_choice": "use structured_outputs",
+    "guided_grammar": "use structured_outputs",
+    "prompt_logprobs": "use /v1/completions with echo and logprobs",
+}
+NO_CHANGE: dict[str, JsonValue] = {
+    "tools": [],
+    "tool_choice": "none",
+    "functions": [],
+    "function_call": "none",
+    "best_of": 1,
+    "suffix": "",
+    "modalities": ["text"],
+    "store": False,
+    "use_beam_search": False,
+}
+
+
+class StreamOptions(BaseModel):
+    model_config = STRICT
+
+    include_usage: bool | None = None  # one more chunk at the end, without choices
+    continuous_usage_stats: bool | None = None  # the usage so far on every chunk, as vLLM has it
+
+
+class JsonSchema(BaseModel):
+    model_config = STRICT
+
+    name: str | None = None
+    description: str | None = None
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+    strict: bool | None = None  # the schema is always obeyed
+
+
+class ResponseFormat(BaseModel):
+    model_config = STRICT
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(BaseModel):
+    """vLLM's; exactly one of them."""
+
+    model_config = STRICT
+
+    regex: str | None = None
+    choice: Annotated[list[str], Field(min_length=1)] | None = None
+    grammar: str | None = None
+    json_: Annotated[dict[str, Any] | str | None, Field(alias="json")] = None
+    json_object: bool | None = None
+
+
+class Asked(BaseModel):
+    """What chat and completions have in common."""
+
+    model_config = STRICT
+
+    model: str | None = None  # its name or an alias, perhaps with @lane; the only one if absent
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Positive | None = None
+    max_tokens: Count | None = None
+    min_tokens: Count | None = None
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=COUNT)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    stop: str | Texts | None = None
+    stop_token_ids: Ids | None = None
+    ignore_eos: bool | None = None
+    bad_words: Texts | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
+    skip_special_tokens: bool | None = None
+    truncate_prompt_tokens: Positive | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    service_tier: str | None = None  # names the lane
+    user: str | None = None  # taken, and not used: the tenant is the key's
+    safety_identifier: str | None = None  # likewise
+    metadata: dict[str, str] | None = None  # likewise: nothing is stored
+
+
+class TextPart(BaseModel):
+    model_config = STRICT
+
+    type: Literal["text"]
+    text: str
+
+
+TextParts = TypeAliasType("TextParts", Annotated[list[TextPart], FailFast()])
+
+
+class ChatMessage(BaseModel):
+    """One turn. What the openai client gives back of an answer, all null, is let pass."""
+
+    model_config = STRICT
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | TextParts
+    refusal: None = None
+    annotations: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: None = None
+
+
+Chat = TypeAliasType("Chat", Annotated[list[ChatMessage], FailFast(), Field(min_length=1)])
+
+
+class ChatBody(Asked):
+    """POST /v1/chat/completions."""
+
+    messages: Chat
+    max_tokens: Positive | None = None
+    max_completion_tokens: Positive | None = None  # the newer name; it goes before max_tokens
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+
+class CompletionBody(Asked):
+    """POST /v1/completions."""
+
+    prompt: str | Texts | Ids | IdLists
+    echo: bool | None = None
+    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+
+
+class TokenizeBody(BaseModel):
+    """POST /tokenize: a prompt or a chat, exactly one."""
+
+    model_config = STRICT
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Chat | None = None
+
+
+class DetokenizeBody(BaseModel):
+    """POST /detokenize."""
+
+    model_config = STRICT
+
+    model: str | None = None
+    tokens: Ids

@@ -1,0 +1,68 @@
+"""The shape that an answer must have: response_format and structured_outputs."""
+
+import json
+from typing import Any
+
+from headway.core.grammar import Grammar
+from headway.server.protocol.fields import Asked, ResponseFormat, StructuredOutputs
+from headway.server.protocol.problem import wrong
+
+SHAPE, OUTPUTS = "response_format", "structured_outputs"
+FREE = Grammar()
+
+
+def grammar_of(body: Asked, most: int) -> Grammar:
+    """Whether it can be compiled is seen later. most: bytes of its text. Raises Problem."""
+    shape = _shape(body.response_format) if body.response_format else FREE
+    given = _outputs(body.structured_outputs) if body.structured_outputs else FREE
+    if shape and given:
+        raise wrong(f"'{OUTPUTS}' and '{SHAPE}' both shape the answer: give one of them", OUTPUTS)
+    found = given or shape
+    if (size := len(found.text.encode())) > most:
+        raise wrong(f"a grammar has {size} bytes, where {most} are the most", field_of(body))
+    if found and body.ignore_eos:
+        raise wrong("'ignore_eos': an answer with a grammar ends where that does", "ignore_eos")
+    return found
+
+
+def field_of(body: Asked) -> str:
+    """Which of the two it came in."""
+    return OUTPUTS if body.structured_outputs else SHAPE
+
+
+def _shape(said: ResponseFormat) -> Grammar:
+    if said.type == "text":
+        return FREE
+    if said.type == "json_object":
+        return Grammar("json_object")
+    if said.json_schema is None:
+        raise wrong("'response_format.json_schema' is missing", f"{SHAPE}.json_schema")
+    return Grammar("json_schema", _written(said.json_schema.schema_))
+
+
+def _outputs(said: StructuredOutputs) -> Grammar:
+    given = [name for name in FORMS if getattr(said, name) not in (None, False)]
+    if len(given) != 1:
+        names = ", ".join([name.rstrip("_") for name in FORMS])
+        raise wrong(f"'{OUTPUTS}' needs exactly one of {names}", OUTPUTS)
+    kind, value = FORMS[given[0]], getattr(said, given[0])
+    if kind == "json_object":
+        return Grammar(kind)
+    text = value if isinstance(value, str) else _written(value)
+    if not text:
+        raise wrong(f"'{OUTPUTS}.{given[0].rstrip('_')}' is empty", OUTPUTS)
+    return Grammar(kind, text)
+
+
+FORMS = {
+    "regex": "regex",
+    "choice": "choice",
+    "grammar": "lark",
+    "json_": "json_schema",
+    "json_object": "json_object",
+}
+
+
+def _written(value: Any) -> str:
+    """Order is kept: it is the order in which a schema's properties are said."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,46 @@
+"""Which model and which lane a request means."""
+
+from collections.abc import Collection
+
+from headway.server.keys import Tenant
+from headway.server.protocol.problem import Problem, wrong
+
+UNSAID = frozenset({"", "auto", "default"})  # service tiers that leave it to the server
+
+
+def model_of(said: str, names: Collection[str], lanes: Collection[str]) -> tuple[str, str]:
+    """The model's name as the caller knows it, and the lane of `name@lane`. Raises Problem.
+
+    names: of the one model that is served, first its own and then its aliases.
+    """
+    if not said:
+        return next(iter(names)), ""
+    if said in names:
+        return said, ""
+    name, mark, lane = said.rpartition("@")
+    if mark and name in names and lane in lanes:
+        return name, lane
+    known = ", ".join(names)
+    raise Problem(
+        404, f"there is no model {said[:200]!r}; there is {known}", "model", "model_not_found"
+    )
+
+
+def lane_of(header: str, tier: str, alias: str, tenant: Tenant, lanes: Collection[str]) -> str:
+    """The nearest to the request goes first: header, service_tier, the model's alias, the key.
+
+    Raises Problem.
+    """
+    named = (("x-headway-lane", header), ("service_tier", "" if tier in UNSAID else tier))
+    for field, name in (*named, ("model", alias)):
+        if not name:
+            continue
+        if name not in lanes:
+            known = ", ".join(lanes)
+            raise wrong(
+                f"there is no lane {name[:200]!r}; there are {known}", field, "no_such_lane"
+            )
+        if name not in tenant.lanes:
+            raise Problem(403, f"this key may not use the lane {name!r}", field, "lane_not_allowed")
+        return name
+    return tenant.default_lane

@@ -1,0 +1,63 @@
+"""What the server says no with: a status, OpenAI's nested error body, and when to come back."""
+
+from math import ceil
+
+from headway.errors import HeadwayError
+
+MOST_WAIT = 120.0  # seconds; the openai client does not come back at all for more
+KINDS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+}
+
+
+class Problem(HeadwayError):
+    """An answer other than 200.
+
+    param: the field that is meant, as a path with dots. code: for programs.
+    retry: seconds until it is worth asking again, already jittered; 0: it is not said.
+    final: the client is told not to ask again, whatever its rules for the status are.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str = "",
+        code: str = "",
+        retry: float = 0.0,
+        final: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code = status, param, code
+        self.retry = min(retry, MOST_WAIT)
+        self.final = final
+
+    @property
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """As OpenAI and vLLM nest it."""
+        kind = KINDS.get(self.status, "invalid_request_error")
+        said = {"message": str(self), "type": kind}
+        return {"error": {**said, "param": self.param or None, "code": self.code or None}}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """retry-after is in whole seconds by its standard; the openai client reads -ms first."""
+        headers = {}
+        if self.retry:
+            headers["retry-after"] = str(ceil(self.retry))
+            headers["retry-after-ms"] = str(round(self.retry * 1_000))
+        if self.final:
+            headers["x-should-retry"] = "false"
+        return headers
+
+
+def wrong(message: str, param: str = "", code: str = "") -> Problem:
+    """The request itself is at fault."""
+    return Problem(400, message, param, code)

@@ -1,0 +1,79 @@
+"""Bytes to a body, or a 400 that names the field, and the nearest known one."""
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, from_json
+
+from headway.server.protocol.fields import (
+    NO_CHANGE,
+    UNSUPPORTED,
+    ChatMessage,
+    JsonSchema,
+    ResponseFormat,
+    StreamOptions,
+    StructuredOutputs,
+    TextPart,
+)
+from headway.server.protocol.problem import Problem, wrong
+
+Body = TypeVar("Body", bound=BaseModel)
+INNER = (ChatMessage, TextPart, StreamOptions, ResponseFormat, JsonSchema, StructuredOutputs)
+
+
+def read(model: type[Body], raw: bytes | bytearray) -> Body:
+    """Strictly: no string is taken for a number. Raises Problem."""
+    try:
+        said = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise wrong(f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(said, dict):
+        raise wrong("the body must be a JSON object")
+    for name in UNSUPPORTED.keys() & said.keys() - model.model_fields.keys():
+        value = said.pop(name)
+        if value is not None and (name not in NO_CHANGE or value != NO_CHANGE[name]):
+            raise wrong(f"'{name}': {UNSUPPORTED[name]}", name, "unsupported_parameter")
+    try:
+        return model.model_validate(said)
+    except ValidationError as error:
+        raise _told(model, said, error.errors(include_url=False)) from None
+
+
+def _told(model: type[BaseModel], said: dict[str, Any], errors: Sequence[ErrorDetails]) -> Problem:
+    """Of the first field at fault, the error furthest in: of the forms that are allowed, the one
+    that was meant comes furthest.
+    """
+    field = [each for each in errors if each["loc"][0] == errors[0]["loc"][0]]
+    first = max(field, key=lambda each: len(_path(said, each)))
+    param = ".".join(_path(said, first))
+    match first["type"]:
+        case "extra_forbidden":
+            name = str(first["loc"][-1])
+            known = _names([model] if len(first["loc"]) == 1 else INNER)
+            near = get_close_matches(name, known, 1)
+            hint = f": did you mean '{near[0]}'?" if near else ""
+            return wrong(f"'{param}' is not a known field{hint}", param, "unknown_parameter")
+        case "missing":
+            return wrong(f"'{param}' is missing", param, "missing_required_parameter")
+        case _:
+            same = [each["msg"] for each in field if ".".join(_path(said, each)) == param]
+            why = " or ".join(dict.fromkeys(same))
+            return wrong(f"'{param}': {why}", param, "invalid_value")
+
+
+def _names(models: Iterable[type[BaseModel]]) -> list[str]:
+    return [field.alias or name for each in models for name, field in each.model_fields.items()]
+
+
+def _path(said: Any, error: ErrorDetails) -> list[str]:
+    """Where in the body it is: pydantic also names the forms that it tried."""
+    path, value = list[str](), said
+    for part in error["loc"]:
+        if isinstance(value, list):
+            value = dict(enumerate(value))
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+            path.append(str(part))
+    return [*path, str(error["loc"][-1])] if error["type"] == "missing" else path

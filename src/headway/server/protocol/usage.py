@@ -1,0 +1,41 @@
+"""What an answer has cost, as clients count it: tokens, and milliseconds."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER
+
+
+def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
+    """Tokens; cached: of the prompts', found in the prefix cache."""
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+def metrics(rows: Sequence[RequestRow]) -> dict[str, float | None]:
+    """vLLM's object, of all of a call's answers together; null for what did not happen.
+
+    Times are the engine's own: the way to the client is not in them.
+    """
+    began = [row.queue for row in rows if row.queue != NEVER]
+    spoken = [row for row in rows if row.first_token != NEVER]
+    gaps = [row.tpot for row in spoken if row.generated > 1]
+    first = min([row.first_token for row in spoken], default=0)
+    last = max([row.last_token for row in spoken], default=0)
+    tokens = sum([row.generated for row in spoken])
+    return {
+        "time_to_first_token_ms": _ms(min([row.ttft for row in spoken], default=NEVER)),
+        "generation_time_ms": _ms(last - first if spoken else NEVER),
+        "queue_time_ms": _ms(min(began, default=NEVER)),
+        "mean_itl_ms": _ms(sum(gaps) // len(gaps) if gaps else NEVER),
+        "tokens_per_second": round(tokens * 1e9 / (last - first), 3) if last > first else None,
+    }
+
+
+def _ms(nanoseconds: int) -> float | None:
+    return None if nanoseconds == NEVER else round(nanoseconds / 1e6, 3)

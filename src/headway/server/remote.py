@@ -1,0 +1,223 @@
+"""The front's half of the engine process. All of it on the event loop's thread but two threads:
+one reads the pipe, one writes it, so that neither a slow engine nor a long prompt holds the loop.
+"""
+
+import asyncio
+import atexit
+import multiprocessing
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
+from typing import Any
+
+from headway.core.batch import Add, Cancel, Close, Command, Stop
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import Request
+from headway.core.view import Load
+from headway.errors import EngineDownError, HeadwayError, RefusedError
+from headway.live import Caller, Callers, WallClock
+from headway.server.backlog import Backlog
+from headway.server.engine import Rows, State
+from headway.server.engine_process import run
+from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
+
+__all__ = ["EngineOptions", "Remote", "Welcome"]
+
+BEHIND = 256  # messages that the loop may be behind before no more are read
+GRACE = 5.0  # seconds for a process to end, once nothing keeps it
+
+
+def _nobody(steps: list[StepRow], requests: list[RequestRow]) -> None:
+    """Who takes the ledger's rows, as long as nobody does."""
+
+
+class Remote:
+    """An engine in a process of its own; server.engine.EngineSide. Started once.
+
+    Bounds, towards a front that is slow: BEHIND messages here, a message being one step's news;
+    then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that
+    is slow: what admission lets wait, and a command or two for each of those.
+    """
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
+        self.state = State.LOADING
+        self.down = ""  # why, if it is down by a fault
+        self._clock = WallClock()
+        self._backlog = Backlog()
+        self._callers = Callers()
+        self._outbox: SimpleQueue[tuple[Command, ...] | None] = SimpleQueue()
+        self._process: SpawnProcess | None = None
+        self._error: HeadwayError | None = None  # the process's last words
+        self._leaving = False  # we have asked it to end
+        self._gone = asyncio.Event()
+        self._room = threading.Semaphore(BEHIND)
+
+    @property
+    def load(self) -> Load:
+        """As of the latest step that was heard of, and with what was sent since."""
+        return self._backlog.load
+
+    @property
+    def pid(self) -> int:
+        """Of the engine process; 0: there is none."""
+        return (self._process.pid or 0) if self._process and not self._gone.is_set() else 0
+
+    async def start(self, progress: Callable[[str], object] = lambda said: None) -> Welcome:
+        """Load the model; ready when this returns. Raises what the process could not do with."""
+        assert not self._process, "an engine is started once"
+        self._progress, self._loop = progress, asyncio.get_running_loop()
+        self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
+        context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
+        ours, theirs = context.Pipe()
+        process = context.Process(
+            target=run, args=(self.options, theirs), name="headway-engine", daemon=True
+        )
+        process.start()
+        theirs.close()  # or its end would not be seen here
+        self._process = process
+        atexit.register(self._kill)  # multiprocessing would ask it politely, and wait
+        writer = threading.Thread(target=self._write, args=(ours,), daemon=True)
+        writer.start()
+        threading.Thread(target=self._read, args=(process, ours, writer), daemon=True).start()
+        return await asyncio.shield(self._welcome)
+
+    def submit(self, requests: Iterable[Request], caller: Caller) -> None:
+        """All of them or, with RefusedError or EngineDownError, none. The caller is told, and
+        flushed once per step, by the loop's thread."""
+        asked = tuple(requests)
+        self._callers.check_up()
+        if self.state is State.LOADING:
+            raise EngineDownError("the engine is still loading its model: ask again")
+        if refused := self._backlog.admit(asked, self._clock.now()):
+            raise RefusedError(refused.reason, refused.retry_at)
+        self._callers.add([request.id for request in asked], caller)
+        self._send([Add(request) for request in asked])
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        self._send([Cancel(id) for id in ids])
+
+    def stop(self, id: str, keep: int) -> None:
+        """The caller has seen the end in the text: so many generated tokens count."""
+        self._send([Stop(id, keep)])
+
+    async def drain(self, timeout: float) -> None:
+        """Take no more, finish what was accepted, and close. What has not ended within so many
+        seconds hears of an EngineDownError."""
+        if self.state is State.READY:
+            self.state, self._leaving = State.DRAINING, True
+            self._backlog.close()
+            self._send([Close()])
+            if not await self._ends_within(timeout):
+                left = self._callers.open
+                why = f"the server is closing, and this did not end within {timeout:g} s"
+                self._callers.fail(EngineDownError(why))
+                self.cancel(left)
+                await self._ends_within(GRACE)
+        await self.close()
+
+    async def close(self) -> None:
+        """End the process now, if it is there: no orphan, no zombie. Who waits, hears of it."""
+        self._leaving = True
+        self._callers.fail(EngineDownError("the server has closed"))
+        if self._process:
+            self._kill()
+            await self._gone.wait()
+        self.state = State.DOWN
+
+    async def _ends_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._gone.wait()
+        return self._gone.is_set()
+
+    def _send(self, commands: list[Command]) -> None:
+        if commands and not self._gone.is_set():
+            self._outbox.put(tuple(commands))
+
+    def _kill(self) -> None:
+        with suppress(ValueError):  # its end has been seen
+            assert self._process
+            self._process.kill()
+
+    # -- the writing thread
+
+    def _write(self, channel: Connection) -> None:
+        with suppress(OSError):  # it has died: the reader says so
+            while (commands := self._outbox.get()) is not None:
+                channel.send(commands)
+
+    # -- the reading thread
+
+    def _read(self, process: SpawnProcess, channel: Connection, writer: threading.Thread) -> None:
+        """What came before the end first; then the end, seen at once however it came."""
+        ready = select.poll()
+        for each in (channel.fileno(), process.sentinel):
+            ready.register(each, select.POLLIN)
+        code: int | None = None
+        try:
+            with suppress(EOFError, OSError):
+                while channel.fileno() in [fd for fd, _ in ready.poll()]:
+                    message = channel.recv()
+                    self._room.acquire()
+                    self._loop.call_soon_threadsafe(self._take, message)
+        finally:
+            process.join(GRACE)
+            process.kill()
+            process.join()
+            code = process.exitcode
+            process.close()
+            self._outbox.put(None)
+            writer.join()
+            channel.close()
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                self._loop.call_soon_threadsafe(self._ended, code)
+
+    # -- on the loop
+
+    def _take(self, message: Any) -> None:
+        self._room.release()
+        match message:
+            case Step(events, steps, requests, load, taken):
+                self._backlog.publish(load, taken)
+                try:
+                    self.rows(steps, requests)
+                finally:
+                    self._callers.tell(events)
+            case Progress(said):
+                self._progress(said)
+            case Failed(error):
+                self._error = error
+            case Welcome() if not self._leaving:
+                self._backlog.publish(message.load, 0)
+                self.state = State.READY
+                if not self._welcome.cancelled():
+                    self._welcome.set_result(message)
+
+    def _ended(self, code: int | None) -> None:
+        atexit.unregister(self._kill)
+        self.state = State.DOWN
+        self._backlog.close()
+        error = self._error or EngineDownError(f"the engine process has died: {_manner(code)}")
+        if not self._leaving or self._error:
+            self.down = str(error)
+        self._callers.fail(EngineDownError(self.down or "the engine is closed"))
+        if not self._welcome.done():
+            self._welcome.set_exception(error)
+            self._welcome.exception()  # whoever waited may have left
+        self._gone.set()
+
+
+def _manner(code: int | None) -> str:
+    """Of an exit status, for people."""
+    if code is None or code >= 0:
+        return f"exit status {code}; its own words are on the error stream"
+    name = signal.Signals(-code).name
+    hint = "; perhaps the machine ran out of memory" if -code == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"

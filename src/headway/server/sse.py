@@ -1,0 +1,108 @@
+"""A call's answer over ASGI, as a stream or whole. Whoever leaves is out before the next step.
+
+Plain ASGI: behind BaseHTTPMiddleware a client's leaving goes unseen.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headway.server.call import SLOW, Call
+from headway.server.protocol.chunks import DONE, WAITING, compact, failed
+from headway.server.protocol.problem import Problem
+
+PATIENCE = 10.0  # seconds without a word before the stream begins all the same, with a comment
+GONE = Problem(499, "the client has gone", code="client_gone")  # nobody will read it
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",  # nginx would collect it
+}
+
+
+@asynccontextmanager
+async def attended(call: Call, receive: Receive) -> AsyncIterator[None]:
+    """While the client is there. In the end nothing of the call is left in the engine."""
+    watcher = asyncio.create_task(_watch(call, receive))
+    try:
+        yield
+    finally:
+        watcher.cancel()
+        call.end(GONE)
+
+
+async def _watch(call: Call, receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    call.end(GONE)
+
+
+async def whole(call: Call, receive: Receive, headers: dict[str, str]) -> Response:
+    """The one JSON object. Raises Problem."""
+    async with attended(call, receive):
+        await call.wait()
+        if call.problem:
+            raise call.problem
+        return Response(compact(call.whole()), 200, headers, "application/json")
+
+
+async def streamed(call: Call, receive: Receive, headers: dict[str, str]) -> Response:
+    """Waits for the first news, so that a request that expires in its line has its true status.
+
+    Raises Problem.
+    """
+    watcher = asyncio.create_task(_watch(call, receive))
+    try:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(call.wait(), PATIENCE)
+        if call.problem:
+            raise call.problem
+    except BaseException:
+        watcher.cancel()
+        call.end(GONE)
+        raise
+    return Stream(call, watcher, headers)
+
+
+class Stream(Response):
+    """Server-sent events. Each send waits for the client, and the call holds what comes meanwhile.
+
+    A call that holds too much cancels this task, and uvicorn closes the connection.
+    """
+
+    def __init__(self, call: Call, watcher: "asyncio.Task[None]", headers: dict[str, str]) -> None:
+        super().__init__(b"", 200, HEADERS | headers)
+        del self.headers["content-length"]
+        self._call, self._watcher = call, watcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = self._call
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await self._patient(send)
+            more = True
+            while more:
+                await call.wait()
+                more = not call.done
+                said = call.take()
+                if call.problem:
+                    said += failed(call.problem) + DONE
+                await send({"type": "http.response.body", "body": said, "more_body": more})
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not (task and call.problem and call.problem.code == SLOW):
+                raise
+            task.uncancel()
+        finally:
+            self._watcher.cancel()
+            call.end(GONE)
+
+    async def _patient(self, send: Send) -> None:
+        """Until the first news: a proxy between would close what is silent for long."""
+        while True:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(self._call.wait(), PATIENCE)
+            await send({"type": "http.response.body", "body": WAITING, "more_body": True})

@@ -1,0 +1,71 @@
+"""All that crosses between the front and the engine process. It pickles, and imports no torch.
+
+front  -- tuple of commands -------------------------------->  engine process
+       <-- Progress*, then Welcome or Failed, then a Step per step, at the end perhaps Failed --
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headway.core.batch import Event
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.plan import Policies
+from headway.core.view import Load
+from headway.errors import HeadwayError
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What an engine process is made of."""
+
+    model: str | None = None  # a folder or a hub id; None: the embedded headway-tiny
+    dtype: str = ""  # empty: as the checkpoint is stored
+    device: str = ""  # as torch names it; empty: cuda if there is one, else cpu
+    policies: Policies = Policies()
+    lanes: tuple[Lane, ...] = (Lane(),)
+    slots: int = 32  # sequences that run at once, at most
+    context: int = 0  # tokens that one may hold; 0: what the model was made for
+    block_size: int = 16
+    threads: int = 0  # that products are divided among; 0: as torch sees fit
+    journal: str = ""  # a file that is not there yet; empty: none is kept
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    said: str  # for people, while the model is loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """The engine is ready; what the front must know of it."""
+
+    model: str  # its name
+    folder: str  # where its tokenizer lies
+    dtype: str
+    device: str
+    capacity: int  # tokens that one request may hold
+    num_blocks: int
+    block_size: int
+    context: int  # tokens
+    vocab: int
+    eos: frozenset[int]
+    memory: str  # where it went, in a line for people
+    load: Load  # before the first step
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last message: the engine could not be made, or has ended by a fault."""
+
+    error: HeadwayError
+
+
+class Step(NamedTuple):
+    """What came of one step, or of a poll without one."""
+
+    events: list[Event]
+    steps: list[StepRow]
+    requests: list[RequestRow]
+    load: Load
+    taken: int  # requests, of all that were ever sent, of which `load` knows

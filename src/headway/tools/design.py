@@ -1,0 +1,131 @@
+"""The batches that a cost model is learned from: no two of its terms always grow together in them.
+
+Live traffic cannot teach it alone: there, long contexts come with many rows, and prompts with
+decodes. What is asked here of an executor is what an engine would ask, only in other proportions.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import exp
+from random import Random
+
+LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)  # tokens of a prompt alone
+CHUNKS = (16, 64, 256, 512)  # tokens of a prompt beside decodes
+TOGETHER = (2, 4, 8, 16, 32, 64)  # prompts in one step
+SPREAD = 0.9  # of the logarithm of mixed contexts: about that of recorded prompts
+SHORT = 24  # tokens of context
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A step's shape. Every row has blocks of its own."""
+
+    decodes: tuple[int, ...] = ()  # sequences that get their next token: tokens they hold
+    prompts: tuple[tuple[int, int], ...] = ()  # first position and number of tokens of each
+    unfinished: bool = False  # of each prompt more is to come, so nothing is sampled
+    width: int = 0  # tokens that all are padded to; 0: none
+    held: int = 0  # finished slots of such a group
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens whose KV each row holds when the step has ended."""
+        return (*(held + 1 for held in self.decodes), *(sum(prompt) for prompt in self.prompts))
+
+    @property
+    def tokens(self) -> int:
+        """Computed, padding and held slots too."""
+        own = len(self.decodes) + sum(length for _, length in self.prompts)
+        return max(own, self.width * (len(self.decodes) + len(self.prompts) + self.held))
+
+    def varied(self, share: float) -> "Design":
+        """With shorter prompts, down to 2 tokens: lengths are not all powers of two in traffic."""
+
+        def less(length: int) -> int:
+            return min(length, max(2, round(length * share)))
+
+        prompts = tuple((start, less(length)) for start, length in self.prompts)
+        return replace(self, prompts=prompts, width=less(self.width) if prompts else self.width)
+
+
+def designs(slots: int, context: int, blocks: int, block_size: int, seed: int) -> list[Design]:
+    """For steps of up to so many rows; all fit into the blocks, and no two are equal.
+
+    The smallest steps come first.
+    """
+    random = Random(f"{seed} designs")
+    made = [
+        *_decodes(slots, context, random),
+        *_prompts(context),
+        *_together(slots, context),
+        *_chunks(slots, context, random),
+        *_groups(slots, context, random),
+    ]
+
+    def fits(design: Design) -> bool:
+        needed = sum(-(-length // block_size) for length in design.lengths)
+        return max(design.lengths) <= context and needed <= blocks
+
+    return sorted(filter(fits, dict.fromkeys(made)), key=lambda design: design.tokens)
+
+
+def counts(slots: int) -> list[int]:
+    """Rows: 1, 2, 3, 4, 6, 8, 12, 16 and so on, and all slots."""
+    near = {1, slots}
+    power = 2
+    while power <= slots:
+        near |= {power, min(slots, power * 3 // 2)}
+        power *= 2
+    return sorted(near)
+
+
+def _mixed(count: int, context: int, random: Random) -> tuple[int, ...]:
+    """Contexts as traffic has them: most short, a few long."""
+    middle = context / 12
+    drawn = (round(middle * exp(random.gauss(0, SPREAD))) for _ in range(count))
+    return tuple(min(max(SHORT, length), context - 1) for length in drawn)
+
+
+def _decodes(slots: int, context: int, random: Random) -> Iterator[Design]:
+    for count in counts(slots):
+        for length in (SHORT, context // 8, context * 3 // 4):
+            yield Design((length,) * count)
+        yield Design(_mixed(count, context, random))
+        yield Design(_mixed(count, context, random))
+
+
+def _prompts(context: int) -> Iterator[Design]:
+    for length in LENGTHS:
+        yield Design(prompts=((0, length),))
+    for length in CHUNKS:
+        for start in (context // 8, context // 2):
+            yield Design(prompts=((start, length),))
+            yield Design(prompts=((start + 1, length - 1),), unfinished=True)
+
+
+def _together(slots: int, context: int) -> Iterator[Design]:
+    for count in TOGETHER:
+        for length in (SHORT, context // 24, context // 8):
+            if count <= slots:
+                yield Design(prompts=((0, length),) * count)
+        yield Design(prompts=((context // 16, 16),) * min(count, slots))
+
+
+def _chunks(slots: int, context: int, random: Random) -> Iterator[Design]:
+    for length in CHUNKS:
+        for count in sorted({1, slots // 4, slots // 2, slots - 1} - {0}):
+            decodes = _mixed(count, context, random)
+            yield Design(decodes, ((0, length),))
+            yield Design(decodes, ((context // 8, length),), unfinished=True)
+        beside = _mixed(slots // 2, context, random)
+        yield Design(beside, ((0, length // 2), (0, length - length // 2)))
+
+
+def _groups(slots: int, context: int, random: Random) -> Iterator[Design]:
+    """Rectangles of an exclusive group, whose padding and held slots are computed."""
+    for width in (context // 32, context // 12):
+        lengths = [random.randint(max(2, width // 4), width) for _ in range(slots)]
+        yield Design(prompts=tuple((0, length) for length in lengths), width=width)
+        if few := tuple((0, length) for length in lengths[: slots // 2]):
+            yield Design(prompts=few, width=width, held=slots - len(few))
+    for count in sorted({slots // 4, slots // 2} - {0}):
+        yield Design(_mixed(count, context, random), width=1, held=slots - count)

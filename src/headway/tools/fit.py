@@ -1,0 +1,152 @@
+"""From timed steps to coefficients: none negative, in whole picoseconds, few pieces.
+
+Least squares of the *relative* error, so that a step of one row counts as much as one of a
+thousand tokens; non-negative (Lawson and Hanson, 1974), because no work takes less than no time;
+and each sample's say is bounded (Huber, 1964), because another process may have taken its core.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from statistics import median
+
+from headway.core.cost import Features, Rates, StepCost
+from headway.errors import SettingError
+from headway.tools.stand import Sample
+
+TURNS = 5  # of weighing anew what lies far off
+FAR = 1.5  # times the typical error, beyond which a sample is weighed less
+SMALLEST = 8  # tokens of the first knot: below it, tokens cannot be told from rows
+DEVICE = ("step", "row", "prompt", "read", "pair", "logit")
+HOST = ("step", "token", "row", "prompt", "read", "pair", "logit")
+WORTH = 1.02  # times the error of all pieces: fewer may not be less exact than that
+EXACT = 0.002  # error below which more pieces explain nothing
+ENGINE = ("step", "row", "prompt", "token")  # what deciding and committing depend on
+
+TERMS: dict[str, Callable[[Features], float]] = {
+    "step": lambda f: 1,
+    "token": lambda f: f.tokens,
+    "row": lambda f: f.rows,
+    "prompt": lambda f: f.prompts,
+    "read": lambda f: f.reads,
+    "pair": lambda f: f.pairs,
+    "logit": lambda f: f.logits,
+}
+
+Line = Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What was measured of steps of these features."""
+
+    features: Features
+    nanoseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    rates: Rates
+    pieces: tuple[tuple[int, int], ...]  # (tokens from which, ps per token)
+    error: float  # mean of the absolute relative errors
+    largest: int  # tokens in one of them
+
+
+def fitted(samples: Sequence[Sample]) -> StepCost:
+    """The device's time and, apart, its host's: building inputs, sampling."""
+    device = [Point(s.features, max(1, s.nanoseconds - s.host)) for s in samples]
+    host = [Point(sample.features, sample.host) for sample in samples if sample.host]
+    found = fit_device(device)
+    rates = fit_rates(host, HOST) if host else Rates()
+    return StepCost(found.rates, found.pieces, host=rates, knee=knee(found))
+
+
+def fit_device(points: Sequence[Point]) -> Fitted:
+    """The device's rates, with as few pieces as are about as exact as many."""
+    knots = [0, *_powers(max(point.features.tokens for point in points))]
+    best = _pieced(points, knots)
+    bound = max(EXACT, WORTH * best.error)
+    while len(knots) > 1:
+        fewer = [[each for each in knots if each != knot] for knot in knots[1:]]
+        tried = min((_pieced(points, each) for each in fewer), key=lambda fit: fit.error)
+        if tried.error > bound:
+            break
+        best, knots = tried, [begin for begin, _ in tried.pieces]
+    return best
+
+
+def fit_rates(points: Sequence[Point], names: Sequence[str]) -> Rates:
+    """Of the host: no pieces."""
+    rows = [[TERMS[name](point.features) for name in names] for point in points]
+    solved = solve(rows, [point.nanoseconds * 1_000 for point in points])
+    return Rates(**{name: round(each) for name, each in zip(names, solved, strict=True)})
+
+
+def knee(fitted: Fitted) -> int:
+    """Tokens from which on a further one costs more than half of what one costs on average.
+
+    Where the first one does, the step has no flat part: then the tokens whose time equals what
+    the step takes without any. More than those, and they decide how long it takes.
+    """
+    begins = [begin for begin, _ in fitted.pieces]
+    amounts = segments(fitted.largest, begins)
+    slopes = [slope for _, slope in fitted.pieces]
+    mean = sum(map(int.__mul__, amounts, slopes)) / fitted.largest
+    at = next((begin for begin, slope in fitted.pieces if 2 * slope > mean), 0)
+    return at or fitted.rates.step // max(1, slopes[0])
+
+
+def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
+    """Non-negative x with rows @ x near the targets, as a share of each target, and robustly."""
+    try:
+        from scipy.optimize import nnls
+    except ModuleNotFoundError as error:
+        raise SettingError(f"fitting needs {error.name}: pip install scipy") from error
+
+    scale = [max(column) or 1.0 for column in zip(*rows, strict=True)]
+    known = [
+        ([value / most / target for value, most in zip(row, scale, strict=True)])
+        for row, target in zip(rows, targets, strict=True)
+    ]
+    weights = [1.0] * len(known)
+    for _ in range(TURNS):
+        left = [[w * value for value in row] for w, row in zip(weights, known, strict=True)]
+        found = nnls(left, weights)[0].tolist()
+        errors = [abs(1 - sum(map(float.__mul__, row, found))) for row in known]
+        typical = FAR * 1.4826 * median(errors) or inf
+        weights = [min(1.0, sqrt(typical / error)) if error else 1.0 for error in errors]
+    return [value / most for value, most in zip(found, scale, strict=True)]
+
+
+def segments(tokens: int, knots: Sequence[int]) -> list[int]:
+    """How many of the tokens lie between each knot and the next."""
+    ends = [*knots[1:], max(tokens, knots[-1])]
+    return [max(0, min(tokens, end) - begin) for begin, end in zip(knots, ends, strict=True)]
+
+
+def _pieced(points: Sequence[Point], knots: Sequence[int]) -> Fitted:
+    rows = [
+        [*(TERMS[name](p.features) for name in DEVICE), *segments(p.features.tokens, knots)]
+        for p in points
+    ]
+    targets = [point.nanoseconds * 1_000 for point in points]
+    whole = [round(each) for each in solve(rows, targets)]
+    errors = [
+        sum(value * each for value, each in zip(row, whole, strict=True)) / target - 1
+        for row, target in zip(rows, targets, strict=True)
+    ]
+    count = len(DEVICE)
+    return Fitted(
+        rates=Rates(**dict(zip(DEVICE, whole[:count], strict=True))),
+        pieces=tuple(zip(knots, whole[count:], strict=True)),
+        error=sum(map(abs, errors)) / len(errors),
+        largest=max(point.features.tokens for point in points),
+    )
+
+
+def _powers(most: int) -> list[int]:
+    powers, power = list[int](), SMALLEST
+    while power < most:
+        powers.append(power)
+        power *= 2
+    return powers

@@ -1,0 +1,123 @@
+"""Recorded traffic, served live, and what a cost model would have to know of each step."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from headway.core.batch import Batch, Output
+from headway.core.chunk import Fixed
+from headway.core.cost import NONE, Features, StepCost, batch_features, row_features
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.ledger import StepRow
+from headway.core.plan import Policies
+from headway.engine import Executor
+from headway.tools.endpoint import Endpoint
+from headway.tools.offer import Demand, offer
+from headway.tools.price import Ask, Price
+from headway.tools.rig import Relay, Rig
+from headway.tools.run import Progress, Run
+from headway.tools.trace import shipped
+from headway.tools.traffic import Recorded, Service
+from headway.tools.workload import TOKEN_SCALE, Prompts, worded
+
+TRACE = "azure2023-conv"
+LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and idle now and then
+CHUNK = 256  # prompt tokens in a step
+FULL = 512  # prompt tokens of the step whose price is that of a prompt token
+FIRST = 20  # steps of a run that are not counted: its first are slow
+
+
+class Recorder:
+    """Passes batches on, and keeps what a step's row does not say of them."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
+        self.batches: dict[int, Batch] = {}
+        self.hosts: dict[int, int] = {}
+
+    def submit(self, batch: Batch) -> int:
+        self.batches[batch.step] = batch
+        return self.executor.submit(batch)
+
+    def collect(self, ticket: int) -> Output:
+        output = self.executor.collect(ticket)
+        self.hosts[ticket] = output.host
+        return output
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStep:
+    features: Features
+    began: int  # nanoseconds from the run's beginning
+    nanoseconds: int
+    executor: int  # of them: the executor's host, building inputs and sampling
+    deciding: int  # of them: the engine, before it submits
+    after: int  # until the next began; -1: the engine had nothing to do then
+    woken: bool  # the engine had slept before it
+    number: int  # of the step
+
+    def predicted(self, cost: StepCost) -> int:
+        return cost.predict(self.features) + (cost.wake if self.woken else 0)
+
+
+def served(
+    rig: Rig,
+    cost: StepCost,
+    slots: int,
+    seconds: float,
+    seed: int,
+    watch: Callable[[float], object],
+) -> list[LiveStep]:
+    """The steps of a trace's window under continuous batching, in order."""
+    recorder = Recorder(rig.executor)
+    asks = _asks(rig, cost, slots, seconds, seed)
+    requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
+    policies = Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
+    limit = round(seconds * 1e9)
+
+    def share(seen: Progress) -> None:
+        watch(min(1.0, seen.elapsed / limit))
+
+    rig.executor.hand_over()
+    within = replace(rig, executor=Relay(recorder))
+    rows = Run(within, policies, [Lane(TRACE)], requests, limit).serve(share).steps
+    return list(_steps(rows, recorder))[FIRST:]
+
+
+def _asks(rig: Rig, cost: StepCost, slots: int, seconds: float, seed: int) -> list[Ask]:
+    asked = Service(
+        Endpoint(TRACE, "recorded traffic", TRACE, 0), Recorded(shipped(TRACE), TRACE, TOKEN_SCALE)
+    )
+    window = round(seconds * 1e9)
+    return offer([asked], Demand(load=LOAD), price(cost, slots), window, seed, rig.context).asks
+
+
+def price(cost: StepCost, slots: int) -> Price:
+    """Of a token, in steps full of prompts and in full batches of sequences half a prompt long."""
+    prompt = row_features(0, FULL, logits=1)
+    one = row_features(FULL // 2, 1, logits=1)
+    full = sum([one] * slots, NONE)
+    return Price(
+        (cost.predict(prompt) + cost.behind(prompt)) / FULL,
+        (cost.predict(full) + cost.behind(full)) / slots,
+    )
+
+
+def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
+    """All but the last, behind which nothing begins."""
+    idle = True  # before the first
+    for row, following in pairwise(rows):
+        executor = recorder.hosts[row.step]
+        gap = following.began - row.began - row.nanoseconds
+        yield LiveStep(
+            features=batch_features(recorder.batches[row.step]),
+            began=row.began,
+            nanoseconds=row.nanoseconds,
+            executor=executor,
+            deciding=row.host - executor,
+            after=gap if row.running else -1,
+            woken=idle,
+            number=row.step,
+        )
+        idle = not row.running and gap > 0

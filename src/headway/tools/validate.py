@@ -1,0 +1,209 @@
+"""A cost model against steps that it was not fitted on: recorded traffic, served live.
+
+The run is cut into pieces of time. From every second of them the model learns what only a live
+run can teach (the engine's own time, the level, the spread); its errors are those in the others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import sqrt
+from statistics import NormalDist, correlation, mean, median
+
+from headway.core.cost import COMPUTE, KNOWN, MEMORY, Rates, Residuals, StepCost
+from headway.tools.fit import ENGINE, Point, fit_rates, fitted
+from headway.tools.observe import LiveStep
+from headway.tools.stand import Sample
+
+PIECES = 20  # of the run's time
+LIMITS = 0.8, 1.25  # that the level may be corrected by
+QUANTILES = 21
+ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
+WAKINGS, SURE = 10, 3.0  # of a waking time: steps it is taken from, and its standard errors
+REGIMES = {MEMORY: "memory", COMPUTE: "compute"}
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Of predicted step times against measured ones, in thousandths."""
+
+    steps: int
+    median: int  # signed: below 0, predicted too short
+    p90: int  # of the absolute ones
+    total: int  # signed, of the sum of all the steps
+    within: int  # steps that were not longer than their predicted 90th percentile
+
+
+@dataclass(frozen=True, slots=True)
+class Levelled:
+    """A cost model that has seen half of a live run, and how it fares in the other half."""
+
+    cost: StepCost
+    factor: float  # by which its coefficients were multiplied in the end
+    before: dict[str, Errors]  # of the designed batches' fit alone; by regime, and of all steps
+    after: dict[str, Errors]
+
+
+def level(cost: StepCost, samples: Sequence[Sample], steps: Sequence[LiveStep]) -> Levelled:
+    """Fit again, on the samples and as many live steps of the half that may be learned from.
+
+    The designed batches tell the terms apart, the live steps say how they add up in traffic: a
+    sum of terms fits either a little wrongly, and it is traffic that it is to predict. What is
+    then left of the level is one factor, within LIMITS.
+
+    cost: fitted on the designed batches alone, with the executor's host in it, not the engine's.
+    """
+    learned, held_out = _halves(steps)
+    deciding, behind = engine_rates(learned)
+    refitted = fitted([*samples, *_balanced(learned, cost.knee, len(samples))])
+    low, high = LIMITS
+    factor = min(high, max(low, _ratio(refitted, learned)))
+    levelled = replace(
+        refitted,
+        device=_times(refitted.device, factor),
+        pieces=tuple((begin, round(slope * factor)) for begin, slope in refitted.pieces),
+        host=_sum(_times(refitted.host, factor), deciding),
+        after=behind,
+    )
+    levelled = replace(levelled, wake=waking(levelled, learned))
+    alone = replace(cost, host=_sum(cost.host, deciding), after=behind, knee=levelled.knee)
+    final = with_residuals(levelled, learned)
+    return Levelled(
+        cost=final,
+        factor=factor,
+        before=errors(with_residuals(alone, learned), held_out),
+        after=errors(final, held_out),
+    )
+
+
+def _balanced(steps: Sequence[LiveStep], knee: int, count: int) -> list[Sample]:
+    """Of small and of large steps half as many each as `count`, though traffic has few large ones;
+    without those before which the engine slept."""
+    sides: tuple[list[Sample], list[Sample]] = [], []
+    for step in steps:
+        if not step.woken:
+            spent = step.nanoseconds - step.deciding
+            sample = Sample(step.features, spent, step.executor)
+            sides[step.features.tokens > knee].append(sample)
+    half = max(1, count // 2)
+    return [side[k * len(side) // half] for side in sides if side for k in range(half)]
+
+
+def engine_rates(steps: Sequence[LiveStep]) -> tuple[Rates, Rates]:
+    """Of deciding a step, and of what is done behind it."""
+    deciding = [Point(step.features, step.deciding) for step in steps if step.deciding > 0]
+    behind = [Point(step.features, step.after) for step in steps if step.after > 0]
+    first, second = (fit_rates(each, ENGINE) if each else Rates() for each in (deciding, behind))
+    return first, second
+
+
+def waking(cost: StepCost, steps: Iterable[LiveStep]) -> int:
+    """Nanoseconds more that a step takes before which the engine slept; 0 where it is not sure.
+
+    Caches have been used by others meanwhile, clocks have been lowered.
+    """
+    extra = [step.nanoseconds - cost.predict(step.features) for step in steps if step.woken]
+    if len(extra) < WAKINGS:
+        return 0
+    found = median(extra)
+    spread = 1.4826 * median(abs(each - found) for each in extra)
+    return round(found) if found > SURE * spread / sqrt(len(extra)) else 0
+
+
+def errors(cost: StepCost, steps: Sequence[LiveStep]) -> dict[str, Errors]:
+    """By regime, and of all; a regime without steps is not among them."""
+    found = dict[str, Errors]()
+    for name, regimes in {**{name: {at} for at, name in REGIMES.items()}, "all": {0, 1}}.items():
+        mine = [step for step in steps if cost.regime(step.features) in regimes]
+        if mine:
+            found[name] = _errors(cost, mine)
+    return found
+
+
+def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
+    signed = [step.predicted(cost) / step.nanoseconds - 1 for step in steps]
+    absolute = sorted(map(abs, signed))
+    whole = sum(step.nanoseconds for step in steps)
+    within = [step.nanoseconds <= cost.quantile(step.features, 0.9) for step in steps]
+    return Errors(
+        steps=len(steps),
+        median=_thousandths(median(signed)),
+        p90=_thousandths(absolute[-(-9 * len(absolute) // 10) - 1]),
+        total=_thousandths(sum(step.predicted(cost) for step in steps) / whole - 1),
+        within=_thousandths(mean(within)),
+    )
+
+
+def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
+    """By how much these steps differ from their prediction, by regime; one with too few of them
+    has the spread of all."""
+    by_regime = [
+        [step for step in steps if cost.regime(step.features) == regime] for regime in REGIMES
+    ]
+    each = [mine if len(mine) >= ENOUGH else steps for mine in by_regime]
+    memory, compute = (residuals(cost, mine) for mine in each)
+    return replace(cost, residuals=(memory, compute))
+
+
+def residuals(cost: StepCost, steps: Sequence[LiveStep]) -> Residuals:
+    """Quantiles at equal distances, and the correlation between steps that follow each other.
+
+    The outermost quantiles are such that what is drawn from the outermost pieces has the mean
+    that was measured there: a single step of ten times its price is not to weigh like a twentieth
+    of all steps.
+    """
+    if len(steps) < ENOUGH:
+        return Residuals()
+    factors = [step.nanoseconds / step.predicted(cost) for step in steps]
+    ordered, last = sorted(factors), len(factors) - 1
+    inner = [ordered[round(last * k / (QUANTILES - 1))] for k in range(1, QUANTILES - 1)]
+    outer = max(1, len(ordered) // (QUANTILES - 1))
+    least = min(inner[0], max(0.0, 2 * mean(ordered[:outer]) - inner[0]))
+    most = max(inner[-1], 2 * mean(ordered[-outer:]) - inner[-1])
+    quantiles = tuple(_thousandths(each) for each in (least, *inner, most))
+    return Residuals(quantiles, _thousandths(echo(factors, [step.number for step in steps])))
+
+
+def echo(factors: Sequence[float], numbers: Sequence[int]) -> float:
+    """Correlation of normal scores, which is what simulated residuals are drawn by; 0 if none."""
+    order = sorted(range(len(factors)), key=factors.__getitem__)
+    scores = [0.0] * len(factors)
+    for rank, at in enumerate(order):
+        scores[at] = NormalDist().inv_cdf((rank + 0.5) / len(factors))
+    pairs = [
+        (scores[at], scores[at + 1])
+        for at, (one, next_one) in enumerate(pairwise(numbers))
+        if next_one == one + 1
+    ]
+    if len(pairs) < QUANTILES:
+        return 0.0
+    return min(0.99, max(0.0, correlation(*zip(*pairs, strict=True))))
+
+
+def _halves(steps: Sequence[LiveStep]) -> tuple[list[LiveStep], list[LiveStep]]:
+    piece = max(1, (steps[-1].began - steps[0].began) // PIECES)
+    halves: tuple[list[LiveStep], list[LiveStep]] = [], []
+    for step in steps:
+        halves[(step.began - steps[0].began) // piece % 2].append(step)
+    return halves
+
+
+def _ratio(cost: StepCost, steps: Iterable[LiveStep]) -> float:
+    """Of what these steps took without the engine to what they were predicted to take."""
+    took, predicted = 0, 0
+    for step in [step for step in steps if not step.woken]:
+        took += step.nanoseconds - step.deciding
+        predicted += step.predicted(cost)
+    return took / predicted if predicted else 1.0
+
+
+def _times(rates: Rates, factor: float) -> Rates:
+    return Rates(*[round(getattr(rates, name) * factor) for name in Rates.__slots__])
+
+
+def _sum(one: Rates, other: Rates) -> Rates:
+    return Rates(*[getattr(one, name) + getattr(other, name) for name in Rates.__slots__])
+
+
+def _thousandths(share: float) -> int:
+    return round(share * KNOWN)

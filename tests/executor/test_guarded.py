@@ -1,0 +1,100 @@
+"""A step that fails takes its own requests with it, and nobody else."""
+
+from io import StringIO
+
+import pytest
+
+from headway import journal
+from headway.core.batch import Add, Batch
+from headway.core.join import Continuous
+from headway.core.plan import Policies
+from headway.core.request import Finish
+from headway.engine import Engine
+from headway.executor.fake import FakeExecutor
+from headway.executor.guarded import Guarded
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+from headway.sim.replay import replay
+from tests.traces import BLOCK, COST, answer, ask, make
+
+
+class Faulty(FakeExecutor):
+    """Fails at some steps, in one of its two verbs, when it has taken in who begins and ends."""
+
+    def __init__(self, blocks: int, steps: set[int], verb: str) -> None:
+        super().__init__(blocks, BLOCK)
+        self.steps, self.verb = steps, verb
+
+    def submit(self, batch: Batch) -> int:
+        ticket = super().submit(batch)
+        if self.verb == "submit":
+            self._fail(batch.step)
+        return ticket
+
+    def collect(self, ticket: int):
+        if self.verb == "collect":
+            self._fail(ticket)
+        return super().collect(ticket)
+
+    def _fail(self, step: int) -> None:
+        if step in self.steps:
+            raise RuntimeError("out of memory\nand a page of details")
+
+
+@pytest.mark.parametrize("verb", ["submit", "collect"])
+def test_the_requests_of_a_failed_step_end_with_its_cause_and_the_next_are_served(verb):
+    scheduler, clock, file, events = (
+        make(32, Policies(Continuous(2))),
+        VirtualClock(),
+        StringIO(),
+        [],
+    )
+    journal.begin(scheduler.settings, file)
+    asked = [ask(f"r{i}", (1, 1, 1, 1, i), 6) for i in range(6)]
+    inbox = TraceInbox([(0, Add(each)) for each in asked], clock)
+    guarded = Guarded(Faulty(32, {1, 4}, verb))
+    priced = PricedExecutor(COST, clock, guarded)
+    engine = Engine(scheduler, priced, inbox, clock, lambda record: journal.write(record, file))
+    while not scheduler.finished:
+        events += engine.step()
+        scheduler.check()
+    said = {each.id: [] for each in asked}
+    for event in events:
+        said[event.id] += event.tokens
+    ends = {event.id: (event.finish, event.error) for event in events if event.finish}
+    failed = Finish.ERROR, "the step failed: out of memory"
+    whole = Finish.LENGTH, ""
+    assert [ends[f"r{i}"] for i in range(6)] == [failed] * 4 + [whole] * 2
+    assert [len(said[id]) for id in ("r0", "r2", "r4")] == [0, 2, 6]
+    again, _ = replay(*journal.read(file.getvalue().splitlines()))
+    assert again.ledger.requests == scheduler.ledger.requests
+    assert scheduler.pool.num_free == 32
+    assert all(answer(each)[: len(said[each.id])] == said[each.id] for each in asked)
+
+
+def test_three_in_a_row_are_raised():
+    scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
+    inbox = TraceInbox([(0, Add(ask(f"r{i}", (i,), 1))) for i in range(9)], clock)
+    guarded = Guarded(Faulty(32, {1, 2, 4, 5, 6}, "submit"))
+    engine = Engine(scheduler, guarded, inbox, clock)
+    events = []
+    with pytest.raises(RuntimeError, match="out of memory"):
+        while True:
+            events += engine.step()
+    ends = [(event.id, event.finish) for event in events]
+    error, length = Finish.ERROR, Finish.LENGTH
+    assert ends == [("r0", error), ("r1", error), ("r2", length), ("r3", error), ("r4", error)]
+
+
+def test_an_error_without_words_says_its_kind():
+    class Silent(FakeExecutor):
+        def submit(self, batch: Batch) -> int:
+            raise MemoryError
+
+    guarded = Guarded(Silent(8, BLOCK))
+    assert guarded.collect(guarded.submit(Batch(1))).errors == {}
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 2, 2))], 0)
+    batch = scheduler.schedule(0)
+    assert guarded.collect(guarded.submit(batch)).errors == {0: "the step failed: MemoryError"}

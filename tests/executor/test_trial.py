@@ -1,0 +1,94 @@
+"""Grammars tried in a child: what is wrong is said; what breaks the compiler breaks it there."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.core.grammar import Grammar
+from headway.executor.trial import Trial, problem
+from headway.llm import EMBEDDED
+
+
+@pytest.fixture(scope="module")
+def trial():
+    made = Trial(EMBEDDED)
+    yield made
+    made.close()
+
+
+CHAIN = "start: a0\n" + "\n".join(f'a{i}: a{i + 1} | "x"' for i in range(2500)) + '\na2500: "b"'
+SLOW = json.dumps(
+    {
+        "allOf": [
+            {"type": "string", "pattern": f"[a-z]*{chr(97 + i % 26)}[a-z0-9]*"} for i in range(30)
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "kind, text, words",
+    [
+        ("json_object", "", ""),
+        ("json_schema", '{"type": "integer"}', ""),
+        ("json_schema", '{"type": "objct"}', "the json_schema cannot be compiled: Invalid type"),
+        ("json_schema", '{"dependentSchemas": {"a": {}}}', "Unimplemented keys"),
+        ("json_schema", '{"minimum": 5, "maximum": 2, "type": "integer"}', "minimum (5) is great"),
+        ("json_schema", '{"$ref": "http://x/y"}', "is not present in a registry"),
+        ("json_schema", "{", "the json_schema cannot be read"),
+        ("json_schema", "[1]", "it must be a JSON object"),
+        ("json_schema", "[" * 60_000, "cannot be read"),
+        ("json_schema", '{"const": "\\ud800"}', "cannot be read"),
+        ("regex", "[0-9", "regex parse error: unclosed character class"),
+        ("regex", r"(a)\1", "backreferences are not supported"),
+        ("regex", "\ud800", "surrogates not allowed"),
+        ("regex", r"a[^\s\S]", "there is no text that matches"),
+        ("choice", '["a", ""]', "a list of strings, none of them empty"),
+        ("choice", "[]", "a list of strings"),
+        ("choice", '{"a": 1}', "a list of strings"),
+        ("lark", 'start: "a" y', 'unknown name: "y"'),
+        ("lark", "start: start", "there is no text that matches"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(trial, kind, text, words):
+    said = trial.problem(Grammar(kind, text))
+    assert words in said and bool(said) == bool(words)
+    assert "\n" not in said
+
+
+def test_what_ends_the_child_is_said_and_the_next_is_tried_all_the_same(trial):
+    for _ in range(2):
+        assert "too deeply" in trial.problem(Grammar("lark", CHAIN))
+        assert trial.problem(Grammar("lark", 'start: "b"')) == ""
+    said = trial.problem(Grammar("json_schema", SLOW), 0.25)
+    assert said == "the json_schema takes more than 0.25 s to compile: make it simpler"
+    assert trial.problem(Grammar("lark", 'start: "b"')) == ""
+
+
+def test_a_child_that_is_gone_is_replaced(trial):
+    assert trial.problem(Grammar("regex", "a")) == ""
+    trial._child.terminate()
+    trial._child.wait()
+    assert "cannot be compiled" in trial.problem(Grammar("regex", "b"))
+    assert trial.problem(Grammar("regex", "b")) == ""
+
+
+def test_a_folder_without_a_tokenizer(tmp_path):
+    assert "has none" in problem(Grammar("regex", "a"), tmp_path)
+    assert "random weights" in problem(Grammar("regex", "a"), Path())
+    assert "has no text" in problem(Grammar("regex"), tmp_path), "seen without a child"
+
+
+def test_the_front_needs_no_torch():
+    code = (
+        "import sys; from pathlib import Path; from headway.core.grammar import Grammar;"
+        "from headway.executor.trial import problem;"
+        f"said = problem(Grammar('regex', '[0-9'), Path({str(EMBEDDED)!r}));"
+        "assert 'unclosed' in said;"
+        "print(*sorted({'torch', 'numpy', 'transformers', 'llguidance'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("", "")

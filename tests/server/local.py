@@ -1,0 +1,138 @@
+"""A running server on loopback: the real front, with the engine in a thread of this process."""
+
+import asyncio
+import functools
+import json
+import socket
+import threading
+from contextlib import contextmanager, nullcontext
+
+import uvicorn
+
+from headway.core.join import Continuous
+from headway.core.plan import Policies
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.executor.fake import FakeExecutor
+from headway.live import LiveEngine
+from headway.llm import EMBEDDED
+from headway.server.app import make_app
+from headway.server.config import ServerConfig
+from headway.server.engine import State
+from headway.server.front import Front
+from headway.server.texts import Texts
+from headway.text import Tokenizer
+
+BLOCK = 16
+
+
+@functools.cache
+def tokenizer():
+    vocab = json.loads((EMBEDDED / "config.json").read_text())["vocab_size"]
+    return Tokenizer(EMBEDDED, vocab)
+
+
+class Hop:
+    """From the engine's thread to the loop's."""
+
+    def __init__(self, loop, caller):
+        self.loop, self.caller, self.told = loop, caller, []
+
+    def tell(self, news):
+        self.told.append(news)
+
+    def flush(self):
+        told, self.told = self.told, []
+        self.loop.call_soon_threadsafe(self.deliver, told)
+
+    def deliver(self, told):
+        for news in told:
+            self.caller.tell(news)
+        self.caller.flush()
+
+
+class Local:
+    """server.engine.EngineSide over a LiveEngine."""
+
+    def __init__(self, scheduler, executor):
+        self.loop = asyncio.get_running_loop()
+        self.rows = lambda steps, requests: None
+        self.state, self.down = State.READY, ""
+        self.live = LiveEngine(scheduler, executor, rows=self._rows)
+        self.cancel, self.stop = self.live.cancel, self.live.stop
+
+    @property
+    def load(self):
+        return self.live.load
+
+    def submit(self, requests, caller):
+        self.live.submit(requests, Hop(self.loop, caller))
+
+    def _rows(self, steps, requests):
+        self.loop.call_soon_threadsafe(lambda: self.rows(steps, requests))
+
+
+def scheduler(config, blocks=512, context=1_024):
+    policies = Policies(Continuous(config.engine.slots), step_tokens=2_048)
+    return Scheduler(Settings(blocks, BLOCK, config.core_lanes, policies, context), b"0" * 16)
+
+
+@functools.cache
+def tiny():
+    """The embedded model."""
+    from headway.executor.load import load
+    from headway.executor.memory import Limits
+
+    return load(EMBEDDED, Limits(32, 2_048, 0, BLOCK), "", "")
+
+
+def embedded(config):
+    """Its engine, to be made on the loop."""
+    loaded = tiny()
+    return Local(scheduler(config, loaded.plan.num_blocks, loaded.plan.context), loaded.executor)
+
+
+def fake(config, blocks=512):
+    return Local(scheduler(config, blocks), FakeExecutor(blocks, BLOCK))
+
+
+def front_of(config, engine):
+    front = Front(config, engine)
+    front.ready(Texts(tokenizer(), EMBEDDED), frozenset({2}))
+    return front
+
+
+@contextmanager
+def serving(config=None, engine=embedded):
+    """Its URL and its front; it is gone when the block is left.
+
+    engine: of the configuration, made on the server's own loop.
+    """
+    config = config or ServerConfig()
+    began, kept = threading.Event(), {}
+
+    async def serve():
+        local = kept["engine"] = engine(config)
+        front = kept["front"] = front_of(config, local)
+        settings = uvicorn.Config(
+            make_app(front), lifespan="off", log_level="error", timeout_graceful_shutdown=5
+        )
+        server = kept["server"] = uvicorn.Server(settings)
+        server.capture_signals = nullcontext  # they are the main thread's
+        listening = socket.create_server(("127.0.0.1", 0))
+        kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        task = asyncio.create_task(server.serve([listening]))
+        began.set()
+        await task
+        await asyncio.to_thread(local.live.close)
+        front.close()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert began.wait(30)
+        yield kept["url"], kept["front"]
+    finally:
+        kept["server"].should_exit = True
+        thread.join(30)
+        assert not thread.is_alive()

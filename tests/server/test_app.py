@@ -1,0 +1,331 @@
+"""The front on its own: who is refused and how, and who leaves. The fake executor behind it."""
+
+import asyncio
+import json
+import threading
+import time
+
+import httpx2
+import pytest
+
+from headway.core.batch import Batch
+from headway.core.request import Finish
+from headway.executor.fake import FakeExecutor
+from headway.server import call as calls
+from headway.server.app import make_app
+from headway.server.config import ServerConfig
+from headway.server.engine import State
+from headway.server.keys import KeySettings, _digest
+from tests.server.local import BLOCK, Local, fake, front_of, scheduler, serving
+
+LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True}
+BLOCKS = 512
+
+
+class Paced(FakeExecutor):
+    """A step at a time: about a millisecond each, so that a long answer can be left."""
+
+    def submit(self, batch: Batch) -> int:
+        time.sleep(0.001)
+        return super().submit(batch)
+
+
+def paced(config):
+    return Local(scheduler(config, BLOCKS), Paced(BLOCKS, BLOCK))
+
+
+def error(response):
+    return response.json()["error"]
+
+
+async def until(holds):
+    """Turns of the loop until it does."""
+    for _ in range(20_000):
+        if holds():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it never came to be")
+
+
+class Client:
+    """An ASGI client that can go away, or take nothing."""
+
+    def __init__(self, app, body, headers=(), path="/v1/completions"):
+        self.scope = {
+            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
+            "query_string": b"", "headers": [(b"content-type", b"application/json"), *headers],
+            "http_version": "1.1", "scheme": "http", "server": ("h", 1), "client": ("c", 2),
+        }  # fmt: skip
+        self.body = json.dumps(body).encode()
+        self.left, self.reads = asyncio.Event(), asyncio.Event()
+        self.reads.set()
+        self.status, self.said, self.headers = 0, b"", {}
+        self._asked = False
+        self.task = asyncio.create_task(app(self.scope, self.receive, self.send))
+
+    async def receive(self):
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        else:
+            self.said += message["body"]
+            await self.reads.wait()
+
+
+def inside(config, engine, scene):
+    """Run a scene on a loop of its own; afterwards nothing is left in the engine."""
+
+    async def play():
+        local = engine(config)
+        front = front_of(config, local)
+        rows = []
+        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        try:
+            await scene(make_app(front), front, rows)
+            assert front.door.open == 0
+            await until(lambda: local.load.running == 0)
+        finally:
+            await asyncio.to_thread(local.live.close)
+            front.close()
+        local.live._engine.scheduler.check()
+        assert local.load.free_blocks == BLOCKS
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_is_out_and_the_others_stay(stream):
+    async def scene(app, front, rows):
+        stays = Client(app, LONG | {"max_tokens": 50})
+        goes = Client(app, LONG | {"stream": stream})
+        await until(lambda: front.engine.load.running == 2)
+        goes.left.set()
+        await asyncio.gather(stays.task, goes.task)
+        await until(lambda: len(rows) == 2)
+        assert [row.finish for row in rows] in (
+            [Finish.CANCELLED, Finish.LENGTH],
+            [Finish.LENGTH, Finish.CANCELLED],
+        )
+        assert json.loads(stays.said)["usage"]["completion_tokens"] == 50
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch):
+    monkeypatch.setattr(calls, "MOST_HELD", 2_000)
+
+    async def scene(app, front, rows):
+        slow = Client(app, LONG | {"stream": True})
+        slow.reads.clear()
+        await slow.task
+        await until(lambda: rows)
+        assert rows[0].finish is Finish.CANCELLED
+        assert len(slow.said) < 2_000
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_the_latest_of_a_key_takes_the_place_of_the_one_before():
+    same = [(b"x-headway-supersede", b"editor")]
+
+    async def scene(app, front, rows):
+        first = Client(app, LONG, same)
+        await until(lambda: front.engine.load.running == 1)
+        streamed = Client(app, LONG | {"stream": True}, same)
+        await first.task
+        assert (first.status, first.headers["x-should-retry"]) == (409, "false")
+        assert json.loads(first.said)["error"]["code"] == "superseded"
+        await until(lambda: streamed.said)
+        last = Client(app, LONG | {"max_tokens": 3}, same)
+        other = Client(app, LONG | {"max_tokens": 3})
+        await asyncio.gather(streamed.task, last.task, other.task)
+        assert streamed.status == 200 and last.status == other.status == 200
+        *_, failure, done = [line for line in streamed.said.split(b"\n\n") if line]
+        assert json.loads(failure[6:])["error"]["code"] == "superseded"
+        assert done == b"data: [DONE]"
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_the_latest_is_the_one_that_arrived_last():
+    same = [(b"x-headway-supersede", b"editor")]
+
+    async def scene(app, front, rows):
+        front.texts._worker.submit(hold.wait, 10)
+        first = Client(app, {"prompt": "word " * 900, "max_tokens": 3}, same)
+        await until(lambda: front.texts._worker._work_queue.qsize())
+        last = Client(app, LONG, same)
+        await until(lambda: front.engine.load.running == 1)
+        hold.set()
+        await first.task
+        assert (first.status, front.door.open) == (409, 1)
+        last.left.set()
+        await last.task
+
+    hold = threading.Event()
+    inside(ServerConfig(), paced, scene)
+
+
+def test_cancel_by_id_of_ones_own():
+    async def scene(app, front, rows):
+        runs = Client(app, LONG | {"stream": True}, [(b"x-request-id", b"mine")])
+        await until(lambda: b"\n\n" in runs.said)
+        assert runs.headers["x-request-id"] == "mine"
+        id = json.loads(runs.said.split(b"\n\n")[0][6:])["id"]
+        assert "mine" not in id
+        assert front.door.cancel("another tenant", id) == 0
+        asked = Client(app, {}, path=f"/v1/requests/{id}/cancel")
+        await asyncio.gather(asked.task, runs.task)
+        assert json.loads(asked.said)["cancelled"] == 1
+        assert b'"code":"cancelled"' in runs.said
+        gone = Client(app, {}, path="/v1/requests/mine/cancel")
+        await gone.task
+        assert gone.status == 404
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_a_full_lane_says_when_to_come_back():
+    config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
+
+    async def scene(app, front, rows):
+        runs = Client(app, LONG)
+        await until(lambda: front.engine.load.running == 1)
+        waits = Client(app, LONG | {"max_tokens": 2})
+        await until(lambda: front.engine.load.lanes["standard"].waiting == 1)
+        for stream in (True, False):
+            refused = Client(app, LONG | {"stream": stream})
+            await refused.task
+            assert refused.status == 429
+            assert 1 <= int(refused.headers["retry-after"]) <= 120
+            assert json.loads(refused.said)["error"]["code"] == "lane_full"
+        runs.left.set()
+        await asyncio.gather(runs.task, waits.task)
+        assert waits.status == 200
+
+    inside(config, paced, scene)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_past_its_time_is_not_retried(stream):
+    async def scene(app, front, rows):
+        late = Client(app, LONG | {"stream": stream}, [(b"x-headway-timeout-ms", b"0.001")])
+        await late.task
+        assert (late.status, late.headers["x-should-retry"]) == (408, "false")
+        assert json.loads(late.said)["error"]["code"] == "deadline_exceeded"
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_a_tightened_budget_is_what_a_request_is_judged_by():
+    async def scene(app, front, rows):
+        await Client(app, LONG | {"max_tokens": 9}, [(b"x-slo-tpot-ms", b"0.000001")]).task
+        await Client(app, LONG | {"max_tokens": 9}).task
+        assert [row.good for row in rows] == [False, True]
+
+    inside(ServerConfig(), paced, scene)
+
+
+@pytest.mark.parametrize("state, code", [(State.DRAINING, "draining"), (State.LOADING, "loading")])
+def test_a_server_that_takes_nothing_says_when_to_come_back(state, code):
+    with serving(engine=fake) as (url, front):
+        front.engine.state = state
+        for response in (
+            httpx2.post(f"{url}/v1/completions", json={"prompt": "x"}),
+            httpx2.get(f"{url}/ready"),
+        ):
+            assert (response.status_code, error(response)["code"]) == (503, code)
+            assert int(response.headers["retry-after"]) >= 1
+        assert httpx2.get(f"{url}/health").status_code == 200
+        front.engine.state, front.engine.down = State.DOWN, "the engine has died"
+        assert error(httpx2.get(f"{url}/health"))["message"] == "the engine has died"
+        assert httpx2.post(f"{url}/tokenize", json={"prompt": "x"}).status_code == 503
+        front.engine.state = State.READY
+        assert httpx2.get(f"{url}/ready").status_code == 200
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(ServerConfig(server={"limits": {"body_bytes": 10_000}}), fake) as (url, _):
+        yield url
+
+
+def test_whatever_is_wrong_has_the_same_form(server):
+    post = f"{server}/v1/completions"
+    json_type = {"content-type": "application/json"}
+    for response, status in (
+        (httpx2.get(post), 405),
+        (httpx2.get(f"{server}/nothing"), 404),
+        (httpx2.post(post, content=b"{", headers=json_type), 400),
+        (httpx2.post(post, content=b"x=1", headers={"content-type": "text/plain"}), 415),
+        (httpx2.post(post, json={"prompt": "x" * 10_001}), 413),
+        (httpx2.post(post, content=iter([b" " * 6_000] * 2), headers=json_type), 413),
+        (httpx2.post(post, json={"prompt": "x"}, headers={"x-slo-ttft-ms": "soon"}), 400),
+        (httpx2.post(post, json={"prompt": "x"}, headers={"x-headway-lane": "fast"}), 400),
+        (httpx2.post(f"{server}/detokenize", json={"tokens": [99_999]}), 400),
+        (httpx2.post(f"{server}/tokenize", json={}), 400),
+    ):
+        assert response.status_code == status
+        assert set(error(response)) == {"message", "type", "param", "code"}
+        assert response.headers["x-request-id"].startswith("req-")
+    assert httpx2.get(post).headers["allow"] == "POST"
+
+
+def test_text_to_ids_and_back(server):
+    said = httpx2.post(f"{server}/tokenize", json={"prompt": "hello there"}).json()
+    assert said["count"] == len(said["tokens"]) and said["max_model_len"] == 1_024
+    back = httpx2.post(f"{server}/detokenize", json={"tokens": said["tokens"]}).json()
+    assert back == {"prompt": "hello there"}
+    chat = {"messages": [{"role": "user", "content": "hello there"}]}
+    assert httpx2.post(f"{server}/tokenize", json=chat).json()["count"] > said["count"]
+    long = "word " * 1_900  # beside the loop
+    assert httpx2.post(f"{server}/tokenize", json={"prompt": long}).json()["count"] >= 1_900
+
+
+def test_what_can_be_seen(server):
+    lanes = httpx2.get(f"{server}/v1/lanes").json()
+    assert [each["id"] for each in lanes["data"]] == ["interactive", "standard", "offline"]
+    assert lanes["data"][0]["budget_ms"]["ttft"] == 500.0 and lanes["data"][0]["waiting"] == 0
+    assert lanes["data"][0]["drain_tokens_per_second"] >= 0 and lanes["blocks"] == BLOCKS
+    said = httpx2.get(f"{server}/v1/config/effective").json()
+    assert said["server"]["limits"]["body_bytes"] == 10_000
+    assert "process_" in httpx2.get(f"{server}/metrics").text
+
+
+def test_the_lane_is_said_back(server):
+    def lane(headers=None, **said):
+        asked = {"prompt": [5], "max_tokens": 1} | said
+        return httpx2.post(f"{server}/v1/completions", json=asked, headers=headers).headers[
+            "x-headway-lane"
+        ]
+
+    assert lane() == lane(service_tier="auto") == "standard"
+    assert lane(model="headway-tiny@offline") == "offline"
+    assert lane(model="headway-tiny@offline", service_tier="interactive") == "interactive"
+    assert lane({"X-Headway-Lane": "offline"}, service_tier="interactive") == "offline"
+
+
+def test_keys_and_their_limits():
+    key = {"name": "team", "sha256": _digest("secret").hex(), "requests_per_minute": 1}
+    config = ServerConfig(keys=[KeySettings(**key, lanes=["offline"], tokens_per_minute=1_000)])
+    with serving(config, fake) as (url, _):
+        post, asked = f"{url}/v1/completions", {"prompt": [5], "max_tokens": 1}
+        assert httpx2.post(post, json=asked).status_code == 401
+        mine = {"authorization": "Bearer secret"}
+        other = httpx2.post(post, json=asked | {"service_tier": "standard"}, headers=mine)
+        assert (other.status_code, error(other)["code"]) == (403, "lane_not_allowed")
+        many = httpx2.post(post, json=asked | {"max_tokens": 1_001}, headers=mine)
+        assert many.status_code == 400
+        assert httpx2.post(post, json=asked, headers=mine).status_code == 200
+        again = httpx2.post(post, json=asked, headers=mine)
+        assert (again.status_code, error(again)["code"]) == (429, "rate_limit_exceeded")
+        assert 1 <= int(again.headers["retry-after"]) <= 120
+        assert httpx2.get(f"{url}/v1/models").status_code == 401
+        assert httpx2.get(f"{url}/health").status_code == 200

@@ -1,0 +1,81 @@
+"""The front lets in what the engine will not turn away, however stale its snapshot is."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.admission import Refuse
+from headway.core.batch import Add
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import Finish
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.server.backlog import Backlog
+from tests.traces import BLOCK, ask
+
+LANES = Lane("chat", max_waiting=3), Lane("bulk", max_waiting_tokens=20)
+
+
+def made():
+    settings = Settings(64, BLOCK, LANES, Policies(Continuous(2)))
+    scheduler, backlog = Scheduler(settings), Backlog()
+    backlog.publish(scheduler.load(0), 0)
+    return scheduler, backlog
+
+
+def test_a_burst_between_two_snapshots_is_bounded():
+    scheduler, backlog = made()
+    burst = [ask(f"r{i}", 4, 2, lane="chat") for i in range(5)]
+    answers = [backlog.admit([each], 0) for each in burst]
+    assert answers[:3] == [None] * 3
+    assert answers[3].reason == "3 requests wait in 'chat' already"
+    assert backlog.load.lanes["chat"].tokens == 12
+    scheduler.apply([Add(each) for each in burst[:2]], 0)
+    backlog.publish(scheduler.load(0), 2)
+    assert backlog.load.lanes["chat"].waiting == 3, "two wait there, one is on its way"
+
+
+def test_all_or_none():
+    _, backlog = made()
+    before = backlog.load
+    several = [ask(f"r{i}", 9, 2, lane="bulk") for i in range(3)]
+    assert isinstance(backlog.admit(several, 0), Refuse)
+    assert backlog.load == before
+    assert backlog.admit(several[:2], 0) is None
+
+
+def test_closed():
+    _, backlog = made()
+    backlog.close()
+    backlog.publish(Scheduler(Settings(64, BLOCK, LANES)).load(0), 0)
+    assert backlog.admit([ask("a", 1, 1, lane="chat")], 0).reason == "the engine is closing"
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from(["chat", "bulk"]), st.integers(1, 12)),
+            st.sampled_from(["take", "hear"]),
+        ),
+        max_size=60,
+    )
+)
+def test_what_it_lets_in_the_engine_takes(moves):
+    """In whatever order the engine takes in and the front hears of it."""
+    scheduler, backlog = made()
+    sent, taken, published = [], 0, (scheduler.load(0), 0)
+    for number, move in enumerate(moves):
+        if move == "take":
+            events = scheduler.apply([Add(each) for each in sent[taken:]], number)
+            assert all(event.finish is not Finish.REFUSED for event in events)
+            taken, published = len(sent), (scheduler.load(number), len(sent))
+        elif move == "hear":
+            backlog.publish(*published)
+            assert backlog.load.lanes["chat"].waiting == len(
+                [each for each in sent if each.lane == "chat"]
+            )
+        else:
+            request = ask(f"r{number}", move[1], 2, lane=move[0])
+            if backlog.admit([request], number) is None:
+                sent.append(request)

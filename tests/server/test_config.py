@@ -1,0 +1,386 @@
+"""The configuration: what is read, from where, what wins, and what is refused with which words."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Dynamic, LengthClasses
+from headway.core.lane import Budget, Lane
+from headway.core.mix import Mixed, PrefillFirst
+from headway.core.order import FirstCome, Priority
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.server.config import ServerConfig
+from headway.server.durations import nanoseconds, written
+from headway.server.showing import schema, shown, validated
+
+MS, S = 1_000_000, 1_000_000_000
+HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs" / "server-config.md"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch):
+    """No variable of the machine's own."""
+    import os
+
+    for name in [each for each in os.environ if each.upper().startswith("HEADWAY")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text):
+        path = tmp_path / "headway.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def load(file):
+    return lambda text, flags=None: ServerConfig.load(file(text), flags)
+
+
+def refusal(load, text, flags=None):
+    with pytest.raises(SettingError) as caught:
+        load(text, flags)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_without_anything_the_embedded_model_is_served_in_three_lanes_on_loopback(load):
+    config = load("")
+    assert config == ServerConfig()
+    assert config.model.served == "headway-tiny"
+    assert list(config.lanes) == ["interactive", "standard", "offline"]
+    assert (config.default_lane, config.server.host, config.server.port) == (
+        "standard",
+        "127.0.0.1",
+        8_000,
+    )
+    assert config.server.drain_timeout == 30 * S and config.server.cors_origins == ()
+    made = config.to_engine()
+    assert made["model"] is None and made["slots"] == 32
+    assert made["policies"].join == Continuous(32) and made["policies"].order == Priority()
+    assert made["policies"].chunk == Fixed(256) and made["policies"].step_tokens == 32 + 256
+    assert made["lanes"][0] == Lane(
+        "interactive", Budget(500 * MS, 50 * MS, NEVER, 2 * S), 0, 64, 262_144
+    )
+    assert made["lanes"][2].budget == Budget()
+
+
+def test_a_lane_is_read_in_full(load):
+    config = load("""
+engine: {strategy: dynamic-lanes, slots: 4}
+lanes:
+  voice: {ttft: 300ms, tpot: 0.05, e2e: 1m, queue: 2, window: 20ms, max_waiting: 3,
+          max_waiting_tokens: 100}
+  chat: {ttft: 2s, queue: none, e2e: null}
+  nightly:
+""")
+    voice, chat, nightly = config.core_lanes
+    assert voice == Lane("voice", Budget(300 * MS, 50 * MS, 60 * S, 2 * S), 0, 3, 100)
+    assert chat == Lane("chat", Budget(ttft=2 * S), 0, 1_024)
+    assert nightly == Lane("nightly", Budget(), 0, 1_024)
+    assert config.default_lane == "voice", "the first, since none is called standard"
+    windows = {"voice": 20 * MS, "chat": 500 * MS, "nightly": S}
+    assert config.policies.join == Dynamic(4, S, windows)
+
+
+@pytest.mark.parametrize(
+    "said, join, order, mix, chunk, step",
+    [
+        ("priority", Continuous(8), Priority(), Mixed(), Fixed(256), 264),
+        ("first-come", Continuous(8), FirstCome(), Mixed(), Fixed(256), 264),
+        ("continuous-mixed", Continuous(8), FirstCome(), Mixed(), Whole(), 2_048),
+        ("continuous-prefill-first", Continuous(8), FirstCome(), PrefillFirst(), Whole(), 2_048),
+        ("continuous-chunk-64", Continuous(8), FirstCome(), Mixed(), Fixed(64), 72),
+        ("{chunk: 64}", Continuous(8), Priority(), Mixed(), Fixed(64), 72),
+        ("{chunk: whole}", Continuous(8), Priority(), Mixed(), Whole(), 2_048),
+        (
+            "{join: length-classes, bounds: [64, 256], window: 30ms}",
+            LengthClasses(8, (64, 256), 30 * MS),
+            Priority(),
+            PrefillFirst(),
+            Whole(),
+            2_048,
+        ),
+        (
+            "{join: dynamic, window: 30ms, buckets: [64, 128], chunk: 32, order: first-come}",
+            Dynamic(8, S, {"a": 30 * MS}, (64, 128)),
+            FirstCome(),
+            PrefillFirst(),
+            Fixed(32),
+            40,
+        ),
+    ],
+)
+def test_a_strategy_by_name_or_by_parts(load, said, join, order, mix, chunk, step):
+    made = load(f"engine: {{slots: 8, strategy: {said}}}\nlanes: {{a: {{ttft: 1s}}}}").policies
+    assert (made.join, made.order, made.mix) == (join, order, mix)
+    assert (made.chunk, made.step_tokens) == (chunk, step)
+
+
+def test_flag_over_environment_over_file_over_default(load, monkeypatch):
+    text = "server: {port: 1, host: 0.0.0.0}\nengine: {slots: 2, context: 64}"
+    assert load(text).server.port == 1
+    monkeypatch.setenv("HEADWAY_SERVER__PORT", "2")
+    monkeypatch.setenv("HEADWAY_ENGINE", '{"slots": 3}')
+    config = load(text)
+    assert (config.server.port, config.server.host) == (2, "0.0.0.0")
+    assert (config.engine.slots, config.engine.context) == (3, 64)
+    config = load(text, {"server": {"port": 3, "host": None}, "models": None})
+    assert (config.server.port, config.server.host) == (3, "0.0.0.0")
+
+
+def test_a_variable_changes_one_limit_of_a_lane_that_ships_or_of_the_files(load, monkeypatch):
+    monkeypatch.setenv("HEADWAY_LANES__VOICE__TTFT", "200ms")
+    lanes = load("").lanes
+    assert list(lanes) == ["interactive", "standard", "offline", "voice"]
+    assert lanes["interactive"].ttft == 500 * MS
+    lanes = load("lanes: {voice: {ttft: 1s, tpot: 1s}}").lanes
+    assert list(lanes) == ["voice"], "a file's lanes stand alone"
+    assert (lanes["voice"].ttft, lanes["voice"].tpot) == (200 * MS, S)
+
+
+def test_a_variable_names_the_file_where_no_flag_does(file, monkeypatch):
+    monkeypatch.setenv("HEADWAY_CONFIG", str(file("server: {port: 4}")))
+    assert ServerConfig.load().server.port == 4
+
+
+def test_constructed_directly_it_reads_no_environment(monkeypatch):
+    monkeypatch.setenv("HEADWAY_SERVER__PORT", "2")
+    assert ServerConfig().server.port == 8_000
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("lane: {}", "headway.yaml: lane is not known; did you mean lanes?"),
+        ("engine: {slotz: 3}", "headway.yaml: engine.slotz is not known; did you mean slots?"),
+        (
+            "lanes: {a: {tttft: 1}}",
+            "headway.yaml: lanes.a.tttft is not known; did you mean ttft?",
+        ),
+        ("server: {limits: {stop: 1}}", "server.limits.stop is not known; did you mean stops?"),
+        ("models: [{pth: x}]", "models[0].pth is not known; did you mean path?"),
+        ("engine: {slots: 0}", "engine.slots should be greater than or equal to 1, not 0"),
+        ("engine: {slots: yes}", "engine.slots: true is not a number"),
+        ("engine: 3", "headway.yaml: engine should be a mapping of names to values, not 3"),
+        ("engine: {slots: 8, step_tokens: 4}", "engine: step_tokens 4 is less than slots 8"),
+        ("engine: {strategy: priorty}", "no strategy 'priorty'; did you mean priority?"),
+        ("engine: {strategy: static}", "never knows whether more will come: use dynamic-lanes"),
+        ("engine: {strategy: continuous-chunk-0}", "strategy.chunk: a chunk is whole or 1"),
+        ("engine: {strategy: {window: 1s}}", "window is for join dynamic or length-classes"),
+        ("engine: {strategy: {join: length-classes}}", "needs bounds, such as [128, 512]"),
+        (
+            "engine: {strategy: {join: dynamic, buckets: [8, 4]}}",
+            "engine.strategy: buckets must be positive, ascending",
+        ),
+        ("lanes: {a: {ttft: 80 parsecs}}", "lanes.a.ttft: '80 parsecs' is not a time; write"),
+        ("lanes: {a: {ttft: 0}}", "lanes.a.ttft should be greater than 0, not 0"),
+        ("lanes: {a: {ttft: -1}}", "lanes.a.ttft: -1 is not a time"),
+        ("lanes: {a: {ttft: 80, e2e: 9s}}", "ttft 80s can never be used up, because e2e is 9s"),
+        ("lanes: {a: {window: 1s}}", "lanes.a.window: join continuous has no window per lane"),
+        (
+            "lanes: {a: {priority: 1}}\nengine: {strategy: first-come}",
+            "headway.yaml: lanes.a.priority: the order is first-come, which no priority changes",
+        ),
+        ("lanes: {A B: {}}", "headway.yaml: lanes.A B should match pattern"),
+        ("lanes: {}", "headway.yaml: lanes: at least one is needed"),
+        ("server: {default_lane: ofline}", "server.default_lane: there is no lane 'ofline'; did"),
+        ("models: [{}, {}]", "headway.yaml: models: one is served today, not 2"),
+        ("models: [{name: a@b}]", "'a@b' cannot name a model"),
+        ("models: [{aliases: [headway-tiny]}]", "its name and aliases are not distinct"),
+        ("prices: {per_hour: -1}", "prices.per_hour should be greater than or equal to 0, not -1"),
+        ("server: {cors_origins: [shop.example]}", "server.cors_origins[0] should match pattern"),
+        (f"keys: [{{name: a, sha256: '{HASH}', lanes: [b]}}]", "keys[0]: a: there is no lane 'b'"),
+        (
+            "server: {port: 1}\nserver: {port: 2}",
+            "headway.yaml is not YAML: line 2: 'server' is there twice",
+        ),
+        ("- a", "headway.yaml: sections with names are wanted"),
+        ("a: [", "headway.yaml is not YAML: line 1: expected the node content"),
+        ("engine: {slots: 0}\nserver: {port: -1}", "not 0 (and 1 more)"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_by_path_and_origin(load, text, message):
+    assert message in refusal(load, text)
+
+
+@pytest.mark.parametrize(
+    "name, value, message",
+    [
+        ("HEADWAY_SERVER_PORT", "1", "HEADWAY_SERVER_PORT is not known; did you mean HEADWAY_SER"),
+        ("HEADWAY_ENGIN__SLOTS", "1", "did you mean HEADWAY_ENGINE__SLOTS?"),
+        (
+            "HEADWAY_ENGINE__SLOTZ",
+            "1",
+            "HEADWAY_ENGINE__SLOTZ: engine.slotz is not known; did you mean slots?",
+        ),
+        ("HEADWAY_SERVER__PORT", "x", "HEADWAY_SERVER__PORT: server.port should be a valid int"),
+        ("HEADWAY_MODELS", "x", "environment: error parsing value for field"),
+    ],
+)
+def test_a_variable_that_cannot_be_obeyed_is_refused_by_its_name(
+    load, monkeypatch, name, value, message
+):
+    monkeypatch.setenv(name, value)
+    assert message in refusal(load, "engine: {slots: 4}")
+
+
+def test_what_kubernetes_sets_for_a_service_called_headway_is_let_be(load, monkeypatch):
+    monkeypatch.setenv("HEADWAY_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("HEADWAY_PORT_8000_TCP", "tcp://10.0.0.1:8000")
+    assert load("") == ServerConfig()
+    monkeypatch.setenv("HEADWAY_PROT", "1")
+    assert "HEADWAY_PROT is not known" in refusal(load, "")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(SettingError, match=r"none\.yaml cannot be read: No such file"):
+        ServerConfig.load(tmp_path / "none.yaml")
+
+
+def rows(text):
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+
+
+def test_show_says_what_is_in_force_and_who_said_it(file, monkeypatch):
+    monkeypatch.setenv("HEADWAY_LANES__VOICE__TPOT", "60ms")
+    path = file(f"""
+lanes: {{voice: {{ttft: 0.3}}, nightly: }}
+keys: [{{name: ci, sha256: "{HASH}"}}]
+""")
+    said = shown(path, False, {"server": {"port": 9}})
+    found = rows(said)
+    assert found["lanes.voice.ttft"] == ["300ms", "headway.yaml"]
+    assert found["lanes.voice.tpot"] == ["60ms", "HEADWAY_LANES__VOICE__TPOT"]
+    assert found["lanes.nightly.ttft"] == ["none", "default"]
+    assert found["server.port"] == ["9", "flag"]
+    assert found["engine.step_tokens"] == ["288", "default"]
+    assert found["engine.strategy.mix"] == ["mixed", "default"]
+    assert found["models[0].name"] == ["headway-tiny", "default"]
+    assert found["keys[0].name"] == ["ci", "headway.yaml"]
+    assert found["keys[0].tenant"] == ['""', "default"]
+    assert found["keys[0].sha256"] == ["9f86d081...", "headway.yaml"] and HASH not in said
+    as_json = json.loads(shown(path, True))
+    assert as_json["config"] == ServerConfig.load(path).effective()
+    assert as_json["origins"]["lanes.voice.ttft"] == "headway.yaml"
+
+
+def test_only_what_the_strategy_reads_is_in_force(load):
+    said = load("engine: {strategy: first-come}").effective()["lanes"]["interactive"]
+    assert "priority" not in said and "window" not in said
+    said = load("engine: {strategy: {join: dynamic}}").effective()["lanes"]["interactive"]
+    assert (said["priority"], said["window"]) == (0, "125ms")
+
+
+def test_what_is_in_force_can_be_loaded_again(load):
+    config = load("engine: {strategy: dynamic-lanes}\nlanes: {a: {ttft: 2s}}")
+    again = ServerConfig(**config.effective())
+    assert again.effective() == config.effective() and again.policies == config.policies
+
+
+def test_every_key_of_what_is_in_force_is_in_the_schema_with_its_meaning():
+    made = json.loads(schema())
+    assert made["additionalProperties"] is False
+    for name, section in made["$defs"].items():
+        assert section["additionalProperties"] is False
+        for field, about in section["properties"].items():
+            assert "description" in about or "$ref" in about, f"{name}.{field}"
+
+
+def test_validate_names_what_would_be_served_and_warns(file):
+    assert validated(None).splitlines() == [
+        "the configuration is sound: model headway-tiny, lanes interactive, standard, offline, "
+        "0 keys",
+        "no API keys: open to everybody on this machine",
+    ]
+    said = validated(file("server: {host: 0.0.0.0}"))
+    assert "OPEN TO EVERYBODY who can reach 0.0.0.0:8000" in said
+    said = validated(file(f"keys: [{{name: a, sha256: '{HASH}'}}]"))
+    assert said.endswith("1 key")
+
+
+def test_a_folder_is_served_under_its_name_and_a_hub_id_as_it_is(load, tmp_path):
+    (tmp_path / "mine").mkdir()
+    assert load("", {"models": [{"path": str(tmp_path / "mine")}]}).model.served == "mine"
+    assert load("models: [{path: org/model}]").model.served == "org/model"
+    assert load("models: [{path: org/model, name: chat}]").model.served == "chat"
+
+
+def test_the_example_and_the_documents_files_are_sound(file):
+    example = ServerConfig.load(ROOT / "examples" / "headway.yaml")
+    assert list(example.lanes) == ["voice", "chat", "nightly"]
+    blocks = DOCUMENT.read_text().split("```yaml\n")[1:]
+    assert blocks
+    for block in blocks:
+        ServerConfig.load(file(block.partition("```")[0]))
+
+
+def test_the_document_names_every_key(load):
+    text = DOCUMENT.read_text()
+    made = json.loads(schema())
+    names = {key for section in made["$defs"].values() for key in section["properties"]}
+    assert not {name for name in names | set(made["properties"]) if f"`{name}`" not in text}
+
+
+@pytest.mark.parametrize(
+    "said, time",
+    [
+        ("300ms", 300 * MS),
+        ("2s", 2 * S),
+        ("1.5 s", 1_500 * MS),
+        (0.3, 300 * MS),
+        (2, 2 * S),
+        ("5m", 300 * S),
+        ("1h", 3_600 * S),
+        ("20us", 20_000),
+        (1e-6, 1_000),
+        ("0", 0),
+        (None, NEVER),
+        ("none", NEVER),
+    ],
+)
+def test_times(said, time):
+    assert nanoseconds(said) == time
+
+
+@pytest.mark.parametrize("said", ["", "ms", "1 d", "-1s", True, [1], float("nan"), 1e300, "1e3"])
+def test_what_is_no_time_is_refused(said):
+    with pytest.raises(SettingError):
+        nanoseconds(said)
+
+
+@given(st.integers(0, NEVER))
+def test_a_time_that_is_written_reads_the_same(time):
+    assert nanoseconds(written(time)) == time
+
+
+def test_a_default_of_the_schema_is_what_a_file_may_say():
+    made = json.loads(schema())["$defs"]
+    for name, section in (
+        ("server", "ServerSettings"),
+        ("engine", "EngineSettings"),
+        ("prices", "PriceSettings"),
+    ):
+        said = {key: about["default"] for key, about in made[section]["properties"].items()}
+        assert ServerConfig(**{name: said}) == ServerConfig()
+    said = {key: about["default"] for key, about in made["LaneSettings"]["properties"].items()}
+    assert ServerConfig(lanes={"a": said}) == ServerConfig(lanes={"a": {}})
+
+
+def test_what_time_and_tokens_cost(load):
+    prices = load("prices: {per_hour: 2, per_million_prompt: 3, per_million_answer: 10}").prices
+    assert prices.of_time(1_800 * S) == 1.0
+    assert prices.of_tokens(prompt=1_000_000, cached=400_000, answer=100_000) == 4.0
+    prices = load("prices: {per_million_prompt: 3, per_million_cached: 1}").prices
+    assert prices.of_tokens(prompt=1_000_000, cached=400_000, answer=0) == pytest.approx(2.2)

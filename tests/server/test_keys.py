@@ -1,0 +1,174 @@
+"""Who is let in, what they may, and how much of it per minute."""
+
+import hmac
+from fractions import Fraction
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.server import keys as module
+from headway.server.config import ServerConfig
+from headway.server.keys import Denied, KeySettings, Tenant, new_key
+from headway.server.limits import MINUTE, Bucket, RateLimit
+
+S = 1_000_000_000
+
+
+def entry(key, **more):
+    return {"name": key, "sha256": sha256(key.encode()).hexdigest(), **more}
+
+
+def ring(*keys):
+    return ServerConfig(keys=keys).ring()
+
+
+ALL = frozenset({"interactive", "standard", "offline"})
+
+
+def test_a_key_opens_what_it_is_for():
+    made = ring(
+        entry("one"),
+        entry("two", tenant="shop", lanes=["offline", "interactive"]),
+        entry("three", tenant="shop", default_lane="interactive"),
+    )
+    assert not made.is_open
+    assert made.authenticate("Bearer one") == Tenant("one", "one", ALL, "standard", "one")
+    two = made.authenticate("bearer   two ")
+    assert (two.name, two.key, two.salt) == ("shop", "two", "shop")
+    assert (two.lanes, two.default_lane) == ({"offline", "interactive"}, "offline")
+    three = made.authenticate("Bearer three")
+    assert (three.default_lane, three.salt) == ("interactive", two.salt)
+
+
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic one", "one"])
+def test_no_key_is_told_how_to_send_one(header):
+    denied = ring(entry("one")).authenticate(header)
+    assert isinstance(denied, Denied) and "Authorization: Bearer" in denied.reason
+
+
+@pytest.mark.parametrize("header", ["Bearer on", "Bearer ones", "Bearer One", "Bearer \udcff"])
+def test_a_wrong_key_is_denied_and_not_repeated(header):
+    denied = ring(entry("one")).authenticate(header)
+    assert denied == Denied("the API key is not one of this server's")
+
+
+def test_every_key_is_compared_whichever_it_is(monkeypatch):
+    made, compared = ring(entry("one"), entry("two"), entry("three")), []
+
+    def compare(a, b):
+        compared.append(a)
+        return hmac.compare_digest(a, b)
+
+    monkeypatch.setattr(module, "compare_digest", compare)
+    for key in ("one", "two", "three", "none"):
+        compared.clear()
+        made.authenticate(f"Bearer {key}")
+        assert len(compared) == 3
+
+
+def test_without_keys_everybody_is_the_same_tenant():
+    made = ring()
+    assert made.is_open
+    anybody = made.authenticate("")
+    assert anybody == made.authenticate("Bearer EMPTY") == Tenant("", "", ALL, "standard", "")
+    assert made.take(anybody, 10**9, 0) == 0
+    made.give_back(anybody, 10, 0)
+
+
+@pytest.mark.parametrize(
+    "keys, message",
+    [
+        ([{"name": "a", "sha256": "hw-secret"}], "64 hexadecimal digits"),
+        ([{"name": "a", "sha256": 12345678}], "64 hexadecimal digits"),
+        ([{"name": "hw secret", **entry("a")} | {"name": "secret key"}], "should match pattern"),
+        (["hw-secret"], "should be a mapping"),
+        ([entry("a"), entry("a")], "two have the same name"),
+        ([entry("a"), {**entry("a"), "name": "b"}], "two have the same sha256"),
+        ([entry("a", lanes=["offline"], default_lane="standard")], "is not one of its lanes"),
+        ([entry("a", requests_per_minute=-1)], "greater than or equal to 0"),
+    ],
+)
+def test_a_bad_entry_is_refused_and_never_repeated(keys, message):
+    with pytest.raises(SettingError) as caught:
+        ServerConfig.load(None, {"keys": keys})
+    assert message in str(caught.value) and "secret" not in str(caught.value)
+
+
+def test_a_new_key_fits_what_is_printed_with_it():
+    said = new_key("ci").split()
+    key = next(word for word in said if word.startswith("hw-"))
+    digest = next(word.strip('"') for word in said if len(word) == 66)
+    made = ring({"name": "ci", "sha256": digest})
+    assert made.authenticate(f"Bearer {key}").key == "ci"
+    assert key not in new_key("ci")
+    with pytest.raises(SettingError, match="cannot name a key"):
+        new_key("a b")
+
+
+def test_a_hash_is_not_in_a_representation():
+    assert "sha256" not in repr(KeySettings(**entry("one")))
+
+
+def test_limits_are_the_keys_own():
+    made = ring(
+        entry("one", requests_per_minute=2), entry("two", tokens_per_minute=60), entry("three")
+    )
+    one, two, three = (made.authenticate(f"Bearer {key}") for key in ("one", "two", "three"))
+    assert [made.take(one, 10**6, 0) for _ in range(3)] == [0, 0, 30 * S]
+    assert [made.take(two, 40, 0) for _ in range(2)] == [0, 20 * S]
+    made.give_back(two, 30, 0)
+    assert made.take(two, 40, 0) == 0
+    assert [made.take(three, 10**6, 0) for _ in range(9)] == [0] * 9
+
+
+def test_one_limit_that_binds_takes_nothing_of_the_other():
+    limit = RateLimit(requests=1, tokens=100)
+    assert limit.take(101, 0) == NEVER, "no waiting makes a minute's worth larger"
+    assert limit.take(50, 0) == 0
+    assert limit.take(50, 0) == MINUTE
+    assert limit.take(100, 0) == MINUTE, "a request is what it waits for, tokens need half of it"
+    assert limit.take(100, MINUTE) == 0
+
+
+def test_a_wait_is_exact():
+    bucket = Bucket(7)
+    bucket.take(7, 0)
+    wait = bucket.wait(1, 0)
+    assert wait == -(-MINUTE // 7)
+    assert bucket.wait(1, wait - 1) == 1 and bucket.wait(1, wait) == 0
+
+
+def test_what_is_given_back_never_overfills_and_time_never_runs_backwards():
+    bucket = Bucket(10)
+    bucket.take(4, S)
+    bucket.give_back(9, S)
+    assert bucket.wait(10, S) == 0
+    bucket.take(10, S)
+    assert bucket.wait(10, 0) == MINUTE
+
+
+@given(
+    st.integers(1, 50),
+    st.lists(st.tuples(st.integers(0, 2 * MINUTE), st.integers(1, 60)), max_size=40),
+)
+def test_no_span_sees_more_than_a_full_bucket_and_what_flows_in(rate, asks):
+    bucket, now, taken = Bucket(rate), 0, []
+    for gap, count in asks:
+        now += gap
+        if (wait := bucket.wait(count, now)) == 0:
+            bucket.take(count, now)
+            taken.append((now, count))
+        elif wait == NEVER:
+            assert count > rate
+        else:
+            assert bucket.wait(count, now + wait - 1) > 0
+            assert bucket.wait(count, now + wait) == 0
+            break
+    for at, (begin, _) in enumerate(taken):
+        for end, _ in taken[at:]:
+            inside = sum(count for time, count in taken if begin <= time <= end)
+            assert inside <= rate + Fraction(rate * (end - begin), MINUTE)

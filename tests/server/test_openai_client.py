@@ -1,0 +1,239 @@
+"""The openai package, validating strictly, against a running server with the embedded model."""
+
+import json
+import threading
+
+import httpx2
+import openai
+import pytest
+
+from headway.answer import Options
+from headway.llm import LLM
+from headway.server.config import ServerConfig
+from tests.server.local import embedded, serving
+
+ASK = [{"role": "user", "content": "The json module"}]
+
+
+@pytest.fixture(scope="module")
+def served():
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    with openai.OpenAI(
+        base_url=f"{served[0]}/v1", api_key="none", _strict_response_validation=True, max_retries=0
+    ) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def offline():
+    """The same model without a server."""
+    with LLM() as llm:
+        yield llm
+
+
+def test_models(client):
+    names = [model.id for model in client.models.list()]
+    assert names[0] == "headway-tiny" and "headway-tiny@offline" in names
+    assert client.models.retrieve("headway-tiny").owned_by == "headway"
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
+        client.models.retrieve("other")
+
+
+def test_a_chat_is_what_the_engine_says_offline(client, offline):
+    said = client.chat.completions.create(
+        model="headway-tiny", messages=ASK, max_completion_tokens=24, temperature=0
+    )
+    alone = offline.chat(ASK, Options(max_tokens=24))
+    assert said.choices[0].message.content == alone.text
+    assert said.choices[0].finish_reason == alone.finish
+    assert said.usage.prompt_tokens == len(alone.prompt)
+    assert said.usage.completion_tokens == len(alone.tokens)
+    assert said.metrics["time_to_first_token_ms"] > 0
+
+
+def test_a_stream_says_the_same_and_in_order(client):
+    asked = {"model": "headway-tiny", "messages": ASK, "max_tokens": 24, "n": 2, "seed": 3}
+    whole = client.chat.completions.create(**asked)
+    chunks = list(
+        client.chat.completions.create(**asked, stream=True, stream_options={"include_usage": True})
+    )
+    assert len({(chunk.id, chunk.created, chunk.model) for chunk in chunks}) == 1
+    for choice in whole.choices:
+        mine = [c for chunk in chunks for c in chunk.choices if c.index == choice.index]
+        assert (mine[0].delta.role, mine[0].delta.content) == ("assistant", "")
+        assert all(each.delta.role is None for each in mine[1:])
+        assert "".join(each.delta.content or "" for each in mine) == choice.message.content
+        assert [each.finish_reason for each in mine if each.finish_reason] == ["length"]
+        assert mine[-1].finish_reason and mine[-1].delta.content is None
+    *before, last = chunks
+    assert last.choices == [] and all(chunk.usage is None for chunk in before)
+    tokens = whole.usage.prompt_tokens, whole.usage.completion_tokens
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens) == tokens
+
+
+def test_the_usage_so_far_on_every_chunk(client):
+    """Not strictly: the client's type of a text's chunk has no null finish_reason, and OpenAI's
+    own server sends one.
+    """
+    lenient = openai.OpenAI(base_url=client.base_url, api_key="none")
+    chunks = lenient.completions.create(
+        model="headway-tiny",
+        prompt="The json",
+        max_tokens=5,
+        stream=True,
+        stream_options={"continuous_usage_stats": True},
+    )
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    assert counts == sorted(counts) and counts[-1] == 5
+    lenient.close()
+
+
+def test_completions_of_several_prompts(client, offline):
+    prompts = ["The json module", "A list is"]
+    said = client.completions.create(
+        model="headway-tiny", prompt=prompts, max_tokens=8, n=2, temperature=0, stop="."
+    )
+    alone = offline.generate(prompts, Options(max_tokens=8, n=2, stop=("."), temperature=0))
+    assert [(c.index, c.text, c.finish_reason) for c in said.choices] == [
+        (index, each.text, each.finish) for index, each in enumerate(alone)
+    ]
+
+
+def test_a_prompt_said_before_comes_from_the_cache(client):
+    asked = {"model": "headway-tiny", "prompt": "a list of many words " * 20, "max_tokens": 1}
+    client.completions.create(**asked)
+    used = client.completions.create(**asked).usage
+    assert 0 < used.prompt_tokens_details.cached_tokens < used.prompt_tokens
+
+
+def test_logprobs_of_a_chat(client):
+    said = client.chat.completions.create(
+        model="headway-tiny",
+        messages=ASK,
+        max_tokens=8,
+        temperature=0,
+        logprobs=True,
+        top_logprobs=2,
+    )
+    scores = said.choices[0].logprobs.content
+    assert "".join(each.token for each in scores) == said.choices[0].message.content
+    assert all(each.token == each.top_logprobs[0].token for each in scores), "it is greedy"
+    assert all(bytes(each.bytes).decode() == each.token for each in scores)
+
+
+def test_streamed_scores_are_the_whole_ones(served):
+    """Not through the client, whose types know no null among scores."""
+    url = f"{served[0]}/v1/completions"
+    asked = {"prompt": "The json", "max_tokens": 8, "logprobs": 1, "temperature": 0, "echo": True}
+    whole = httpx2.post(url, json=asked).json()["choices"][0]
+    streamed = httpx2.post(url, json=asked | {"stream": True}).text
+    lines = [line[6:] for line in streamed.splitlines() if line.startswith("data: {")]
+    parts = [json.loads(line)["choices"][0] for line in lines]
+    assert "".join(part["text"] for part in parts) == whole["text"]
+    scores = whole["logprobs"]
+    said = {name: [each for part in parts for each in part["logprobs"][name]] for name in scores}
+    for name in ("tokens", "text_offset"):
+        assert said[name] == scores[name]
+    assert said["token_logprobs"] == pytest.approx(scores["token_logprobs"], abs=0.1)
+    assert said["top_logprobs"][0] is scores["top_logprobs"][0] is None
+    assert [*map(len, said["top_logprobs"][1:])] == [1] * (len(scores["tokens"]) - 1)
+    assert whole["logprobs"]["token_logprobs"][0] is None
+    offsets = zip(whole["logprobs"]["text_offset"], whole["logprobs"]["tokens"], strict=True)
+    assert all(whole["text"].startswith(token, at) for at, token in offsets)
+
+
+def test_a_prompt_is_scored_without_an_answer(served, offline):
+    asked = {"prompt": "The json module", "max_tokens": 0, "echo": True, "logprobs": 0}
+    said = httpx2.post(f"{served[0]}/v1/completions", json=asked).json()["choices"][0]
+    assert (said["text"], said["finish_reason"]) == ("The json module", "length")
+    alone = offline.generate("The json module", Options(max_tokens=0, prompt_logprobs=0))[0]
+    assert said["logprobs"]["token_logprobs"][1:] == pytest.approx(
+        [each.sampled for each in alone.prompt_logprobs], abs=1e-4
+    )
+
+
+def test_structured_outputs(client):
+    schema = {
+        "type": "object",
+        "properties": {"ok": {"type": "boolean"}, "size": {"enum": [1, 2]}},
+        "required": ["ok", "size"],
+        "additionalProperties": False,
+    }
+    shape = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    for seed in range(4):
+        said = client.chat.completions.create(
+            model="headway-tiny", messages=ASK, max_tokens=200, seed=seed, response_format=shape
+        )
+        found = json.loads(said.choices[0].message.content)
+        assert said.choices[0].finish_reason == "stop"
+        assert set(found) == {"ok", "size"} and found["size"] in (1, 2)
+    said = client.completions.create(
+        model="headway-tiny", prompt="x", extra_body={"structured_outputs": {"choice": ["a", "b"]}}
+    )
+    assert said.choices[0].text in ("a", "b")
+    with pytest.raises(openai.BadRequestError, match="cannot be compiled"):
+        client.completions.create(
+            model="headway-tiny", prompt="x", extra_body={"structured_outputs": {"regex": "["}}
+        )
+
+
+def test_special_tokens_both_ways(client):
+    asked = {"model": "headway-tiny", "prompt": "x", "max_tokens": 1, "temperature": 0}
+    asked |= {"logit_bias": {"2": 100}}
+    hidden = client.completions.create(**asked, extra_body={"ignore_eos": True})
+    assert (hidden.choices[0].text, hidden.usage.completion_tokens) == ("", 1)
+    shown = client.completions.create(
+        **asked, extra_body={"ignore_eos": True, "skip_special_tokens": False}
+    )
+    assert shown.choices[0].text == "<|end|>"
+
+
+@pytest.mark.parametrize(
+    "said, error, code",
+    [
+        ({"model": "other"}, openai.NotFoundError, "model_not_found"),
+        ({"max_tokens": 5_000}, openai.BadRequestError, "context_length_exceeded"),
+        ({"extra_body": {"temprature": 1}}, openai.BadRequestError, "unknown_parameter"),
+        ({"service_tier": "flex"}, openai.BadRequestError, "no_such_lane"),
+    ],
+)
+def test_errors_as_the_client_knows_them(client, said, error, code):
+    asked = {"model": "headway-tiny", "messages": ASK} | said
+    with pytest.raises(error) as caught:
+        client.chat.completions.create(**asked)
+    assert caught.value.code == code and caught.value.request_id
+
+
+def test_its_own_retries_end_in_an_answer():
+    """One place in the line: whoever finds it taken comes back when it was told to."""
+    config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
+    statuses, said = [], []
+    http = openai.DefaultHttpxClient(
+        event_hooks={"response": [lambda response: statuses.append(response.status_code)]}
+    )
+    with (
+        serving(config, embedded) as (url, _),
+        openai.OpenAI(
+            base_url=f"{url}/v1",
+            api_key="none",
+            _strict_response_validation=True,
+            max_retries=9,
+            http_client=http,
+        ) as made,
+    ):
+        asked = {"model": "headway-tiny", "prompt": "x", "max_tokens": 150, "temperature": 0}
+        asked |= {"extra_body": {"ignore_eos": True}}
+        threads = [
+            threading.Thread(target=lambda: said.append(made.completions.create(**asked)))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert len(said) == 4 and set(statuses) == {200, 429}

@@ -1,0 +1,341 @@
+"""OpenAI's JSON in and out, without a server."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.batch import Logprob
+from headway.core.grammar import Grammar
+from headway.core.lane import Budget
+from headway.core.request import NEVER
+from headway.server.keys import Tenant
+from headway.server.listen import BoundSettings
+from headway.server.protocol.budget import terms
+from headway.server.protocol.chunks import Chunks, failed
+from headway.server.protocol.fields import ChatBody, CompletionBody
+from headway.server.protocol.laning import lane_of, model_of
+from headway.server.protocol.logprobs import chat_logprobs, text_logprobs
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.reading import read
+from headway.server.protocol.wish import chat_wish, completion_wish
+from headway.server.retry import jittered
+
+BOUNDS = BoundSettings()
+SECOND = 1_000_000_000
+
+
+def chat(**said):
+    body = {"messages": [{"role": "user", "content": "hello"}]} | said
+    return chat_wish(read(ChatBody, json.dumps(body).encode()), BOUNDS)
+
+
+def completion(**said):
+    body = {"prompt": "hello"} | said
+    return completion_wish(read(CompletionBody, json.dumps(body).encode()), BOUNDS)
+
+
+def refused(ask, **said):
+    with pytest.raises(Problem) as caught:
+        ask(**said)
+    assert caught.value.status == 400
+    return str(caught.value), caught.value.param
+
+
+EVERYTHING = {
+    "max_tokens": 7,
+    "min_tokens": 2,
+    "temperature": 0.5,
+    "top_k": 3,
+    "top_p": 0.9,
+    "min_p": 0.1,
+    "seed": 4,
+    "stop": ["a", "b"],
+    "stop_token_ids": [9],
+    "ignore_eos": True,
+    "repetition_penalty": 1.1,
+    "presence_penalty": 1,
+    "frequency_penalty": -1.5,
+    "logit_bias": {"5": -100},
+    "bad_words": ["bad"],
+    "n": 2,
+    "truncate_prompt_tokens": 8,
+}
+
+
+@pytest.mark.parametrize("ask", [chat, completion])
+def test_every_field_that_is_taken_is_obeyed(ask):
+    options = ask(**EVERYTHING).options
+    other = {
+        "stop": ("a", "b"),
+        "stop_tokens": frozenset({9}),
+        "logit_bias": {5: -100},
+        "bad_words": ("bad",),
+        "truncate": 8,
+    }
+    for name, value in ({**EVERYTHING, **other}).items():
+        if name not in ("stop_token_ids", "truncate_prompt_tokens"):
+            assert getattr(options, name) == value, name
+
+
+def test_the_defaults_are_openais():
+    said, text = chat(), completion()
+    assert said.options.temperature == text.options.temperature == 1.0
+    assert (said.options.max_tokens, text.options.max_tokens) == (None, 16)
+    assert (said.stream, said.usage, said.skip_special, said.options.n) == (False, False, True, 1)
+    assert chat(top_k=-1).options.top_k == 0
+    assert chat(stream_options=None, n=None, stop=None, logprobs=None) == said
+    assert chat(skip_special_tokens=False).skip_special is False
+
+
+def test_the_newer_name_of_max_tokens_goes_first():
+    assert chat(max_completion_tokens=3, max_tokens=5).options.max_tokens == 3
+
+
+def test_logprobs_in_their_two_forms():
+    assert chat(logprobs=True).options.logprobs == 0
+    assert chat(logprobs=True, top_logprobs=4).options.logprobs == 4
+    assert chat(logprobs=False).options.logprobs == -1
+    assert completion(logprobs=0).options.logprobs == 0
+    scored = completion(logprobs=2, echo=True, max_tokens=0).options
+    assert (scored.prompt_logprobs, scored.max_tokens, scored.echo) == (2, 0, True)
+    assert completion(logprobs=2).options.prompt_logprobs == -1
+    assert refused(chat, top_logprobs=3)[1] == "top_logprobs"
+
+
+def test_prompts_in_their_four_forms():
+    assert completion(prompt="a").prompts == ("a",)
+    assert completion(prompt=["a", "b"]).prompts == ("a", "b")
+    assert completion(prompt=[1, 2]).prompts == ((1, 2),)
+    assert completion(prompt=[[1], [2, 3]]).prompts == ((1,), (2, 3))
+
+
+def test_messages_are_texts():
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    said = chat(messages=[{"role": "developer", "content": parts}])
+    assert said.prompts == (({"role": "system", "content": "ab"},),)
+    again = {"role": "assistant", "content": "x", "refusal": None, "tool_calls": None}
+    assert chat(messages=[again]).prompts == (({"role": "assistant", "content": "x"},),)
+
+
+@pytest.mark.parametrize(
+    "ask, said, param, part",
+    [
+        (completion, {"temprature": 1}, "temprature", "did you mean 'temperature'?"),
+        (completion, {"temperature": "1"}, "temperature", "valid number"),
+        (completion, {"temperature": -1}, "temperature", "greater than or equal to 0"),
+        (completion, {"n": True}, "n", "valid integer"),
+        (completion, {"n": 17}, "n", "17, where 16 is the most"),
+        (completion, {"n": 0}, "n", "greater than or equal to 1"),
+        (completion, {"stop": [""]}, "stop", "empty"),
+        (completion, {"stop": 3}, "stop", "valid string or Input should be a valid list"),
+        (completion, {"stop": ["x"] * 17}, "stop", "the most"),
+        (completion, {"prompt": []}, "prompt", "empty"),
+        (completion, {"prompt": ["a", 1]}, "prompt.1", "valid string"),
+        (completion, {"prompt": ["a"] * 129}, "prompt", "128"),
+        (completion, {"prompt": None}, "prompt", "valid string"),
+        (completion, {"logit_bias": {"x": 1}}, "logit_bias", "'x' is not a token id"),
+        (completion, {"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
+        (completion, {"suffix": "x"}, "suffix", "not supported"),
+        (completion, {"best_of": 2}, "best_of", "not supported"),
+        (completion, {"stream_options": {"include_usage": True}}, "stream_options", "'stream'"),
+        (completion, {"seed": -1}, "seed", "greater than or equal to 0"),
+        (completion, {"min_tokens": 17}, "min_tokens", "17"),
+        (chat, {"tools": [{}]}, "tools", "tool calling is not supported"),
+        (chat, {"messages": []}, "messages", "at least 1"),
+        (chat, {"messages": [{"role": "user"}]}, "messages.0.content", "missing"),
+        (chat, {"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role", "'user'"),
+        (
+            chat,
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages.0.content.0.type",
+            "'text'",
+        ),
+        (
+            chat,
+            {"stream": True, "stream_options": {"include_usge": True}},
+            "stream_options.include_usge",
+            "did you mean 'include_usage'?",
+        ),
+        (chat, {"response_format": {"type": "json_schema"}}, "response_format.json_schema", ""),
+        (
+            chat,
+            {"structured_outputs": {"regex": "a", "choice": ["b"]}},
+            "structured_outputs",
+            "one",
+        ),
+        (chat, {"structured_outputs": {"regex": "a" * 70_000}}, "structured_outputs", "70000"),
+        (
+            chat,
+            {"response_format": {"type": "json_object"}, "ignore_eos": True},
+            "ignore_eos",
+            "grammar",
+        ),
+    ],
+)
+def test_what_is_refused_is_named(ask, said, param, part):
+    message, named = refused(ask, **said)
+    assert named == param
+    assert part in message and "\n" not in message
+
+
+def test_what_changes_nothing_is_let_pass():
+    said = {"tools": [], "tool_choice": "none", "best_of": None, "store": False, "audio": None}
+    assert chat(**said, user="u", metadata={"a": "b"}) == chat()
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"[]", b"{", b'{"prompt": "\xff"}', b'{"temperature": NaN}', b"[" * 9_999]
+)
+def test_what_is_no_object_is_refused(raw):
+    with pytest.raises(Problem) as caught:
+        read(CompletionBody, raw)
+    assert caught.value.status == 400
+
+
+@given(
+    st.dictionaries(
+        st.text(),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats(allow_nan=False, allow_infinity=False)
+            | st.text(),
+            st.lists,
+        ),
+    )
+)
+def test_whatever_the_object_the_answer_is_a_wish_or_a_problem(body):
+    for model, wish in ((ChatBody, chat_wish), (CompletionBody, completion_wish)):
+        try:
+            wish(read(model, json.dumps(body).encode()), BOUNDS)
+        except Problem as problem:
+            assert problem.status == 400 and problem.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "said, grammar",
+    [
+        ({"response_format": {"type": "text"}}, Grammar()),
+        ({"response_format": {"type": "json_object"}}, Grammar("json_object")),
+        (
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "x", "schema": {"b": 1, "a": "ü"}, "strict": True},
+                }
+            },
+            Grammar("json_schema", '{"b":1,"a":"ü"}'),
+        ),
+        ({"structured_outputs": {"regex": "a+"}}, Grammar("regex", "a+")),
+        ({"structured_outputs": {"choice": ["a", "b"]}}, Grammar("choice", '["a","b"]')),
+        ({"structured_outputs": {"grammar": "start: /a/"}}, Grammar("lark", "start: /a/")),
+        ({"structured_outputs": {"json": {"a": 1}}}, Grammar("json_schema", '{"a":1}')),
+        ({"structured_outputs": {"json": '{"a": 1}'}}, Grammar("json_schema", '{"a": 1}')),
+        ({"structured_outputs": {"json_object": True}}, Grammar("json_object")),
+    ],
+)
+def test_the_shape_of_an_answer(said, grammar):
+    assert chat(**said).options.grammar == completion(**said).options.grammar == grammar
+
+
+def test_models_and_their_lanes():
+    names, lanes = ("tiny", "also"), ("voice", "offline")
+    assert model_of("", names, lanes) == ("tiny", "")
+    assert model_of("also", names, lanes) == ("also", "")
+    assert model_of("tiny@voice", names, lanes) == ("tiny", "voice")
+    for unknown in ("other", "tiny@nowhere", "other@voice", "@voice", "tiny@"):
+        with pytest.raises(Problem) as caught:
+            model_of(unknown, names, lanes)
+        assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+
+
+def test_the_nearest_name_of_a_lane_goes_first():
+    lanes = ("a", "b", "c", "d", "e")
+    tenant = Tenant("t", "k", frozenset("abcd"), "d", "")
+    assert lane_of("a", "b", "c", tenant, lanes) == "a"
+    assert lane_of("", "b", "c", tenant, lanes) == "b"
+    assert lane_of("", "auto", "c", tenant, lanes) == "c"
+    assert lane_of("", "default", "", tenant, lanes) == "d"
+    for status, asked in ((400, ("x", "", "")), (403, ("e", "", "")), (400, ("", "flex", ""))):
+        with pytest.raises(Problem) as caught:
+            lane_of(*asked, tenant, lanes)
+        assert caught.value.status == status
+
+
+def test_headers_tighten_and_never_loosen():
+    lane = Budget(ttft=SECOND, tpot=SECOND, queue=2 * SECOND)
+    held = terms(lane, {}, 5)
+    assert (held.budget, held.start_by, held.end_by) == (lane, 5 + 2 * SECOND, NEVER)
+    tight = {"x-slo-ttft-ms": "100", "x-slo-tpot-ms": "0.5", "x-headway-timeout-ms": "3000"}
+    held = terms(lane, tight, 5)
+    assert held.budget == Budget(SECOND // 10, 500_000, 3 * SECOND, SECOND // 10)
+    assert (held.start_by, held.end_by) == (5 + SECOND // 10, 5 + 3 * SECOND)
+    loose = {"x-slo-ttft-ms": "9000", "x-slo-tpot-ms": "9000"}
+    assert terms(lane, loose, 5) == terms(lane, {}, 5)
+    for wrong in ("0", "-1", "soon", "nan", "inf", ""):
+        with pytest.raises(Problem, match="x-slo-ttft-ms"):
+            terms(lane, {"x-slo-ttft-ms": wrong}, 5)
+
+
+@given(st.floats(min_value=-1e9, max_value=1e12))
+def test_nobody_is_sent_away_for_longer_than_clients_will_wait(seconds):
+    assert 1 <= jittered(seconds) <= 120
+
+
+def test_a_problem_as_openai_nests_it():
+    problem = Problem(429, "full", "lane", "lane_full", retry=2.25)
+    error = {"message": "full", "type": "rate_limit_error", "param": "lane", "code": "lane_full"}
+    assert problem.body == {"error": error}
+    assert problem.headers == {"retry-after": "3", "retry-after-ms": "2250"}
+    assert Problem(408, "late", final=True).headers == {"x-should-retry": "false"}
+    assert failed(Problem(500, "x")).startswith(b'data: {"error":{"message":"x"')
+
+
+def data(line):
+    assert line.startswith(b"data: ") and line.endswith(b"\n\n") and line.count(b"\n") == 2
+    return json.loads(line[6:])
+
+
+@given(st.text(), st.booleans())
+def test_chunks_are_json_on_one_line(text, usage):
+    chunks = Chunks(True, "id", 7, "m", usage)
+    said = data(chunks.text(1, text))
+    head = {"id": "id", "object": "chat.completion.chunk", "created": 7, "model": "m"}
+    choice = {"index": 1, "delta": {"content": text}, "logprobs": None, "finish_reason": None}
+    assert said == head | {"choices": [choice]} | ({"usage": None} if usage else {})
+    assert data(Chunks(False, "id", 7, "m", usage).text(0, text))["choices"][0]["text"] == text
+
+
+def test_the_ends_of_a_stream():
+    chunks = Chunks(True, "id", 7, "m", True)
+    first = data(chunks.role(2))["choices"][0]
+    assert (first["index"], first["delta"]) == (2, {"role": "assistant", "content": ""})
+    last = data(chunks.text(2, "", "stop"))["choices"][0]
+    assert (last["delta"], last["finish_reason"]) == ({}, "stop")
+    used = data(chunks.usage({"total_tokens": 3}, {"queue_time_ms": 1.0}))
+    assert (used["choices"], used["usage"]) == ([], {"total_tokens": 3})
+    assert data(chunks.text(0, "x", usage={"total_tokens": 1}))["usage"] == {"total_tokens": 1}
+
+
+SPELLED = {1: "He", 2: "llo", 3: "\ufffd", 4: "He"}
+
+
+def test_logprobs_of_a_text():
+    scores = [None, Logprob(-1.5, ((2, -0.5), (4, -1.5), (1, -2.0)))]
+    said = text_logprobs([1, 2], scores, SPELLED.__getitem__, 3)
+    assert said == {
+        "tokens": ["He", "llo"],
+        "token_logprobs": [None, -1.5],
+        "top_logprobs": [None, {"llo": -0.5, "He": -1.5}],
+        "text_offset": [3, 5],
+    }
+
+
+def test_logprobs_of_a_chat():
+    said = chat_logprobs([3], [Logprob(-float("inf"), ((1, -0.5),))], SPELLED.__getitem__)
+    top = {"token": "He", "logprob": -0.5, "bytes": [72, 101]}
+    entry = {"token": "\ufffd", "logprob": -9999.0, "bytes": None, "top_logprobs": [top]}
+    assert said == {"content": [entry], "refusal": None}

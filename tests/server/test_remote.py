@@ -1,0 +1,286 @@
+"""The engine in a process of its own, with the embedded model: it serves, drains and dies."""
+
+import asyncio
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from multiprocessing import Pipe
+
+import pytest
+
+from headway import journal
+from headway.answer import Options
+from headway.core.batch import Event
+from headway.core.join import Continuous
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import Finish, Request
+from headway.errors import CheckpointError, EngineDownError, RefusedError
+from headway.live import heard
+from headway.llm import LLM
+from headway.server import engine_process
+from headway.server.engine import State
+from headway.server.remote import EngineOptions, Remote
+from headway.sim.replay import replay
+
+POLICIES = Policies(Continuous(4), step_tokens=512)
+OPTIONS = EngineOptions(dtype="float32", policies=POLICIES, slots=4, context=512, threads=1)
+PROMPT = tuple(range(3, 20))
+LONG = 400
+
+
+class Heard:
+    """A caller on the loop's thread."""
+
+    def __init__(self):
+        self.news, self.flushes = asyncio.Queue(), 0
+
+    def tell(self, news):
+        asyncio.get_running_loop()  # RuntimeError on any other thread
+        self.news.put_nowait(news)
+
+    def flush(self):
+        self.flushes += 1
+
+    async def end(self):
+        """Its tokens and its finish; EngineDownError as the caller hears it."""
+        tokens = []
+        async with asyncio.timeout(60):
+            while True:
+                event = heard(await self.news.get())
+                tokens += event.tokens
+                if event.finish:
+                    return tokens, event.finish
+
+
+def request(id, prompt=PROMPT, most=12, **rest):
+    return Request(id, prompt, most, 0, **rest)
+
+
+def ask(remote, *args, **rest):
+    caller = Heard()
+    remote.submit([request(*args, **rest)], caller)
+    return caller
+
+
+def served(work, options=OPTIONS):
+    """Run `work(remote)` against an engine that is ready; its process is gone afterwards."""
+
+    async def main():
+        remote = Remote(options)
+        try:
+            await remote.start()
+            pid = remote.pid
+            return await work(remote)
+        finally:
+            await remote.close()
+            with pytest.raises(ProcessLookupError):  # neither running nor a zombie
+                os.kill(pid, 0)
+
+    return asyncio.run(main())
+
+
+def test_the_process_computes_what_a_thread_would():
+    async def work(remote):
+        assert remote.state is State.READY and remote.load.capacity == 512
+        rows = []
+        remote.rows = lambda steps, requests: rows.extend(requests)
+        callers = [ask(remote, f"r{i}", (i + 3, *PROMPT)) for i in range(6)]
+        ends = [await each.end() for each in callers]
+        assert sorted(row.id for row in rows) == [f"r{i}" for i in range(6)]
+        assert callers[0].flushes <= 12
+        return [tokens for tokens, _ in ends]
+
+    found = served(work)
+    with LLM(dtype="float32", slots=4, context=512) as llm:
+        prompts = [(i + 3, *PROMPT) for i in range(6)]
+        alone = llm.generate(prompts, Options(max_tokens=12, ignore_eos=True), progress=False)
+    assert found == [list(each.tokens) for each in alone]
+
+
+def test_welcome_and_progress():
+    async def main():
+        said, remote = [], Remote(OPTIONS)
+        assert remote.state is State.LOADING
+        with pytest.raises(EngineDownError, match="still loading"):
+            remote.submit([request("a")], Heard())
+        welcome = await remote.start(said.append)
+        assert said == ["starting torch", "loading the weights of headway-tiny"]
+        assert (welcome.model, welcome.dtype, welcome.context) == ("headway-tiny", "float32", 512)
+        assert welcome.num_blocks == remote.load.num_blocks and welcome.eos
+        await remote.drain(10)
+        assert (remote.state, remote.down, remote.pid) == (State.DOWN, "", 0)
+        with pytest.raises(EngineDownError, match="the engine is closed"):
+            remote.submit([request("a")], Heard())
+
+    asyncio.run(main())
+
+
+def test_what_the_process_cannot_do_with_is_raised_here(tmp_path):
+    async def main():
+        remote = Remote(replace(OPTIONS, model=str(tmp_path / "nothing")))
+        with pytest.raises(CheckpointError) as caught:
+            await remote.start()
+        assert remote.state is State.DOWN and remote.down == str(caught.value)
+        await remote.close()
+
+    asyncio.run(main())
+
+
+def test_cancel_stop_and_deadline():
+    async def work(remote):
+        cancelled, stopped = ask(remote, "a", most=LONG), ask(remote, "b", most=LONG)
+        first = heard(await cancelled.news.get())
+        assert isinstance(first, Event)
+        remote.cancel(["a", "unknown"])
+        remote.stop("b", 1)
+        late = ask(remote, "c", end_by=1)
+        assert (await cancelled.end())[1] is Finish.CANCELLED
+        assert (await stopped.end())[1] is Finish.STOP
+        assert await late.end() == ([], Finish.EXPIRED)
+        await ask(remote, "d", most=1).end()
+        assert remote.load.free_blocks == remote.load.num_blocks
+
+    served(work)
+
+
+def test_a_burst_is_bounded_at_the_door():
+    async def work(remote):
+        callers, refused = [], 0
+        for i in range(9):  # without a pause: no snapshot comes in between
+            try:
+                callers.append(ask(remote, f"r{i}"))
+            except RefusedError as error:
+                assert "5 requests wait" in str(error)
+                refused += 1
+        assert (len(callers), refused) == (5, 4)
+        assert [(await each.end())[1] for each in callers] == [Finish.LENGTH] * 5
+
+    served(work, replace(OPTIONS, lanes=(Lane(max_waiting=5),)))
+
+
+def test_a_killed_process_fails_every_caller_at_once():
+    async def work(remote):
+        callers = [ask(remote, f"r{i}", most=LONG) for i in range(6)]
+        heard(await callers[0].news.get())
+        os.kill(remote.pid, signal.SIGKILL)
+        for each in callers:
+            with pytest.raises(EngineDownError, match="has died: killed by SIGKILL"):
+                await each.end()
+        async with asyncio.timeout(10):
+            while remote.state is not State.DOWN:
+                await asyncio.sleep(0.01)
+        assert "SIGKILL" in remote.down
+        with pytest.raises(EngineDownError, match="SIGKILL"):
+            remote.submit([request("late")], Heard())
+        await remote.drain(1)
+
+    served(work)
+
+
+def test_a_signal_to_the_group_is_the_fronts_to_decide():
+    async def work(remote):
+        caller = ask(remote, "a", most=LONG)
+        heard(await caller.news.get())
+        for each in (signal.SIGINT, signal.SIGTERM):
+            os.kill(remote.pid, each)
+        assert (await caller.end())[1] is Finish.LENGTH
+
+    served(work)
+
+
+def test_draining_finishes_what_was_accepted(tmp_path):
+    path = tmp_path / "run.jsonl"
+
+    async def work(remote):
+        callers = [ask(remote, f"r{i}", most=40) for i in range(6)]
+        draining = asyncio.create_task(remote.drain(60))
+        await asyncio.sleep(0)
+        assert remote.state is State.DRAINING
+        with pytest.raises(RefusedError, match="the engine is closing"):
+            remote.submit([request("late")], Heard())
+        assert [(await each.end())[1] for each in callers] == [Finish.LENGTH] * 6
+        await draining
+
+    served(work, replace(OPTIONS, journal=str(path)))
+    scheduler, _ = replay(*journal.read(path.read_text().splitlines()))
+    assert len(scheduler.ledger.requests) == 6 and scheduler.finished
+
+
+def test_what_does_not_end_in_time_hears_why():
+    async def work(remote):
+        rows = []
+        remote.rows = lambda steps, requests: rows.extend(requests)
+        callers = [ask(remote, f"r{i}", most=LONG) for i in range(2)]
+        heard(await callers[0].news.get())
+        await remote.drain(0.0)
+        for each in callers:
+            with pytest.raises(EngineDownError, match="closing, and this did not end within 0 s"):
+                await each.end()
+        assert [row.finish for row in rows] == [Finish.CANCELLED] * 2, "the ledger is whole"
+
+    served(work)
+
+
+def test_the_front_loads_no_torch_and_leaves_no_orphan():
+    """In a process of its own, which ends without a word to its engine; then one that is killed."""
+    code = """
+import asyncio, os, sys
+from headway.server.remote import EngineOptions, Remote
+
+async def main():
+    remote = Remote(EngineOptions(context=64))
+    await remote.start()
+    assert "torch" not in sys.modules
+    print(remote.pid, flush=True)
+    if sys.argv[1] == "killed":
+        os.kill(os.getpid(), 9)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+    for how in ("ends", "killed"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, how], capture_output=True, text=True, timeout=120
+        )
+        pid = json.loads(done.stdout)
+        assert done.returncode == (-9 if how == "killed" else 0), done.stderr
+        wait_until_gone(pid)
+
+
+def wait_until_gone(pid):
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    assert select.select([process], [], [], 30)[0], "an orphan"
+    os.close(process)
+
+
+def test_a_front_that_reads_nothing_does_not_hold_the_engine_for_ever(monkeypatch):
+    monkeypatch.setattr(engine_process, "STALL", 1)
+    ours, theirs = Pipe()
+    engine_process._limit_stall(theirs)
+    with pytest.raises(BlockingIOError):
+        while True:  # into the kernel's buffer, until it is full
+            theirs.send(bytes(10_000))
+    ours.close()
+    theirs.close()
+
+
+def test_a_loop_that_is_behind_is_read_no_further():
+    """What has come and was not taken is bounded; nothing of it is lost."""
+
+    async def work(remote):
+        caller = ask(remote, "a", most=LONG)
+        heard(await caller.news.get())
+        while remote._room._value:  # the loop does nothing else, until the reader waits for it
+            pass
+        tokens, finish = await caller.end()
+        assert finish is Finish.LENGTH and len(tokens) == LONG - 1
+
+    served(work)

@@ -1,0 +1,59 @@
+"""Random requests from our own /openapi.json: never a 5xx, and only what the document says.
+
+Its operations are driven by Hypothesis directly; schemathesis' own plugin knows pytest 8.
+"""
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from headway.server.config import ServerConfig
+from tests.server.local import fake, serving
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+OPERATIONS = 12
+WITH_BODY = (0, 1, 3, 4)  # chat, completions, tokenize, detokenize
+
+
+@pytest.fixture(scope="module")
+def operations():
+    with serving(ServerConfig(), fake) as (url, _):
+        document = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        yield [each.ok() for each in document.get_all_operations()]
+
+
+def test_every_route_is_in_the_document(operations):
+    assert len(operations) == OPERATIONS
+
+
+@pytest.mark.parametrize(
+    "mode, index",
+    [(GenerationMode.POSITIVE, index) for index in range(OPERATIONS)]
+    + [(GenerationMode.NEGATIVE, index) for index in WITH_BODY],  # the others cannot be wrong
+)
+def test_only_what_the_document_says(operations, mode, index):
+    @settings(
+        max_examples=20,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operations[index].as_strategy(generation_mode=mode))
+    def one(case):
+        case.call_and_validate(checks=CHECKS, timeout=30)
+
+    one()

@@ -1,0 +1,157 @@
+"""Calibrating a machine whose prices are known: in virtual time, without a model."""
+
+import json
+from dataclasses import replace
+from io import StringIO
+from itertools import pairwise
+from math import sin
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("scipy")
+
+from headway.core.cost import KNOWN, Rates, StepCost, row_features
+from headway.errors import HeadwayError, SettingError
+from headway.sim.engine import VirtualEngine
+from headway.tools.calibrate import Asked, errors_table, run_calibrate, terms_table
+from headway.tools.calibration import read, write
+from headway.tools.design import designs
+from headway.tools.fit import fitted
+from headway.tools.learn import calibrate_rig
+from headway.tools.observe import LiveStep
+from headway.tools.stand import Sample
+from headway.tools.validate import echo, errors, level, residuals, waking
+from tests.tools.rigs import rig
+from tests.tools.test_fit import COST
+
+HOSTED = StepCost(
+    COST.device, COST.pieces, host=Rates(step=400_000_000, row=9_000_000), knee=128,
+    after=Rates(step=70_000_000, row=6_000_000),
+)  # fmt: skip
+
+
+def virtual(cost=HOSTED):
+    """A rig whose host takes time too, in a step and behind it; every step is really asked for."""
+    here = rig(cost=cost)
+    priced = here.executor.executor
+    return replace(here, engine=lambda *parts: VirtualEngine(*parts, priced))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=60.0)
+
+
+STEPS = [
+    row_features(0, 200, logits=1),
+    row_features(900, 64),
+    row_features(300, 1, logits=1) + row_features(40, 1, logits=1),
+    sum([row_features(120 * n, 1, logits=1) for n in range(8)], row_features(0, 256, logits=1)),
+]
+
+
+def test_the_prices_come_back_host_and_device_apart(found):
+    for step in STEPS:
+        assert found.cost.predict(step) == pytest.approx(HOSTED.predict(step), rel=0.02)
+        assert found.cost.on_host(step) == pytest.approx(HOSTED.on_host(step), rel=0.05)
+        assert found.cost.behind(step) == pytest.approx(HOSTED.behind(step), rel=0.05)
+    assert found.cost.knee == 128 and found.cost.wake == 0
+    assert found.about["factor"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_errors_are_of_steps_that_nothing_was_learned_from(found):
+    said = found.about["errors"]
+    assert set(said) == {"memory", "compute", "all"}
+    assert said["all"]["steps"] == said["memory"]["steps"] + said["compute"]["steps"] > 50
+    assert all(abs(each["median"]) <= 10 and each["p90"] <= 20 for each in said.values())
+
+
+def test_the_file_says_what_it_is_of_and_reads_back(found, tmp_path):
+    write(found, tmp_path / "cost.json")
+    again = read(tmp_path / "cost.json")
+    assert again == read(tmp_path / "cost.json") and again.cost == found.cost
+    assert json.loads((tmp_path / "cost.json").read_text())["about"]["live"]["trace"]
+    assert (again.slots, again.kv_bytes, again.analytical) == (8, 64, False)
+
+
+def test_tables_have_every_regime_and_every_term(found):
+    console = Console(width=100, record=True, file=StringIO())
+    console.print(terms_table(found))
+    console.print(errors_table(found.about))
+    said = console.export_text()
+    for words in ("host, per step", "per token from 128 on", "compute", "designed batches alone"):
+        assert words in said
+
+
+def test_designs_fit_into_the_memory_and_reach_all_slots():
+    for slots, blocks in ((1, 40), (8, 300), (64, 8_192)):
+        made = designs(slots, 1_024, blocks, 16, seed=3)
+        assert len(set(made)) == len(made) > 5
+        assert all(sum(-(-length // 16) for length in each.lengths) <= blocks for each in made)
+        assert all(max(each.lengths) <= 1_024 for each in made)
+        assert max(len(each.decodes) for each in made) == slots
+        assert [each.tokens for each in made] == sorted(each.tokens for each in made)
+
+
+def live(spent, number=0, features=STEPS[2], woken=False):
+    """A step of this share of its price."""
+    price = COST.predict(features)
+    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, number)
+
+
+def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_times_as_long():
+    factors = [0.9 + 0.2 * k / 999 for k in range(999)] + [10.0]
+    found = residuals(COST, [live(each, k) for k, each in enumerate(factors)])
+    assert len(found.quantiles) == 21 and list(found.quantiles) == sorted(found.quantiles)
+    q = found.quantiles
+    drawn = sum((a + b) / 2 for a, b in pairwise(q)) / 20
+    assert drawn == pytest.approx(KNOWN * sum(factors) / 1_000, rel=0.01)
+
+
+def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
+    slow = [1 + 0.3 * sin(k / 30) + (k * 7 % 10) / 1_000 for k in range(600)]
+    assert echo(slow, range(600)) > 0.8
+    mixed = [(k * 7919 % 601) / 601 for k in range(600)]
+    assert echo(mixed, range(600)) < 0.2
+    assert echo(slow, range(0, 1_800, 3)) == 0, "no step follows another"
+
+
+def test_the_level_is_learned_from_one_half_and_the_correction_is_bounded():
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
+    for spent in (1.1, 3.0, 0.1):
+        steps = [live(spent, k, STEPS[k % 4]) for k in range(400)]
+        levelled = level(fitted(samples), samples, steps)
+        assert levelled.after["all"].steps == pytest.approx(200, abs=10)
+        assert levelled.before["all"].median == pytest.approx(1_000 / spent - 1_000, abs=10)
+        assert 0.8 <= levelled.factor <= 1.25
+        if spent == 1.1:
+            assert abs(levelled.after["all"].median) <= 10
+    assert errors(COST, [live(1.0)])["all"].median == 0
+
+
+def test_waking_counts_where_it_is_sure():
+    asleep = [live(1.2, k, woken=True) for k in range(20)]
+    assert waking(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
+    assert waking(COST, asleep[:5]) == 0, "too few to say"
+    mixed = [live(1 + 0.3 * (-1) ** k, k, woken=True) for k in range(20)]
+    assert waking(COST, mixed) == 0
+
+
+def test_a_machine_that_is_too_slow_says_so():
+    slow = StepCost.of(2_000_000_000, per_token=1_000_000)
+    with pytest.raises(HeadwayError, match="more seconds"):
+        calibrate_rig(rig(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        (Asked(slots=0), "slots"),
+        (Asked(accelerator="l4"), "needs a model"),
+        (Asked(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_said_before_anything_is_measured(asked, said):
+    with pytest.raises(SettingError, match=said):
+        run_calibrate(asked, Console(file=StringIO()))

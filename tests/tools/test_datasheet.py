@@ -1,0 +1,70 @@
+"""Data sheets as cost models: the order of magnitude, the refusals, the marks."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("torch")
+
+from headway.core.cost import row_features
+from headway.errors import MemoryPlanError, SettingError
+from headway.tools.calibrate import Asked, run_calibrate
+from headway.tools.calibration import read
+from headway.tools.datasheet import accelerator, analytical, shape, work_of
+
+
+def test_eight_billion_parameters_on_one_h100():
+    """7 ms a step, 35 us a prompt token, 47 ns a token read: what the literature's fits say."""
+    found = analytical(shape("llama-3.1-8b"), accelerator("h100-sxm"), "llama-3.1-8b")
+    alone, prompt = row_features(500, 1, logits=1), row_features(0, 2_048, logits=1)
+    assert 5e6 < found.cost.predict(alone) < 9e6
+    assert 20e6 < found.cost.pieces[1][1] < 50e6
+    assert 30_000 < found.cost.device.read < 65_000
+    assert 100 < found.cost.knee < 400
+    assert found.cost.predict(prompt) > 8 * found.cost.predict(alone)
+    assert found.analytical and found.kv_bytes == 131_072
+    held = found.num_blocks * found.block_size * found.kv_bytes
+    assert 0.3 * 80e9 < held < 80e9 - 15e9
+
+
+def test_a_model_has_the_weights_that_its_name_says():
+    for name, billions in (("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.6), ("qwen2.5-7b", 7.62)):
+        config = shape(name)
+        table = 0 if config.tied else config.vocab * config.hidden
+        assert (work_of(config).weights / 2 + table) / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_what_is_faster_on_paper_is_faster_in_the_model():
+    config, step = shape("qwen2.5-7b"), row_features(100, 1, logits=1)
+    times = [
+        analytical(config, accelerator(name), "qwen2.5-7b").cost.predict(step)
+        for name in ("l4", "rtx-4090", "a100-80gb", "h100-sxm", "h200", "mi300x")
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_refusals_name_the_nearest(tmp_path):
+    with pytest.raises(SettingError, match="did you mean h200"):
+        accelerator("h20")
+    with pytest.raises(SettingError, match="did you mean llama"):
+        shape("llama-3.1-8")
+    with pytest.raises(MemoryPlanError, match="larger accelerator"):
+        analytical(shape("llama-3.1-70b"), accelerator("h100-sxm"), "llama-3.1-70b")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("box: {memory: 10, bandwidth: 100}\nodd: {memory: 10, speed: 3}\n")
+    with pytest.raises(SettingError, match="there is no products"):
+        accelerator("box", mine)
+    with pytest.raises(SettingError, match="'speed' is not known"):
+        accelerator("odd", mine)
+
+
+def test_ones_own_sheet_from_the_command_line(tmp_path):
+    mine, out = tmp_path / "mine.yaml", tmp_path / "cost.json"
+    mine.write_text("box: {memory: 10, bandwidth: 100, products: 20, price: 0.2}\n")
+    asked = Asked(model="qwen2.5-0.5b", accelerator="box", accelerators=mine, out=out)
+    console = Console(width=100, record=True, file=StringIO())
+    assert run_calibrate(asked, console) == 0
+    found = read(out)
+    assert found.analytical and found.price_per_hour == 0.2 and found.device == "box"
+    assert "nobody has measured" in console.export_text()

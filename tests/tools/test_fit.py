@@ -1,0 +1,96 @@
+"""The fit finds what it was made of, stays non-negative, and is not led astray by a neighbour."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("scipy")
+
+from headway.core.cost import Features, Rates, StepCost
+from headway.tools.design import designs
+from headway.tools.fit import HOST, Fitted, Point, fit_device, fit_rates, knee, segments, solve
+from headway.tools.stand import Stand
+from tests.tools.rigs import rig
+
+COST = StepCost(
+    device=Rates(step=3_000_000_000, row=4_000_000, prompt=90_000_000, read=300_000, pair=9_000,
+                 logit=20_000_000),
+    pieces=((0, 5_000_000), (128, 40_000_000)),
+)  # fmt: skip
+
+
+def points(cost):
+    """Of the designed batches, priced."""
+    here = rig(cost=cost)
+    made = designs(8, here.context, here.num_blocks, here.block_size, seed=0)
+    samples = Stand(here, 0).measure(made, 60.0, lambda share: None)
+    return [Point(sample.features, sample.nanoseconds) for sample in samples]
+
+
+@pytest.fixture(scope="module")
+def priced():
+    return points(COST)
+
+
+def off(found, priced):
+    cost = StepCost(found.rates, found.pieces)
+    return [abs(cost.predict(point.features) / point.nanoseconds - 1) for point in priced]
+
+
+def test_it_finds_the_prices_that_the_steps_were_made_of(priced):
+    found = fit_device(priced)
+    assert [begin for begin, _ in found.pieces] == [0, 128], "the knot, and no other"
+    assert knee(found) == 128
+    assert max(off(found, priced)) < 0.005
+    assert found.rates.read == pytest.approx(COST.device.read, rel=0.05)
+    assert found.rates.pair == pytest.approx(COST.device.pair, rel=0.05)
+
+
+def test_a_neighbour_that_takes_the_core_now_and_then_does_not_lead_it_astray(priced):
+    random = Random(0)
+    disturbed = [
+        replace(point, nanoseconds=point.nanoseconds * (8 if random.random() < 0.1 else 1))
+        for point in priced
+    ]
+    assert sorted(off(fit_device(disturbed), priced))[len(priced) // 2] < 0.02
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**30))
+def test_coefficients_are_whole_and_never_negative(seed):
+    random = Random(seed)
+    noisy = [
+        Point(Features(tokens, rows, rows, tokens, tokens, rows), random.lognormvariate(14, 2))
+        for tokens, rows in ((random.randint(1, 2_000), random.randint(1, 9)) for _ in range(40))
+    ]
+    rates = fit_rates(noisy, HOST)
+    numbers = [getattr(rates, name) for name in HOST]
+    numbers += [slope for _, slope in fit_device(noisy).pieces]
+    assert all(isinstance(number, int) and number >= 0 for number in numbers)
+
+
+def test_a_relative_error_counts_alike_in_a_short_step_and_in_a_long_one():
+    found = solve([[1.0], [1_000.0]], [1.1, 900.0])
+    assert found[0] == pytest.approx(1.0, rel=0.03)
+
+
+@given(st.integers(0, 10_000))
+def test_segments_add_up_to_the_tokens(tokens):
+    parts = segments(tokens, [0, 8, 512])
+    assert sum(parts) == tokens and parts[0] <= 8 and parts[1] <= 504
+
+
+@pytest.mark.parametrize(
+    "pieces, expected",
+    [
+        (((0, 1), (64, 10), (512, 10)), 64),  # flat, then steep
+        (((0, 10),), 20),  # steep from the first on: where tokens outweigh the step's 200
+        (((0, 10), (512, 3)), 20),  # falling again behind makes no difference
+        (((0, 0),), 200),  # tokens cost nothing
+    ],
+)
+def test_the_knee_is_where_tokens_begin_to_decide(pieces, expected):
+    assert knee(Fitted(Rates(step=200), pieces, 0.0, largest=4_096)) == expected

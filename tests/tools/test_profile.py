@@ -1,0 +1,56 @@
+"""What bounds a step: the rules, and a profile of the embedded model as people see it."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+from headway.core.cost import StepCost, row_features
+from headway.tools.calibration import Calibration, read
+from headway.tools.datasheet import shape, work_of
+from headway.tools.loaded import kv_bytes, load_here, named_rig
+from headway.tools.profile import Load, bound, bytes_of, flops_of, knee, run_profile
+
+
+def load(rows, milliseconds):
+    return Load(f"{rows}", rows, False, milliseconds * 10**6, 0.0, 0.0, "memory", {})
+
+
+def test_the_nearer_ceiling_bounds_a_step_and_neither_where_both_are_far():
+    assert bound(0.7, 0.3) == "memory" and bound(0.3, 0.7) == "compute"
+    assert bound(0.2, 0.1) == "neither"
+
+
+def test_the_knee_is_the_last_doubling_that_pays():
+    curve = [load(1, 10), load(2, 11), load(4, 13), load(8, 20), load(16, 39)]
+    assert knee(curve).rows == 4
+    assert knee(curve[:3]).rows == 4, "the last, where every one pays"
+
+
+def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
+    work, one = work_of(shape("qwen2.5-0.5b")), row_features(999, 1, logits=1)
+    both = one + one
+    assert bytes_of(work, both) - bytes_of(work, one) == 1_000 * 12_288
+    assert flops_of(work, both) == 2 * flops_of(work, one)
+    assert flops_of(work, one) == pytest.approx(2 * 494e6, rel=0.1), "twice the parameters"
+
+
+def test_the_embedded_models_profile(tmp_path):
+    loaded = load_here(None, 2)
+    rig, out = named_rig(loaded, None), tmp_path / "cost.json"
+    cost = StepCost.of(1_000_000)
+    found = Calibration(
+        *("m", "bfloat16", "cpu", {}, False, cost, kv_bytes(loaded), 64, 16, 256, 2)
+    )
+    console = Console(width=80, record=True, file=StringIO())
+    run_profile(loaded, rig, found, out, console)
+    said, profile = console.export_text(), read(out).about["profile"]
+    assert [step["rows"] for step in profile["steps"]] == [1, 2, 4, 8, 0]
+    assert all(step["nanoseconds"] > 0 and step["operators"] for step in profile["steps"])
+    assert "8 next tokens" in said and "GFLOP/s" in said and "Knee" in said
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(out.read_text())["about"]["profile"]["ceilings"]["read"] > 1e8
