@@ -1,5 +1,6 @@
 """The command line. What it says no to is one line on stderr and exit status 2."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,6 +20,22 @@ Model = Annotated[
     str | None,
     typer.Option(help="A checkpoint's folder or hub id. Default: the embedded headway-tiny."),
 ]
+
+Traces = Annotated[
+    list[Path] | None,
+    typer.Option("--trace", help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
+]
+Lanes = Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")]
+Strategies = Annotated[
+    str,
+    typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
+]
+TokenScale = Annotated[
+    float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
+]
+Rate = Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")]
+Load = Annotated[float, typer.Option(min=0, help="Device-seconds a second; 0: 0.12.")]
+Baseline = Annotated[str, typer.Option(help="Whom the cards compare with.")]
 
 
 def _version(wanted: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headway.cli.app import Model, app
+from headway.cli.app import Baseline, Lanes, Load, Model, Rate, Strategies, TokenScale, Traces, app
 
 
 @app.command()
@@ -35,23 +35,17 @@ def demo(
 @app.command()
 def compare(
     model: Model = None,
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option(help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
-    ] = None,
-    lanes: Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")] = None,
-    strategies: Annotated[
-        str,
-        typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
-    ] = "",
+    trace: Traces = None,
+    lanes: Lanes = None,
+    strategies: Strategies = "",
     seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
-    rate: Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")] = 0.0,
-    load: Annotated[float, typer.Option(min=0, help="Device-seconds a second; 0: 0.12.")] = 0.0,
+    rate: Rate = 0.0,
+    load: Load = 0.0,
     repeat: Annotated[int, typer.Option(min=1, help="For the spread.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of prompts and arrivals.")] = 0,
-    baseline: Annotated[str, typer.Option(help="Whom the cards compare with.")] = "",
+    baseline: Baseline = "",
     price_per_hour: Annotated[float, typer.Option(min=0, help="Of the machine.")] = 1.0,
-    token_scale: Annotated[float, typer.Option(min=0.001, help="Divides traces' tokens.")] = 8.0,
+    token_scale: TokenScale = 8.0,
     journals: Annotated[
         Path | None, typer.Option(help="An empty folder: each run leaves its journal there.")
     ] = None,

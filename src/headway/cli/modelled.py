@@ -6,9 +6,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headway.cli.app import app
+from headway.cli.app import Baseline, Lanes, Load, Rate, Strategies, TokenScale, Traces, app
 
 Cost = Annotated[Path, typer.Option(help="cost.json, as headway calibrate has left it.")]
+
+Sweep = Annotated[
+    str,
+    typer.Option(
+        help="rate=1,2,4 or rate=1..20:5; also load, seconds, token_scale, slots, chunk, "
+        "step_tokens, window, num_blocks."
+    ),
+]
+Workers = Annotated[int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")]
 
 
 @app.command()
@@ -69,27 +78,19 @@ def simulate(
     model: Annotated[
         str | None, typer.Option(help="Refuse a cost file of another model than this.")
     ] = None,
-    trace: Annotated[
-        list[Path] | None,
-        typer.Option(help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
-    ] = None,
-    lanes: Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")] = None,
-    strategies: Annotated[
-        str,
-        typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
-    ] = "",
+    trace: Traces = None,
+    lanes: Lanes = None,
+    strategies: Strategies = "",
     seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
-    rate: Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")] = 0.0,
-    load: Annotated[float, typer.Option(min=0, help="Device-seconds a second; 0: 0.12.")] = 0.0,
+    rate: Rate = 0.0,
+    load: Load = 0.0,
     repeat: Annotated[int, typer.Option(min=1, help="With other residuals.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and residuals.")] = 0,
-    baseline: Annotated[str, typer.Option(help="Whom the cards compare with.")] = "",
+    baseline: Baseline = "",
     price_per_hour: Annotated[
         float, typer.Option(min=0, help="Of the machine; 0: the cost file's.")
     ] = 0.0,
-    token_scale: Annotated[
-        float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
-    ] = 8.0,
+    token_scale: TokenScale = 8.0,
     sweep: Annotated[
         str,
         typer.Option(
