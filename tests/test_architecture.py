@@ -137,5 +137,7 @@ def test_files_and_functions_stay_small():
         assert lines <= LONG.get(str(path), 300), path
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno - node.lineno <= 50, f"{path}: {node.name}"
+                # A command's options are a list for its help, declared where they are read.
+                begin = node.body[0].lineno if path.parts[0] == "cli" else node.lineno
+                assert node.end_lineno - begin <= 50, f"{path}: {node.name}"
         assert path.stem not in {"utils", "common", "base", "manager", "helpers", "types"}

@@ -75,9 +75,7 @@ def calibrate(
 @app.command()
 def simulate(
     cost: Cost = Path("cost.json"),
-    model: Annotated[
-        str | None, typer.Option(help="Refuse a cost file of another model than this.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="Refuse another's cost file.")] = None,
     trace: Traces = None,
     lanes: Lanes = None,
     strategies: Strategies = "",
@@ -99,16 +97,14 @@ def simulate(
         ),
     ] = "",
     capacity: Annotated[
-        bool, typer.Option(help="Find the highest rate at which every endpoint keeps 95 %.")
+        bool, typer.Option(help="Find the rate that keeps 95 % in budget.")
     ] = False,
     workers: Annotated[int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-simulate"),
 ) -> None:
     """The report of compare in virtual time, on the times of a cost model. Nothing is computed.
 
-    The scheduler is the real one; a step takes what the cost model says, with its measured
-    residuals. The same seed gives the same bytes. With --sweep: curves against a rate or any
-    setting, the knee, and the capacity at 95 % attainment.
+    The real scheduler; the same seed gives the same bytes. With --sweep: curves, knee, capacity.
 
     Example: headway simulate --cost cost.json --trace mine.csv --sweep rate=1..20:8
     """
