@@ -30,7 +30,6 @@ from headway.tools.capacity import Capacity, capacity
 from headway.tools.run import Outcome
 from headway.tools.strategy import SLOTS
 
-LOADS = (50, 80, 95)  # percent of the live capacity
 SEEDS = range(5)
 TOLERANCE = 0.04  # of a capacity: half the requests of a run decide it, not half a million
 CONSOLE = Console(width=110)
@@ -46,10 +45,16 @@ def _said(stage: Stage, rate: float, outcome: Outcome) -> dict[str, float]:
     return kept
 
 
-def capacities(stage: Stage, first: Calibration) -> tuple[list[float], list[float]]:
-    """Requests per second: live, twice; simulated, for each seed, with what was learned between."""
+def capacities(stage: Stage, first: Calibration, is_live: bool) -> tuple[list[float], list[float]]:
+    """Requests per second: live, twice; simulated, for each seed, with what was learned between.
+
+    Not live: one simulated, with what was learned first.
+    """
     begin = 1e9 * SLOTS / _longest(stage) / 8
-    low = 0.8 * found(stage, partial(stage.simulated, first, seed=0), begin).rate
+    guess = found(stage, partial(stage.simulated, first, seed=0), begin).rate
+    if not is_live:
+        return [], [guess]
+    low = 0.8 * guess
     CONSOLE.print("Live:")
     live = [found(stage, stage.live, low).rate]
     between = stage.calibrated(1)
@@ -92,11 +97,27 @@ def show(rows: list[Error], title: str) -> None:
     CONSOLE.print(table)
 
 
+def of_capacity(live: list[float], simulated: list[float]) -> list[Figure]:
+    error = mean(simulated) / mean(live) - 1
+    spread = (max(live) - min(live)) / mean(live)
+    CONSOLE.print(
+        f"Capacity: live {' / '.join(f'{rate:.2f}' for rate in live)} requests/s, simulated "
+        f"{mean(simulated):.2f}: {error:+.1%}, beside a live spread of {spread:.1%}.",
+        highlight=False,
+    )
+    return [
+        Figure("err_capacity", [error], least=-0.05, most=0.05),
+        Figure("spread_capacity", [spread]),
+    ]
+
+
 def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="write the cost file here")
+    parser.add_argument("--loads", default="50,80,95", help="percent of the capacity")
+    parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     CONSOLE.print("Loading, and calibrating ...")
@@ -111,24 +132,19 @@ def main() -> int:
         f"{scale.tokens:g}. Errors per regime: {first.about['errors']}",
         highlight=False,
     )
-    live, simulated = capacities(stage, first)
-    rows = [each for load in LOADS for each in compared(stage, live[0], load)]
+    live, simulated = capacities(stage, first, is_live=asked.capacity == "live")
+    rate = (live or simulated)[0]
+    loads = [int(load) for load in asked.loads.split(",")]
+    rows = [each for load in loads for each in compared(stage, rate, load)]
     show(rows, "Simulated against live")
-    error = mean(simulated) / mean(live) - 1
-    spread = (max(live) - min(live)) / mean(live)
-    CONSOLE.print(
-        f"Capacity: live {' / '.join(f'{rate:.2f}' for rate in live)} requests/s, simulated "
-        f"{mean(simulated):.2f}: {error:+.1%}, beside a live spread of {spread:.1%}.",
-        highlight=False,
-    )
     figures = [
         Figure(each.name, [each.signed], least=-each.limit, most=each.limit)
         if each.is_judged
         else Figure(each.name, [each.signed])
         for each in rows
     ]
-    figures.append(Figure("err_capacity", [error], least=-0.05, most=0.05))
-    figures.append(Figure("spread_capacity", [spread]))
+    if live:
+        figures += of_capacity(live, simulated)
     return finish(f"fidelity_{asked.part}", __doc__ or "", asked.seed, figures)
 
 

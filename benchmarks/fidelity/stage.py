@@ -46,7 +46,7 @@ class Scale:
 
 
 SCALES = {
-    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=450, seconds=50),
+    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=400, seconds=45),
     "half-b": Scale("random weights in the shape of Qwen2.5-0.5B", 24, requests=130, seconds=60),
 }
 

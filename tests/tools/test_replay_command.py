@@ -130,9 +130,8 @@ def test_fewer_slots_make_longer_waits_and_change_no_answer(lived, cost):
     batch = ["r0", "r1", "r2", "r3"]  # asked together
     assert all(fewer[id].queue >= control[id].queue for id in batch)
     assert [fewer[id].queue > control[id].queue for id in batch] == [False, True, True, True]
-    assert {id: row.generated for id, row in fewer.items()} == {
-        id: row.generated for id, row in control.items()
-    }
+    answered = {*control} - {"r4"}  # whom its caller left: how far it came is a matter of time
+    assert all(fewer[id].generated == control[id].generated for id in answered)
 
 
 def patient(add):

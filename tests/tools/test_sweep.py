@@ -274,9 +274,10 @@ def test_a_trace_that_ends_bounds_the_capacity_and_says_so(tmp_path):
 def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
     path = tmp_path / "many.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4}\n")
+    before = set(active_children())
     with pytest.raises(SettingError, match="lower the rate, or the seconds"):
         swept(tmp_path, "load=0.1,90000", lanes=path)
-    assert not active_children()
+    assert set(active_children()) <= before
 
 
 class Ended(Exception):
@@ -287,9 +288,10 @@ def test_what_stops_the_caller_stops_its_workers():
     def keep(result):
         raise Ended
 
+    before = set(active_children())
     with pytest.raises(Ended):
         in_processes(abs, [("a", -1), ("b", -2)], 2, "Jobs", Console(file=StringIO()), keep)
-    assert not active_children()
+    assert set(active_children()) <= before
 
 
 def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):
