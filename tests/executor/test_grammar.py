@@ -46,7 +46,7 @@ SCHEMA = {
 ODD = ['a"b\n', "\\", "é😀", "\x01 x", " lead", "a/b|c", "<|bos|>", "[x]{2}(?i)"]
 SUM = 'start: number ("+" number){1,3}\nnumber: /[0-9]{1,3}/ | "(" start ")"'
 DATE = Grammar("regex", r"20[0-9]{2}-(0[1-9]|1[0-2])-[0-3][0-9]")
-WORD = Grammar("regex", "[a-z]{3,6}( [a-z]{2,4}){2}")
+WORD = Grammar("regex", "[a-z]{3,6}( [a-z]{2,4}){8}")
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +112,12 @@ def test_a_json_object_is_one_unless_it_is_cut(words):
 
 def test_regexes_choices_and_lark(words):
     grammars = [DATE, WORD, Grammar("choice", json.dumps(ODD)), Grammar("lark", SUM)]
-    asked = {(k, i): hold(each, seed=i) for k, each in enumerate(grammars) for i in range(10)}
+    asked = {(k, i): hold(each, 5.0, seed=i) for k, each in enumerate(grammars) for i in range(10)}
     found = texts(asked, words, most=100)
     dates, worded, odd, sums = ([found[str((k, i))] for i in range(10)] for k in range(4))
     assert all(re.fullmatch(DATE.text, text) for text in dates)
     assert all(re.fullmatch(WORD.text, text) for text in worded)
-    assert set(odd) <= set(ODD) and len(set(odd)) > 2
+    assert set(odd) <= set(ODD) and len(set(odd)) > 1
     assert all(re.fullmatch(r"[0-9+()]+", text) and eval(text) >= 0 for text in map(_plain, sums))
 
 
@@ -126,11 +126,12 @@ def _plain(text):
     return re.sub(r"\b0+(?=[0-9])", "", text)
 
 
-def test_each_choice_can_be_said(tokens):
+def test_each_choice_can_be_said(tokens, words):
     made = compiled(Grammar("choice", json.dumps(ODD)), tokens)
     for option in ODD:
         state = made.deep_copy()
-        assert state.consume_tokens(tokens.tokenize_str(option)) and state.is_accepting(), option
+        ids = words.spellings([option])[0]  # a special token's spelling as plain text
+        assert state.consume_tokens(list(ids)) and state.is_accepting(), option
         assert state.is_stopped(), "and nothing behind it"
 
 
@@ -148,12 +149,24 @@ ASKED = {
 def test_alone_and_in_company_preempted_or_not():
     alone = {name: serve({name: each}, most=40)[0][name] for name, each in ASKED.items()}
     assert len({tuple(answer) for answer in alone.values()}) == len(ASKED)
-    for blocks, chunk in ((400, 64), (34, 5)):
+    for blocks, chunk in ((400, 64), (16, 8)):
         said, last, scheduler = serve(ASKED, most=40, blocks=blocks, chunk=chunk)
         assert said == alone
         assert not any(event.error for event in last.values())
     kept = [row for row in scheduler.ledger.requests if row.id not in ("free", "greedy")]
     assert any(row.preemptions for row in kept), "the last run is tight"
+
+
+def test_one_that_begins_again_stands_where_it_stood(tokens, words):
+    start, prompt, answer = compiled(WORD, tokens), (7, 8, 9), words.encode("abcde fgh ij klmn")
+    known = prompt + answer
+    grown = Matcher(Begun(0, 3, Sampling(), prompt), start.deep_copy())
+    for cut in range(3, len(known)):
+        grown.extend(cut, known[cut : cut + 1])
+        again = Matcher(Begun(0, 3, Sampling(), known[: cut + 1]), start.deep_copy())
+        for row in range(0, cut + 1, 2):  # from wherever the cache left off
+            again.extend(row, known[row : row + 2][: cut + 1 - row])
+        assert torch.equal(*masks((grown, again), VOCAB)) and not grown.error
 
 
 def test_rows_without_a_grammar_are_untouched_bit_for_bit(tokens):

@@ -55,6 +55,8 @@ class Trial:
     def problem(self, grammar: Grammar, seconds: float = SECONDS) -> str:
         """As the function of that name."""
         with self._lock:
+            if self._child is not None and self._child.poll() is not None:
+                self._end()  # by somebody else
             if self._child is None:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", __name__, str(self.folder)],
@@ -70,7 +72,7 @@ class Trial:
         status = self._end()
         if status == -signal.SIGPROF:
             return f"the {grammar.kind} takes more than {seconds:g} s to compile: make it simpler"
-        if status < 0:
+        if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
             return f"the {grammar.kind} is nested or chained too deeply to be compiled"
         return f"grammars cannot be compiled here: the process that tries them ended with {status}"
 
