@@ -76,7 +76,8 @@ class Front:
         id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
         place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
         about = Model(texts, self._eos, self.engine.load.capacity)
-        if wish.options.grammar and (said := await texts.problem(wish.options.grammar)):
+        grammar, bound = wish.options.grammar, self.config.server.limits.grammar_compile
+        if grammar and (said := await texts.problem(grammar, bound)):
             raise wrong(f"'{wish.shaped}': {said}", wish.shaped, "invalid_grammar")
         try:
             prompts = [await texts.encode(prompt) for prompt in wish.prompts]

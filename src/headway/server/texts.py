@@ -12,6 +12,7 @@ from headway.executor.trial import problem
 from headway.server.protocol.wish import Prompt
 from headway.text import Message, Tokenizer
 
+MOST = 60.0  # seconds of compiling, whatever the configuration allows
 LONG = 4_000  # characters; fewer are encoded in less time than the way to a thread and back
 
 
@@ -38,9 +39,9 @@ class Texts:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, _encode, self._far, prompt)
 
-    async def problem(self, grammar: Grammar) -> str:
-        """Why it cannot be obeyed, in a line; empty if it can. Compiling takes a while."""
-        return await asyncio.to_thread(problem, grammar, self.folder)
+    async def problem(self, grammar: Grammar, limit: int) -> str:
+        """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
+        return await asyncio.to_thread(problem, grammar, self.folder, min(limit / 1e9, MOST))
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """With special tokens spelled out."""

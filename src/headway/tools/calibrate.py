@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class Asked:
 def run_calibrate(asked: Asked, console: Console) -> int:
     """The exit status. Raises a HeadwayError for what the user can mend."""
     _check(asked)
+    if asked.profile and find_spec("matplotlib") is None:
+        raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
     if asked.accelerator:
         return _from_sheets(asked, console)
     from headway.tools.loaded import kv_bytes, load_here, named_rig

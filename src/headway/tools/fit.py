@@ -101,7 +101,9 @@ def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
     try:
         from scipy.optimize import nnls
     except ModuleNotFoundError as error:
-        raise SettingError(f"fitting needs {error.name}: pip install scipy") from error
+        raise SettingError(
+            f"fitting needs {error.name}: pip install 'headway[calibrate]'"
+        ) from error
 
     scale = [max(column) or 1.0 for column in zip(*rows, strict=True)]
     known = [
