@@ -127,11 +127,12 @@ class Residuals:
 
     def at(self, share: float) -> int:
         """Thousandths that this share of the steps does not exceed; share from 0 to 1."""
-        place = share * (len(self.quantiles) - 1)
-        below = min(int(place), len(self.quantiles) - 1)
-        above = min(below + 1, len(self.quantiles) - 1)
-        low, high = self.quantiles[below], self.quantiles[above]
-        return low + round((high - low) * (place - below))
+        quantiles = self.quantiles
+        last = len(quantiles) - 1
+        if (below := int(place := share * last)) >= last:
+            return quantiles[last]
+        low = quantiles[below]
+        return low + round((quantiles[below + 1] - low) * (place - below))
 
 
 @dataclass(frozen=True, slots=True)

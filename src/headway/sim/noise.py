@@ -5,6 +5,8 @@ from random import Random
 
 from headway.core.cost import KNOWN, Residuals, StepCost
 
+HALF = sqrt(0.5)
+
 
 class Noise:
     """One chain of normal numbers per regime, x[n] = echo x[n-1] + sqrt(1 - echo^2) e[n].
@@ -35,7 +37,9 @@ class _Chain:
     def at(self, step: int) -> int:
         if len(self.residuals.quantiles) == 1:
             return self.residuals.quantiles[0]
-        normal, gauss = self.normal, self.random.gauss
-        while len(normal) <= step:
-            normal.append(self.echo * normal[-1] + self.fresh * gauss())
-        return self.residuals.at((1 + erf(normal[step] / sqrt(2))) / 2)
+        normal = self.normal
+        if len(normal) <= step:
+            echo, fresh, gauss = self.echo, self.fresh, self.random.gauss
+            while len(normal) <= step:
+                normal.append(echo * normal[-1] + fresh * gauss())
+        return self.residuals.at((1 + erf(normal[step] * HALF)) / 2)
