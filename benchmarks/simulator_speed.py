@@ -28,7 +28,7 @@ from rich.table import Table
 from benchmarks.report import Figure, finish
 from headway.core.batch import Add, Command
 from headway.core.chunk import Fixed
-from headway.core.cost import Residuals, StepCost
+from headway.core.cost import Echo, Residuals, StepCost
 from headway.core.join import Continuous
 from headway.core.plan import Policies
 from headway.core.request import Request
@@ -45,8 +45,13 @@ TRACE = Path(__file__).parent / "traces" / "azure2023-conv.csv.gz"
 TIMES, REPEATS = 10, 3
 BLOCKS, SLOTS, CHUNK = 16_000, 256, 2_048  # 256,000 tokens of KV, as 33 GB hold of an 8B model
 # About an 8B model on one H100 (scheduling.md's linear model), with residuals of a steady machine.
-NOISE = Residuals(tuple(range(900, 1_120, 10)), echo=500)
-COST = replace(StepCost.of(7_000_000, 35_000, 47), knee=295, residuals=(NOISE, NOISE))
+NOISE = Residuals(tuple(range(900, 1_120, 10)))
+COST = replace(
+    StepCost.of(7_000_000, 35_000, 47),
+    knee=295,
+    residuals=(NOISE, NOISE),
+    echoes=(Echo(1_000, 500),),
+)
 WORDS = tuple(range(100, 9_000))
 SAMPLE = 0.001  # seconds of processor time between two looks of the profile
 

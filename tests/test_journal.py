@@ -30,8 +30,8 @@ def test_a_replay_is_the_whole_run():
     [
         (0, "", "line 1 is not JSON"),
         (0, "[]", "line 1 is not the head"),
-        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 2: replay it with"),
-        (0, '{"headway_journal": 2, "settings": {"is": "Close"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 3: replay it with"),
+        (0, '{"headway_journal": 3, "settings": {"is": "Close"}}', "line 1 holds no settings"),
         (3, "[3, 17, [", "line 4 is not JSON; was the run cut off there"),
         (3, "[3]", "line 4 is not a step's record"),
         (3, '[3, 1, [{"is": "Exec"}], [], {}, 0, 0]', "line 4 has a 'Exec', which this headway"),
@@ -54,7 +54,7 @@ def test_what_is_said_of_the_run_comes_back():
     assert journal.about(file.getvalue()) == {"model": "tiny"}
     assert journal.about(LINES[0]) == {}
     with pytest.raises(JournalError, match="nothing that can be understood"):
-        journal.about('{"headway_journal": 2, "about": 3}')
+        journal.about('{"headway_journal": 3, "about": 3}')
 
 
 def test_a_file_has_each_record_whole_before_it_is_closed(tmp_path):

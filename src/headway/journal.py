@@ -22,7 +22,7 @@ from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
-VERSION = 2
+VERSION = 3
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -30,7 +30,7 @@ KNOWN: dict[str, type] = {
         *(Add, Cancel, Stop, Close),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
-        *(cost.StepCost, cost.Rates, cost.Residuals),
+        *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
     )
 }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, example, given, settings
 
 from headway.core.batch import Add, Cancel
-from headway.core.cost import Rates, Residuals, StepCost
+from headway.core.cost import Echo, Rates, Residuals, StepCost
 from headway.core.join import Continuous, Dynamic, Start, Static
 from headway.core.plan import Policies
 from headway.core.request import NEVER
@@ -27,7 +27,8 @@ COST = StepCost(
     after=Rates(step=200_000_001, row=3_000_003),
     wake=1_234_567,
     knee=6,
-    residuals=(Residuals(NOISY, echo=600), Residuals(NOISY[::2], echo=300)),
+    residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
+    echoes=(Echo(300, 600), Echo(500, 990)),
 )
 CHEAPER = replace(COST, wake=0, knee=7)  # what the scheduler believes: it will see a drift
 

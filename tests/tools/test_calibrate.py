@@ -4,7 +4,8 @@ import json
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
-from math import sin
+from math import sqrt
+from random import Random
 
 import pytest
 from rich.console import Console
@@ -17,11 +18,12 @@ from headway.sim.engine import VirtualEngine
 from headway.tools.calibrate import Asked, errors_table, run_calibrate, terms_table
 from headway.tools.calibration import read, write
 from headway.tools.design import designs
+from headway.tools.echoes import echoes, normal_scores
 from headway.tools.fit import fitted
 from headway.tools.learn import calibrate_rig
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
-from headway.tools.validate import echo, errors, level, residuals, waking
+from headway.tools.validate import errors, level, residuals, waking
 from tests.tools.rigs import rig
 from tests.tools.test_fit import COST
 
@@ -109,12 +111,37 @@ def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_time
     assert drawn == pytest.approx(KNOWN * sum(factors) / 1_000, rel=0.01)
 
 
+def chains(*parts, count=6_000, seed=1):
+    """Normal numbers as sums of these (variance, kept) parts."""
+    random, values = Random(seed), [0.0] * count
+    for variance, kept in parts:
+        value = 0.0
+        for at in range(count):
+            value = kept * value + sqrt(1 - kept**2) * random.gauss()
+            values[at] += sqrt(variance) * value
+    return values
+
+
+def left(found, lag):
+    """Of the correlation, so many steps later."""
+    return sum(each.share * (each.kept / KNOWN) ** lag for each in found) / KNOWN
+
+
 def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
-    slow = [1 + 0.3 * sin(k / 30) + (k * 7 % 10) / 1_000 for k in range(600)]
-    assert echo(slow, range(600)) > 0.8
-    mixed = [(k * 7919 % 601) / 601 for k in range(600)]
-    assert echo(mixed, range(600)) < 0.2
-    assert echo(slow, range(0, 1_800, 3)) == 0, "no step follows another"
+    numbers = range(6_000)
+    slow = echoes(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), numbers)
+    assert left(slow, 1) == pytest.approx(0.4 * 0.99 + 0.4 * 0.6, abs=0.1)
+    assert left(slow, 32) == pytest.approx(0.4 * 0.99**32, abs=0.12)
+    assert sum(each.share for each in slow) <= KNOWN
+    assert left(echoes(normal_scores(chains((1, 0.0))), numbers), 1) < 0.1
+    assert not echoes([0.3] * 50, range(50)), "too few to say"
+
+
+def test_an_echo_is_heard_across_the_steps_that_are_left_out():
+    values = chains((0.5, 0.98), (0.5, 0.0))
+    half = [number for number in range(6_000) if number // 100 % 2]
+    found = echoes(normal_scores([values[number] for number in half]), half)
+    assert left(found, 8) == pytest.approx(0.5 * 0.98**8, abs=0.12)
 
 
 def test_the_level_is_learned_from_one_half_and_the_correction_is_bounded():

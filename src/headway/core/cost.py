@@ -123,7 +123,6 @@ class Residuals:
     """By how much steps differ from their prediction: thousandths of it."""
 
     quantiles: tuple[int, ...] = (KNOWN,)  # at equal distances, from the least to the most
-    echo: int = 0  # correlation of a step's residual with the one before it, in thousandths
 
     def at(self, share: float) -> int:
         """Thousandths that this share of the steps does not exceed; share from 0 to 1."""
@@ -133,6 +132,17 @@ class Residuals:
             return quantiles[last]
         low = quantiles[below]
         return low + round((quantiles[below + 1] - low) * (place - below))
+
+
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A part of what makes steps differ that outlasts them: a busy neighbour, a lowered clock.
+
+    In thousandths: its share of the variance, and how much of it is left a step later.
+    """
+
+    share: int
+    kept: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +166,7 @@ class StepCost:
     wake: int = 0  # nanoseconds more that a step takes for which the engine had slept
     knee: int = 0  # tokens; a step of more is compute-bound
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime
+    echoes: tuple[Echo, ...] = ()  # of the residuals of both; the rest is each step's own
 
     @classmethod
     def of(cls, base: int, per_token: int = 0, per_pair: int = 0) -> "StepCost":

@@ -1,45 +1,48 @@
 """By how much each step differs from its price: drawn, correlated in time, keyed by the step."""
 
+from collections.abc import Iterator
+from itertools import islice
 from math import erf, sqrt
 from random import Random
 
-from headway.core.cost import KNOWN, Residuals, StepCost
+from headway.core.cost import KNOWN, Echo, StepCost
 
 HALF = sqrt(0.5)
+AHEAD = 256  # steps drawn at once
 
 
 class Noise:
-    """One chain of normal numbers per regime, x[n] = echo x[n-1] + sqrt(1 - echo^2) e[n].
+    """One normal number per step, the sum of chains x[n] = kept x[n-1] + sqrt(1 - kept^2) e[n].
 
     The nth number belongs to step n, whoever asks for it and in which order; so steps that are
     skipped over in one go are priced as they would have been one by one. Drawn independently the
-    tails of long waits come out too thin: a slow second has many slow steps.
+    tails of long waits come out too thin: a slow second has many slow steps, small and large.
     """
 
     def __init__(self, cost: StepCost, seed: int) -> None:
+        self._residuals = cost.residuals
+        own = Echo(KNOWN - sum(echo.share for echo in cost.echoes), 0)
         self._chains = [
-            _Chain(residuals, Random(f"{seed} steps {regime}"))
-            for regime, residuals in enumerate(cost.residuals)
+            _chain(echo, Random(f"{seed} steps {kept}"))
+            for kept, echo in enumerate([own, *cost.echoes])
+            if echo.share
         ]
+        self._normal = list[float]()
 
     def at(self, step: int, regime: int) -> int:
         """Thousandths of its price that this step takes; steps count from 1."""
-        return self._chains[regime].at(step)
+        residuals, normal = self._residuals[regime], self._normal
+        if len(residuals.quantiles) == 1:
+            return residuals.quantiles[0]
+        while len(normal) <= step:
+            normal += map(sum, zip(*[islice(chain, AHEAD) for chain in self._chains], strict=True))
+        return residuals.at((1 + erf(normal[step] * HALF)) / 2)
 
 
-class _Chain:
-    def __init__(self, residuals: Residuals, random: Random) -> None:
-        self.residuals, self.random = residuals, random
-        self.echo = residuals.echo / KNOWN
-        self.fresh = sqrt(1 - self.echo**2)
-        self.normal = [random.gauss()]
-
-    def at(self, step: int) -> int:
-        if len(self.residuals.quantiles) == 1:
-            return self.residuals.quantiles[0]
-        normal = self.normal
-        if len(normal) <= step:
-            echo, fresh, gauss = self.echo, self.fresh, self.random.gauss
-            while len(normal) <= step:
-                normal.append(echo * normal[-1] + fresh * gauss())
-        return self.residuals.at((1 + erf(normal[step] * HALF)) / 2)
+def _chain(echo: Echo, random: Random) -> Iterator[float]:
+    """Normal numbers of this variance and correlation, for ever."""
+    scale, kept, gauss = sqrt(echo.share / KNOWN), echo.kept / KNOWN, random.gauss
+    value, fresh = scale * gauss(), scale * sqrt(1 - kept**2)
+    while True:
+        yield value
+        value = kept * value + fresh * gauss()

@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headway.core.cost import Rates, Residuals, StepCost
+from headway.core.cost import Echo, Rates, Residuals, StepCost
 from headway.errors import SettingError
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +72,13 @@ def read(path: Path) -> Calibration:
 
 def _cost(plain: Mapping[str, Any]) -> StepCost:
     made = {name: Rates(**plain[name]) for name in ("device", "host", "after")}
-    memory, compute = (
-        Residuals(tuple(each["quantiles"]), each["echo"]) for each in plain["residuals"]
-    )
+    memory, compute = (Residuals(tuple(each["quantiles"])) for each in plain["residuals"])
     cost = StepCost(
         pieces=tuple((int(begin), int(slope)) for begin, slope in plain["pieces"]),
         wake=plain["wake"],
         knee=plain["knee"],
         residuals=(memory, compute),
+        echoes=tuple(Echo(**each) for each in plain["echoes"]),
         **made,
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values(), cost.wake, cost.knee]

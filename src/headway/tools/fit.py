@@ -98,13 +98,6 @@ def knee(fitted: Fitted) -> int:
 
 def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
     """Non-negative x with rows @ x near the targets, as a share of each target, and robustly."""
-    try:
-        from scipy.optimize import nnls
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"fitting needs {error.name}: pip install 'headway[calibrate]'"
-        ) from error
-
     scale = [max(column) or 1.0 for column in zip(*rows, strict=True)]
     known = [
         ([value / most / target for value, most in zip(row, scale, strict=True)])
@@ -113,11 +106,23 @@ def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
     weights = [1.0] * len(known)
     for _ in range(TURNS):
         left = [[w * value for value in row] for w, row in zip(weights, known, strict=True)]
-        found = nnls(left, weights)[0].tolist()
+        found = nonnegative(left, weights)
         errors = [abs(1 - sum(map(float.__mul__, row, found))) for row in known]
         typical = FAR * 1.4826 * median(errors) or inf
         weights = [min(1.0, sqrt(typical / error)) if error else 1.0 for error in errors]
     return [value / most for value, most in zip(found, scale, strict=True)]
+
+
+def nonnegative(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
+    """Least squares."""
+    try:
+        from scipy.optimize import nnls
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"fitting needs {error.name}: pip install 'headway[calibrate]'"
+        ) from error
+    solved: list[float] = nnls(rows, targets)[0].tolist()
+    return solved
 
 
 def segments(tokens: int, knots: Sequence[int]) -> list[int]:

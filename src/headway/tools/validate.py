@@ -6,11 +6,11 @@ run can teach (the engine's own time, the level, the spread); its errors are tho
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from math import sqrt
-from statistics import NormalDist, correlation, mean, median
+from statistics import mean, median
 
 from headway.core.cost import COMPUTE, KNOWN, MEMORY, Rates, Residuals, StepCost
+from headway.tools.echoes import echoes, normal_scores
 from headway.tools.fit import ENGINE, Point, fit_rates, fitted
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
@@ -135,49 +135,38 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
 
 
 def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
-    """By how much these steps differ from their prediction, by regime; one with too few of them
-    has the spread of all."""
-    by_regime = [
-        [step for step in steps if cost.regime(step.features) == regime] for regime in REGIMES
-    ]
-    each = [mine if len(mine) >= ENOUGH else steps for mine in by_regime]
-    memory, compute = (residuals(cost, mine) for mine in each)
-    return replace(cost, residuals=(memory, compute))
+    """By how much these steps differ from their prediction, by regime, and for how long; a regime
+    with too few of them has the spread of all."""
+    known = [[step for step in steps if cost.regime(step.features) == regime] for regime in REGIMES]
+    memory, compute = (residuals(cost, mine if len(mine) >= ENOUGH else steps) for mine in known)
+    scored = sorted(
+        (step.number, score)
+        for mine in known
+        for step, score in zip(mine, normal_scores(_factors(cost, mine)), strict=True)
+    )
+    kept = echoes([score for _, score in scored], [number for number, _ in scored])
+    return replace(cost, residuals=(memory, compute), echoes=kept)
 
 
 def residuals(cost: StepCost, steps: Sequence[LiveStep]) -> Residuals:
-    """Quantiles at equal distances, and the correlation between steps that follow each other.
+    """Quantiles at equal distances.
 
-    The outermost quantiles are such that what is drawn from the outermost pieces has the mean
-    that was measured there: a single step of ten times its price is not to weigh like a twentieth
-    of all steps.
+    The outermost are such that what is drawn from the outermost pieces has the mean that was
+    measured there: a single step of ten times its price is not to weigh like a twentieth of all
+    steps.
     """
     if len(steps) < ENOUGH:
         return Residuals()
-    factors = [step.nanoseconds / step.predicted(cost) for step in steps]
-    ordered, last = sorted(factors), len(factors) - 1
+    ordered, last = sorted(_factors(cost, steps)), len(steps) - 1
     inner = [ordered[round(last * k / (QUANTILES - 1))] for k in range(1, QUANTILES - 1)]
     outer = max(1, len(ordered) // (QUANTILES - 1))
     least = min(inner[0], max(0.0, 2 * mean(ordered[:outer]) - inner[0]))
     most = max(inner[-1], 2 * mean(ordered[-outer:]) - inner[-1])
-    quantiles = tuple(_thousandths(each) for each in (least, *inner, most))
-    return Residuals(quantiles, _thousandths(echo(factors, [step.number for step in steps])))
+    return Residuals(tuple(_thousandths(each) for each in (least, *inner, most)))
 
 
-def echo(factors: Sequence[float], numbers: Sequence[int]) -> float:
-    """Correlation of normal scores, which is what simulated residuals are drawn by; 0 if none."""
-    order = sorted(range(len(factors)), key=factors.__getitem__)
-    scores = [0.0] * len(factors)
-    for rank, at in enumerate(order):
-        scores[at] = NormalDist().inv_cdf((rank + 0.5) / len(factors))
-    pairs = [
-        (scores[at], scores[at + 1])
-        for at, (one, next_one) in enumerate(pairwise(numbers))
-        if next_one == one + 1
-    ]
-    if len(pairs) < QUANTILES:
-        return 0.0
-    return min(0.99, max(0.0, correlation(*zip(*pairs, strict=True))))
+def _factors(cost: StepCost, steps: Iterable[LiveStep]) -> list[float]:
+    return [step.nanoseconds / step.predicted(cost) for step in steps]
 
 
 def _halves(steps: Sequence[LiveStep]) -> tuple[list[LiveStep], list[LiveStep]]:
