@@ -4,15 +4,20 @@ PYTHON ?= python3
 TORCH_FLAGS ?=
 BIN := .venv/bin
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo serve test check bench docs clean
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: .venv/ready  ## serve recorded traffic under three strategies, about three minutes
 	$(BIN)/headway demo
 
-test: .venv/ready  ## the whole suite, with branch coverage of core/ and sim/
-	$(BIN)/python -m pytest --cov --cov-report=term
+serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's API
+	$(BIN)/headway serve
+
+# The trace that coverage needs makes whatever simulates two to three times as slow.
+test: .venv/ready  ## the whole suite; branch coverage of core/ and sim/ by their own tests
+	$(BIN)/python -m pytest --cov --cov-report=term tests/core tests/sim
+	$(BIN)/python -m pytest --ignore tests/core --ignore tests/sim
 
 check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -34,9 +34,10 @@ from headway.core.mix import Mixed, PrefillFirst
 from headway.core.plan import Policies
 from headway.core.request import Request
 from headway.tools.endpoint import COMPLETION, SUPPORT
+from headway.tools.loaded import live_rig
 from headway.tools.measure import engine_figures, percentile
 from headway.tools.price import Ask
-from headway.tools.rig import Rig, live_rig
+from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
 from headway.tools.trace import shipped
 from headway.tools.workload import Prompts, merged, worded

@@ -36,7 +36,7 @@ def steps() -> list[float]:
     from headway.core.settings import Settings
     from headway.executor.load import load
     from headway.executor.memory import Limits
-    from headway.llm import EMBEDDED
+    from headway.models import EMBEDDED
 
     loaded = load(EMBEDDED, Limits(ROWS, context=512))
     scheduler = Scheduler(Settings(loaded.plan.num_blocks, policies=Policies(step_tokens=4_096)))

@@ -17,6 +17,7 @@ FILES = {
 FLOORS = {
     "errors": 1,
     "core": 1,
+    "models": 1,
     "journal": 2,
     "engine": 2,
     "text": 2,

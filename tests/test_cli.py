@@ -8,27 +8,47 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from headway.llm import EMBEDDED
+from headway.cli import main
+from headway.models import EMBEDDED
 
 
-def headway(*words):
+@pytest.fixture
+def headway(monkeypatch, capsys):
+    """The command in this process: its exit status, standard output and error."""
+
+    def command(*words):
+        monkeypatch.setattr(sys, "argv", ["headway", *words])
+        monkeypatch.setenv("COLUMNS", "80")
+        with pytest.raises(SystemExit) as left:
+            main()
+        return left.value.code or 0, *capsys.readouterr()
+
+    return command
+
+
+def test_help_teaches(headway):
+    status, said, _ = headway("--help")
+    assert status == 0 and "Begin with headway demo" in said
+    for command in ("demo", "compare", "generate", "serve", "config", "simulate"):
+        assert f"│ {command} " in said
+    status, said, _ = headway("generate", "--help")
+    assert status == 0 and "Example: headway generate" in said
+    for command, words in (("serve", "Default: 8000."), ("config", "Make an API key.")):
+        status, said, _ = headway(command, "--help")
+        assert status == 0 and words in said and "…" not in said
+
+
+def test_generate_in_a_process_of_its_own_prints_the_text_and_the_memory_on_stderr():
+    words = ["generate", "The json module", "--max-tokens", "5"]
     done = subprocess.run(
         [sys.executable, "-m", "headway.cli", *words], capture_output=True, text=True, timeout=120
     )
-    return done.returncode, done.stdout, done.stderr
+    assert done.returncode == 0
+    assert done.stdout.startswith("The json module") and "KV blocks" not in done.stdout
+    assert done.stderr.startswith("memory: ") and "blocks of 16 tokens" in done.stderr
 
 
-def test_help_teaches():
-    status, said, _ = headway("--help")
-    assert status == 0 and "demo" in said and "generate" in said
-    status, said, _ = headway("generate", "--help")
-    assert status == 0 and "Example: headway generate" in said
-
-
-def test_generate_prints_text_and_json_and_the_memory_on_stderr():
-    status, said, told = headway("generate", "The json module", "--max-tokens", "5")
-    assert status == 0 and said.startswith("The json module") and "KV blocks" not in said
-    assert told.startswith("memory: ") and "blocks of 16 tokens" in told
+def test_generate_prints_a_json_line_for_each_prompt(headway):
     status, said, _ = headway("generate", "a", "b", "--json", "--max-tokens", "3", "--seed", "1")
     rows = [json.loads(line) for line in said.splitlines()]
     assert status == 0 and [row["prompt"] for row in rows] == ["a", "b"]
@@ -66,7 +86,9 @@ def broken(tmp_path, what):
         ("", ["--no-such-setting"], "No such option: --no-such-setting"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_cause_and_status_2(tmp_path, what, words, cause):
+def test_bad_input_is_one_line_that_names_the_cause_and_status_2(
+    headway, tmp_path, what, words, cause
+):
     model = ["--model", broken(tmp_path, what)] if what else []
     status, said, told = headway("generate", "x", *words, *model)
     errors = [line for line in told.splitlines() if not line.startswith("memory: ")]

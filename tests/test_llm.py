@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from headway import LLM, HeadwayError, Options
+from headway.core.grammar import Grammar
 from headway.core.join import Dynamic, Static
 from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
@@ -221,6 +222,22 @@ def test_sampling_that_cannot_be_obeyed_is_refused(llm, options, words):
         llm.generate("x", Options(**options))
     with pytest.raises(HeadwayError, match="one answer and no echo"):
         next(llm.stream("x", Options(n=2)))
+
+
+def test_a_grammar_that_cannot_be_compiled_is_the_callers_error_and_nothing_was_begun(llm):
+    broken = Options(grammar=Grammar("regex", "[0-9"))
+    said = "the regex cannot be compiled: .*unclosed"
+    with pytest.raises(SettingError, match=said):
+        llm.generate(["x", "y"], [Options(), broken])
+    with pytest.raises(SettingError, match=said):
+        llm.chat([{"role": "user", "content": "x"}], broken)
+    with pytest.raises(SettingError, match=said):
+        next(llm.stream("x", broken))
+    with pytest.raises(SettingError, match=said):
+        asyncio.run(anext(llm.astream("x", broken)))
+    assert llm._rows == {} and llm._engine._callers.open == []
+    (held,) = llm.generate("x", Options(grammar=Grammar("regex", "[0-9]")))
+    assert held.text.isdigit()
 
 
 def test_the_draft_speaks_the_same_tokens_and_is_small():

@@ -11,7 +11,8 @@ from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
-from headway.tools.rig import Rig, live_rig
+from headway.tools.loaded import live_rig
+from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
 
 SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
@@ -92,9 +93,9 @@ def gap(outcome: Outcome) -> int:
 def stall_measured(quick: bool) -> Part:
     """Pairs in one run: each way once a round, against whole prompts of the same round."""
     rig = rigged()
-    rounds = 1 if quick else ROUNDS
-    ways = policies(CHUNKS[-2:] if quick else CHUNKS, RUNNING)
-    requests = workload(RUNNING, PROMPT, LONG, 200, ARRIVES)
+    rounds, answer = (1, 80) if quick else (ROUNDS, 200)
+    ways = policies(CHUNKS[-1:] if quick else CHUNKS, RUNNING)
+    requests = workload(RUNNING, PROMPT, LONG, answer, ARRIVES)
     gaps: dict[str, list[float]] = {name: [] for name in ways}
     firsts: dict[str, list[float]] = {name: [] for name in ways}
     served(rig, ways["mixed_whole"], requests)

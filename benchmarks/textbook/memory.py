@@ -8,7 +8,7 @@ from headway.core.blocks import BlockPool, publish, reserve
 from headway.core.join import Continuous
 from headway.core.plan import Policies
 from headway.core.request import Request, Sequence
-from headway.tools.rig import MODEL
+from headway.models import EMBEDDED
 from headway.tools.trace import shipped
 
 BLOCK, POOL = 16, 4096  # tokens; blocks
@@ -68,12 +68,9 @@ def gqa() -> Part:
 
 def embedded() -> int:
     """Bytes of KV per token of the embedded model in 16 bits, as headway counts them."""
-    from importlib.resources import files
-    from pathlib import Path
-
     from headway.executor.config import read_config
 
-    config = read_config(Path(str(files("headway") / "models" / MODEL)))
+    config = read_config(EMBEDDED)
     counted = config.kv_elements * 2
     assert counted == per_token(config.layers, config.kv_heads, config.head_dim)
     return counted

@@ -40,8 +40,8 @@ class Options:
     prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
     grammar: Grammar = Grammar()  # what the answer must look like
 
-    def sampling(self, seed: int, choice: int, eos: frozenset[int], words: Tokenizer) -> Sampling:
-        """For the core. seed: where the caller gave none; eos: the model's own ends."""
+    def sampling(self, seed: int, eos: frozenset[int], words: Tokenizer) -> Sampling:
+        """Of the first choice. seed: where the caller gave none; eos: the model's own ends."""
         for token in (*self.logit_bias, *self.stop_tokens):
             if not 0 <= token < words.vocab:
                 raise PromptError(f"token {token} is none of the model's 0 to {words.vocab - 1}")
@@ -51,7 +51,6 @@ class Options:
             top_p=self.top_p,
             min_p=self.min_p,
             seed=self.seed if self.seed is not None else seed,
-            choice=choice,
             stop_tokens=self.stop_tokens | (frozenset() if self.ignore_eos else eos),
             min_tokens=self.min_tokens,
             repetition_penalty=self.repetition_penalty,

@@ -13,6 +13,9 @@ HeadwayError
 `-- EngineDownError        the engine has ended; its cause is the exception's __cause__
 """
 
+from collections.abc import Collection
+from difflib import get_close_matches
+
 
 class HeadwayError(Exception):
     """Whatever headway tells its user; the command line prints it without a traceback."""
@@ -60,3 +63,10 @@ class StuckError(HeadwayError):
 
 class EngineDownError(HeadwayError):
     """The engine has ended, by itself or by a fault, and takes no more."""
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """The end of a message about an unknown name: what was perhaps meant, or all there are."""
+    if close := get_close_matches(name, known, 1, 0.5):
+        return f"; did you mean {close[0]}?"
+    return f"; there are {', '.join(known)}"

@@ -1,9 +1,9 @@
 """A model behind three verbs: generate, stream, chat. The engine runs in a thread."""
 
+import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from secrets import token_bytes
 
@@ -18,15 +18,16 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
-from headway.core.settings import Settings
 from headway.errors import PromptError, SettingError
+from headway.executor.trial import problem
 from headway.journal import JournalFile, Record
 from headway.live import LiveEngine, QueueCaller, date, heard
+from headway.models import EMBEDDED, called
 from headway.text import Message, Tokenizer
 
 Prompt = str | Sequence[int]
-EMBEDDED = Path(__file__).parent / "models" / "headway-tiny"
 DEFAULT_TOKENS = 256  # generated at most, where the caller did not say
+COMPILING = 10.0  # seconds of it that a grammar may take: nobody else's answers wait for it
 
 
 class LLM:
@@ -68,18 +69,16 @@ class LLM:
         self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
         limits = Limits(slots, self.policies.step_tokens, context, block_size)
         loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
-        self.memory = plan = loaded.plan
-        self.tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
+        self.memory = loaded.plan
+        self.tokenizer, self._folder = Tokenizer(loaded.folder, loaded.config.vocab), loaded.folder
         self.eos = frozenset(loaded.config.eos)
-        settings = Settings(
-            plan.num_blocks, block_size, (Lane(max_waiting=NEVER),), self.policies, plan.context
-        )
+        settings = loaded.settings((Lane(max_waiting=NEVER),), self.policies)
         self._rows: dict[str, RequestRow | None] = {}  # of those whose row is waited for
         self._ids = itertools.count()
         self._random = random.Random(seed)
         scheduler = Scheduler(settings, token_bytes(16))
         about = {
-            "model": _name(model),
+            "model": called(model),
             "dtype": loaded.dtype,
             "device": loaded.device,
             "begun": date(),
@@ -108,7 +107,8 @@ class LLM:
     ) -> list[Completion]:
         """Answer all, batched as the policies say; in the order of the prompts and their choices.
 
-        options: one for all, or one for each. Raises PromptError or RefusedError, naming which.
+        options: one for all, or one for each. Raises PromptError, RefusedError or, for a grammar
+        that cannot be compiled, SettingError; then nothing was begun.
         """
         asked = _listed(prompts)
         chosen = [options] * len(asked) if isinstance(options, Options) else list(options)
@@ -131,6 +131,7 @@ class LLM:
         options: Options = Options(),
     ) -> Iterator[Delta]:
         """Deltas as they come; leaving the iterator early cancels the request."""
+        self._check(options)
         answer = self._only_answer(prompt, options)
         for event in self._engine.events(answer.request):
             yield self._hear(answer, event)
@@ -141,6 +142,7 @@ class LLM:
         options: Options = Options(),
     ) -> AsyncIterator[Delta]:
         """As stream(), for asyncio; any number at once."""
+        await asyncio.to_thread(self._check, options)
         answer = self._only_answer(prompt, options)
         async for event in self._engine.stream(answer.request):
             yield self._hear(answer, event)
@@ -148,6 +150,8 @@ class LLM:
     def _complete(
         self, asked: Sequence[tuple[tuple[int, ...], Options]], progress: bool
     ) -> list[Completion]:
+        for _, options in asked:
+            self._check(options)
         answers = [each for prompt, options in asked for each in self._answers(prompt, options)]
         open_ = {answer.request.id: answer for answer in answers}
         caller = QueueCaller()
@@ -195,6 +199,12 @@ class LLM:
             tuple(answer.prompt_logprobs),
         )
 
+    def _check(self, options: Options) -> None:
+        """SettingError if answers cannot be held to the grammar. The first of an LLM's life takes
+        a second, in a process of its own that reads the tokenizer."""
+        if options.grammar and (said := problem(options.grammar, self._folder, COMPILING)):
+            raise SettingError(said)
+
     def _answers(self, prompt: tuple[int, ...], options: Options) -> list[Answer]:
         """One for each choice; all but the first wait for it, and share what it has computed."""
         prompt = prompt[-options.truncate :]
@@ -203,16 +213,10 @@ class LLM:
         if most is None:
             most = max(1, min(DEFAULT_TOKENS, room))
         seed, now = self._random.getrandbits(62), self._engine.clock.now()
-        answers, first = list[Answer](), ""
-        for choice in range(options.n):
-            id = f"r{next(self._ids)}"
-            sampling = options.sampling(seed, choice, self.eos, self.tokenizer)
-            if choice:  # of one prompt, said once
-                sampling = replace(sampling, prompt_logprobs=-1)
-            request = Request(id, prompt, most, now, sampling=sampling, follows=first)
-            answers.append(Answer(request, options, self.tokenizer))
-            first = first or id
-        return answers
+        sampling = options.sampling(seed, self.eos, self.tokenizer)
+        first = Request(f"r{next(self._ids)}", prompt, most, now, sampling=sampling)
+        others = [first.sibling(f"r{next(self._ids)}", each) for each in range(1, options.n)]
+        return [Answer(request, options, self.tokenizer) for request in (first, *others)]
 
     def _only_answer(self, prompt: Prompt | Sequence[Message], options: Options) -> Answer:
         """Of a stream, which has one."""
@@ -239,13 +243,6 @@ class LLM:
 
     def _keep(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self._rows.update([(row.id, row) for row in requests if row.id in self._rows])
-
-
-def _name(model: str | Path | None) -> str:
-    """For a journal: the folder's name rather than where it lies on this machine."""
-    if model is None:
-        return f"{EMBEDDED.name} (embedded)"
-    return Path(model).name if Path(model).is_dir() else str(model)
 
 
 def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:

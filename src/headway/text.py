@@ -6,9 +6,12 @@ The tokenizer and its chat template are transformers'; what a stream of answers 
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError
+
+if TYPE_CHECKING:
+    import tokenizers
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
 
@@ -24,62 +27,77 @@ class Message(TypedDict):
 
 
 class Tokenizer:
-    """A checkpoint's own. Special-token strings inside a user's text are encoded as plain text."""
+    """A checkpoint's own. Special-token strings inside a user's text are encoded as plain text.
+
+    transformers loads it, by rules of its own for many a family; what it has made of the files is
+    kept and runs on the tokenizers library alone. So it pickles, and who is sent one, as a server's
+    front is by its engine, imports no torch. For one thread at a time: encoding sets a switch in it.
+    """
 
     def __init__(self, folder: Path, vocab: int) -> None:
         """Load it; TokenizerError if there is none, or if it has ids that the model has not.
 
         vocab: rows of the model's embedding.
         """
-        from transformers import AutoTokenizer
-
-        if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
-            raise TokenizerError(f"{folder} has no tokenizer.json")
-        try:
-            loaded: Any = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-        except Exception as error:  # any of transformers' and tokenizers' own; nobody waits here
-            first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-            raise TokenizerError(f"{folder}: the tokenizer cannot be read: {first}") from error
-        largest = max(loaded.get_vocab().values())
+        loaded = _load(folder)
+        self._fast: tokenizers.Tokenizer = loaded.backend_tokenizer
+        self._fast.no_truncation()
+        self._fast.no_padding()
+        largest = max(self._fast.get_vocab().values())
         if largest >= vocab:
             raise TokenizerError(
                 f"{folder}: the tokenizer does not match the model: "
                 f"it has an id {largest}, the embedding {vocab} rows"
             )
-        self._all = loaded
         self.vocab = vocab
         self.special = frozenset(loaded.all_special_tokens)
+        template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
+        self._template = template if isinstance(template, str) else template.get("default", "")
+        self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
 
     def encode(self, text: str) -> tuple[int, ...]:
         """With the special tokens that the tokenizer itself adds, such as a BOS."""
-        return tuple(self._all(text, split_special_tokens=True)["input_ids"])
+        return tuple(self._ids(text, adds=True))
+
+    def _ids(self, text: str, adds: bool = False, plain: bool = True) -> list[int]:
+        """adds: its own special tokens. plain: those that the text spells are text."""
+        self._fast.encode_special_tokens = plain
+        (found,) = self._fast.encode_batch_fast([text], add_special_tokens=adds)
+        ids: list[int] = found.ids
+        return ids
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Through the chat template, up to where the assistant's answer begins.
 
         The template brings its own special tokens, so the tokenizer adds none: no double BOS.
         """
-        from jinja2 import TemplateError
-
-        if not self._all.chat_template:
+        if not self._template:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
         mark = self._mark(messages)
         plain = [each["content"] for each in messages]
         marked = list(messages)
         if mark:  # what spells a special token is put aside, so that the template's own stay
             marked = [{**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)]
-        try:
-            text = self._all.apply_chat_template(marked, tokenize=False, add_generation_prompt=True)
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
-            raise PromptError(f"the chat template refuses these messages: {error}") from error
+        text = self._rendered(marked)
         ids: list[int] = []
         for i, piece in enumerate(text.split(mark) if mark else [text]):
-            said = plain[int(piece)] if i % 2 else piece
-            options = {"add_special_tokens": False, "split_special_tokens": bool(i % 2)}
-            ids += self._all(said, **options)["input_ids"]
+            ids += self._ids(plain[int(piece)]) if i % 2 else self._ids(piece, plain=False)
         return tuple(ids)
+
+    def _rendered(self, messages: list[Message]) -> str:
+        from jinja2 import TemplateError
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        if not messages:
+            raise PromptError("a chat has at least one message")
+        try:
+            (text,), _ = render_jinja_template(
+                [messages], chat_template=self._template, add_generation_prompt=True, **self._named
+            )
+        except (TemplateError, TypeError, ValueError, KeyError) as error:
+            raise PromptError(f"the chat template refuses these messages: {error}") from error
+        said: str = text
+        return said
 
     def _mark(self, messages: Sequence[Message]) -> str:
         """A character to bracket contents with; none where no content spells a special token."""
@@ -90,18 +108,30 @@ class Tokenizer:
 
     def spellings(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
         """Ids of each word, as it is spelled after a space and at the beginning of a text."""
-        found = dict[tuple[int, ...], None]()
-        for word in words:
-            for text in (word, f" {word.lstrip()}"):
-                ids = self._all(text, add_special_tokens=False, split_special_tokens=True)
-                found[tuple(ids["input_ids"])] = None
-        return tuple(found)
+        texts = [text for word in words for text in (word, f" {word.lstrip()}")]
+        return tuple(dict.fromkeys([tuple(self._ids(text)) for text in texts]))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
-        text: str = self._all.decode(
-            list(ids), skip_special_tokens=skip_special, clean_up_tokenization_spaces=False
-        )
+        text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
+
+
+def _load(folder: Path) -> Any:
+    """A transformers TokenizersBackend. Raises TokenizerError."""
+    from transformers import AutoTokenizer
+
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
+        raise TokenizerError(f"{folder} has no tokenizer.json")
+    try:
+        loaded: Any = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    except Exception as error:  # any of transformers' and tokenizers' own; nobody waits here
+        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {first}") from error
+    if not hasattr(loaded, "backend_tokenizer"):
+        raise TokenizerError(f"{folder}: a {type(loaded).__name__} is not run by tokenizers")
+    return loaded
 
 
 class TextStream:
@@ -118,6 +148,7 @@ class TextStream:
         self._stop = tuple(stop)
         if not all(self._stop):
             raise PromptError("a stop string is empty")
+        self._longest = max(map(len, self._stop), default=0)
         self._ids: list[int] = []
         self._prefix = self._read = 0
         self._said = 0
@@ -126,18 +157,19 @@ class TextStream:
 
     def push(self, ids: Iterable[int]) -> str:
         """What can be given out now. After a stop string, nothing more comes."""
-        for some in ([id] for id in ids) if self._stop else [ids]:
+        if not self._stop:
+            self._take(ids)
+            return self._say(len(self.text))
+        for id in ids:
             if self.kept:
                 break
-            self._ids += some
-            self._extend(self._decode(self._ids[self._prefix :]))
-        held = 0 if self.kept else self._held()
-        return self._say(len(self.text) - held)
+            self._take((id,))
+        return self._say(len(self.text) - (0 if self.kept else self._held()))
 
     def end(self) -> str:
         """What was held back, for no more will come."""
         if not self.kept and self._read < len(self._ids):
-            self._extend(self._decode(self._ids[self._prefix :]), last=True)
+            self._extend(self._decode(self._ids[self._prefix :]))
         return self._say(len(self.text))
 
     def _say(self, upto: int) -> str:
@@ -145,18 +177,22 @@ class TextStream:
         self._said = max(self._said, upto)
         return new
 
-    def _extend(self, tail: str, last: bool = False) -> None:
-        """The text of ids[prefix:] is decoded twice, with and without what is new in it: a
-        decoder may treat the first of its ids in its own way (as text-generation-inference does).
+    def _take(self, ids: Iterable[int]) -> None:
+        self._ids += ids
+        tail = self._decode(self._ids[self._prefix :])
+        if not tail.endswith(UNFINISHED):
+            self._extend(tail)
+
+    def _extend(self, tail: str) -> None:
+        """tail: the text of ids[prefix:]. It is decoded twice, with and without what is new in it:
+        a decoder may treat the first of its ids in its own way (as text-generation-inference does).
         """
-        if tail.endswith(UNFINISHED) and not last:
-            return
         before = self._decode(self._ids[self._prefix : self._read])
-        new = tail[len(before) :]
         self._prefix, self._read = self._read, len(self._ids)
-        longest = max(map(len, self._stop), default=0)
-        begin = max(0, len(self.text) - longest + 1)
-        self.text += new
+        begin = max(0, len(self.text) - self._longest + 1)
+        self.text += tail[len(before) :]
+        if not self._stop:
+            return
         found = [at for stop in self._stop if (at := self.text.find(stop, begin)) >= 0]
         if found:
             self.text, self.kept = self.text[: min(found)], len(self._ids)

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.admission import Accept, Refuse, admit
+from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, wait
 from headway.core.batch import Add, Close, Output
 from headway.core.lane import Lane
+from headway.core.order import Priority
 from headway.core.plan import Policies
 from headway.core.request import NEVER
 from headway.core.sampling import Sampling
@@ -16,7 +17,7 @@ from tests.traces import ask
 
 
 def loaded():
-    """Two wait in a lane of two; a step of 4 tokens took 40 ns."""
+    """Two wait in a lane of two; one runs, and nobody has ended."""
     lanes = (Lane("default", max_waiting=2), Lane("bulk", max_waiting_tokens=9))
     scheduler = Scheduler(Settings(4, 4, lanes, Policies(step_tokens=4), context=15))
     scheduler.apply([Add(ask("run", 4, 5))], 0)
@@ -26,17 +27,51 @@ def loaded():
     return scheduler
 
 
-def test_accepts_with_an_eta_at_the_last_steps_pace():
+def learned(load, prefill=10, by_priority=False, **drains):
+    """The same load, with what was learned: prompt tokens per nanosecond, by lane."""
+    lanes = {
+        name: replace(lane, drain=1e9 * drains.get(name, 0)) for name, lane in load.lanes.items()
+    }
+    return replace(load, lanes=lanes, prefill=prefill, by_priority=by_priority)
+
+
+def test_nothing_is_promised_before_anything_is_known():
     load = loaded().load(50)
-    assert (load.pace, load.lanes["default"].tokens, load.capacity) == (10, 6, 15)
-    assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 10 * (6 + 4))
+    assert (load.prefill, load.lanes["default"].tokens, load.capacity) == (0, 6, 15)
+    load = learned(load, prefill=0)
+    assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60)
+
+
+def test_the_promise_is_the_wait_of_the_line_and_then_the_prompts_own_time():
+    load = learned(loaded().load(50), default=3)
+    assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 6 // 3 + 10 * 4)
+    load = learned(loaded().load(50))
+    assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 10 * 6 + 10 * 4)
+
+
+def test_who_goes_first_by_priority_does_not_wait_for_the_others():
+    lanes = (Lane("low", priority=1), Lane("high"), Lane("high too"), Lane("other", priority=1))
+    scheduler = Scheduler(Settings(4, 4, lanes, Policies(order=Priority())))
+    for lane, tokens in (("low", 1), ("high", 2), ("high too", 3), ("other", 4)):
+        scheduler.apply([Add(ask(lane, tokens, 2, lane=lane))], 0)
+    load = scheduler.load(0)
+    assert load.by_priority
+    load = learned(load, prefill=1, by_priority=True)
+    waits = {name: wait(lane, load) for name, lane in load.lanes.items()}
+    assert waits == {"low": 3, "high": 2, "high too": 3, "other": 4}
+    load = learned(load, prefill=1)
+    assert [wait(lane, load) for lane in load.lanes.values()] == [4] * 4, "one line for all"
 
 
 @pytest.mark.parametrize(
     "request_, reason, retry_at",
     [
         (ask("a", 4, 4), "2 requests wait in 'default' already", 60 + 10 * 6),
-        (ask("a", 10, 1, lane="bulk"), "0 tokens wait in 'bulk' already", 60),
+        (
+            ask("a", 10, 1, lane="bulk"),
+            "10 prompt tokens are more than may ever wait in 'bulk': 9",
+            NEVER,
+        ),
         (
             ask("a", 10, 7, lane="bulk"),
             "10 prompt tokens and 7 to generate cannot fit: a request may hold 15",
@@ -49,16 +84,58 @@ def test_accepts_with_an_eta_at_the_last_steps_pace():
     ],
 )
 def test_refuses_with_a_reason_and_a_time_to_come_back(request_, reason, retry_at):
-    load = loaded().load(50)
+    load = learned(loaded().load(50))
     assert admit(request_, load, 60) == Refuse(reason, retry_at)
-    assert load == loaded().load(50), "a snapshot is a value"
+    assert load == learned(loaded().load(50)), "a snapshot is a value"
+
+
+def test_a_line_that_is_full_by_its_tokens_takes_one_when_it_has_drained():
+    scheduler = loaded()
+    scheduler.apply([Add(ask("b", 7, 2, lane="bulk"))], 50)
+    load = learned(scheduler.load(50), default=1, bulk=1)
+    refused = Refuse("7 tokens wait in 'bulk' already", 60 + 7)
+    assert admit(ask("a", 3, 2, lane="bulk"), load, 60) == refused
+    assert isinstance(admit(ask("a", 2, 2, lane="bulk"), load, 60), Accept)
 
 
 def test_a_line_that_has_drained_before_says_when_it_will_have_drained_again():
-    load = loaded().load(50)
-    drained = replace(load.lanes["default"], drain=3e9)
-    load = replace(load, lanes={**load.lanes, "default": drained})
+    load = learned(loaded().load(50), default=3)
     assert admit(ask("a", 4, 4), load, 60) == Refuse("2 requests wait in 'default' already", 62)
+
+
+def test_a_full_line_is_refused_before_the_prompt_is_known():
+    load = learned(loaded().load(50), default=3)
+    assert full(load.lanes["bulk"], load, 60) is None
+    assert full(load.lanes["default"], load, 60) == admit(ask("a", 4, 4), load, 60)
+
+
+def test_who_could_not_start_in_time_is_told_at_once():
+    load = learned(loaded().load(50), default=6e-9)
+    line = load.lanes["default"]
+    begin, second = 60, 10**9
+    assert late(line, load, begin, NEVER) is None
+    assert late(line, load, begin, begin + second * (DOUBT + 1) // DOUBT) is None
+    reason = "the wait in 'default' is about 1 s, too long to start in time"
+    assert late(line, load, begin, begin + second) == Refuse(reason, begin + second)
+
+
+@pytest.mark.parametrize(
+    "count, prompt, lane, reason",
+    [
+        (2, 3, "default", ""),
+        (3, 3, "default", "3 requests come together, and no more than 2 may ever wait"),
+        (3, 3, "bulk", ""),
+        (2, 5, "bulk", "10 prompt tokens come together, and no more than 9 may ever wait"),
+        (1, 10, "bulk", ""),
+        (2, 1, "x", ""),
+    ],
+)
+def test_more_than_ever_may_wait_never_come_in_together(count, prompt, lane, reason):
+    asked = [ask(f"r{i}", prompt, 1, lane=lane) for i in range(count)]
+    refused = never(asked, loaded().load(50))
+    assert bool(refused) == bool(reason)
+    if refused:
+        assert refused == Refuse(f"{reason} in {lane!r}", NEVER)
 
 
 def test_refuses_when_closing():

@@ -67,3 +67,11 @@ def test_cost_is_additive_in_the_rows_and_counts_waste():
     assert batch_features(batch).tokens == 4 + 5
     assert row_features(8, 2).pairs == row_features(8, 1).pairs + row_features(9, 1).pairs
     assert cost.predict(row_features(8, 2)) == 100 + 20 + 9 + 10
+
+
+def test_another_choice_shares_the_prompt_and_does_not_say_its_scores_again():
+    first = ask("a", 3, 2, sampling=Sampling(0.5, seed=4, prompt_logprobs=2))
+    other = first.sibling("b", 3)
+    assert other.sampling == Sampling(0.5, seed=4, choice=3, prompt_logprobs=-1)
+    assert (other.id, other.follows) == ("b", "a")
+    assert (other.prompt, other.max_tokens, other.arrived) == (first.prompt, 2, first.arrived)

@@ -6,9 +6,11 @@ import json
 import socket
 import threading
 from contextlib import contextmanager, nullcontext
+from time import monotonic
 
 import uvicorn
 
+from headway.core.batch import Event
 from headway.core.join import Continuous
 from headway.core.plan import Policies
 from headway.core.scheduler import Scheduler
@@ -35,17 +37,18 @@ def tokenizer():
 class Hop:
     """From the engine's thread to the loop's."""
 
-    def __init__(self, loop, caller):
-        self.loop, self.caller, self.told = loop, caller, []
+    def __init__(self, local, caller):
+        self.local, self.caller, self.told = local, caller, []
 
     def tell(self, news):
         self.told.append(news)
 
     def flush(self):
         told, self.told = self.told, []
-        self.loop.call_soon_threadsafe(self.deliver, told)
+        self.local.loop.call_soon_threadsafe(self.deliver, told)
 
     def deliver(self, told):
+        self.local.events([news for news in told if isinstance(news, Event)])
         for news in told:
             self.caller.tell(news)
         self.caller.flush()
@@ -57,6 +60,7 @@ class Local:
     def __init__(self, scheduler, executor):
         self.loop = asyncio.get_running_loop()
         self.rows = lambda steps, requests: None
+        self.events = lambda events: None
         self.state, self.down = State.READY, ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
@@ -66,7 +70,7 @@ class Local:
         return self.live.load
 
     def submit(self, requests, caller):
-        self.live.submit(requests, Hop(self.loop, caller))
+        self.live.submit(requests, Hop(self, caller))
 
     def _rows(self, steps, requests):
         self.loop.call_soon_threadsafe(lambda: self.rows(steps, requests))
@@ -94,6 +98,28 @@ def embedded(config):
 
 def fake(config, blocks=512):
     return Local(scheduler(config, blocks), FakeExecutor(blocks, BLOCK))
+
+
+class Permitted(FakeExecutor):
+    """Each step waits until it may."""
+
+    def __init__(self):
+        super().__init__(512, BLOCK)
+        self.permits = threading.Semaphore(0)
+
+    def submit(self, batch):
+        assert self.permits.acquire(timeout=30)
+        return super().submit(batch)
+
+    def engine(self, config):
+        return Local(scheduler(config), self)
+
+
+def until(holds):
+    """Of another thread's doing."""
+    end = monotonic() + 30
+    while not holds():
+        assert monotonic() < end
 
 
 def front_of(config, engine):

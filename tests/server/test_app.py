@@ -3,7 +3,6 @@
 import asyncio
 import json
 import threading
-import time
 
 import httpx2
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from headway.core.batch import Batch
 from headway.core.request import Finish
 from headway.executor.fake import FakeExecutor
+from headway.models import EMBEDDED
 from headway.server import call as calls
 from headway.server.app import make_app
 from headway.server.config import ServerConfig
@@ -23,15 +23,21 @@ BLOCKS = 512
 
 
 class Paced(FakeExecutor):
-    """A step at a time: about a millisecond each, so that a long answer can be left."""
+    """Before each step the loop has a turn, so that a long answer can be left."""
+
+    loop: asyncio.AbstractEventLoop
 
     def submit(self, batch: Batch) -> int:
-        time.sleep(0.001)
+        turn = threading.Event()
+        self.loop.call_soon_threadsafe(turn.set)
+        assert turn.wait(30)
         return super().submit(batch)
 
 
 def paced(config):
-    return Local(scheduler(config, BLOCKS), Paced(BLOCKS, BLOCK))
+    executor = Paced(BLOCKS, BLOCK)
+    executor.loop = asyncio.get_running_loop()
+    return Local(scheduler(config, BLOCKS), executor)
 
 
 def error(response):
@@ -40,11 +46,9 @@ def error(response):
 
 async def until(holds):
     """Turns of the loop until it does."""
-    for _ in range(20_000):
-        if holds():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came to be")
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0)
 
 
 class Client:
@@ -296,6 +300,7 @@ def test_what_can_be_seen(server):
     assert lanes["data"][0]["drain_tokens_per_second"] >= 0 and lanes["blocks"] == BLOCKS
     said = httpx2.get(f"{server}/v1/config/effective").json()
     assert said["server"]["limits"]["body_bytes"] == 10_000
+    assert (said["keys"], list(said["lanes"])) == ([], ["interactive", "standard", "offline"])
     assert "process_" in httpx2.get(f"{server}/metrics").text
 
 
@@ -329,3 +334,57 @@ def test_keys_and_their_limits():
         assert 1 <= int(again.headers["retry-after"]) <= 120
         assert httpx2.get(f"{url}/v1/models").status_code == 401
         assert httpx2.get(f"{url}/health").status_code == 200
+
+
+def test_what_is_in_force_is_shown_to_whom_it_concerns():
+    """Only to callers with a key: their own entry and lanes; no key, whole hash or path."""
+    keys = [
+        KeySettings(name="ours", sha256=_digest("secret").hex(), tenant="shop", lanes=["offline"]),
+        KeySettings(name="theirs", sha256=_digest("other").hex(), requests_per_minute=7),
+    ]
+    models = [{"path": str(EMBEDDED), "aliases": ["mine"]}]
+    with serving(ServerConfig(keys=keys, models=models), fake) as (url, _):
+        asked = f"{url}/v1/config/effective"
+        for header in ({}, {"authorization": "Bearer wrong"}):
+            assert httpx2.get(asked, headers=header).status_code == 401
+        answer = httpx2.get(asked, headers={"authorization": "Bearer secret"})
+    said = answer.json()
+    (key,) = said["keys"]
+    assert (key["name"], key["tenant"], key["default_lane"]) == ("ours", "shop", "offline")
+    assert key["sha256"] == keys[0].sha256[:8] + "..."
+    assert list(said["lanes"]) == key["lanes"] == ["offline"]
+    assert said["models"][0]["aliases"] == ["mine"] and "journal" not in said["engine"]
+    for secret in ("secret", "theirs", str(EMBEDDED.parent), *[each.sha256 for each in keys]):
+        assert secret not in answer.text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_a_call_costs_follows_from_its_usage_and_the_prices(stream):
+    prices = {"per_million_prompt": 3, "per_million_cached": 1, "per_million_answer": 10}
+    config = ServerConfig(prices=prices | {"per_hour": 36})
+    asked = LONG | {"prompt": list(range(5, 45)), "max_tokens": 6, "n": 2}
+    if stream:
+        asked |= {"stream": True, "stream_options": {"include_usage": True}}
+
+    async def scene(app, front, rows):
+        for cached in (0, 32):  # the first two blocks
+            client = Client(app, asked)
+            await client.task
+            said = json.loads(client.said.split(b"\n\n")[-3][6:] if stream else client.said)
+            assert said["usage"]["completion_tokens"] == 12
+            assert said["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+            charged = 3 * (40 - cached) + cached + 10 * 12
+            assert said["metrics"]["cost"] == pytest.approx(charged / 1e6)
+            spent = sum(row.nanoseconds for row in rows[-2:])
+            assert said["metrics"]["machine_cost"] == pytest.approx(36 * spent / 3.6e12, abs=1e-12)
+
+    inside(config, paced, scene)
+
+
+def test_what_has_no_price_is_not_said_to_cost_anything():
+    async def scene(app, front, rows):
+        client = Client(app, LONG | {"max_tokens": 1})
+        await client.task
+        assert not {"cost", "machine_cost"} & json.loads(client.said)["metrics"].keys()
+
+    inside(ServerConfig(), paced, scene)

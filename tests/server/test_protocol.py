@@ -194,17 +194,21 @@ def test_what_is_no_object_is_refused(raw):
     assert caught.value.status == 400
 
 
+FIELDS = sorted(ChatBody.model_fields.keys() | CompletionBody.model_fields.keys())
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=9)
+)
+
+
 @given(
     st.dictionaries(
-        st.text(),
-        st.recursive(
-            st.none()
-            | st.booleans()
-            | st.integers()
-            | st.floats(allow_nan=False, allow_infinity=False)
-            | st.text(),
-            st.lists,
-        ),
+        st.sampled_from(FIELDS) | st.text(max_size=9),
+        st.recursive(LEAVES, st.lists, max_leaves=4),
+        max_size=4,
     )
 )
 def test_whatever_the_object_the_answer_is_a_wish_or_a_problem(body):

@@ -269,7 +269,9 @@ keys: [{{name: ci, sha256: "{HASH}"}}]
     assert found["engine.strategy.mix"] == ["mixed", "default"]
     assert found["models[0].name"] == ["headway-tiny", "default"]
     assert found["keys[0].name"] == ["ci", "headway.yaml"]
-    assert found["keys[0].tenant"] == ['""', "default"]
+    assert found["keys[0].tenant"] == ["ci", "default"]
+    assert found["keys[0].lanes"] == ['["voice",', '"nightly"]', "default"]
+    assert found["keys[0].default_lane"] == ["voice", "default"]
     assert found["keys[0].sha256"] == ["9f86d081...", "headway.yaml"] and HASH not in said
     as_json = json.loads(shown(path, True))
     assert as_json["config"] == ServerConfig.load(path).effective()

@@ -1,5 +1,8 @@
 """A journal, fed back, makes the same batches row for row."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import example, given, settings
 
 from headway import journal
@@ -11,7 +14,8 @@ from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
-from headway.sim.replay import JournalInbox
+from headway.errors import JournalError
+from headway.sim.replay import JournalInbox, replay
 from tests.traces import THRASH, Spy, ask, cases, run
 
 
@@ -38,6 +42,15 @@ def test_a_replay_makes_the_same_batches_events_and_rows(case):
     assert scheduler.ledger.requests == first.scheduler.ledger.requests
     assert scheduler.ledger.steps == first.scheduler.ledger.steps
     assert scheduler.finished
+
+
+def test_a_run_that_parts_from_its_journal_says_where():
+    settings, records = journal.read(run(THRASH).journal.splitlines())
+    first, *rest = records
+    with pytest.raises(JournalError, match="idles where the journal has step 1"):
+        replay(settings, [replace(first, commands=()), *rest])
+    with pytest.raises(JournalError, match=r"parted from its journal: step 1 of \d+ rows"):
+        replay(settings, [replace(first, tokens=(*first.tokens, ())), *rest])
 
 
 def test_a_record_survives_the_file(tmp_path):

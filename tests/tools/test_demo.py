@@ -39,8 +39,9 @@ def test_it_ends_well_and_says_everything_on_80_columns(ran):
     assert status == 0
     assert max(len(line.rstrip()) for line in said.splitlines()) <= 80
     assert "\x1b" not in said and "…" not in said
+    plain = " ".join(said.split())
     for words in ("seed 0", "divided by 8", "Offered load 0.3", "held", "padding", "Pressure:"):
-        assert words in said
+        assert words in plain
     for name in ("static", "dynamic", "continuous", "voice", "completion", "support", "labelling"):
         assert name in said
     assert [s.name for s in show.strategies] == ["static", "dynamic", "continuous"]

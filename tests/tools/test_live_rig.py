@@ -6,8 +6,8 @@ pytest.importorskip("torch")
 
 from headway.core.lane import Lane
 from headway.core.request import Finish
+from headway.tools.loaded import live_rig
 from headway.tools.price import Ask, Price
-from headway.tools.rig import live_rig
 from headway.tools.run import Run
 from headway.tools.strategy import SLOTS, strategies
 from headway.tools.workload import Prompts, worded

@@ -8,12 +8,12 @@ from rich.console import Console
 
 from headway.core.cost import StepCost
 from headway.errors import SettingError
+from headway.models import called
 from headway.tools.calibration import Calibration, write
 from headway.tools.estimate import questions
 from headway.tools.estimate.burst import Burst
 from headway.tools.estimate.shown import verdict
 from headway.tools.plan import Asked, run_plan
-from headway.tools.rig import model_name
 
 COST = StepCost.of(3_000_000, 100_000, 20)
 
@@ -90,7 +90,7 @@ def test_what_was_done_to_a_trace_is_said(cost, trace):
 
 def test_the_embedded_model_s_keys_and_values_are_counted(cost):
     pytest.importorskip("safetensors")
-    name = model_name(None)
+    name = called(None)
     asked = Asked(cost(name), rate=2, prompt=100, answer=8, as_json=True)
     answers = json.loads(printed(asked))["answers"]
     kv = [each for each in answers if each["estimate"]["question"].startswith("KV per token")]

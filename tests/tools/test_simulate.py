@@ -57,6 +57,10 @@ def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
     stated = dict(facts.stated(found))
     off = "memory +1.2 % in the median, 8.3 % at p90; compute -0.4 % in the median, 11.0 % at p90"
     assert off in sentence and stated["Its errors"] == off and stated["Date"] == "2026-01-31"
+    alone = stated["Errors of a fit to designed batches alone"]
+    assert alone == "memory -3.1 % in the median, 12.0 % at p90"
+    assert stated["Designed batches"] == "1,204, of up to 2,048 tokens; mean error 4.3 %"
+    assert "{" not in "".join(stated.values()), "nothing is printed as Python has it"
     assert "3 threads" in stated["Model"], "those of the calibration"
     assert stated["Repeats"].startswith("2: the same arrivals, other residuals")
 

@@ -7,8 +7,11 @@ import typer
 
 from headway import __version__
 
+SERVE, MEASURE, PREDICT = "Use a model", "Compare strategies", "Predict"
+
 app = typer.Typer(
-    help="Serve models under a latency budget per endpoint, and measure what batching costs.",
+    help="Serve models under a latency budget per endpoint, and measure what batching costs.\n\n"
+    "Begin with `headway demo` (three minutes), or with `headway serve`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -25,17 +28,37 @@ Traces = Annotated[
     list[Path] | None,
     typer.Option("--trace", help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
 ]
-Lanes = Annotated[Path | None, typer.Option(help="Endpoints, as YAML.")]
+Lanes = Annotated[Path | None, typer.Option(help="Endpoints and their budgets, as YAML.")]
 Strategies = Annotated[
     str,
     typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
 ]
+Seconds = Annotated[float, typer.Option(min=1, help="Of arrivals, for each strategy.")]
 TokenScale = Annotated[
     float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
 ]
-Rate = Annotated[float, typer.Option(min=0, help="Requests a second; 0: by --load.")]
-Load = Annotated[float, typer.Option(min=0, help="Device-seconds a second; 0: 0.12.")]
-Baseline = Annotated[str, typer.Option(help="Whom the cards compare with.")]
+Rate = Annotated[
+    float,
+    typer.Option(
+        min=0, show_default=False, help="Requests a second, all endpoints. Default: by --load."
+    ),
+]
+Load = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="Device-seconds of work offered a second. Default: 0.12, below everybody's overload.",
+    ),
+]
+Baseline = Annotated[
+    str,
+    typer.Option(help="The strategy that others are held against. Default: dynamic-lanes."),
+]
+PricePerHour = Annotated[
+    float,
+    typer.Option(min=0, show_default=False, help="Of the machine. Default: the cost file's."),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -47,7 +70,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit.")
     ] = False,
 ) -> None:
     pass

@@ -9,15 +9,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headway.cli.app import Baseline, Lanes, Load, Model, Rate, Strategies, TokenScale, Traces, app
+from headway.cli.app import (
+    MEASURE,
+    SERVE,
+    Baseline,
+    Lanes,
+    Load,
+    Model,
+    Rate,
+    Seconds,
+    Strategies,
+    TokenScale,
+    Traces,
+    app,
+)
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURE)
 def demo(
     model: Model = None,
     out: Annotated[Path, typer.Option(help="Folder for report.json.")] = Path("headway-demo"),
     seconds: Annotated[
-        float, typer.Option(min=5, max=600, help="Arrivals per strategy, in seconds.")
+        float, typer.Option(min=5, max=600, help="Of arrivals, for each strategy.")
     ] = 40.0,
     seed: Annotated[int, typer.Option(min=0, help="Of prompts and arrivals.")] = 0,
 ) -> None:
@@ -32,16 +45,16 @@ def demo(
     raise typer.Exit(run_demo(model, out, seconds, seed, Console()))
 
 
-@app.command()
+@app.command(rich_help_panel=MEASURE)
 def compare(
     model: Model = None,
     trace: Traces = None,
     lanes: Lanes = None,
     strategies: Strategies = "",
-    seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
+    seconds: Seconds = 45.0,
     rate: Rate = 0.0,
     load: Load = 0.0,
-    repeat: Annotated[int, typer.Option(min=1, help="For the spread.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each, for the spread.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of prompts and arrivals.")] = 0,
     baseline: Baseline = "",
     price_per_hour: Annotated[float, typer.Option(min=0, help="Of the machine.")] = 1.0,
@@ -51,9 +64,9 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-compare"),
 ) -> None:
-    """Every strategy on your model, traffic and endpoints: report.html and report.json.
+    """Serve your traffic under every strategy: report.html and report.json say what each did.
 
-    All see the same arrivals, prompts and lengths. Without arguments: the embedded model and the
+    All see the same arrivals, prompts and lengths. Without options: the embedded model and the
     demo's four endpoints, in a quarter of an hour. The report shows latency per endpoint, cost per
     strategy, and a card of what each relieved and what it created.
 
@@ -80,15 +93,18 @@ def compare(
     raise typer.Exit(run_compare(asked, Console()))
 
 
-@app.command()
+@app.command(rich_help_panel=SERVE)
 def check(
-    model: Annotated[str | None, typer.Argument(help="A checkpoint's folder or hub id.")] = None,
-    prompt_tokens: Annotated[int | None, typer.Option(help="Of a request; default 512.")] = None,
-    answer_tokens: Annotated[int | None, typer.Option(help="Of a request; default 128.")] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16; default: as stored.")] = "",
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A checkpoint's folder or hub id. Default: the embedded headway-tiny."),
+    ] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(help="Of a request. Default: 512.")] = None,
+    answer_tokens: Annotated[int | None, typer.Option(help="Of a request. Default: 128.")] = None,
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16. Default: as stored.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Say in a second what would happen: supported or why not, memory, KV, largest batch.
+    """Would this checkpoint run here? Or why not; its KV memory, and the largest batch.
 
     Reads config.json and the headers of the weights, nothing more. Exit status: 0, it would run;
     1, it would not, with every reason; 2, what was asked is broken.
@@ -98,16 +114,20 @@ def check(
     raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, dtype, as_json, Console()))
 
 
-@app.command()
+@app.command(rich_help_panel=SERVE)
 def generate(
     prompts: Annotated[list[str], typer.Argument(help="One or more prompts, batched together.")],
     model: Model = None,
     max_tokens: Annotated[int, typer.Option(help="Generated at most, per prompt.")] = 128,
-    temperature: Annotated[float, typer.Option(help="0: greedy.")] = 0.0,
-    top_p: Annotated[float, typer.Option(help="Keep the fewest that reach this share.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="0: always the likeliest token.")] = 0.0,
+    top_p: Annotated[
+        float, typer.Option(help="Of the likeliest tokens, those that make up this share.")
+    ] = 1.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text, in any company.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="A string that ends the text.")] = None,
-    chat: Annotated[bool, typer.Option(help="Through the model's chat template.")] = False,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Through the model's chat template.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON line per prompt.")] = False,
     journal: Annotated[
         Path | None,

@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headway.cli.app import Baseline, Lanes, Load, Rate, Strategies, TokenScale, Traces, app
+from headway.cli.app import (
+    PREDICT,
+    Baseline,
+    Lanes,
+    Load,
+    PricePerHour,
+    Rate,
+    Seconds,
+    Strategies,
+    TokenScale,
+    Traces,
+    app,
+)
 
 Cost = Annotated[Path, typer.Option(help="cost.json, as headway calibrate has left it.")]
 
@@ -17,10 +29,13 @@ Sweep = Annotated[
         "step_tokens, window, num_blocks."
     ),
 ]
-Workers = Annotated[int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")]
+Workers = Annotated[
+    int,
+    typer.Option(min=0, show_default=False, help="Processes of a sweep. Default: one per core."),
+]
 
 
-@app.command()
+@app.command(rich_help_panel=PREDICT)
 def calibrate(
     model: Annotated[
         str | None,
@@ -28,20 +43,31 @@ def calibrate(
     ] = None,
     out: Annotated[Path, typer.Option(help="The cost file.")] = Path("cost.json"),
     slots: Annotated[int, typer.Option(min=1, help="Rows that may decode at once.")] = 16,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16; default: as stored.")] = "",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16. Default: as stored.")] = "",
     threads: Annotated[
-        int, typer.Option(min=0, help="Of the executor; 0: one, unless all are much quicker.")
+        int,
+        typer.Option(
+            min=0, show_default=False, help="Of the model. Default: one, or all if much quicker."
+        ),
     ] = 0,
     seconds: Annotated[float, typer.Option(min=10, help="Of measuring.")] = 100.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the batches and their order.")] = 0,
     profile: Annotated[
-        bool, typer.Option(help="Say of each batch size what bounds it; with a picture.")
+        bool,
+        typer.Option("--profile", help="Say of each batch size what bounds it; with a picture."),
     ] = False,
     price_per_hour: Annotated[
-        float, typer.Option(min=0, help="Of the machine; 0: not said, or the data sheet's.")
+        float,
+        typer.Option(
+            min=0, show_default=False, help="Of the machine. Default: the data sheet's, or none."
+        ),
     ] = 0.0,
     accelerator: Annotated[
-        str, typer.Option(help="Nothing is measured: the cost model of this data sheet.")
+        str,
+        typer.Option(
+            help="Measure nothing: a cost model from the data sheet of h100-sxm, h200, a100-80gb, "
+            "l4, rtx-4090 or mi300x."
+        ),
     ] = "",
     accelerators: Annotated[
         Path | None, typer.Option(help="YAML with data sheets of your own.")
@@ -72,37 +98,29 @@ def calibrate(
     raise typer.Exit(run_calibrate(asked, Console()))
 
 
-@app.command()
+@app.command(rich_help_panel=PREDICT)
 def simulate(
     cost: Cost = Path("cost.json"),
-    model: Annotated[str | None, typer.Option(help="Refuse another's cost file.")] = None,
+    model: Annotated[str | None, typer.Option(help="Refuse a cost file of any other.")] = None,
     trace: Traces = None,
     lanes: Lanes = None,
     strategies: Strategies = "",
-    seconds: Annotated[float, typer.Option(min=1, help="Arrivals per strategy.")] = 45.0,
+    seconds: Seconds = 45.0,
     rate: Rate = 0.0,
     load: Load = 0.0,
-    repeat: Annotated[int, typer.Option(min=1, help="With other residuals.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs of each, with other residuals.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and residuals.")] = 0,
     baseline: Baseline = "",
-    price_per_hour: Annotated[
-        float, typer.Option(min=0, help="Of the machine; 0: the cost file's.")
-    ] = 0.0,
+    price_per_hour: PricePerHour = 0.0,
     token_scale: TokenScale = 8.0,
-    sweep: Annotated[
-        str,
-        typer.Option(
-            help="rate=1,2,4 or rate=1..20:5; also load, seconds, token_scale, slots, chunk, "
-            "step_tokens, window, num_blocks."
-        ),
-    ] = "",
+    sweep: Sweep = "",
     capacity: Annotated[
-        bool, typer.Option(help="Find the rate that keeps 95 % in budget.")
+        bool, typer.Option("--capacity", help="Find the rate that keeps 95 % in budget.")
     ] = False,
-    workers: Annotated[int, typer.Option(min=0, help="Processes of a sweep; 0: one per core.")] = 0,
+    workers: Workers = 0,
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("headway-simulate"),
 ) -> None:
-    """The report of compare in virtual time, on the times of a cost model. Nothing is computed.
+    """As compare, in virtual time: steps take what a cost model says, and nothing is computed.
 
     The real scheduler; the same seed gives the same bytes. With --sweep: curves, knee, capacity.
 
@@ -131,7 +149,7 @@ def simulate(
     raise typer.Exit(run_simulate(wanted, Console()))
 
 
-@app.command()
+@app.command(rich_help_panel=PREDICT)
 def replay(
     journal: Annotated[Path, typer.Argument(help="As --journal or --journals has left it.")],
     cost: Annotated[
@@ -150,7 +168,7 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for report.json.")] = None,
 ) -> None:
-    """Do a recorded run again, row for row; or say what it would have been, had it been set so.
+    """Do a recorded run again, row for row; or with other settings, as it would have been.
 
     Example: headway replay incident.jsonl --cost cost.json --set slots=32 --set chunk=64
     """
@@ -160,30 +178,35 @@ def replay(
     raise typer.Exit(run_replay(asked, Console()))
 
 
-@app.command()
+@app.command(rich_help_panel=PREDICT)
 def plan(
     cost: Cost = Path("cost.json"),
     trace: Annotated[
         str | None, typer.Option(help="A trace file, azure2023-code or azure2023-conv.")
     ] = None,
     rate: Annotated[
-        float, typer.Option(min=0, help="Requests a second; 0: the trace's own.")
+        float,
+        typer.Option(
+            min=0, show_default=False, help="Requests a second. Default: the trace's own."
+        ),
     ] = 0.0,
-    prompt: Annotated[int, typer.Option(min=0, help="Tokens, where there is no trace.")] = 0,
-    answer: Annotated[int, typer.Option(min=0, help="Tokens, where there is no trace.")] = 0,
+    prompt: Annotated[
+        int, typer.Option(min=0, show_default=False, help="Tokens, where there is no trace.")
+    ] = 0,
+    answer: Annotated[
+        int, typer.Option(min=0, show_default=False, help="Tokens, where there is no trace.")
+    ] = 0,
     ttft: Annotated[
-        float, typer.Option(min=0, help="Budget of the mean TTFT in ms; 0: none.")
+        float, typer.Option(min=0, show_default=False, help="Budget of the mean TTFT, in ms.")
     ] = 0.0,
     tpot: Annotated[
-        float, typer.Option(min=0, help="Budget of a decode step in ms; 0: none.")
+        float, typer.Option(min=0, show_default=False, help="Budget of a decode step, in ms.")
     ] = 0.0,
     buckets: Annotated[
         str, typer.Option(help="Padded widths with commas between, ascending.")
     ] = "",
     batch: Annotated[int, typer.Option(min=1, help="Size of a padded group.")] = 16,
-    price_per_hour: Annotated[
-        float, typer.Option(min=0, help="Of the machine; 0: the cost file's.")
-    ] = 0.0,
+    price_per_hour: PricePerHour = 0.0,
     token_scale: Annotated[
         float, typer.Option(min=0.001, help="The trace's token counts are divided by this.")
     ] = 1.0,
@@ -194,7 +217,7 @@ def plan(
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and of the residuals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """Answer capacity questions by formula and by the simulator, side by side.
+    """Answer capacity questions, by formula and by the simulator side by side.
 
     KV memory, largest batches, padding, TPOT and TTFT at a rate, where waits explode, cost, and
     by how much a bursty trace defeats a plan by mean rates. Half a minute.

@@ -6,31 +6,44 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headway.cli.app import app
+from headway.cli.app import SERVE, app
 
 Config = Annotated[
-    Path | None, typer.Option(help="headway.yaml; default: $HEADWAY_CONFIG, or none.")
+    Path | None,
+    typer.Option(help="A YAML file. Default: what $HEADWAY_CONFIG names, if it is set."),
 ]
 config_app = typer.Typer(
-    help="Check, show and describe the server's configuration.", no_args_is_help=True
+    help="Check, show and describe the configuration of `headway serve`; make API keys.",
+    no_args_is_help=True,
 )
-app.add_typer(config_app, name="config")
+app.add_typer(config_app, name="config", rich_help_panel=SERVE)
 
 
-@app.command()
+@app.command(rich_help_panel=SERVE)
 def serve(
     model: Annotated[
         str | None,
-        typer.Argument(help="A checkpoint's folder or hub id; none: the embedded headway-tiny."),
+        typer.Argument(
+            help="A checkpoint's folder or hub id. Default: the file's, or the embedded "
+            "headway-tiny."
+        ),
     ] = None,
     config: Config = None,
-    host: Annotated[str | None, typer.Option(help="To listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="To listen on.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; 0.0.0.0 for all. Default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0: any free one. Default: 8000.")
+    ] = None,
     drain_timeout: Annotated[
-        float | None, typer.Option(help="Seconds that SIGTERM leaves to what runs.")
+        float | None,
+        typer.Option(help="Seconds for what still runs, after SIGTERM or ctrl-C. Default: 30."),
     ] = None,
 ) -> None:
-    """An OpenAI-compatible server with a latency budget per endpoint.
+    """Serve a model behind OpenAI's API, each lane within its latency budget.
+
+    Without a file: three lanes (interactive, standard, offline), for everybody on this machine and
+    nobody else. A file sets lanes, API keys and limits; what is said here goes before it.
 
     Example: headway serve --config headway.yaml
     """
@@ -46,7 +59,7 @@ def serve(
 
 @config_app.command()
 def validate(config: Config = None) -> None:
-    """Say whether it can be obeyed, and if not which line cannot."""
+    """Say what would be served; or, with exit status 2, which setting cannot be obeyed."""
     from headway.server.showing import validated
 
     print(validated(config))
@@ -57,7 +70,7 @@ def show(
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
-    """What is in force, and whether a flag, the environment or the file has said so."""
+    """Print every setting in force, and who set it: the file, a variable, or nobody (default)."""
     from headway.server.showing import shown
 
     print(shown(config, as_json))
@@ -65,15 +78,15 @@ def show(
 
 @config_app.command()
 def schema() -> None:
-    """The file's JSON schema."""
+    """Print the JSON schema of the file, for editors."""
     from headway.server.showing import schema as described
 
     print(described())
 
 
 @config_app.command()
-def key(name: Annotated[str, typer.Argument(help="Whose key it is.")]) -> None:
-    """Make a key: it is shown once, and its hash goes into the file."""
+def key(name: Annotated[str, typer.Argument(help="What logs and metrics will call it.")]) -> None:
+    """Make an API key. It is printed once, with the entry for the file, which holds its hash."""
     from headway.server.keys import new_key
 
     print(new_key(name))

@@ -1,14 +1,25 @@
 """Say yes or no at the door, from the published Load alone. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.core.request import NEVER, Request
 from headway.core.view import LaneLoad, Load
 
+DOUBT = 4  # the share of an estimated wait that it may take longer
+
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    eta: int  # nanoseconds: when its first token may come, at the last step's pace
+    """When its first token may come: a promise, and no bound.
+
+    It is the time in which the line ahead drains, as fast as it drained lately, and then the
+    prompt's own, as long as prompts of that length took lately from their start to their first
+    token. It knows neither who arrives later and goes first, nor that a slot may be still to come
+    free where nobody waits. docs/server.md says how far it was off.
+    """
+
+    eta: int  # nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +33,83 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
     line = load.lanes.get(request.lane)
     if line is None:
         return Refuse(f"there is no lane {request.lane!r}; there are {sorted(load.lanes)}")
-    if problem := _problem(request, load):
+    if problem := _problem(request, line, load):
         return Refuse(problem)
     if load.closing:
         return Refuse("the engine is closing")
-    drained = now + _to_drain(line, load.pace)
-    if line.waiting >= line.lane.max_waiting:
-        return Refuse(f"{line.waiting} requests wait in {request.lane!r} already", drained)
+    if refused := full(line, load, now):
+        return refused
+    drained = now + wait(line, load)
     if line.tokens + len(request.prompt) > line.lane.max_waiting_tokens:
         return Refuse(f"{line.tokens} tokens wait in {request.lane!r} already", drained)
-    ahead = sum([each.tokens for each in load.lanes.values()])
-    return Accept(now + load.pace * (ahead + len(request.prompt)))
+    return Accept(drained + load.prefill * len(request.prompt))
 
 
-def _to_drain(line: LaneLoad, pace: int) -> int:
-    """Nanoseconds until all who wait have started; at the last step's pace if none ever has."""
-    return int(line.tokens * 1e9 / line.drain) if line.drain else line.tokens * pace
+def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
+    """Whether one more is too many, whatever it asks: before its prompt is even tokenized."""
+    if line.waiting < line.lane.max_waiting:
+        return None
+    reason = f"{line.waiting} requests wait in {line.lane.name!r} already"
+    return Refuse(reason, now + wait(line, load))
 
 
-def _problem(request: Request, load: Load) -> str:
+def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
+    """Whether one that has to start by then would probably wait for nothing.
+
+    For the door alone: the engine drops those who really are late. Half of those whose wait is
+    estimated to end just in time would wait in vain, so a share of it is added.
+    """
+    ahead = wait(line, load)
+    if start_by == NEVER or now + ahead + ahead // DOUBT <= start_by:
+        return None
+    reason = f"the wait in {line.lane.name!r} is about {ahead / 1e9:.2g} s"
+    return Refuse(f"{reason}, too long to start in time", now + ahead)
+
+
+def never(requests: Sequence[Request], load: Load) -> Refuse | None:
+    """Several of one call come in together or not at all: more than their lane holds never do."""
+    line = load.lanes.get(requests[0].lane) if len(requests) > 1 else None
+    if line is None:
+        return None
+    lane, tokens = line.lane, sum([len(each.prompt) for each in requests])
+    if len(requests) > lane.max_waiting:
+        what = f"{len(requests)} requests come together, and no more than {lane.max_waiting}"
+    elif tokens > lane.max_waiting_tokens:
+        what = f"{tokens} prompt tokens come together, and no more than {lane.max_waiting_tokens}"
+    else:
+        return None
+    return Refuse(f"{what} may ever wait in {lane.name!r}")
+
+
+def wait(line: LaneLoad, load: Load) -> int:
+    """Nanoseconds until all who wait now in the lanes that go before it, or with it, have started.
+
+    Each line's own drain rate knows what the others leave to it: so the slowest counts.
+    """
+    ahead = list(load.lanes.values())
+    if load.by_priority:  # equal ones as they are configured, as order.Priority has it
+        ahead.sort(key=lambda each: each.lane.priority)
+        ahead = ahead[: ahead.index(line) + 1]
+    return max([_to_drain(each, load.prefill) for each in ahead])
+
+
+def _to_drain(line: LaneLoad, prefill: int) -> int:
+    """As if one prompt were computed after the other, if none has ever left it for a batch."""
+    return int(line.tokens * 1e9 / line.drain) if line.drain else line.tokens * prefill
+
+
+def _problem(request: Request, line: LaneLoad, load: Load) -> str:
     """What no waiting will mend."""
-    if not request.prompt:
+    prompt, most = len(request.prompt), line.lane.max_waiting_tokens
+    if not prompt:
         return "the prompt is empty"
     if request.max_tokens < 0:
         return f"max_tokens must be 0 or more, not {request.max_tokens}"
     if request.limit > load.capacity:
         return (
-            f"{len(request.prompt)} prompt tokens and {request.max_tokens} to generate cannot fit: "
+            f"{prompt} prompt tokens and {request.max_tokens} to generate cannot fit: "
             f"a request may hold {load.capacity}"
         )
+    if prompt > most:
+        return f"{prompt} prompt tokens are more than may ever wait in {request.lane!r}: {most}"
     return request.sampling.problem()

@@ -33,6 +33,7 @@ class BlockPool:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
+        self.held = Counter[str]()  # by lane; a block that several sequences share, for each
         self._refs = [0] * (num_blocks + 1)
         self._empty = list(range(num_blocks, 0, -1))  # a stack
         self._cached: OrderedDict[int, bytes] = OrderedDict()  # with their keys
@@ -130,6 +131,7 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
         return False
     pool.acquire(matched)
     sequence.blocks = matched + pool.allocate(new)
+    pool.held[sequence.request.lane] += len(sequence.blocks)
     sequence.room = len(sequence.blocks) * pool.block_size
     sequence.published = len(matched)
     sequence.fills = (len(matched) + 1) * pool.block_size
@@ -140,12 +142,14 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
 def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
     """More blocks for one that runs."""
     sequence.blocks += pool.allocate(count)
+    pool.held[sequence.request.lane] += count
     sequence.room = len(sequence.blocks) * pool.block_size
 
 
 def release(pool: BlockPool, sequence: Sequence) -> None:
     """All its blocks; the full ones stay cached until they are really needed."""
     pool.release(sequence.blocks)
+    pool.held[sequence.request.lane] -= len(sequence.blocks)
     sequence.blocks, sequence.room = [], 0
     sequence.computed = sequence.scheduled = sequence.sent = 0
 

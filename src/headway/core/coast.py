@@ -112,7 +112,6 @@ class Coast:
         self._end = scheduler.committed = done
         spent = done - now
         rate, extra = divmod(spent, rows + held)
-        scheduler.pace = spent // rows
         self._rate += rate
         self._spent += spent
         next(iter(scheduler.roster.running.values())).nanoseconds += extra
@@ -138,6 +137,7 @@ class Coast:
                 self._sync(place)
                 publish(self.pool, running[place])
             return []
+        self.scheduler.roster.stepped()  # who ends in it was in it
         events = list[Event]()
         for place in sorted({*filled, *ended}):
             self._sync(place)
@@ -168,6 +168,8 @@ class Coast:
         """Make up for what was put off; what those who still run have said."""
         if not self.taken:
             return []
+        if self.taken not in self._ends:
+            self.scheduler.roster.stepped()
         self.scheduler.estimates.drain(self.scheduler.roster.lines.values(), self._spent)
         events, said = list[Event](), (FILLER,) * self.taken
         for place, sequence in enumerate(self.running):

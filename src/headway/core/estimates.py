@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from headway.core.batch import Batch
 from headway.core.cost import KNOWN, Features, StepCost, batch_features
 from headway.core.lane import Line
+from headway.core.request import NEVER, Sequence
 
 EVERY = 16  # one step of so many is looked at: pricing each would cost a tenth of deciding it
 SLOWNESS = 32  # looks in which most of a change is followed: half a thousand steps
 LEAST, MOST = 500_000, 2_000_000  # millionths: beyond, the model is wrong and has not drifted
-MEMORY = 8  # steps that start somebody in which most of a drain rate's past is forgotten
+MEMORY = 32  # steps that start somebody in which most of a drain rate's past is forgotten
+PROMPTS = 32  # requests in which most of what prompts took is forgotten
 
 
 class Drain:
@@ -31,7 +33,8 @@ class Drain:
 
 
 class Estimates:
-    """The cost model's correction, for a machine that grows warm or gets a neighbour; drain rates.
+    """The cost model's correction, for a machine that grows warm or gets a neighbour; drain rates;
+    how long prompts take once they have started.
 
     The correction is an exponential mean of measured over predicted, slow, so that no burst of
     slow steps moves it far, and bounded, so that nothing that is not a drift is ever called one.
@@ -42,6 +45,7 @@ class Estimates:
         self._drift = 1_000_000  # millionths
         self._is_known = cost.is_known
         self._drains: dict[str, Drain] = {}  # by lane
+        self._prompts = self._prefills = 0  # millitokens; nanoseconds from start to first token
 
     @property
     def drift(self) -> int:
@@ -71,6 +75,18 @@ class Estimates:
         """Prompt tokens that start per second, while some wait; 0: none has yet."""
         drain = self._drains.get(lane)
         return drain.millitokens * 1e6 / max(1, drain.nanoseconds) if drain else 0.0
+
+    def ended(self, sequence: Sequence) -> None:
+        """It will say no more. Learned at the end, where a sequence passes once."""
+        if sequence.first_token != NEVER:
+            spent = sequence.first_token - sequence.first_scheduled
+            self._prompts += 1_000 * len(sequence.request.prompt) - self._prompts // PROMPTS
+            self._prefills += spent - self._prefills // PROMPTS
+
+    @property
+    def prefill(self) -> int:
+        """Nanoseconds from start to first token, per token of the prompt; 0: not known yet."""
+        return 1_000 * self._prefills // max(1, self._prompts)
 
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, as things are now."""

@@ -37,13 +37,15 @@ class Lane:
 class Line:
     """Those who wait in a lane, by number. Policies read it; only the scheduler changes it."""
 
-    __slots__ = ("lane", "started", "tokens", "waiting")
+    __slots__ = ("batch", "lane", "running", "started", "tokens", "waiting")
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.waiting: list[Sequence] = []
         self.tokens = 0  # prompt tokens that wait
         self.started = 0  # prompt tokens of all who have ever left it for a batch
+        self.running = 0  # of the lane's sequences
+        self.batch = 0  # so many ran when the latest step was built
 
     @property
     def oldest(self) -> int:

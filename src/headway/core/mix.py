@@ -44,3 +44,10 @@ class Alternate:
 
     def turns(self, view: View) -> tuple[Turn, ...]:
         return (DECODE, PREFILL) if view.prefilled else (PREFILL, DECODE)
+
+
+MIXES: dict[str, Mix] = {  # as operators name them
+    "mixed": Mixed(),
+    "prefill-first": PrefillFirst(),
+    "alternate": Alternate(),
+}

@@ -47,3 +47,10 @@ class ShortestFirst:
         heapify(heap)  # linear; a step takes few of them
         while heap:
             yield heappop(heap)[2]
+
+
+ORDERS: dict[str, Order] = {  # as operators name them
+    "first-come": FirstCome(),
+    "priority": Priority(),
+    "shortest-first": ShortestFirst(),
+}

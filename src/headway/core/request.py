@@ -1,6 +1,6 @@
 """What a caller asked for (Request) and how far it has got (Sequence)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from headway.core.sampling import Sampling
@@ -40,6 +40,11 @@ class Request:
     def limit(self) -> int:
         """Tokens it may ever hold, its own and those generated."""
         return len(self.prompt) + self.max_tokens
+
+    def sibling(self, id: str, choice: int) -> "Request":
+        """Another choice of the same prompt, which is computed once, and its scores said once."""
+        sampling = replace(self.sampling, choice=choice, prompt_logprobs=-1)
+        return replace(self, id=id, sampling=sampling, follows=self.id)
 
 
 @dataclass(eq=False, slots=True)

@@ -1,6 +1,7 @@
 """Who waits, who runs, and who has ended while a step still uses their blocks."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Callable, Collection
 
 from headway.core.batch import Row
 from headway.core.blocks import BlockPool, release
@@ -8,6 +9,7 @@ from headway.core.deadlines import Deadlines
 from headway.core.lane import Budget, Line
 from headway.core.request import Request, Sequence
 from headway.core.settings import Settings
+from headway.core.view import LaneLoad
 
 
 class Roster:
@@ -25,6 +27,7 @@ class Roster:
         self.by_id: dict[str, Sequence] = {}  # all that wait or run, or wait for their group
         self.running: dict[int, Sequence] = {}  # by number, in order of joining
         self.deadlines = Deadlines()
+        self.preemptions = 0  # so far
         self._leaving: dict[int, Sequence] = {}  # by number
         self._dropped: list[int] = []  # the executor is to hear of them with the next batch
         self._numbers = 0
@@ -51,6 +54,16 @@ class Roster:
         """It waits no longer: a plan has put it among the running, or it has ended."""
         self.lines[sequence.request.lane].remove(sequence)
 
+    def joined(self, sequence: Sequence) -> None:
+        """A plan has put it among the running."""
+        self.called(sequence)
+        self.lines[sequence.request.lane].running += 1
+
+    def stepped(self) -> None:
+        """Who runs now is in the step that is being built."""
+        for line in self.lines.values():
+            line.batch = line.running
+
     def started(self, sequence: Sequence, now: int) -> None:
         """Its first row is being built."""
         sequence.first_scheduled, sequence.cached = now, sequence.scheduled
@@ -60,11 +73,15 @@ class Roster:
         """A plan has taken its blocks: it waits again, in its old place."""
         self._drop(sequence)
         sequence.preemptions += 1
-        self.lines[sequence.request.lane].insert(sequence)
+        self.preemptions += 1
+        line = self.lines[sequence.request.lane]
+        line.running -= 1
+        line.insert(sequence)
 
     def leave(self, sequence: Sequence) -> None:
         """It runs no longer. Its blocks are free at once, or when its last step is back."""
         del self.running[sequence.number]
+        self.lines[sequence.request.lane].running -= 1
         self._drop(sequence)
         if sequence.in_flight:
             self._leaving[sequence.number] = sequence
@@ -88,6 +105,23 @@ class Roster:
         told, self._dropped = tuple(self._dropped), []
         return told
 
+    def loads(self, drain_rate: Callable[[str], float]) -> dict[str, LaneLoad]:
+        """Of each lane, for the snapshot."""
+        held = self.pool.held
+        return {
+            name: LaneLoad(
+                line.lane,
+                len(line.waiting),
+                line.tokens,
+                drain_rate(name),
+                line.oldest,
+                line.running,
+                line.batch,
+                held[name],
+            )
+            for name, line in self.lines.items()
+        }
+
     def _drop(self, sequence: Sequence) -> None:
         if sequence.begun:
             self._dropped.append(sequence.number)
@@ -101,12 +135,15 @@ class Roster:
         for s in holders:
             assert s.computed <= s.scheduled <= s.room == len(s.blocks) * size
             assert s.fills == (s.published + 1) * size
+        assert self.pool.held == Counter(s.request.lane for s in holders for _ in s.blocks)
         assert all(s.pending >= 0 for s in self.running.values())
         assert all(s.in_flight for s in self._leaving.values())
         waiting = [s for line in self.lines.values() for s in line.waiting]
         assert all(not s.blocks and not s.begun for s in waiting)
         live = sorted([*(s.number for s in waiting), *self.running, *done])
         assert live == sorted(s.number for s in self.by_id.values())
-        for line in self.lines.values():
+        running = Counter(s.request.lane for s in self.running.values())
+        for name, line in self.lines.items():
+            assert line.running == running[name]
             assert line.waiting == sorted(line.waiting, key=lambda s: s.number)
             assert line.tokens == sum(len(s.request.prompt) for s in line.waiting)

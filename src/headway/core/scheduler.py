@@ -31,7 +31,7 @@ from headway.core.plan import Plan
 from headway.core.request import NEVER, Finish, Request, Sequence
 from headway.core.roster import Roster
 from headway.core.settings import Settings
-from headway.core.view import LaneLoad, Load, View
+from headway.core.view import Load, View
 
 NOTHING, LAST, NOT_YET = Want.NOTHING, Want.LAST, Finish.NOT_YET
 
@@ -48,7 +48,7 @@ class Scheduler:
         self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
         self.group = Group()  # the latest; of no slots if none was
         self._closing = self.prefilled = False
-        self.steps = self.committed = self.pace = 0
+        self.steps = self.committed = 0
         self._last_victim = -1
 
     # -- in
@@ -103,7 +103,7 @@ class Scheduler:
             roster.preempted(victim)
             self._last_victim = victim.number
         for sequence in plan.joined:
-            roster.called(sequence)
+            roster.joined(sequence)
         if plan.joined and plan.start.exclusive:
             start = plan.start
             self.group = Group(len(plan.joined), start.buckets, start.together)
@@ -130,6 +130,7 @@ class Scheduler:
             rows.append(new(Row, (sequence.number, start, mine, added, want)))
             sequence.scheduled = end
         self.steps += 1
+        self.roster.stepped()
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
         self._flight[self.steps] = now, total
         self.prefilled = plan.turn.prefill
@@ -157,7 +158,7 @@ class Scheduler:
         # to the first row. So the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
         wasted = rate * waste
-        self.committed, self.pace = now, spent // tokens
+        self.committed = now
         events, running = list[Event](), self.roster.running
         errors, logprobs = output.errors, output.logprobs
         new = tuple.__new__
@@ -287,6 +288,7 @@ class Scheduler:
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         self.roster.forget(sequence)
+        self.estimates.ended(sequence)
         self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
 
     # -- out
@@ -298,21 +300,20 @@ class Scheduler:
 
     def load(self, now: int) -> Load:
         """The snapshot that the door and everyone outside reads."""
-        pool, settings, rate = self.pool, self.settings, self.estimates.drain_rate
+        pool, settings = self.pool, self.settings
         return Load(
             now=now,
             step=self.steps,
-            lanes={
-                name: LaneLoad(line.lane, len(line.waiting), line.tokens, rate(name))
-                for name, line in self.roster.lines.items()
-            },
+            lanes=self.roster.loads(self.estimates.drain_rate),
             running=len(self.roster.running),
             free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,
             capacity=min(pool.num_blocks * pool.block_size, settings.context),
-            pace=self.pace,
+            prefill=self.estimates.prefill,
+            by_priority=settings.by_priority,
             drift=self.estimates.drift,
             closing=self._closing,
+            preemptions=self.roster.preemptions,
         )
 
     def check(self) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from headway.core.cost import StepCost
 from headway.core.lane import Lane
+from headway.core.order import Priority
 from headway.core.plan import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
@@ -26,3 +27,8 @@ class Settings:
             raise SettingError(f"lanes need distinct names, and at least one: {names}")
         if strange := set(getattr(self.policies.join, "windows", ())) - set(names):
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
+
+    @property
+    def by_priority(self) -> bool:
+        """Whether one lane goes before another; else all wait in one line."""
+        return isinstance(self.policies.order, Priority)

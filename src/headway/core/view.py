@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from headway.core.lane import Lane, Line
-from headway.core.request import Sequence
+from headway.core.request import NEVER, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,10 @@ class LaneLoad:
     waiting: int
     tokens: int  # prompt tokens that wait
     drain: float = 0.0  # prompt tokens that start per second, while some wait; 0: not known yet
+    oldest: int = NEVER  # arrival of the first in line, who may be back from a preemption
+    running: int = 0  # its sequences
+    batch: int = 0  # so many ran when the latest step was built: who has ended in it, too
+    blocks: int = 0  # that its sequences hold; one that several share counts for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,8 @@ class Load:
     free_blocks: int = 0
     num_blocks: int = 0
     capacity: int = 0  # tokens that one request may ever hold
-    pace: int = 0  # nanoseconds per token of the last step
+    prefill: int = 0  # nanoseconds from start to first token, per token of prompts; 0: not known
+    by_priority: bool = False  # lanes take turns by priority; else all wait in one line
     drift: int = 1_000  # thousandths that steps take of what the cost model predicts
     closing: bool = False
+    preemptions: int = 0  # so far

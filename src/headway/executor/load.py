@@ -5,6 +5,9 @@ from pathlib import Path
 
 import torch
 
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.executor.cache import KVCache
 from headway.executor.checkpoint import locate
@@ -28,6 +31,11 @@ class Loaded:
     folder: Path  # where the tokenizer lies too; empty of random weights
     dtype: str  # computed in
     device: str
+
+    def settings(self, lanes: tuple[Lane, ...], policies: Policies) -> Settings:
+        """Of a scheduler over it."""
+        plan = self.plan
+        return Settings(plan.num_blocks, plan.block_size, lanes, policies, plan.context)
 
 
 def load(

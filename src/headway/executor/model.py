@@ -41,20 +41,27 @@ class Decoder:
         )
 
     def forward(self, inputs: Inputs, cache: KVCache) -> Tensor:
-        """Compute N tokens and keep their keys and values: [N, hidden], before the last norm."""
-        x = F.embedding(inputs.tokens, self.weights.embed)
+        """Compute N tokens and keep their keys and values: [N, hidden], before the last norm.
+
+        On a CPU x has a few rows more than N, which only what works row by row sees: oneDNN
+        prepares and keeps half a megabyte for each number of rows and shape of weights.
+        """
+        count = len(inputs.tokens)
+        spare = rounded(count) - count if self.device.type == "cpu" else 0
+        x = F.embedding(F.pad(inputs.tokens, (0, spare)), self.weights.embed)
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
         at = inputs.positions
         turns: list[Turn | None] = [*((cos[at], sin[at]) for cos, sin in self.turns), None]
         for i, layer in enumerate(self.weights.layers):
-            q, k, v = self._project(layer, layer.before_attention(x), turns[self.turn_of[i]])
+            qkv = layer.qkv(layer.before_attention(x))[:count]
+            q, k, v = self._turned(layer, qkv, turns[self.turn_of[i]])
             cache.write(i, inputs.cells, k, v)
-            found = layer.out(self._attend(q, cache, i, inputs))
+            found = layer.out(self._attend(q, cache, i, inputs, spare))
             x = self._plus(x, layer.after_attention(found))
             found = layer.mlp(layer.before_mlp(x))
             x = self._plus(x, layer.after_mlp(found))
-        return x
+        return x[:count]
 
     def logits(self, x: Tensor) -> Tensor:
         """Of those tokens that are given: [R, hidden] -> [R, vocab], float32."""
@@ -71,10 +78,12 @@ class Decoder:
         scale = self.config.scales.residual
         return x + found if scale == 1 else torch.add(x, found, alpha=scale)
 
-    def _project(self, layer: Layer, x: Tensor, turn: Turn | None) -> tuple[Tensor, Tensor, Tensor]:
-        """[N, hidden] -> q [N, heads, head_dim], k and v [N, kv_heads, head_dim]."""
+    def _turned(
+        self, layer: Layer, qkv: Tensor, turn: Turn | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """[N, all heads] -> q [N, heads, head_dim], k and v [N, kv_heads, head_dim]."""
         heads, kv_heads = self.config.heads, self.config.kv_heads
-        qkv = layer.qkv(x).view(len(x), heads + 2 * kv_heads, self.config.head_dim)
+        qkv = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_dim)
         # A row that has lost its numbers (NaN) must not leave them where others gather: its own
         # residual stream keeps them, and that is where it is found out.
         torch.nan_to_num_(qkv[:, heads:], 0.0, 0.0, 0.0)
@@ -91,8 +100,9 @@ class Decoder:
             turned = rotate(turned, *turn)
         return turned[:, :heads], turned[:, heads:], v
 
-    def _attend(self, q: Tensor, cache: KVCache, layer: int, inputs: Inputs) -> Tensor:
-        """[N, heads, head_dim] -> [N, heads x head_dim], each query over its own row's past."""
+    def _attend(self, q: Tensor, cache: KVCache, layer: int, inputs: Inputs, spare: int) -> Tensor:
+        """[N, heads, head_dim] -> [N + spare, heads x head_dim], each query over its own row's
+        past; the spare ones are 0."""
         window, scales, found = self.config.sights[layer].window, self.config.scales, []
         for rows in inputs.decodes:
             k, v = cache.gather(layer, rows.blocks)
@@ -103,4 +113,12 @@ class Decoder:
             k, v = cache.gather(layer, row.blocks)
             mine, seen = q[row.begin : row.end], row.masks[window]
             found.append(attention.prefill(mine, k[: row.keys], v[: row.keys], seen, scales))
+        if spare:
+            found.append(found[0].new_zeros(spare, found[0].shape[1]))
         return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def rounded(rows: int) -> int:
+    """Up to five leading binary digits: 32 sizes, and then 16 each time that they double."""
+    step = 1 << max(0, (rows - 1).bit_length() - 5)
+    return -(-rows // step) * step

@@ -1,7 +1,7 @@
 """A wish and its prompts' ids, as requests to the engine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 
 from headway.answer import Answer
@@ -44,7 +44,7 @@ def choices_of(
         prompt = prompt[-wish.options.truncate :]
         most = _max_tokens(wish, len(prompt), model.capacity)
         words = model.texts.near
-        sampling = wish.options.sampling(seeds.getrandbits(62), 0, model.eos, words)
+        sampling = wish.options.sampling(seeds.getrandbits(62), model.eos, words)
         first = Request(
             f"{place.id}-{len(choices)}",
             prompt,
@@ -58,14 +58,8 @@ def choices_of(
         )
         leader = None
         for choice in range(wish.options.n):
-            request = first
-            if leader:  # the prompt's scores are said once
-                request = replace(
-                    first,
-                    id=f"{place.id}-{len(choices)}",
-                    sampling=replace(sampling, choice=choice, prompt_logprobs=-1),
-                    follows=first.id,
-                )
+            id = f"{place.id}-{len(choices)}"
+            request = first.sibling(id, choice) if leader else first
             answer = Answer(request, wish.options, words)
             choices.append(Choice(wish.chat, answer, model.texts, wish.skip_special, leader))
             leader = leader or choices[-1]

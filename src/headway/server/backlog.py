@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from headway.core.admission import Refuse, admit
+from headway.core.admission import Refuse, admit, never
 from headway.core.request import Request
 from headway.core.view import Load
 
@@ -27,7 +27,10 @@ class Backlog:
 
     def admit(self, requests: Iterable[Request], now: int) -> Refuse | None:
         """All are on their way now; or the first one's refusal, and none is."""
-        for before, request in enumerate(requests):
+        asked = tuple(requests)
+        if refused := never(asked, self.load):
+            return refused
+        for before, request in enumerate(asked):
             if isinstance(answer := admit(request, self.load, now), Refuse):
                 for _ in range(before):
                     self._count(self._way.pop(), -1)
@@ -37,6 +40,12 @@ class Backlog:
             self._count(self._way[-1], 1)
             self._see()
         return None
+
+    @property
+    def pending(self) -> bool:
+        """Whether the engine has something to do at once: some run, or it has not taken them in.
+        Who only waits may be meant to, for a group to fill."""
+        return bool(self._way or self._published.running)
 
     def publish(self, load: Load, taken: int) -> None:
         """Of all that were ever sent, the engine had so many when it published this."""

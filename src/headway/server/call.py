@@ -4,8 +4,8 @@ Everything here runs on the event loop's thread.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from headway.answer import Delta
@@ -17,6 +17,7 @@ from headway.errors import HeadwayError
 from headway.live import News
 from headway.server.choice import Choice
 from headway.server.keys import Tenant
+from headway.server.prices import PriceSettings
 from headway.server.protocol import whole
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
@@ -50,6 +51,8 @@ class Who:
     budget: Budget  # its lane's, perhaps tightened
     known_as: str = ""  # its own X-Request-Id
     supersedes: str = ""  # its X-Headway-Supersede; empty: nothing
+    prices: PriceSettings = PriceSettings()
+    headers: Mapping[str, str] = field(default_factory=dict)  # as they came
 
 
 class Call:
@@ -147,12 +150,17 @@ class Call:
         for index, choice in enumerate(self.choices.values()):
             said = choice.whole()
             choices.append(whole.choice(chat, index, said.text, said.finish, said.logprobs))
-        return whole.whole(chat, self.about, choices, self.usage(), metrics(self._accounts()))
+        return whole.whole(chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
         """So far; a prompt counts once for all of its choices."""
+        return usage(*self.tokens, self._cached)
+
+    @property
+    def _cached(self) -> int:
+        """Tokens of the prompts that were found in the prefix cache."""
         rows = [self.rows.get(each.answer.request.id) for each in self._leaders]
-        return usage(*self.tokens, sum([row.cached for row in rows if row]))
+        return sum([row.cached for row in rows if row])
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -171,8 +179,11 @@ class Call:
         """Each prompt's first."""
         return [each for each in self.choices.values() if each.leader is each]
 
-    def _accounts(self) -> list[RequestRow]:
-        return [self.rows[id] for id in self.choices if id in self.rows]
+    def _metrics(self) -> dict[str, float | None]:
+        rows = [self.rows[id] for id in self.choices if id in self.rows]
+        spent = sum([row.nanoseconds for row in rows])
+        prompt, answer = self.tokens
+        return metrics(rows) | self.caller.prices.bill(prompt, self._cached, answer, spent)
 
     # -- events
 
@@ -193,7 +204,7 @@ class Call:
         if not self._open:
             if self.wish.stream:
                 if self.wish.usage:
-                    self._put(self._chunks.usage(self.usage(), metrics(self._accounts())))
+                    self._put(self._chunks.usage(self.usage(), self._metrics()))
                 self._put(DONE)
             self._close()
 

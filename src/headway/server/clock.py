@@ -1,6 +1,6 @@
 """The front's clocks: the machine's monotonic one, which the engine shares, and the calendar's."""
 
-from time import monotonic_ns, time
+from time import monotonic_ns, time, time_ns
 
 
 def now() -> int:
@@ -11,3 +11,8 @@ def now() -> int:
 def unix() -> int:
     """Seconds since 1970, for `created`."""
     return int(time())
+
+
+def epoch() -> int:
+    """Nanoseconds from 1970 to the zero of now()."""
+    return time_ns() - monotonic_ns()

@@ -15,14 +15,14 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import NEVER
-from headway.errors import SettingError
+from headway.errors import SettingError, nearest
 from headway.server.durations import written
-from headway.server.keys import KeyRing, KeySettings
+from headway.server.keys import KeyRing, KeySettings, Tenant
 from headway.server.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
 from headway.server.listen import ServerSettings
 from headway.server.model import EngineSettings, ModelSettings
 from headway.server.prices import PriceSettings
-from headway.server.section import SettingAtError, known, nearest
+from headway.server.section import SettingAtError, known
 from headway.server.sources import (
     DEFAULT,
     FLAG,
@@ -209,7 +209,7 @@ class ServerConfig(BaseSettings):
 
     def effective(self) -> dict[str, Any]:
         """As JSON, defaults spelled out; of keys' hashes the first digits, of keys nothing."""
-        said = self.model_dump(mode="json")
+        said, ring = self.model_dump(mode="json"), self.ring()
         said["models"][0]["name"] = self.model.served
         said["server"]["default_lane"] = self.default_lane
         engine, strategy = said["engine"], self.engine.strategy
@@ -222,4 +222,17 @@ class ServerConfig(BaseSettings):
                 del lane["window"]
             if strategy.order != "priority":
                 del lane["priority"]
+        for key, own in zip(self.keys, said["keys"], strict=True):
+            tenant = ring.tenant(key)
+            own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane
+            own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
+        return said
+
+    def seen_by(self, tenant: Tenant) -> dict[str, Any]:
+        """Of what is in force, what a caller may know: its own key and lanes, and no path of this
+        machine's."""
+        said = self.effective()
+        said["keys"] = [key for key in said["keys"] if key["name"] == tenant.key]
+        said["lanes"] = {name: lane for name, lane in said["lanes"].items() if name in tenant.lanes}
+        del said["models"][0]["path"], said["engine"]["journal"]
         return said

@@ -1,8 +1,10 @@
 """The door: who may come in, in which lane, and who must leave. On the event loop's thread."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
+from headway.core.admission import full, late
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
@@ -11,20 +13,34 @@ from headway.server.call import Call
 from headway.server.engine import EngineSide, Rows, State
 from headway.server.keys import KeyRing
 from headway.server.protocol.problem import Problem, wrong
-from headway.server.retry import jittered
+from headway.server.retry import Returns, jittered
 
 SOON = 5.0  # seconds: when to ask again a server that loads its model or is being replaced
 SUPERSEDED = "a later request with the same X-Headway-Supersede has taken its place"
 
 
+class Watcher(Protocol):
+    """Such as metrics and traces."""
+
+    def entered(self, call: Call) -> None: ...
+
+    def refused(self, call: Call, problem: Problem) -> None: ...
+
+    def left(self, call: Call, open: Sequence[str]) -> None:
+        """It is over; these of its requests have not ended by themselves."""
+        ...
+
+
 class Door:
     """listeners: who else hears the ledger's rows, such as metrics; with the budget as tightened
-    for the request, where that was the case.
+    for the request, where that was the case. watchers: who hears of calls.
     """
 
     def __init__(self, engine: EngineSide, keys: KeyRing, now: Callable[[], int]) -> None:
         self.engine, self._keys, self._now = engine, keys, now
         self.listeners: list[Rows] = []
+        self.watchers: list[Watcher] = []
+        self._returns = Returns()
         self._calls: dict[str, Call] = {}  # by each request's id
         self._latest: dict[tuple[str, str], Call] = {}  # by tenant and supersede key
         engine.rows = self.rows
@@ -47,11 +63,29 @@ class Door:
             case State.READY:
                 pass
 
+    def check_room(self, lane: str, start_by: int, count: int) -> None:
+        """Before prompts are tokenized, so that refusing is cheap when most are refused. Raises
+        Problem."""
+        load, now = self.engine.load, self._now()
+        line = load.lanes[lane]
+        if refused := full(line, load, now) or late(line, load, now, start_by):
+            raise self._full(lane, refused.reason, refused.retry_at, count)
+
     def enter(self, call: Call) -> None:
         """Into its lane. Raises Problem; then nothing of it has been taken.
 
         What it supersedes leaves even if there is no place for it: nobody waits for that any more.
         """
+        try:
+            self._enter(call)
+        except Problem as problem:
+            for each in self.watchers:
+                each.refused(call, problem)
+            raise
+        for each in self.watchers:
+            each.entered(call)
+
+    def _enter(self, call: Call) -> None:
         self.check_open()
         if call.caller.supersedes and (other := self._latest.get(_key(call))):
             gone = Problem(409, SUPERSEDED, code="superseded", final=True)
@@ -63,7 +97,7 @@ class Door:
             self.engine.submit(call.requests, call)
         except (RefusedError, EngineDownError) as error:
             self._keys.give_back(call.caller.tenant, call.most, self._now())
-            raise self._refused(error) from error
+            raise self._refused(call, error) from error
         self._calls.update(dict.fromkeys(call.choices, call))
         if call.caller.supersedes:
             self._latest[_key(call)] = call
@@ -76,13 +110,18 @@ class Door:
                 raise wrong(f"{what}, more than a minute has; ask for fewer with max_tokens")
             raise Problem(429, what, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
 
-    def _refused(self, refused: RefusedError | EngineDownError) -> Problem:
+    def _refused(self, call: Call, refused: RefusedError | EngineDownError) -> Problem:
         if isinstance(refused, EngineDownError):
             return Problem(503, str(refused), code="engine_down")
         if refused.retry_at == NEVER:
             return wrong(str(refused))
-        seconds = (refused.retry_at - self._now()) / 1e9
-        return Problem(429, str(refused), code="lane_full", retry=jittered(seconds))
+        return self._full(call.caller.lane, str(refused), refused.retry_at, len(call.choices))
+
+    def _full(self, lane: str, reason: str, drained: int, count: int) -> Problem:
+        now = self._now()
+        each = max(0, drained - now) // max(1, self.engine.load.lanes[lane].waiting)
+        retry = self._returns.next(lane, now, drained, each * count)
+        return Problem(429, reason, code="lane_full", retry=retry)
 
     def cancel(self, tenant: str, id: str) -> int:
         """The tenant's own calls of this id, ours or the X-Request-Id they came with; how many."""
@@ -103,6 +142,8 @@ class Door:
     def leave(self, call: Call, open: Iterable[str]) -> None:
         if left := list(open):
             self.engine.cancel(left)
+        for each in self.watchers:
+            each.left(call, left)
         for id in call.choices:
             self._calls.pop(id, None)
         if self._latest.get(_key(call)) is call:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Protocol
 
+from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Request
 from headway.core.view import Load
@@ -25,6 +26,7 @@ class EngineSide(Protocol):
     """All of it on the event loop's thread."""
 
     rows: Rows  # called with the ledger's rows, before the events of the same step
+    events: Callable[[list[Event]], object]  # called with those, before their callers hear of them
 
     @property
     def load(self) -> Load: ...

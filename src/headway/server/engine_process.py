@@ -4,6 +4,7 @@ Three threads of control and no more: this one decides and computes; a reader pu
 sends into the inbox; the kernel's buffer holds what the front has not read yet.
 """
 
+import gc
 import os
 import signal
 import socket
@@ -15,15 +16,15 @@ from secrets import token_bytes
 
 from headway.core.batch import Add, Command
 from headway.core.scheduler import Scheduler
-from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import EngineDownError, HeadwayError
 from headway.executor.guarded import Guarded, cause
 from headway.journal import JournalFile, Record
 from headway.live import LiveInbox, WallClock, date
-from headway.llm import EMBEDDED
+from headway.models import EMBEDDED, called
 from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
 
+SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
 STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
 
 
@@ -81,6 +82,8 @@ class Process:
 
     def serve(self) -> None:
         engine, welcome = self._make()
+        gc.collect()
+        gc.freeze()  # what is there now stays: to look through it again would hold a step
         self.channel.send(welcome)
         scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
         while not scheduler.finished:
@@ -96,16 +99,16 @@ class Process:
         from headway.executor.memory import Limits
         from headway.executor.runner import use_threads
 
-        if options.threads:
-            use_threads(options.threads)
         source = options.model or EMBEDDED
-        name = Path(source).name if Path(source).is_dir() else str(source)
+        name = called(source)
         self.channel.send(Progress(f"loading the weights of {name}"))
         policies = options.policies
         limits = Limits(options.slots, policies.step_tokens, options.context, options.block_size)
         loaded = load(source, limits, options.dtype, options.device)
         plan = loaded.plan
-        settings = Settings(plan.num_blocks, plan.block_size, options.lanes, policies, plan.context)
+        if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
+            use_threads(threads)
+        settings = loaded.settings(options.lanes, policies)
         if options.journal:
             about = {"model": name, "dtype": loaded.dtype, "device": loaded.device}
             self._journal = JournalFile(Path(options.journal), settings, {**about, "begun": date()})

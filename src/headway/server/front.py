@@ -13,6 +13,7 @@ from headway.server.config import ServerConfig
 from headway.server.door import Door, loading
 from headway.server.engine import EngineSide
 from headway.server.keys import Denied, Tenant
+from headway.server.metrics import Metrics
 from headway.server.protocol.budget import terms
 from headway.server.protocol.laning import lane_of, model_of
 from headway.server.protocol.problem import Problem, wrong
@@ -38,6 +39,12 @@ class Front:
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = config.ring()
         self.door = Door(engine, self.keys, clock.now)
+        self.metrics = Metrics(
+            self.names[0], config.core_lanes, engine, config.engine.block_size, clock.now
+        )
+        self.door.watchers.append(self.metrics)
+        self.door.listeners.append(self.metrics.rows)
+        engine.events = self.metrics.events
         self.created = clock.unix()
         self._texts: Texts | None = None
         self._eos: frozenset[int] = frozenset()
@@ -46,6 +53,7 @@ class Front:
     def ready(self, texts: Texts, eos: frozenset[int]) -> None:
         """The model is loaded."""
         self._texts, self._eos = texts, eos
+        self.metrics.ready()
 
     def close(self) -> None:
         if self._texts:
@@ -58,6 +66,21 @@ class Front:
         if self._texts is None:  # the engine is ready, its tokenizer is still being read here
             raise loading()
         return self._texts
+
+    def check_open(self) -> None:
+        """Before anything of a call is read. Raises Problem."""
+        try:
+            _ = self.texts
+        except Problem as problem:
+            self.metrics.turned_away(problem)
+            raise
+
+    def _check_room(self, lane: str, start_by: int, count: int) -> None:
+        try:
+            self.door.check_room(lane, start_by, count)
+        except Problem as problem:
+            self.metrics.turned_away(problem, lane, count)
+            raise
 
     def who(self, headers: Mapping[str, str]) -> Asker:
         """Raises Problem."""
@@ -73,6 +96,9 @@ class Front:
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, wish.tier, alias, asker.tenant, self.lanes)
         held = terms(self.lanes[lane].budget, headers, asker.arrived)
+        supersedes = headers.get("x-headway-supersede", "")
+        if not supersedes:  # else there is room once the one before has left
+            self._check_room(lane, held.start_by, len(wish.prompts) * wish.options.n)
         id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
         place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
         about = Model(texts, self._eos, self.engine.load.capacity)
@@ -89,7 +115,9 @@ class Front:
             lane,
             held.budget,
             headers.get("x-request-id", ""),
-            headers.get("x-headway-supersede", ""),
+            supersedes,
+            self.config.prices,
+            headers,
         )
         call = Call((id, clock.unix(), model), wish, who, choices, self.door)
         self.door.enter(call)

@@ -106,7 +106,7 @@ class KeyRing:
         self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str
     ) -> None:
         self._open = Tenant("", "", frozenset(lanes), default_lane, "")
-        self._known = [(bytes.fromhex(key.sha256), self._tenant(key)) for key in keys]
+        self._known = [(bytes.fromhex(key.sha256), self.tenant(key)) for key in keys]
         self._limits = {
             key.name: RateLimit(key.requests_per_minute, key.tokens_per_minute) for key in keys
         }
@@ -141,8 +141,11 @@ class KeyRing:
         if limit := self._limits.get(tenant.key):
             limit.give_back(tokens, now)
 
-    def _tenant(self, key: KeySettings) -> Tenant:
-        """The salt is the name: the cache's own key, drawn at each start, makes it unguessable."""
+    def tenant(self, key: KeySettings) -> Tenant:
+        """Whose it is, with what was left out.
+
+        The salt is the name: the cache's own key, drawn at each start, makes it unguessable.
+        """
         name, lanes = key.tenant or key.name, frozenset(key.lanes) or self._open.lanes
         default = key.default_lane or self._open.default_lane
         if default not in lanes:

@@ -6,10 +6,10 @@ from typing import Annotated
 from pydantic import Field
 
 from headway.errors import SettingError
+from headway.models import EMBEDDED
 from headway.server.section import Count, Number, Section
 from headway.server.strategy import Strategy, StrategySettings
 
-EMBEDDED = "headway-tiny"
 AT = "@"  # between a model's name and a lane's, in a request
 
 
@@ -32,7 +32,7 @@ class ModelSettings(Section):
     def served(self) -> str:
         """The name in answers, lists and metrics."""
         if self.name or not self.path:
-            return self.name or EMBEDDED
+            return self.name or EMBEDDED.name
         folder = Path(self.path)
         return folder.resolve().name if folder.is_dir() else self.path
 
@@ -42,7 +42,7 @@ class ModelSettings(Section):
             raise SettingError(f"its name and aliases are not distinct: {', '.join(names)}")
         if wrong := [each for each in names if not each.strip() or AT in each]:
             raise SettingError(
-                f"{wrong[0]!r} cannot name a model: {AT} is for lanes, as in {EMBEDDED}@offline"
+                f"{wrong[0]!r} cannot name a model: {AT} is for lanes, as in MODEL{AT}offline"
             )
 
 

@@ -8,6 +8,7 @@ from headway.server.section import Number, Section
 
 MILLION = 1_000_000
 HOUR = 3_600_000_000_000  # nanoseconds
+DIGITS = 12  # after the point: a single token is a millionth of a price
 
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False), Number]
 
@@ -15,7 +16,7 @@ Price = Annotated[float, Field(ge=0, allow_inf_nan=False), Number]
 class PriceSettings(Section):
     """Two views of one bill: what the machine costs, and what its callers are charged."""
 
-    per_hour: Annotated[Price, Field(description="Of the machine.")] = 0.0
+    per_hour: Annotated[Price, Field(description="Of the machine.")] = 0
     per_million_prompt: Annotated[Price, Field(description="Prompt tokens that are computed.")] = 0
     per_million_cached: Annotated[
         Price | None,
@@ -33,3 +34,12 @@ class PriceSettings(Section):
         again = self.per_million_prompt if again is None else again
         computed = self.per_million_prompt * (prompt - cached) + again * cached
         return (computed + self.per_million_answer * answer) / MILLION
+
+    def bill(self, prompt: int, cached: int, answer: int, nanoseconds: int) -> dict[str, float]:
+        """By name, of a call's tokens and device time; without a price nothing is said of it."""
+        said: dict[str, float] = {}
+        if self.per_million_prompt or self.per_million_cached or self.per_million_answer:
+            said["cost"] = round(self.of_tokens(prompt, cached, answer), DIGITS)
+        if self.per_hour:
+            said["machine_cost"] = round(self.of_time(nanoseconds), DIGITS)
+        return said

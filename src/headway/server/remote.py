@@ -15,8 +15,7 @@ from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
 from typing import Any
 
-from headway.core.batch import Add, Cancel, Close, Command, Stop
-from headway.core.ledger import RequestRow, StepRow
+from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
 from headway.core.request import Request
 from headway.core.view import Load
 from headway.errors import EngineDownError, HeadwayError, RefusedError
@@ -30,10 +29,11 @@ __all__ = ["EngineOptions", "Remote", "Welcome"]
 
 BEHIND = 256  # messages that the loop may be behind before no more are read
 GRACE = 5.0  # seconds for a process to end, once nothing keeps it
+SILENT = 120.0  # seconds without a word from an engine that has work: no step takes so long
 
 
-def _nobody(steps: list[StepRow], requests: list[RequestRow]) -> None:
-    """Who takes the ledger's rows, as long as nobody does."""
+def _nobody(*told: list[Any]) -> None:
+    """Who takes the ledger's rows and the events, as long as nobody does."""
 
 
 class Remote:
@@ -42,14 +42,18 @@ class Remote:
     Bounds, towards a front that is slow: BEHIND messages here, a message being one step's news;
     then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that
     is slow: what admission lets wait, and a command or two for each of those.
+
+    An engine that hangs in a step, with its device perhaps, is not ended: it is down as long as
+    it says nothing.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
-        self.state = State.LOADING
-        self.down = ""  # why, if it is down by a fault
+        self.events: Callable[[list[Event]], object] = _nobody  # and with those
+        self._state, self._fault = State.LOADING, ""
         self._clock = WallClock()
+        self._heard = self._clock.now()  # of a step, or that it had nothing to do
         self._backlog = Backlog()
         self._callers = Callers()
         self._outbox: SimpleQueue[tuple[Command, ...] | None] = SimpleQueue()
@@ -58,6 +62,22 @@ class Remote:
         self._leaving = False  # we have asked it to end
         self._gone = asyncio.Event()
         self._room = threading.Semaphore(BEHIND)
+
+    @property
+    def state(self) -> State:
+        return State.DOWN if self._hangs else self._state
+
+    @property
+    def down(self) -> str:
+        """Why, if it is down by a fault or seems to be."""
+        return self._fault or self._hangs
+
+    @property
+    def _hangs(self) -> str:
+        silent = (self._clock.now() - self._heard) / 1e9
+        if silent < SILENT or self._gone.is_set() or not self._backlog.pending:
+            return ""
+        return f"the engine has work and has said nothing for {silent:.0f} s: its device may hang"
 
     @property
     def load(self) -> Load:
@@ -93,9 +113,11 @@ class Remote:
         flushed once per step, by the loop's thread."""
         asked = tuple(requests)
         self._callers.check_up()
-        if self.state is State.LOADING:
+        if self._state is State.LOADING:
             raise EngineDownError("the engine is still loading its model: ask again")
-        if refused := self._backlog.admit(asked, self._clock.now()):
+        now = self._clock.now()
+        self._heard = self._heard if self._backlog.pending else now
+        if refused := self._backlog.admit(asked, now):
             raise RefusedError(refused.reason, refused.retry_at)
         self._callers.add([request.id for request in asked], caller)
         self._send([Add(request) for request in asked])
@@ -110,8 +132,8 @@ class Remote:
     async def drain(self, timeout: float) -> None:
         """Take no more, finish what was accepted, and close. What has not ended within so many
         seconds hears of an EngineDownError."""
-        if self.state is State.READY:
-            self.state, self._leaving = State.DRAINING, True
+        if self._state is State.READY:
+            self._state, self._leaving = State.DRAINING, True
             self._backlog.close()
             self._send([Close()])
             if not await self._ends_within(timeout):
@@ -129,7 +151,7 @@ class Remote:
         if self._process:
             self._kill()
             await self._gone.wait()
-        self.state = State.DOWN
+        self._state = State.DOWN
 
     async def _ends_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -185,9 +207,11 @@ class Remote:
         self._room.release()
         match message:
             case Step(events, steps, requests, load, taken):
+                self._heard = self._clock.now()
                 self._backlog.publish(load, taken)
                 try:
                     self.rows(steps, requests)
+                    self.events(events)
                 finally:
                     self._callers.tell(events)
             case Progress(said):
@@ -196,18 +220,18 @@ class Remote:
                 self._error = error
             case Welcome() if not self._leaving:
                 self._backlog.publish(message.load, 0)
-                self.state = State.READY
+                self._state = State.READY
                 if not self._welcome.cancelled():
                     self._welcome.set_result(message)
 
     def _ended(self, code: int | None) -> None:
         atexit.unregister(self._kill)
-        self.state = State.DOWN
+        self._state = State.DOWN
         self._backlog.close()
         error = self._error or EngineDownError(f"the engine process has died: {_manner(code)}")
         if not self._leaving or self._error:
-            self.down = str(error)
-        self._callers.fail(EngineDownError(self.down or "the engine is closed"))
+            self._fault = str(error)
+        self._callers.fail(EngineDownError(self._fault or "the engine is closed"))
         if not self._welcome.done():
             self._welcome.set_exception(error)
             self._welcome.exception()  # whoever waited may have left

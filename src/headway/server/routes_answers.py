@@ -56,7 +56,7 @@ async def _answer(
     wish: Callable[[Body, BoundSettings], Wish],
 ) -> Response:
     asker = front.who(request.headers)
-    _ = front.texts  # before anything is read
+    front.check_open()
     limits = front.config.server.limits
     asked = wish(read(model, await body_of(request, limits.body_bytes)), limits)
     call = await front.call(asker, asked)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fastapi import APIRouter
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -38,7 +38,7 @@ def probe_routes(front: Front) -> APIRouter:
     @router.get("/metrics", responses=says(kind="text/plain"))
     async def metrics() -> Response:
         """For Prometheus."""
-        return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+        return Response(await front.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
@@ -73,9 +73,8 @@ def state_routes(front: Front) -> APIRouter:
 
     @router.get("/v1/config/effective", responses=says(401))
     async def effective(request: Request) -> JSONResponse:
-        """What is in force; of keys only the beginnings of their hashes."""
-        front.who(request.headers)
-        return JSONResponse(front.config.effective())
+        """What is in force for this caller; of its key only the beginning of the hash."""
+        return JSONResponse(front.config.seen_by(front.who(request.headers).tenant))
 
     return router
 

@@ -1,10 +1,12 @@
 """`headway serve`: the engine process, the front on its socket, and how both leave."""
 
 import asyncio
+import gc
 import signal
 import socket
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uvicorn
 from rich.console import Console
@@ -17,8 +19,12 @@ from headway.server.durations import SECOND, written
 from headway.server.front import Front
 from headway.server.remote import Remote
 from headway.server.texts import Texts
+from headway.server.tracing import traced
 from headway.server.wire import EngineOptions, Welcome
 from headway.text import Tokenizer
+
+if TYPE_CHECKING:
+    from headway.server.spans import Spans
 
 LAST_WORDS = 5  # seconds for connections to end, once nothing is being answered
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -67,11 +73,13 @@ class Running:
             timeout_graceful_shutdown=LAST_WORDS,
         )
         self.web = Web(settings)
+        self._spans: Spans | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[Welcome] | None = None
 
     async def run(self) -> int:
         listening = listen(self.config.server.host, self.config.server.port)
+        self._spans = traced(self.front, listening.getsockname()[1])
         loop = asyncio.get_running_loop()
         for each in SIGNALS:
             loop.add_signal_handler(each, self.leave)
@@ -89,12 +97,16 @@ class Running:
             down = self.engine.down
             await self.engine.close()
             self.front.close()
+            if self._spans:
+                await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
 
     async def _load(self) -> Welcome:
         welcome = await self.engine.start(lambda said: self.console.print(said, style="dim"))
         folder = Path(welcome.folder)
         tokenizer = await asyncio.to_thread(Tokenizer, folder, welcome.vocab)
+        gc.collect()
+        gc.freeze()  # what is there now stays: to look through it again would hold the loop
         self.front.ready(Texts(tokenizer, folder), welcome.eos)
         return welcome
 

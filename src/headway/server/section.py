@@ -1,12 +1,11 @@
 """What every section of the configuration does: it is frozen, and says no to unknown keys."""
 
 from collections.abc import Collection
-from difflib import get_close_matches
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from headway.errors import SettingError
+from headway.errors import SettingError, nearest
 
 Where = tuple[str | int, ...]  # keys and indices, outermost first
 
@@ -45,13 +44,6 @@ def known(given: Collection[Any], allowed: Collection[str]) -> None:
     for key in given:
         if key not in allowed:
             raise SettingAtError((str(key),), f"is not known{nearest(str(key), allowed)}")
-
-
-def nearest(name: str, allowed: Collection[str]) -> str:
-    """The end of an error that names what was perhaps meant."""
-    if close := get_close_matches(name, allowed, 1, 0.5):
-        return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(allowed)}"
 
 
 def _number(value: Any) -> Any:

@@ -13,9 +13,9 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from headway.errors import SettingError
+from headway.errors import SettingError, nearest
 from headway.server.problems import problems
-from headway.server.section import Section, Where, nearest
+from headway.server.section import Section, Where
 
 DEFAULT, FLAG = "default", "flag"
 

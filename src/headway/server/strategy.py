@@ -10,25 +10,15 @@ from pydantic_settings import NoDecode
 
 from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Join, LengthClasses
-from headway.core.mix import Alternate, Mix, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Order, Priority, ShortestFirst
+from headway.core.mix import MIXES
+from headway.core.order import ORDERS
 from headway.core.plan import Policies
 from headway.core.request import NEVER
-from headway.errors import SettingError
+from headway.errors import SettingError, nearest
 from headway.server.durations import SECOND, Duration
 from headway.server.lanes import LaneSettings
-from headway.server.section import Count, Section, nearest
+from headway.server.section import Count, Section
 
-ORDERS: dict[str, Order] = {
-    "first-come": FirstCome(),
-    "priority": Priority(),
-    "shortest-first": ShortestFirst(),
-}
-MIXES: dict[str, Mix] = {
-    "mixed": Mixed(),
-    "prefill-first": PrefillFirst(),
-    "alternate": Alternate(),
-}
 NAMED: dict[str, dict[str, Any]] = {
     "priority": {},
     "first-come": {"order": "first-come"},

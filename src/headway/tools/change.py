@@ -9,11 +9,13 @@ import yaml
 from headway.core.chunk import Chunk, Fixed, Whole
 from headway.core.cost import StepCost, row_features
 from headway.core.join import Dynamic, LengthClasses
+from headway.core.mix import MIXES
+from headway.core.order import ORDERS
 from headway.core.plan import Policies
 from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.tools.price import Price
-from headway.tools.recipe import MIXES, ORDERS, chosen, known, number, whole
+from headway.tools.recipe import chosen, known, number, whole
 from headway.tools.registry import STEP, Site
 from headway.tools.relived import Relived
 from headway.tools.strategy import SLOTS

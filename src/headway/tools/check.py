@@ -7,7 +7,6 @@ torch is not imported (except where there is a GPU's driver, to ask for its memo
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from math import prod
 from pathlib import Path
 
@@ -26,8 +25,8 @@ from headway.executor.config import ITEMSIZES, ModelConfig, examine, read_files
 from headway.executor.keys import read_json
 from headway.executor.layout import shapes
 from headway.executor.memory import Limits, free_here, gathered, plan_memory, size
+from headway.models import EMBEDDED
 
-EMBEDDED = "headway-tiny"  # the one that comes with the package
 FETCHED = ("*.json", "*.jinja", "tokenizer.model")  # of a hub id: no weights
 MOST = 1 << 20  # requests at once that are tried for
 PROMPT, ANSWER = 512, 128  # tokens, where none are given and the context is not shorter
@@ -107,8 +106,8 @@ def run_check(
 
 def check(model: str | None, prompt: int | None, answer: int | None, dtype: str = "") -> Verdict:
     """Look at a checkpoint; raises as run_check does."""
-    name = EMBEDDED if model is None else model
-    source = model or str(files("headway") / "models" / EMBEDDED)
+    name = EMBEDDED.name if model is None else model
+    source = model or EMBEDDED
     folder = locate(source, FETCHED)
     config, reasons = examine(*read_files(folder), str(folder / "config.json"))
     if config is None or reasons:

@@ -17,12 +17,13 @@ from headway.errors import SettingError
 from headway.journal import JournalFile, Record
 from headway.live import date
 from headway.tools.demo import writable
+from headway.tools.loaded import live_rig
 from headway.tools.machine import Neighbours
 from headway.tools.offer import Demand
 from headway.tools.progress import shown
 from headway.tools.recipe import Make, chosen
 from headway.tools.registry import DEFAULT, PER_LANE
-from headway.tools.rig import Rig, live_rig
+from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
 from headway.tools.setting import Setting, demo_setting, own_setting
 from headway.tools.show import DRAIN

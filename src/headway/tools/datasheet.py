@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from headway import __version__
 from headway.core.cost import Rates, StepCost
-from headway.errors import MemoryPlanError, SettingError
+from headway.errors import MemoryPlanError, SettingError, nearest
 from headway.tools.calibration import Calibration
 from headway.tools.recipe import known, mapping, number, read_yaml
-from headway.tools.registry import nearest
 
 if TYPE_CHECKING:
     from headway.executor.config import ModelConfig

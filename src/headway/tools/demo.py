@@ -7,9 +7,10 @@ from rich.text import Text
 
 from headway.errors import SettingError
 from headway.tools.endpoint import COMPLETION, ENDPOINTS, SUPPORT
+from headway.tools.loaded import live_rig
 from headway.tools.machine import Neighbours
 from headway.tools.progress import shown
-from headway.tools.rig import Rig, live_rig
+from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
 from headway.tools.show import MEASURING, Show
 from headway.tools.trace import shipped

@@ -7,10 +7,9 @@ from math import isfinite
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.plan import Policies
-from headway.errors import SettingError
+from headway.errors import SettingError, nearest
 from headway.tools.calibration import Calibration
 from headway.tools.compare import Asked
-from headway.tools.registry import nearest
 from headway.tools.strategy import Strategy
 
 TRAFFIC = ("rate", "load", "seconds", "token_scale")

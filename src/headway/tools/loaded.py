@@ -2,18 +2,25 @@
 
 import gc
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
-from headway.tools.rig import BLOCK_SIZE, CONTEXT, MODEL, Relay, Rig, corpus, model_name, pieces
+from headway.models import EMBEDDED, called
+from headway.tools.rig import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
+from headway.tools.strategy import SLOTS
 
-if TYPE_CHECKING:  # torch is slow to import, and an extra
+if TYPE_CHECKING:
     from headway.executor.load import Loaded
+
+
+def live_rig(model: str | None) -> Rig:
+    """A checkpoint for the strategies to be compared on. Raises as load_here."""
+    return named_rig(load_here(model, SLOTS), model)
 
 
 def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") -> "Loaded":
     """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
+    # torch is an extra, and slow to import: only who runs a model pays for it.
     try:
         from headway.executor.checkpoint import locate
         from headway.executor.config import read_config
@@ -24,7 +31,7 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
             f"running a model needs {error.name}: pip install 'headway[torch]'"
         ) from error
 
-    folder = locate(model or str(files("headway") / "models" / MODEL))
+    folder = locate(model or EMBEDDED)
     context = min(CONTEXT, read_config(folder).context)
     return load(folder, Limits(slots, slots * context, context, BLOCK_SIZE), dtype, device)
 
@@ -36,7 +43,7 @@ def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
     from headway.live import WallClock
 
     gc.collect()
-    gc.freeze()  # as live_rig does
+    gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds
     return Rig(
         model=name,
         dtype=loaded.dtype,
@@ -59,7 +66,7 @@ def named_rig(loaded: "Loaded", model: str | None) -> Rig:
 
     tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
     text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]
-    return rig_of(loaded, model_name(model), text)
+    return rig_of(loaded, called(model), text)
 
 
 def kv_bytes(loaded: "Loaded") -> int:

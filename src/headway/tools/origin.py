@@ -7,7 +7,8 @@ from headway.core.cost import KNOWN
 from headway.tools.calibration import Calibration
 
 Origin = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
-TOLD = ("errors", "errors_before_factor", "headway", "seed")  # apart, or not of the report
+DESIGNED = "errors_of_designed_alone"
+TOLD = ("errors", DESIGNED, "designed", "headway", "seed")  # apart, or not of the report
 MEASURED, ANALYTICAL = "measured", "data sheets: analytical"
 
 
@@ -36,12 +37,12 @@ def sentence(origin: Origin) -> str:
     return f"Simulated: nothing was computed. {told}{checked}"
 
 
-def errors(origin: Origin) -> str:
+def errors(origin: Origin, which: str = "errors") -> str:
     """By regime, in percent of a step's time, as `headway calibrate` found them; empty: not."""
     return "; ".join(
         f"{regime} {100 * each['median'] / KNOWN:+.1f} % in the median, "
         f"{100 * each['p90'] / KNOWN:.1f} % at p90"
-        for regime, each in origin["about"].get("errors", {}).items()
+        for regime, each in origin["about"].get(which, {}).items()
     )
 
 
@@ -60,10 +61,21 @@ def facts(origin: Origin) -> list[tuple[str, str]]:
     lines = [("Cost model", f"{origin['cost_model']}; fitted up to {origin['slots']} slots")]
     if off := errors(origin):
         lines.append(("Its errors", off))
+    if off := errors(origin, DESIGNED):
+        lines.append(("Errors of a fit to designed batches alone", off))
+    if designed := origin["about"].get("designed"):
+        lines.append(("Designed batches", _designed(designed)))
     if origin["machine"]:
         lines.append(("Its machine", words(origin["machine"])))
     stated = [(name, each) for name, each in origin["about"].items() if name not in TOLD]
     return lines + [(name.replace("_", " ").capitalize(), words(each)) for name, each in stated]
+
+
+def _designed(about: Mapping[str, Any]) -> str:
+    return (
+        f"{about['samples']:,}, of up to {about['largest_tokens']:,} tokens; mean error "
+        f"{100 * about['mean_error'] / KNOWN:.1f} %"
+    )
 
 
 def words(value: Any) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from headway.errors import SettingError
+from headway.models import called
 from headway.tools.calibration import Calibration, read
 from headway.tools.estimate.burst import Burst
 from headway.tools.estimate.estimate import Answered
@@ -27,7 +28,6 @@ from headway.tools.estimate.questions import (
 from headway.tools.estimate.shown import print_answers, print_burst, print_head
 from headway.tools.estimate.twin import Machine
 from headway.tools.estimate.work import Work, steady, traced
-from headway.tools.rig import model_name
 from headway.tools.trace import read_trace, shipped
 from headway.tools.traffic import SHIPPED
 from headway.tools.workload import scaled
@@ -172,9 +172,9 @@ def _buckets(said: str) -> tuple[int, ...]:
 
 def _kv(model: str | None, calibration: Calibration) -> list[Answered]:
     """Bytes of a token for the model's shape. None is only right for the embedded model."""
-    if model is None and calibration.model != model_name(None):
+    if model is None and calibration.model != called(None):
         return []
-    calibration.check_model(model_name(model))
+    calibration.check_model(called(model))
     from headway.tools.estimate.shape import kv_answers
 
     return kv_answers(model, calibration)

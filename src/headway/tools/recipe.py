@@ -8,23 +8,13 @@ import yaml
 
 from headway.core.chunk import Chunk, Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
-from headway.core.mix import Alternate, Mix, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Order, Priority, ShortestFirst
+from headway.core.mix import MIXES
+from headway.core.order import ORDERS
 from headway.core.plan import Policies
-from headway.errors import SettingError
-from headway.tools.registry import REGISTRY, Site, named, nearest
+from headway.errors import SettingError, nearest
+from headway.tools.registry import REGISTRY, Site, named
 from headway.tools.strategy import SLOTS, Strategy
 
-ORDERS: dict[str, Order] = {
-    "first-come": FirstCome(),
-    "priority": Priority(),
-    "shortest-first": ShortestFirst(),
-}
-MIXES: dict[str, Mix] = {
-    "mixed": Mixed(),
-    "prefill-first": PrefillFirst(),
-    "alternate": Alternate(),
-}
 JOINS = {
     "static": ("size", "buckets", "together"),
     "dynamic": ("size", "window", "windows", "buckets"),

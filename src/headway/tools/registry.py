@@ -7,7 +7,6 @@ bucket.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from headway.core.chunk import Chunk, Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
@@ -16,7 +15,7 @@ from headway.core.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.plan import Policies
 from headway.core.request import NEVER
-from headway.errors import SettingError
+from headway.errors import SettingError, nearest
 from headway.tools.price import Price
 from headway.tools.strategy import SLOTS, Strategy, chunk_of, windows_of
 
@@ -189,10 +188,3 @@ def named(name: str) -> Callable[[Site], Strategy]:
     if size != name and size.isdecimal() and int(size):
         return lambda site: chunked(int(size))
     raise SettingError(f"there is no strategy {name!r}{nearest(name, REGISTRY)}")
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """The end of an error that names what was perhaps meant."""
-    if close := get_close_matches(name, known, 1, 0.5):
-        return f"; did you mean {close[0]}?"
-    return f"; there are {', '.join(known)}"

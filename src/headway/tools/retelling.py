@@ -53,6 +53,7 @@ class Retelling:
         console.print(table.latency_table(latency))
         table.print_notes(console, table.latency_notes(latency))
         engine = {name: engine_figures(told.outcome) for name, told in self.runs.items()}
+        console.print()
         console.print(table.engine_table(engine))
         table.print_notes(console, [table.ENGINE_NOTE, *self.counts])
         for warning in self.warnings:

@@ -1,11 +1,9 @@
 """What a run needs of its surroundings: a model on an executor, a clock, a text for prompts."""
 
-import gc
 import gzip
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
 from typing import Protocol
 
 from headway.core.batch import Batch, Output
@@ -17,9 +15,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.tools.calibration import Calibration
-from headway.tools.strategy import SLOTS
 
-MODEL = "headway-tiny"  # the one that comes with the package
 CONTEXT = 2048  # tokens a request may hold: room for the scaled traces' longest
 BLOCK_SIZE = 16
 NUMBERS = 1 << 19  # places at which a simulated prompt may begin
@@ -81,49 +77,6 @@ class Rig:
     simulated: str = ""  # on whose prices, in words; empty: it is real
 
 
-def live_rig(model: str | None) -> Rig:
-    """A real model on the wall's clock. None: the embedded one.
-
-    Raises what loading a checkpoint raises: each a HeadwayError.
-    """
-    # torch is an extra, and slow to import: only who runs a model pays for it.
-    try:
-        from headway.executor.checkpoint import locate
-        from headway.executor.config import read_config
-        from headway.executor.load import load
-        from headway.executor.memory import Limits
-        from headway.executor.runner import threads, use_threads
-        from headway.live import WallClock
-        from headway.text import Tokenizer
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"running a model needs {error.name}: pip install 'headway[torch]'"
-        ) from error
-
-    folder = locate(model or str(files("headway") / "models" / MODEL))
-    context = min(CONTEXT, read_config(folder).context)
-    limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
-    loaded = load(folder, limits)
-    tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
-    text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]
-    gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds
-    return Rig(
-        model=model_name(model),
-        dtype=loaded.dtype,
-        device=loaded.device,
-        num_blocks=loaded.plan.num_blocks,
-        block_size=loaded.plan.block_size,
-        context=loaded.plan.context,
-        text=text,
-        executor=Relay(loaded.executor),
-        clock=WallClock(),
-        memory=str(loaded.plan),
-        threads=threads(),
-        use_threads=use_threads,
-    )
-
-
 def priced_rig(calibration: Calibration, seed: int) -> Rig:
     """Nothing is computed: steps take the time that the cost model says, in no time.
 
@@ -164,10 +117,3 @@ def pieces(text: str) -> list[str]:
     """Of half a page each: a tokenizer takes more than linear time over a whole book."""
     lines = text.splitlines(keepends=True)
     return ["".join(lines[at : at + PIECE]) for at in range(0, len(lines), PIECE)]
-
-
-def model_name(model: str | None) -> str:
-    """For a report: the folder's name rather than where it lies on this machine."""
-    if model is None:
-        return f"{MODEL} (embedded)"
-    return Path(model).name if Path(model).is_dir() else model

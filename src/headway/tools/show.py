@@ -98,6 +98,7 @@ class Show:
         self.console.print()
         self.console.print(table.latency_table(latency))
         table.print_notes(self.console, table.latency_notes(latency))
+        self.console.print()
         self.console.print(table.engine_table(engine))
         table.print_notes(self.console, [table.ENGINE_NOTE])
         if pressure:

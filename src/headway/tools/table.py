@@ -17,14 +17,20 @@ from headway.tools.words import NOT_SAID, milliseconds, pressed, share
 
 
 def _table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
-    """Columns stand one space apart, so that ten of them fit into 80."""
+    """Columns stand one space apart, so that ten of them fit into 80. What is too long goes on
+    below: no figure is ever cut."""
     table = Table(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=0,
+        show_edge=False,
     )
     for column in left:
         table.add_column(column, no_wrap=True)
     for column in right:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", overflow="fold")
     return table
 
 
@@ -63,10 +69,11 @@ def _limit(multiple: float, alone: int, limit: int) -> str:
 
 
 def latency_table(figures: Mapping[str, Mapping[str, LaneFigures]]) -> Table:
-    """figures: by strategy and lane. Grouped by endpoint, so that strategies stand together."""
+    """figures: by strategy and lane. Grouped by endpoint, whose name stands above, so that its
+    strategies stand together."""
     table = _table(
         "Latency in milliseconds, by endpoint and strategy",
-        ("endpoint", "strategy"),
+        ("strategy",),
         (
             "n",
             "queue p50",
@@ -78,18 +85,19 @@ def latency_table(figures: Mapping[str, Mapping[str, LaneFigures]]) -> Table:
             "in budget",
         ),
     )
-    lanes = list(next(iter(figures.values())))
-    for lane, strategy in product(lanes, figures):
+    lanes, strategies = list(next(iter(figures.values()))), list(figures)
+    for lane, strategy in product(lanes, strategies):
+        if strategy == strategies[0]:
+            table.add_row(f"{lane}:", style="bold")
         mine = figures[strategy][lane]
         pairs = (mine.queue_p50, mine.queue_p95, mine.ttft_p50, mine.ttft_p95)
         paces = (mine.tpot_p50, mine.tpot_p95)
         table.add_row(
-            lane if strategy == next(iter(figures)) else "",
             strategy,
             str(mine.offered),
             *[milliseconds(value) for value in (*pairs, *paces)],
             share(mine.attainment) if mine.offered else NOT_SAID,
-            end_section=strategy == list(figures)[-1] and lane != lanes[-1],
+            end_section=strategy == strategies[-1] and lane != lanes[-1],
         )
     return table
 
@@ -123,7 +131,7 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
         "Throughput, and where the computing went",
         ("strategy",),
         (
-            "seconds",
+            "s",
             "served",
             "not served",
             "req/s",
@@ -131,7 +139,7 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
             "slots used",
             "busy",
             "held",
-            "padding",
+            "pad",
         ),
     )
     for strategy, mine in figures.items():
@@ -151,10 +159,11 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
 
 
 ENGINE_NOTE = (
-    "Slots used: requests computed for in a step, mean over the steps' time. Busy: share of the "
-    "seconds in which a step ran. Waste is the share of the computed tokens that were for nobody: "
-    "held (slots of answers that had ended while their group ran on) and padding (rows filled up "
-    "to the longest). Req/s and tok/s are answers and their tokens, over the seconds."
+    "S: the run's seconds, over which req/s and tok/s count answers and their tokens. Slots used: "
+    "requests computed for in a step, mean over the steps' time. Busy: share of the seconds in "
+    "which a step ran. Waste is the share of the computed tokens that were for nobody: held (slots "
+    "of answers that had ended while their group ran on) and pad (padding: rows filled up to the "
+    "longest)."
 )
 
 

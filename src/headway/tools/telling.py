@@ -100,6 +100,7 @@ class Telling:
         self.console.print(table.latency_table(first))
         table.print_notes(self.console, table.latency_notes(first))
         engine = {name: each[0] for name, each in found.engine.items()}
+        self.console.print()
         self.console.print(table.engine_table(engine))
         table.print_notes(self.console, [table.ENGINE_NOTE])
         for each in found.comparisons:

@@ -1,13 +1,12 @@
 """KV per token from a checkpoint's shape, beside what the executor would plan."""
 
 from dataclasses import replace
-from importlib.resources import files
 
 from headway.errors import SettingError
+from headway.models import EMBEDDED
 from headway.tools.calibration import Calibration
 from headway.tools.estimate.estimate import Answered
 from headway.tools.estimate.memory import kv_estimate, kv_per_token
-from headway.tools.rig import MODEL
 
 
 def kv_answers(model: str | None, calibration: Calibration) -> list[Answered]:
@@ -21,7 +20,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[Answered]:
             f"looking into a checkpoint needs {error.name}: pip install 'headway[torch]'"
         ) from error
 
-    config = read_config(locate(model or str(files("headway") / "models" / MODEL), ("*.json",)))
+    config = read_config(locate(model or EMBEDDED, ("*.json",)))
     if calibration.dtype not in ITEMSIZES:
         raise SettingError(
             f"this cost file's dtype {calibration.dtype} is not one that is computed"

@@ -1,0 +1,135 @@
+"""Callers in one process that does little else, over as many connections as they need.
+
+    python -m benchmarks.overload.client PORT SEED closed SECONDS CALLERS
+    python -m benchmarks.overload.client PORT SEED open SECONDS RATE
+
+closed: each caller asks again as soon as it is answered. open: arrivals are Poisson, however many
+have not been answered; who is refused comes back once, when it was told to. Prints one JSON object
+when all are answered. Times are of the machine's monotonic clock, in seconds.
+"""
+
+import asyncio
+import json
+import random
+import re
+import sys
+from time import monotonic, process_time
+
+from headway.tools.rig import corpus
+
+WORDS, TOKENS = (20, 60), (8, 40)  # of prompts and of answers: from, to
+HEAD = "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
+RETRY = re.compile(rb"(?i)\r\nretry-after-ms: (\d+)")
+SECONDS = re.compile(rb"(?i)\r\nretry-after: (\d+)")
+BROKEN = 0  # in a status's place
+
+
+class Connection(asyncio.Protocol):
+    """One request at a time; afterwards it is free for the next."""
+
+    def __init__(self, free: "list[Connection]") -> None:
+        self._free, self._said = free, b""
+        self._answer: asyncio.Future[tuple[int, float]] | None = None
+        self._transport: asyncio.WriteTransport | None = None
+
+    async def ask(self, request: bytes) -> tuple[int, float]:
+        """Its status, and for how many seconds it should stay away: 0 if it was not told."""
+        assert self._transport
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        end = self._said.find(b"\r\n\r\n")
+        length = LENGTH.search(self._said)
+        if end < 0 or not length or len(self._said) < end + 4 + int(length[1]):
+            return
+        head, self._said = self._said[:end], b""
+        retry, seconds = RETRY.search(head), SECONDS.search(head)
+        told = int(retry[1]) / 1e3 if retry else float(seconds[1]) if seconds else 0.0
+        self._free.append(self)
+        self._end(int(head[9:12]), told)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self in self._free:
+            self._free.remove(self)
+        self._end(BROKEN, 0.0)
+
+    def _end(self, status: int, told: float) -> None:
+        answer, self._answer = self._answer, None
+        if answer and not answer.done():
+            answer.set_result((status, told))
+
+
+class Callers:
+    """answers: [due, sent, ended, status, told to stay away, attempt] of each request."""
+
+    def __init__(self, port: int, seed: int) -> None:
+        self.port, self.random, self.words = port, random.Random(seed), corpus().split()
+        self.answers: list[tuple[float, float, float, int, float, int]] = []
+        self._free: list[Connection] = []
+
+    def request(self) -> bytes:
+        """Of a prompt that was not sent before, and an answer of one exact length."""
+        draw = self.random
+        at = draw.randrange(len(self.words) - WORDS[1])
+        prompt = f"{draw.getrandbits(32)} {' '.join(self.words[at : at + draw.randint(*WORDS)])}"
+        body = {"prompt": prompt, "max_tokens": draw.randint(*TOKENS), "ignore_eos": True}
+        said = json.dumps(body).encode()
+        return f"{HEAD}Content-Length: {len(said)}\r\n\r\n".encode() + said
+
+    async def ask(self, request: bytes, due: float, attempt: int) -> float:
+        sent = monotonic()
+        if not self._free:
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(
+                lambda: Connection(self._free), "127.0.0.1", self.port
+            )
+        else:
+            connection = self._free.pop()
+        status, told = await connection.ask(request)
+        self.answers.append((due, sent, monotonic(), status, told, attempt))
+        return told
+
+    async def closed(self, seconds: float, callers: int) -> None:
+        end = monotonic() + seconds
+
+        async def one() -> None:
+            while (now := monotonic()) < end:
+                await self.ask(self.request(), now, 0)
+
+        await asyncio.gather(*[one() for _ in range(callers)])
+
+    async def open(self, seconds: float, rate: float) -> None:
+        due = monotonic()
+        end, asked = due + seconds, set[asyncio.Task[None]]()
+        while (due := due + self.random.expovariate(rate)) < end:
+            await asyncio.sleep(due - monotonic())
+            asked.add(asyncio.create_task(self._twice(self.request(), due)))
+        await asyncio.gather(*asked)
+
+    async def _twice(self, request: bytes, due: float) -> None:
+        if told := await self.ask(request, due, 0):
+            due = monotonic() + told
+            await asyncio.sleep(told)
+            await self.ask(request, due, 1)
+
+
+async def main(port: int, seed: int, how: str, seconds: float, many: float) -> None:
+    callers = Callers(port, seed)
+    if how == "closed":
+        await callers.closed(seconds, int(many))
+    else:
+        await callers.open(seconds, many)
+    print(json.dumps({"answers": callers.answers, "cpu": process_time()}))
+
+
+if __name__ == "__main__":
+    _, port, seed, how, seconds, many = sys.argv
+    asyncio.run(main(int(port), int(seed), how, float(seconds), float(many)))

@@ -1,0 +1,336 @@
+"""What /metrics says is what has happened, and what dashboards ask for is there."""
+
+import json
+import re
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import httpx2
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from headway.core.batch import Event
+from headway.core.lane import Lane
+from headway.core.ledger import StepRow
+from headway.core.request import NEVER, Finish
+from headway.core.view import LaneLoad, Load
+from headway.server.config import ServerConfig
+from headway.server.engine import State
+from headway.server.metrics_histogram import TIMES, TOKENS, Histogram
+from headway.server.metrics_steps import Steps
+from headway.server.metrics_tokens import Silent, Tokens
+from headway.server.remote import EngineOptions, Remote
+from headway.server.wire import Step
+from tests.server.local import Permitted, fake, serving, until
+
+ROOT = Path(__file__).parents[2]
+MS = 1_000_000
+LANES = {
+    "chat": {"ttft": "60s", "tpot": "10s", "max_waiting": 1},
+    "bulk": {},
+}
+ONE_AT_A_TIME = ServerConfig(lanes=LANES, engine={"slots": 1}, server={"default_lane": "chat"})
+
+
+def scraped(url):
+    """Samples, by name and by the values of their own labels, in the order of the labels' names."""
+    response = httpx2.get(f"{url}/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    found = {}
+    for family in text_string_to_metric_families(response.text):
+        for sample in family.samples:
+            labels = sample.labels.copy()
+            if sample.name.startswith(("vllm:", "headway_")):
+                assert labels.pop("model_name") == "headway-tiny" and labels.pop("engine") == "0"
+            own = tuple(labels[name] for name in sorted(labels))
+            found.setdefault(sample.name, {})[own] = sample.value
+    return found
+
+
+def ask(url, most=3, **headers):
+    body = {"prompt": [5, 6, 7], "max_tokens": most, "ignore_eos": True}
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx2.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60)
+
+
+def test_a_served_hour_in_small():
+    """One at a time: one answers, one waits and is cancelled, one is refused, one comes too late,
+    one is slower than it asked for."""
+    executor = Permitted()
+
+    def lane(name):
+        return front.engine.load.lanes[name]
+
+    with serving(ONE_AT_A_TIME, executor.engine) as (url, front), ThreadPoolExecutor() as pool:
+        before = scraped(url)
+        assert before["headway_refusals_total"]["chat", "lane_full"] == 0
+        first = pool.submit(ask, url, 8)
+        until(lambda: front.door.open == 1)
+        executor.permits.release()
+        until(lambda: lane("chat").running == 1)
+        second = pool.submit(ask, url, x_request_id="second")
+        until(lambda: front.door.open == 2)
+        executor.permits.release(2)  # the first of them was being decided when it came
+        until(lambda: lane("chat").waiting == 1)
+        now = scraped(url)
+        assert now["vllm:num_requests_running"][()] == now["vllm:num_requests_waiting"][()] == 1
+        assert now["headway_active_sequences"] == {("chat",): 1, ("bulk",): 0}
+        assert now["headway_waiting_requests"] == {("chat",): 1, ("bulk",): 0}
+        assert now["headway_waiting_tokens"]["chat",] == 3
+        assert now["headway_oldest_wait_seconds"]["chat",] > 0
+        assert now["headway_oldest_wait_seconds"]["bulk",] == 0
+        used = now["vllm:kv_cache_usage_perc"][()]
+        assert used == now["headway_kv_usage_ratio"]["chat",] == 1 / 512
+
+        assert ask(url).status_code == 429
+        httpx2.post(f"{url}/v1/requests/second/cancel")
+        assert second.result().status_code == 409
+        executor.permits.release(100)
+        assert first.result().status_code == 200
+        assert ask(url, x_headway_timeout_ms="0.001").status_code == 408
+        assert ask(url, x_slo_tpot_ms="0.000001", x_headway_lane="bulk").status_code == 200
+        after = scraped(url)
+
+    outcomes = {key: count for key, count in after["headway_requests_total"].items() if count}
+    assert outcomes == {
+        ("chat", "good"): 1,
+        ("chat", "cancelled"): 1,
+        ("chat", "refused"): 1,
+        ("chat", "expired"): 1,
+        ("bulk", "late"): 1,
+    }
+    refusals = {key: count for key, count in after["headway_refusals_total"].items() if count}
+    assert refusals == {("chat", "lane_full"): 1, ("chat", "deadline_exceeded"): 1}
+    left = {key: count for key, count in after["headway_abandoned_total"].items() if count}
+    assert left == {("chat", "cancelled"): 1}
+    reasons = after["vllm:request_success_total"]
+    assert reasons == {("length",): 2, ("abort",): 2, ("stop",): 0, ("error",): 0}
+
+    assert after["vllm:generation_tokens_total"][()] == 8 + 3
+    assert after["vllm:prompt_tokens_total"][()] == 3 + 3
+    assert after["vllm:time_to_first_token_seconds_count"][()] == 2
+    assert after["vllm:inter_token_latency_seconds_count"][()] == 7 + 2
+    assert after["headway_tpot_seconds_count"] == {("chat",): 1, ("bulk",): 1}
+    spent = after["vllm:request_decode_time_seconds_sum"][()]
+    assert after["vllm:inter_token_latency_seconds_sum"][()] == pytest.approx(spent)
+    assert after["headway_batch_size_sum"] == {("chat",): 8, ("bulk",): 3}
+    assert after["headway_steps_total"][()] == after["headway_batch_size_count"]["chat",] == 11
+    assert after["vllm:num_requests_running"][()] == after["vllm:kv_cache_usage_perc"][()] == 0
+    limits = after["headway_lane_budget_seconds"]
+    assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "what binds, and no more"
+
+
+def test_two_servers_count_their_own():
+    with serving(engine=fake) as (one, _), serving(engine=fake) as (other, _):
+        ask(one)
+        assert scraped(one)["vllm:generation_tokens_total"][()] == 3
+        assert scraped(other)["vllm:generation_tokens_total"][()] == 0
+
+
+def test_a_server_that_takes_nothing_says_so():
+    with serving(engine=fake) as (url, front):
+        front.engine.state = State.DRAINING
+        assert ask(url).status_code == 503
+        now = scraped(url)
+        assert now["headway_refusals_total"]["", "draining"] == 1
+        assert now["headway_requests_total"]["", "refused"] == 1
+        assert now["headway_engine_state"]["draining",] == 1
+        assert sum(now["headway_engine_state"].values()) == 1
+
+
+def test_keys_are_counted_by_their_names(monkeypatch):
+    config = ServerConfig(keys=[{"name": "app", "sha256": "0" * 64, "requests_per_minute": 1}])
+    with serving(config, fake) as (url, front):
+        monkeypatch.setattr(front.keys, "authenticate", lambda header: front.keys._known[0][1])
+        assert [ask(url).status_code for _ in range(2)] == [200, 429]
+        now = scraped(url)
+    assert now["headway_key_requests_total"] == {("accepted", "app"): 1, ("refused", "app"): 1}
+    assert now["headway_key_tokens_total"] == {("app", "prompt"): 3, ("app", "answer"): 3}
+    assert now["headway_refusals_total"]["standard", "rate_limit_exceeded"] == 1
+
+
+# -- the parts
+
+
+def test_buckets_are_what_did_not_exceed_their_bound():
+    histogram = Histogram(TOKENS)
+    histogram.add(1)
+    histogram.add(3, times=2)
+    histogram.add(100_000)
+    buckets = dict(histogram.buckets)
+    assert (buckets["1.0"], buckets["2.0"], buckets["4.0"]) == (1, 1, 3)
+    assert (buckets["16384.0"], buckets["+Inf"], histogram.sum) == (3, 4, 100_007)
+
+
+def test_a_budget_of_20_ms_a_token_lies_among_fine_buckets():
+    bounds = [bound / MS for bound in TIMES.bounds]
+    near = [bound for bound in bounds if 10 <= bound <= 30]
+    assert 20 in near and all(b / a <= 1.25 for a, b in pairwise(near))
+
+
+SPEECH = st.lists(
+    st.tuples(
+        st.integers(1, 50),  # since the step before
+        st.dictionaries(st.sampled_from("abcdef"), st.booleans()),  # who speaks; who ends with it
+        st.sets(st.sampled_from("uvw")),  # who ends without a word
+    ),
+    max_size=30,
+)
+
+
+@given(SPEECH)
+def test_gaps_are_those_of_each_request(steps):
+    """Against a look at each event. Whoever has ended and speaks again is somebody else."""
+    tokens, now, lives, last = Tokens(["chat"]), 0, Counter(), {}
+    ttft, gaps = Histogram(TIMES), Histogram(TIMES)
+    for passed, speakers, mute in steps:
+        now += passed * MS
+        events = []
+        for name, ends in speakers.items():
+            id = f"{name}{lives[name]}"
+            if id in last:
+                gaps.add(now - last[id])
+            else:
+                tokens.silent[id] = Silent("chat", now - 7 * MS, 3)
+                ttft.add(7 * MS)
+            last[id] = now
+            lives[name] += ends
+            events.append(Event(id, (1,), Finish.LENGTH if ends else Finish.NOT_YET))
+        for name in mute:
+            tokens.silent[name] = Silent("chat", now, 3)
+            events.append(Event(name, (), Finish.CANCELLED))
+        tokens.hear(events, now)
+    assert (tokens._gaps.counts, tokens._gaps.sum) == (gaps.counts, gaps.sum)
+    assert (tokens._ttft["chat"].counts, tokens.generated) == (
+        ttft.counts,
+        sum(len(speakers) for _, speakers, _ in steps),
+    )
+    assert tokens.silent == {}, "nobody is remembered who has ended"
+    alive = {f"{name}{count}" for name, count in lives.items()}
+    assert {*tokens._last, *tokens._spoke} <= alive | {f"{name}0" for name in "abcdef"}
+
+
+def step(began, ended, host=0, running=0, waiting=0):
+    return StepRow(1, began, ended - began, 0, 1, 1, 1, 0, 0, running, waiting, 9, host)
+
+
+def load(now, running=0, oldest=NEVER):
+    return Load(now, lanes={"chat": LaneLoad(Lane("chat"), 0, 0, oldest=oldest)}, running=running)
+
+
+def test_every_nanosecond_is_of_one_kind():
+    steps = Steps(["chat"])
+    steps.begin(100)
+    steps.add([step(150, 190, host=7, running=2)], load(190, running=2))  # 50 idle before
+    steps.add([step(195, 205, host=1)], load(205))  # 5 behind the first, where two run
+    steps.add([], load(230, oldest=230))  # 25 idle; somebody comes, and is held back
+    steps.add([step(300, 310)], load(310))  # 70 of waiting
+    assert steps._spent == {
+        ("compute",): 33 + 9 + 10,
+        ("host",): 7 + 5 + 1,
+        ("idle",): 50 + 25,
+        ("waiting",): 70,
+    }
+    assert steps._spent.total() == 310 - 100
+
+
+def test_the_front_hears_of_rows_then_events_then_its_callers_do():
+    told, said = [], Event("a", (1,))
+
+    class Heard:
+        def tell(self, news):
+            told.append("caller")
+
+        def flush(self):
+            pass
+
+    remote = Remote(EngineOptions())
+    remote.rows = lambda steps, requests: told.append("rows")
+    remote.events = told.append
+    remote._callers.add(["a"], Heard())
+    remote._take(Step([said], [], [], Load(), 0))
+    assert told == ["rows", [said], "caller"]
+
+
+# -- what is asked of it
+
+PREFIXES = r"(?:vllm:|headway_|lane:headway_)"
+LABELS = {"model_name", "engine", "instance", "job", "le"}  # that all may have
+SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
+
+
+@pytest.fixture(scope="module")
+def families():
+    """Of a fresh server that has keys: name as in queries -> type and own labels."""
+    with serving(engine=fake) as (url, front):
+        front.metrics._keys.asked("app", 1)
+        front.metrics._keys.left("app", 1, 1)
+        text = httpx2.get(f"{url}/metrics").text
+    found = {}
+    for family in text_string_to_metric_families(text):
+        labels = {name for sample in family.samples for name in sample.labels} - LABELS
+        for suffix in SUFFIXES.get(family.type, ("",)):
+            found[family.name + suffix] = family.type, labels
+    return found
+
+
+def expressions():
+    dashboard = json.loads((ROOT / "deploy/grafana/headway.json").read_text())
+    panels = [
+        *dashboard["panels"],
+        *(p for row in dashboard["panels"] for p in row.get("panels", [])),
+    ]
+    yield from (target["expr"] for panel in panels for target in panel.get("targets", []))
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            yield variable["query"]["query"]
+    yield from (rule["expr"] for rule in rules())
+
+
+def rules():
+    said = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text())
+    return [rule for group in said["groups"] for rule in group["rules"]]
+
+
+def test_dashboards_and_alerts_ask_for_what_there_is(families):
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    asked = set()
+    for expr in expressions():
+        for name, selector in re.findall(rf"({PREFIXES}\w+(?::\w+)*)(?:{{([^}}]*)}})?", expr):
+            asked.add(name)
+            if name in recorded:
+                continue
+            assert name in families, f"{name} in {expr}"
+            labels = set(re.findall(r"(\w+)\s*[=!]~?", selector))
+            assert labels <= families[name][1] | LABELS, f"{labels} of {name} in {expr}"
+    assert len(asked) > 30
+
+
+def test_alerts_are_well_formed():
+    names = [rule.get("alert") or rule["record"] for rule in rules()]
+    assert len(names) == len(set(names))
+    alerts = [rule for rule in rules() if "alert" in rule]
+    assert alerts[0]["alert"] == "HeadwayQueueWaitRising", "before tokens per second fall"
+    for rule in alerts:
+        assert set(rule) <= {"alert", "expr", "for", "keep_firing_for", "labels", "annotations"}
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "0s"))
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        assert set(rule["annotations"]) == {"summary", "description"}
+
+
+def test_the_documentation_lists_what_there_is(families):
+    """Name, type and own labels, each in its row."""
+    text = (ROOT / "docs/metrics.md").read_text()
+    rows = re.findall(r"^\| `((?:vllm:|headway_)\w+)` \| (\w+) \|([^|]*)\|", text, re.M)
+    listed = {}
+    for name, kind, labels in rows:
+        for suffix in SUFFIXES.get(kind, ("",)):
+            name = name.removesuffix("_total") if kind == "counter" else name
+            listed[name + suffix] = kind, set(re.findall(r"`(\w+)`", labels))
+    ours = {name: what for name, what in families.items() if re.match(PREFIXES, name)}
+    assert listed == ours

@@ -1,0 +1,58 @@
+"""The tables of a report on the narrowest terminal: every header and figure is whole."""
+
+from dataclasses import fields
+from io import StringIO
+
+from rich.console import Console
+
+from headway.tools.measure import EngineFigures, LaneFigures
+from headway.tools.registry import REGISTRY
+from headway.tools.table import engine_table, latency_table
+
+LONGEST = "99,999"  # milliseconds, or tokens a second
+
+
+def printed(table):
+    console = Console(file=StringIO(), width=80)
+    console.print(table)
+    return [line.split() for line in console.file.getvalue().splitlines()]
+
+
+def figures(kind, **said):
+    """Of a kind, 0 where nothing is said."""
+    return kind(**dict.fromkeys([field.name for field in fields(kind)], 0) | said)
+
+
+def test_latency_fits_into_80_columns():
+    times = dict.fromkeys(("queue_p50", "queue_p95", "ttft_p50", "ttft_p95"), 99_999_000_000)
+    times |= dict.fromkeys(("tpot_p50", "tpot_p95"), 99_999_000_000)
+    lane = figures(LaneFigures, offered=1_000, good=1_000, **times)
+    said = printed(
+        latency_table({name: {"support-drafts": lane, "voice": lane} for name in REGISTRY})
+    )
+    assert ["queue", "queue", "TTFT", "TTFT", "TPOT", "TPOT", "in"] in said
+    assert ["strategy", "n", *["p50", "p95"] * 3, "budget"] in said
+    for name in REGISTRY:
+        assert said.count([name, "1000", *[LONGEST] * 6, "100", "%"]) == 2
+    assert ["support-drafts:"] in said and ["voice:"] in said
+
+
+def test_throughput_fits_into_80_columns():
+    shares = {"busy": 1.0, "held": 0.99, "padding": 0.99}
+    engine = figures(
+        EngineFigures,
+        seconds=999.9,
+        served=9_999,
+        unserved=9_999,
+        requests_per_second=999.9,
+        tokens_per_second=99_999,
+        slots=16.0,
+        **shares,
+    )
+    said = printed(engine_table(dict.fromkeys(REGISTRY, engine)))
+    assert ["not", "slots"] in said
+    heads = ["served", "served", "req/s", "tok/s", "used", "busy", "held", "pad"]
+    assert ["strategy", "s", *heads] in said
+    row = ["999.9", "9999", "9999", "999.9", LONGEST, "16.0", "100", "%", "99", "%", "99", "%"]
+    for name in REGISTRY:
+        assert [name, *row] in said
