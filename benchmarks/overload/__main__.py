@@ -4,17 +4,21 @@
 8 to 40 tokens, whole. Capacity is what twice as many callers as there are slots are served of per
 second, each asking again at once: measured before and after, because a machine's speed moves.
 
-Then three times that arrives for a minute, Poisson, whoever is still waiting. Who is refused comes
-back once, after as long as `retry-after-ms` says. `goodput_share` is answers of 200 per second over
-the capacity, in windows of ten seconds of the minute. All of them count: at three times its
-capacity a line that may be 30 s long keeps no budget of 2 s to the first token, and
+Before anything is counted the server has been through a flood like the one that comes: what the
+first one takes of memory, it takes once. `front_mb` and `engine_mb` say how much is resident in
+the end.
+
+Then three times the capacity arrives for a minute, Poisson, whoever is still waiting. Who is
+refused comes back once, after as long as `retry-after-ms` says. `goodput_share` is answers of 200
+per second over the capacity, in windows of ten seconds of the minute. All of them count: at three
+times its capacity a line that may be 30 s long keeps no budget of 2 s to the first token, and
 `answer_p50_ms`, from when it was due, says so. `refusals_with_retry_after` counts every answer of
 the whole run that is not a 200: a 429 or 503 with Retry-After is one of those, a 408 or a broken
 connection is not. `first_retries_served` is of all retries that were due after the minute.
 
 `memory_mb_per_min` is the least-squares slope of what front and engine have resident together,
-twice a second, from SETTLE seconds after the first refusal to the minute's end: before that the
-line fills, which takes memory once.
+twice a second, from SETTLE seconds after the first refusal, when the line has filled, to the
+minute's end.
 
 `late_ms` is how late the client sent its worst one: its arrivals are the machine's too. It runs in
 a process of its own, and `client_core` is what it took of a core. Five minutes.
@@ -42,7 +46,7 @@ from headway.server.config import ServerConfig
 from headway.tools.measure import percentile
 
 SEED, OVER = 0, 3.0
-WARM_UP, CAPACITY, WINDOW = 40.0, 20.0, 10.0  # seconds
+FLOOD, CAPACITY, WINDOW = 40.0, 20.0, 10.0  # seconds
 SETTLE, MINUTE = 5.0, 60.0  # seconds
 
 
@@ -146,6 +150,8 @@ def figures(before: list[float], asked: Asked, after: list[float], watch: Watch)
         Figure("memory_mb_per_min", [slope(times, both)], most=1.0, unit="MB/min"),
         Figure("front_mb_per_min", [slope(times, front)], unit="MB/min"),
         Figure("engine_mb_per_min", [slope(times, engine)], unit="MB/min"),
+        Figure("front_mb", [front[-1]], unit="MB"),
+        Figure("engine_mb", [engine[-1]], unit="MB"),
         Figure("refusals_with_retry_after", [len(told) / len(refused)], least=1.0),
         Figure("first_retries_served", [_served(back)], least=0.8, unit=f"of {len(back)}"),
         Figure("retries_served_meanwhile", [_served(early)], unit=f"of {len(early)}"),
@@ -177,7 +183,8 @@ def _say(answers: Sequence[Answer], end: float) -> None:
 def main() -> int:
     callers = 2 * ServerConfig().engine.slots
     with TemporaryDirectory() as folder, serving({}, Path(folder)) as server:
-        ask(server, SEED, "closed", WARM_UP, callers)
+        rough = ask(server, SEED, "closed", WINDOW, callers)
+        ask(server, SEED, "flood", FLOOD, OVER * len(rough.answers) / WINDOW)
         before = capacity(server, SEED + 1, callers)
         rate = OVER * median(before)
         print(f"capacity {median(before):.1f} req/s; offering {rate:.0f}", flush=True)

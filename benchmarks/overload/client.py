@@ -2,10 +2,12 @@
 
     python -m benchmarks.overload.client PORT SEED closed SECONDS CALLERS
     python -m benchmarks.overload.client PORT SEED open SECONDS RATE
+    python -m benchmarks.overload.client PORT SEED flood SECONDS RATE
 
 closed: each caller asks again as soon as it is answered. open: arrivals are Poisson, however many
-have not been answered; who is refused comes back once, when it was told to. Prints one JSON object
-when all are answered. Times are of the machine's monotonic clock, in seconds.
+have not been answered; who is refused comes back once, when it was told to. flood: nobody comes
+back. Prints one JSON object when all are answered. Times are of the machine's monotonic clock, in
+seconds.
 """
 
 import asyncio
@@ -106,16 +108,16 @@ class Callers:
 
         await asyncio.gather(*[one() for _ in range(callers)])
 
-    async def open(self, seconds: float, rate: float) -> None:
+    async def open(self, seconds: float, rate: float, returning: bool) -> None:
         due = monotonic()
         end, asked = due + seconds, set[asyncio.Task[None]]()
         while (due := due + self.random.expovariate(rate)) < end:
             await asyncio.sleep(due - monotonic())
-            asked.add(asyncio.create_task(self._twice(self.request(), due)))
+            asked.add(asyncio.create_task(self._arrive(self.request(), due, returning)))
         await asyncio.gather(*asked)
 
-    async def _twice(self, request: bytes, due: float) -> None:
-        if told := await self.ask(request, due, 0):
+    async def _arrive(self, request: bytes, due: float, returning: bool) -> None:
+        if (told := await self.ask(request, due, 0)) and returning:
             due = monotonic() + told
             await asyncio.sleep(told)
             await self.ask(request, due, 1)
@@ -126,7 +128,7 @@ async def main(port: int, seed: int, how: str, seconds: float, many: float) -> N
     if how == "closed":
         await callers.closed(seconds, int(many))
     else:
-        await callers.open(seconds, many)
+        await callers.open(seconds, many, how == "open")
     print(json.dumps({"answers": callers.answers, "cpu": process_time()}))
 
 

@@ -31,7 +31,7 @@ class Tokenizer:
 
     transformers loads it, by rules of its own for many a family; what it has made of the files is
     kept and runs on the tokenizers library alone. So it pickles, and who is sent one, as a server's
-    front is by its engine, imports no torch. For one thread at a time: encoding sets a switch in it.
+    front is by its engine, imports no torch. For one thread at a time: encoding sets a switch.
     """
 
     def __init__(self, folder: Path, vocab: int) -> None:

@@ -61,7 +61,7 @@ def test_in_a_line_the_promise_is_nearly_kept(promises):
     off = sorted(
         (row.first_token - at) / (eta - at) for row, at, eta in zip(rows, came, told, strict=True)
     )
-    print(len(off), [off[int(q*(len(off)-1))] for q in (.05,.25,.5,.75,.95)])
+    print(len(off), [off[int(q * (len(off) - 1))] for q in (0.05, 0.25, 0.5, 0.75, 0.95)])
     assert len(off) > 100 and max(row.ttft for row in rows) > 500 * MS
     assert 0.95 < off[len(off) // 2] < 1.05
     assert off[len(off) // 20] > 0.75 and off[-len(off) // 20] < 1.25

@@ -75,11 +75,11 @@ class Front:
             self.metrics.turned_away(problem)
             raise
 
-    def _check_room(self, lane: str, start_by: int, count: int) -> None:
+    def _check_room(self, key: str, lane: str, start_by: int, count: int) -> None:
         try:
             self.door.check_room(lane, start_by, count)
         except Problem as problem:
-            self.metrics.turned_away(problem, lane, count)
+            self.metrics.turned_away(problem, key, lane, count)
             raise
 
     def who(self, headers: Mapping[str, str]) -> Asker:
@@ -98,7 +98,8 @@ class Front:
         held = terms(self.lanes[lane].budget, headers, asker.arrived)
         supersedes = headers.get("x-headway-supersede", "")
         if not supersedes:  # else there is room once the one before has left
-            self._check_room(lane, held.start_by, len(wish.prompts) * wish.options.n)
+            count = len(wish.prompts) * wish.options.n
+            self._check_room(asker.tenant.key, lane, held.start_by, count)
         id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
         place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
         about = Model(texts, self._eos, self.engine.load.capacity)

@@ -72,8 +72,9 @@ class Metrics:
 
     # -- the door
 
-    def turned_away(self, problem: Problem, lane: str = "", count: int = 1) -> None:
+    def turned_away(self, problem: Problem, key: str = "", lane: str = "", count: int = 1) -> None:
         """Before its prompts were tokenized; lane: empty where it was not known what was asked."""
+        self._keys.refused(key, count)
         self._requests.refused(lane, problem.code, count)
 
     def entered(self, call: Call) -> None:
@@ -84,8 +85,8 @@ class Metrics:
 
     def refused(self, call: Call, problem: Problem) -> None:
         if problem.status in REFUSED:
-            self._keys.refused(call.caller.tenant.key, len(call.choices))
-            self._requests.refused(call.caller.lane, problem.code, len(call.choices))
+            caller = call.caller
+            self.turned_away(problem, caller.tenant.key, caller.lane, len(call.choices))
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         self._keys.left(call.caller.tenant.key, *call.tokens)
