@@ -79,6 +79,15 @@ class Stream(Response):
         self._call, self._watcher = call, watcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """In a task of its own: what is woken below an application's twenty coroutines enters each
+        of them again, for every token."""
+        try:
+            await asyncio.create_task(self._stream(send))
+        finally:
+            self._watcher.cancel()
+            self._call.end(GONE)
+
+    async def _stream(self, send: Send) -> None:
         call = self._call
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
@@ -92,13 +101,8 @@ class Stream(Response):
                     said += failed(call.problem) + DONE
                 await send({"type": "http.response.body", "body": said, "more_body": more})
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not (task and call.problem and call.problem.code == SLOW):
+            if not (call.problem and call.problem.code == SLOW):
                 raise
-            task.uncancel()
-        finally:
-            self._watcher.cancel()
-            call.end(GONE)
 
     async def _patient(self, send: Send) -> None:
         """Until the first news: a proxy between would close what is silent for long."""

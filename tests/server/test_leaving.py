@@ -1,0 +1,112 @@
+"""Two hundred clients at once, of whom a third go at random moments: in float32, so that texts can
+be held against those of an undisturbed greedy run token for token."""
+
+import asyncio
+import json
+from random import Random
+
+import httpx2
+import pytest
+
+from headway.answer import Options
+from headway.llm import LLM
+from headway.models import EMBEDDED
+from headway.server.config import ServerConfig
+from tests.server.local import BLOCK, Local, scheduler, serving, until
+
+CLIENTS, TOKENS = 200, 16
+WORDS = ("json", "module", "reads", "file", "returns", "text", "list", "lines", "each", "error")
+STAYS, WHOLE, STREAM = "stays", "leaves a whole answer", "leaves a stream"
+
+
+def prompts():
+    random = Random(7)
+    return [" ".join(random.choices(WORDS, k=random.randint(3, 40))) for _ in range(CLIENTS)]
+
+
+def ways():
+    """What each does; with how many chunks of a stream it is content."""
+    random = Random(11)
+    fates = [STAYS] * (CLIENTS - CLIENTS // 3) + [WHOLE, STREAM, STREAM] * (CLIENTS // 9)
+    fates += [WHOLE] * (CLIENTS - len(fates))
+    random.shuffle(fates)
+    return [(fate, random.choice([0, 0, 1, 3, 6, 11])) for fate in fates]
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    with LLM(dtype="float32", slots=32) as llm:
+        answers = llm.generate(prompts(), Options(max_tokens=TOKENS, ignore_eos=True))
+        yield [answer.text for answer in answers]
+
+
+def in_float32(config):
+    from headway.executor.load import load
+    from headway.executor.memory import Limits
+
+    loaded = load(EMBEDDED, Limits(32, 2_048, 0, BLOCK), "float32", "")
+    return Local(scheduler(config, loaded.plan.num_blocks, loaded.plan.context), loaded.executor)
+
+
+async def stream(client, asked, enough):
+    """Texts until the end, or until so many have come."""
+    said = []
+    async with client.stream("POST", "/completions", json={**asked, "stream": True}) as answer:
+        assert answer.status_code == 200
+        async for line in answer.aiter_lines():
+            if line == "data: [DONE]":
+                return "".join(said)
+            if line.startswith("data: "):
+                said.append(json.loads(line[6:])["choices"][0]["text"])
+                if len(said) > enough:
+                    return None
+    raise AssertionError("the stream has no end")
+
+
+async def one(client, prompt, fate, chunks, heard):
+    asked = {"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "temperature": 0}
+    if fate is STAYS:
+        return await stream(client, asked, TOKENS + 1)
+    if fate is STREAM:
+        return await stream(client, asked, chunks)
+    asking = asyncio.create_task(client.post("/completions", json=asked))
+    await heard.wait()  # somebody is being answered, and this one waits or runs
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    return None
+
+
+async def crowd(url):
+    heard = asyncio.Event()
+
+    async def told(fate, *about):
+        said = await one(*about)
+        heard.set()
+        return said
+
+    limits = httpx2.Limits(max_connections=None)
+    headers = {"X-Headway-Lane": "offline"}
+    async with httpx2.AsyncClient(
+        base_url=f"{url}/v1", headers=headers, limits=limits, timeout=120
+    ) as client:
+        asked = zip(prompts(), ways(), strict=True)
+        calls = [told(fate, client, text, fate, n, heard) for text, (fate, n) in asked]
+        return await asyncio.gather(*calls)
+
+
+def test_who_stays_has_the_undisturbed_text_and_who_leaves_holds_nothing(undisturbed):
+    rows = []
+    with serving(ServerConfig(), in_float32) as (url, front):
+        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        said = asyncio.run(crowd(url))
+        load = front.engine
+        until(lambda: not front.door.open and not load.load.running and len(rows) == CLIENTS)
+        assert load.load.free_blocks == load.load.num_blocks
+        assert all(not lane.waiting and not lane.tokens for lane in load.load.lanes.values())
+    stayed = [i for i, (fate, _) in enumerate(ways()) if fate is STAYS]
+    assert len(stayed) == CLIENTS - CLIENTS // 3
+    assert [said[i] for i in stayed] == [undisturbed[i] for i in stayed]
+    assert all(said[i] is None for i in range(CLIENTS) if i not in set(stayed))
+    ends = [row.finish for row in rows]
+    assert ends.count("cancelled") >= CLIENTS // 9, "they have left, and not only stopped reading"
+    assert len({row.id for row in rows}) == CLIENTS, "nobody's request is lost"
