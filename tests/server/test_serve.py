@@ -53,6 +53,34 @@ def test_the_first_signal_lets_what_runs_end(tmp_path):
         assert "draining: 1 requests" in out
 
 
+def test_the_second_signal_ends_at_once(tmp_path):
+    with running(tmp_path) as (process, url):
+        asked = {"prompt": "x", "max_tokens": 2_000, "ignore_eos": True, "stream": True}
+        with httpx2.stream("POST", f"{url}/completions", json=asked, timeout=60) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGTERM)
+            assert any("once more to end at once" in line for line in process.stdout)
+            process.send_signal(signal.SIGTERM)
+            said = [line for line in lines if line.startswith("data: ")]
+            assert "the server has closed" in said[-2] and len(said) < 2_000
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+
+
+def test_a_signal_while_loading_ends_it(tmp_path):
+    script = tmp_path / "served.py"
+    script.write_text(CODE)
+    with subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert "starting torch" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "serves" not in out and "Traceback" not in err
+
+
 def test_a_port_in_use_is_said_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
