@@ -177,7 +177,7 @@ class Call:
     @property
     def _leaders(self) -> list[Choice]:
         """Each prompt's first."""
-        return [each for each in self.choices.values() if each.leader is each]
+        return [each for each in self.choices.values() if not each.leader]
 
     def _metrics(self) -> dict[str, float | None]:
         rows = [self.rows[id] for id in self.choices if id in self.rows]

@@ -24,7 +24,8 @@ class Said(NamedTuple):
 class Choice:
     """answer: its text and tokens. echo: the prompt's text, which comes before; None: it does not.
 
-    leader: the first choice of the same prompt, which alone is told the prompt's scores.
+    leader: the first choice of the same prompt, which alone is told the prompt's scores; None: it
+    is that one.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class Choice:
         skip_special: bool = True,
         leader: "Choice | None" = None,
     ) -> None:
-        self.answer, self.leader = answer, leader or self
+        self.answer, self.leader = answer, leader
         self.begun = False  # something of it was given out
         self._chat, self._spell = chat, texts.spell
         self._scores = answer.options.logprobs >= 0
@@ -82,7 +83,7 @@ class Choice:
             return chat_logprobs(tokens, scores, self._spell)
         before: list[Logprob | None] = []
         if prompt:
-            before = [None, *self.leader.answer.prompt_logprobs]
+            before = [None, *(self.leader or self).answer.prompt_logprobs]
         said = text_logprobs([*prompt, *tokens], [*before, *scores], self._spell, self._offset)
         self._offset += sum(map(len, said["tokens"]))
         return said
