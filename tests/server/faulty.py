@@ -1,0 +1,29 @@
+"""An engine process whose device fails at one token."""
+
+BAD = 77
+WHY = "the device has failed"
+
+
+class Faulty:
+    """In place of EngineOptions: whoever unpickles it has them, and a broken executor."""
+
+    def __init__(self, options):
+        self.options = options
+
+    def __reduce__(self):
+        return broken, (self.options,)
+
+
+def broken(options):
+    from headway.executor.runner import TorchExecutor
+
+    submit = TorchExecutor.submit
+
+    def fails(self, batch):
+        ticket = submit(self, batch)
+        if any(BAD in row.tokens for row in batch.rows):
+            raise RuntimeError(WHY)
+        return ticket
+
+    TorchExecutor.submit = fails
+    return options

@@ -1,0 +1,74 @@
+"""The engine process fails, hangs and dies, and what those hear of it who ask over HTTP."""
+
+import asyncio
+import os
+import signal
+
+import httpx2
+
+from headway.models import EMBEDDED
+from headway.server import remote as remotes
+from headway.server.app import make_app
+from headway.server.config import ServerConfig
+from headway.server.front import Front
+from headway.server.remote import EngineOptions, Remote
+from headway.server.texts import Texts
+from tests.server.faulty import BAD, WHY, Faulty
+from tests.server.local import tokenizer
+
+GOOD = [5, 6, 7]
+
+
+def test_a_fault_a_pause_and_the_end(monkeypatch):
+    config = ServerConfig(engine={"slots": 1, "context": 512, "threads": 1})
+
+    async def scene(remote, client):
+        async def ask(prompt):
+            asked = {"prompt": prompt, "max_tokens": 2, "ignore_eos": True}
+            answer = await client.post("/v1/completions", json=asked)
+            return answer.status_code, answer.json().get("error", {}).get("message", "")
+
+        async def health():
+            answer = await client.get("/health")
+            return answer.status_code, answer.json().get("error", {}).get("message", "")
+
+        failed = 500, f"the engine failed: the step failed: {WHY}"
+        assert await ask([BAD]) == failed
+        assert await ask(GOOD) == (200, "")
+        assert remote.load.free_blocks == remote.load.num_blocks
+
+        os.kill(remote.pid, signal.SIGSTOP)
+        paused = asyncio.create_task(ask(GOOD))
+        while not remote.load.lanes["standard"].waiting:
+            await asyncio.sleep(0)
+        assert await health() == (200, ""), "it may take a while"
+        with monkeypatch.context() as patched:
+            patched.setattr(remotes, "SILENT", 0.0)
+            said = "the engine has work and has said nothing for 0 s: its device may hang"
+            assert await health() == await ask(GOOD) == (503, said)
+            os.kill(remote.pid, signal.SIGCONT)
+            assert await paused == (200, "")
+            assert await health() == (200, ""), "it has no work"
+
+        assert [await ask([BAD]), await ask([BAD])] == [failed] * 2
+        down = 503, f"the engine is down: {WHY}"
+        assert await asyncio.gather(ask([BAD]), ask(GOOD)) == [down] * 2, "who waited, too"
+        assert await health() == await ask(GOOD) == down
+
+    async def main():
+        remote = Remote(Faulty(EngineOptions(**config.to_engine())))
+        front = Front(config, remote)
+        try:
+            welcome = await remote.start()
+            front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
+            transport = httpx2.ASGITransport(app=make_app(front))
+            async with (
+                asyncio.timeout(60),
+                httpx2.AsyncClient(transport=transport, base_url="http://local") as client,
+            ):
+                await scene(remote, client)
+        finally:
+            await remote.close()
+            front.close()
+
+    asyncio.run(main())
