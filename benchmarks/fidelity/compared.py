@@ -21,8 +21,8 @@ class Error:
     metric: str
     percent: int
     load: int  # percent of the capacity
-    live: tuple[int, ...]  # nanoseconds, run by run
-    simulated: int  # the mean over seeds
+    live: tuple[int, ...]  # nanoseconds: of each of the two, the mean over rounds
+    simulated: int  # the mean over rounds and seeds
 
     @property
     def signed(self) -> float:
@@ -52,21 +52,28 @@ class Error:
 
 
 def errors(
-    lanes: Iterable[str], load: int, live: Sequence[Outcome], simulated: Sequence[Outcome]
+    lanes: Iterable[str],
+    load: int,
+    live: Sequence[Sequence[Outcome]],
+    simulated: Sequence[Outcome],
 ) -> list[Error]:
-    """Where there are enough requests for the percentile."""
+    """Where there are enough requests for the percentile. live: of each of the two, its rounds."""
     found = list[Error]()
     for lane in ("", *lanes):
         for metric in METRICS:
             for percent in PERCENTS:
-                real = [percentile(values(each, lane, metric), percent) for each in live]
-                model = [percentile(values(each, lane, metric), percent) for each in simulated]
-                said = [each for each in real if each is not None and each != NEVER]
-                priced = [each for each in model if each is not None and each != NEVER]
-                if len(said) == len(real) and len(priced) == len(model):
-                    middle = round(mean(priced))
-                    found.append(Error(lane, metric, percent, load, tuple(said), middle))
+                said = [_mean(rounds, lane, metric, percent) for rounds in live]
+                priced = _mean(simulated, lane, metric, percent)
+                if all(said) and priced:
+                    found.append(Error(lane, metric, percent, load, tuple(said), priced))
     return found
+
+
+def _mean(outcomes: Iterable[Outcome], lane: str, metric: str, percent: int) -> int:
+    """Nanoseconds, of each outcome's percentile; 0: one of them has none."""
+    each = [percentile(values(outcome, lane, metric), percent) for outcome in outcomes]
+    known = [value for value in each if value is not None and value != NEVER]
+    return round(mean(known)) if len(known) == len(each) else 0
 
 
 def values(outcome: Outcome, lane: str, metric: str) -> list[int]:

@@ -43,11 +43,14 @@ class Scale:
     tokens: float  # that the trace's token counts are divided by
     requests: int  # of a run
     seconds: float  # of calibrating
+    rounds: int
 
 
 SCALES = {
-    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=400, seconds=45),
-    "half-b": Scale("random weights in the shape of Qwen2.5-0.5B", 24, requests=130, seconds=60),
+    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=400, seconds=45, rounds=4),
+    "half-b": Scale(
+        "random weights in the shape of Qwen2.5-0.5B", 24, requests=130, seconds=60, rounds=2
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from headway.core.batch import Add
 from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
-from headway.core.request import Finish
+from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.server.backlog import Backlog
@@ -43,6 +43,25 @@ def test_all_or_none():
     assert isinstance(backlog.admit(several, 0), Refuse)
     assert backlog.load == before
     assert backlog.admit(several[:2], 0) is None
+
+
+def test_more_than_ever_may_wait_is_not_told_to_come_back():
+    _, backlog = made()
+    refused = backlog.admit([ask(f"r{i}", 1, 2, lane="chat") for i in range(4)], 0)
+    assert refused.retry_at == NEVER and refused.reason.startswith("4 requests come together")
+
+
+def test_whether_the_engine_has_something_to_do():
+    scheduler, backlog = made()
+    assert not backlog.pending
+    backlog.admit([ask("a", 4, 2, lane="chat")], 0)
+    assert backlog.pending, "it is on its way"
+    scheduler.apply([Add(ask("a", 4, 2, lane="chat"))], 0)
+    backlog.publish(scheduler.load(0), 1)
+    assert not backlog.pending, "it waits, perhaps for others"
+    scheduler.schedule(0)
+    backlog.publish(scheduler.load(0), 1)
+    assert backlog.pending, "it runs"
 
 
 def test_closed():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headway.core.request import NEVER, Request
 from headway.core.view import LaneLoad, Load
 
-DOUBT = 4  # the share of an estimated wait that it may take longer
+DOUBT = 2  # of an estimated wait: its half, which it may take longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
 def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
     """Whether one that has to start by then would probably wait for nothing.
 
-    For the door alone: the engine drops those who really are late. Half of those whose wait is
-    estimated to end just in time would wait in vain, so a share of it is added.
+    For the door alone: the engine drops those who really are late. Of those whose wait would end
+    just in time as estimated, half would wait in vain, and all if a neighbour slows the machine.
     """
     ahead = wait(line, load)
     if start_by == NEVER or now + ahead + ahead // DOUBT <= start_by:

@@ -23,6 +23,7 @@ from headway.journal import JournalFile, Record
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
 from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
+from headway.text import Tokenizer
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
 STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
@@ -118,13 +119,13 @@ class Process:
         return engine, Welcome(
             model=name,
             folder=str(loaded.folder),
+            tokenizer=Tokenizer(loaded.folder, loaded.config.vocab),
             dtype=loaded.dtype,
             device=loaded.device,
             capacity=engine.load.capacity,
             num_blocks=plan.num_blocks,
             block_size=plan.block_size,
             context=plan.context,
-            vocab=loaded.config.vocab,
             eos=frozenset(loaded.config.eos),
             memory=str(plan),
             load=engine.load,

@@ -21,7 +21,6 @@ from headway.server.remote import Remote
 from headway.server.texts import Texts
 from headway.server.tracing import traced
 from headway.server.wire import EngineOptions, Welcome
-from headway.text import Tokenizer
 
 if TYPE_CHECKING:
     from headway.server.spans import Spans
@@ -103,11 +102,10 @@ class Running:
 
     async def _load(self) -> Welcome:
         welcome = await self.engine.start(lambda said: self.console.print(said, style="dim"))
-        folder = Path(welcome.folder)
-        tokenizer = await asyncio.to_thread(Tokenizer, folder, welcome.vocab)
+        texts = await asyncio.to_thread(Texts, welcome.tokenizer, Path(welcome.folder))
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
-        self.front.ready(Texts(tokenizer, folder), welcome.eos)
+        self.front.ready(texts, welcome.eos)
         return welcome
 
     def leave(self) -> None:

@@ -13,6 +13,7 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.view import Load
 from headway.errors import HeadwayError
+from headway.text import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,14 @@ class Welcome:
     """The engine is ready; what the front must know of it."""
 
     model: str  # its name
-    folder: str  # where its tokenizer lies
+    folder: str  # where its files lie
+    tokenizer: Tokenizer
     dtype: str
     device: str
     capacity: int  # tokens that one request may hold
     num_blocks: int
     block_size: int
     context: int  # tokens
-    vocab: int
     eos: frozenset[int]
     memory: str  # where it went, in a line for people
     load: Load  # before the first step

@@ -1,0 +1,135 @@
+"""More than a lane can take: who is refused, how cheaply, and when they are to come back."""
+
+import asyncio
+import random
+from types import SimpleNamespace
+
+import httpx2
+import pytest
+
+from headway.core.lane import Lane
+from headway.core.request import NEVER
+from headway.core.view import LaneLoad, Load
+from headway.server.config import ServerConfig
+from headway.server.door import Door
+from headway.server.protocol.problem import Problem
+from headway.server.retry import LEAST, MOST, Returns
+from tests.server.local import Permitted, fake, serving, until
+
+SECOND = 10**9
+LONGEST = 1_020  # tokens of a prompt; with an answer of 4 it is all that a request may hold
+
+
+@pytest.fixture
+def without_jitter(monkeypatch):
+    monkeypatch.setattr(random, "uniform", lambda low, high: low)
+
+
+def test_who_is_refused_comes_back_one_after_another(without_jitter):
+    returns, drained = Returns(), 10 * SECOND
+    assert [returns.next("a", 0, drained, 2 * SECOND) for _ in range(3)] == [10, 12, 14]
+    assert returns.next("b", 0, drained, 2 * SECOND) == 10, "each lane has its own"
+    assert returns.next("a", 9 * SECOND, drained, 2 * SECOND) == 7, "the place at 16 s"
+    assert returns.next("a", 60 * SECOND, 61 * SECOND, SECOND) == LEAST, "all have come, or not"
+
+
+def test_nobody_is_sent_away_for_longer_than_clients_wait(without_jitter):
+    returns = Returns()
+    said = [returns.next("a", 0, 70 * SECOND, SECOND) for _ in range(1_000)]
+    assert said[:12] == [*range(70, 81), MOST] and set(said[12:]) == {MOST}
+    assert returns.next("a", 5 * SECOND, 0, 0) < MOST, "and none is given away beyond that"
+
+
+def test_the_jitter_is_half_of_it():
+    said = [Returns().next("a", 0, 10 * SECOND, 0) for _ in range(200)]
+    assert 10 <= min(said) < 11 and 14 < max(said) <= 15
+
+
+def door(waiting, now=SECOND):
+    """Five may wait, each for half a second."""
+    line = LaneLoad(Lane("chat", max_waiting=5), waiting, 10 * waiting, drain=20.0)
+    return Door(SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now)
+
+
+def test_a_full_lane_is_refused_at_the_door(without_jitter):
+    door(waiting=4).check_room("chat", NEVER, 1)
+    full = door(waiting=5)
+    for retry in (2.5, 3.0, 4.0):  # the second one's call has two requests
+        with pytest.raises(Problem, match="5 requests wait in 'chat' already") as caught:
+            full.check_room("chat", NEVER, 2 if retry == 3.0 else 1)
+        assert (caught.value.status, caught.value.retry) == (429, retry)
+
+
+def test_who_would_be_late_is_told_at_once(without_jitter):
+    crowded = door(waiting=4)
+    crowded.check_room("chat", 4 * SECOND, 1)
+    with pytest.raises(Problem, match="about 2 s, too long to start in time") as caught:
+        crowded.check_room("chat", 3 * SECOND, 1)
+    assert (caught.value.status, caught.value.code, caught.value.retry) == (429, "lane_full", 2)
+
+
+async def asked(url, bodies):
+    limits = httpx2.Limits(max_connections=None)
+    async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
+        return await asyncio.gather(*[client.post("/v1/completions", json=b) for b in bodies])
+
+
+def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
+    executor, count, waiting, slots = Permitted(), 16, 3, 2
+    config = ServerConfig(
+        lanes={"standard": {"max_waiting_tokens": waiting * LONGEST}}, engine={"slots": slots}
+    )
+    bodies = [
+        {"prompt": [5 + i] * LONGEST, "max_tokens": 4, "ignore_eos": True} for i in range(count)
+    ]
+    with serving(config, executor.engine) as (url, front):
+
+        def let_go():
+            until(lambda: front.door.open == count)  # its snapshot is still of an empty line
+            executor.permits.release(10_000)
+
+        async def burst():
+            answers, _ = await asyncio.gather(asked(url, bodies), asyncio.to_thread(let_go))
+            return answers
+
+        answers = asyncio.run(burst())
+        until(lambda: not front.engine.load.running)
+        assert front.engine.load.free_blocks == front.engine.load.num_blocks
+    refused = [each for each in answers if each.status_code == 429]
+    served = [each for each in answers if each.status_code == 200]
+    assert len(served) + len(refused) == count
+    assert waiting <= len(served) <= waiting + slots
+    assert all(1 <= int(each.headers["retry-after"]) <= 120 for each in refused)
+    assert all(each.json()["usage"]["completion_tokens"] == 4 for each in served)
+
+
+def test_a_prompt_that_may_never_wait_is_not_told_to_come_back():
+    lanes = {"standard": {"max_waiting_tokens": 30}}
+    with serving(ServerConfig(lanes=lanes), fake) as (url, _):
+        answer = httpx2.post(f"{url}/v1/completions", json={"prompt": [5] * 31})
+    said = answer.json()["error"]["message"]
+    assert said == "31 prompt tokens are more than may ever wait in 'standard': 30"
+    assert answer.status_code == 400 and "retry-after" not in answer.headers
+
+
+def test_refusing_takes_no_tokenizing(monkeypatch):
+    executor = Permitted()
+    config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
+    with serving(config, executor.engine) as (url, front):
+        body = {"prompt": "x", "max_tokens": 5, "ignore_eos": True}
+
+        async def crowd():
+            both = asyncio.create_task(asked(url, [body, body]))
+            while front.door.open < 2:
+                await asyncio.sleep(0)
+            executor.permits.release(2)  # the second finds both there, if not the first
+            while not front.engine.load.lanes["standard"].waiting:
+                await asyncio.sleep(0)
+            monkeypatch.setattr(front.texts, "encode", None)
+            refused = await asked(url, [body])
+            executor.permits.release(10)
+            return refused + await both
+
+        refused, *served = asyncio.run(crowd())
+    assert refused.status_code == 429
+    assert [each.status_code for each in served] == [200, 200]
