@@ -108,7 +108,7 @@ def main() -> int:
     scale, aim = SCALES[asked.part], AIM if asked.part == "half-b" else None
     with TemporaryDirectory() as made:
         folder = random_checkpoint(Path(made)) if asked.part == "half-b" else TINY
-        said = config(folder, CLIENTS, 2 * scale.tokens + 128, asked.threads)
+        said = config(folder, CLIENTS, scale.tokens + 512, asked.threads)
         settings = ServerConfig.model_validate(said).to_engine()
         if asked.threads:
             from headway.executor.runner import use_threads

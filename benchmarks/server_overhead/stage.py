@@ -58,16 +58,18 @@ def random_checkpoint(folder: Path) -> Path:
     from safetensors.torch import save_file
 
     from headway.executor.layout import shapes
+    from headway.executor.runner import alone
     from headway.tools.datasheet import SHAPES, shape
     from headway.tools.recipe import read_yaml
 
     config, stream = shape(SHAPE), torch.Generator().manual_seed(0)
     tensors = {}
-    for name, size in shapes(config).items():
-        made = torch.randn(size, generator=stream) * (0.01 if "bias" in name else 0.02)
-        if name.endswith("norm.weight"):
-            made = torch.ones(size)
-        tensors[name] = made.to(torch.bfloat16)
+    with alone():  # the engine that is measured here is not this thread
+        for name, size in shapes(config).items():
+            made = torch.randn(size, generator=stream) * (0.01 if "bias" in name else 0.02)
+            if name.endswith("norm.weight"):
+                made = torch.ones(size)
+            tensors[name] = made.to(torch.bfloat16)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(
         json.dumps({**read_yaml(SHAPES)[SHAPE], "dtype": "bfloat16"})

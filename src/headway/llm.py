@@ -60,6 +60,7 @@ class LLM:
     ) -> None:
         from headway.executor.load import load
         from headway.executor.memory import Limits
+        from headway.executor.runner import alone
 
         if policies and isinstance(policies.join, Static):
             raise SettingError(
@@ -68,7 +69,8 @@ class LLM:
             )
         self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
         limits = Limits(slots, self.policies.step_tokens, context, block_size)
-        loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
+        with alone():
+            loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
         self.memory = loaded.plan
         self.tokenizer, self._folder = Tokenizer(loaded.folder, loaded.config.vocab), loaded.folder
         self.eos = frozenset(loaded.config.eos)

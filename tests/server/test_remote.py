@@ -109,7 +109,8 @@ def test_welcome_and_progress():
         with pytest.raises(EngineDownError, match="still loading"):
             remote.submit([request("a")], Heard())
         welcome = await remote.start(said.append)
-        assert said == ["starting torch", "loading the weights of headway-tiny"]
+        ready = "preparing steps of every size"
+        assert said == ["starting torch", "loading the weights of headway-tiny", ready]
         assert (welcome.model, welcome.dtype, welcome.context) == ("headway-tiny", "float32", 512)
         assert welcome.num_blocks == remote.load.num_blocks and welcome.eos
         await remote.drain(10)

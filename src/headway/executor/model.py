@@ -47,7 +47,7 @@ class Decoder:
         prepares and keeps half a megabyte for each number of rows and shape of weights.
         """
         count = len(inputs.tokens)
-        spare = rounded(count) - count if self.device.type == "cpu" else 0
+        spare = self._spare(count)
         x = F.embedding(F.pad(inputs.tokens, (0, spare)), self.weights.embed)
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
@@ -65,13 +65,28 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """Of those tokens that are given: [R, hidden] -> [R, vocab], float32."""
-        scales = self.config.scales
-        logits = self.weights.head(self.weights.norm(x)).float()
+        scales, count = self.config.scales, len(x)
+        x = F.pad(x, (0, 0, 0, self._spare(count)))
+        logits = self.weights.head(self.weights.norm(x))[:count].float()
         if scales.logits != 1:
             logits = logits * scales.logits
         if scales.logits_cap:
             logits = (logits / scales.logits_cap).tanh() * scales.logits_cap
         return logits
+
+    def prepare(self, rows: int, sampled: bool) -> None:
+        """Each product of so many rows, once, which a CPU's library makes ready and keeps. The
+        other layers have the first one's shapes."""
+        first, config = self.weights.layers[0], self.config
+        x = self.weights.embed.new_zeros(rows, config.hidden)
+        first.qkv(first.before_attention(x))
+        first.out(x.new_zeros(rows, config.heads * config.head_dim))
+        first.mlp(first.before_mlp(x))
+        if sampled:
+            self.logits(x)
+
+    def _spare(self, rows: int) -> int:
+        return rounded(rows) - rows if self.device.type == "cpu" else 0
 
     def _plus(self, x: Tensor, found: Tensor) -> Tensor:
         """x and what half a layer adds to it."""
@@ -116,6 +131,11 @@ class Decoder:
         if spare:
             found.append(found[0].new_zeros(spare, found[0].shape[1]))
         return found[0] if len(found) == 1 else torch.cat(found)
+
+
+def sizes(most: int) -> list[int]:
+    """That steps of up to so many rows are rounded to, ascending."""
+    return sorted({rounded(rows) for rows in range(1, most + 1)})
 
 
 def rounded(rows: int) -> int:

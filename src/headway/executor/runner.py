@@ -1,5 +1,7 @@
 """The executor that computes: a torch model behind the seam's submit and collect."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
@@ -12,7 +14,7 @@ from headway.core.batch import Batch, Logprob, Output
 from headway.executor.cache import KVCache
 from headway.executor.grammar import Grammars
 from headway.executor.inputs import Builder, Inputs, Scoring
-from headway.executor.model import Decoder
+from headway.executor.model import Decoder, rounded, sizes
 from headway.executor.sampling import Scores, sample, score
 from headway.executor.slots import Slots
 
@@ -52,6 +54,15 @@ class TorchExecutor:
         self._slots = Slots(-(-length // cache.block_size), grammars, model.device)
         self._builder = Builder(self._slots, cache, config.vocab)
         self._flights: dict[int, _Flight] = {}
+
+    @torch.inference_mode()
+    def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
+        """On a CPU, steps of all sizes up to so many tokens and sampled rows, the smallest first,
+        while the time lasts: then no caller waits for it, and memory does not grow by it."""
+        until = perf_counter_ns() + seconds * 1e9
+        for rows in sizes(tokens) if self.model.device.type == "cpu" else ():
+            if perf_counter_ns() < until:
+                self.model.prepare(rows, rows <= rounded(sampled))
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> int:
@@ -148,3 +159,19 @@ def threads() -> int:
 def use_threads(count: int) -> None:
     """From now on."""
     torch.set_num_threads(count)
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Computes without helpers, for a thread that loads a model and leaves the steps to another.
+
+    Each thread that computes in parallel keeps helpers of its own. With more of all threads'
+    together than there are cores OpenMP lets them sleep at every barrier rather than spin: on two
+    cores a step of 0.5B then takes 1.2 times as long (docs/decisions/0010).
+    """
+    count = threads()
+    use_threads(1)
+    try:
+        yield
+    finally:
+        use_threads(count)

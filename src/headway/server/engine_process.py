@@ -26,6 +26,7 @@ from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
 from headway.text import Tokenizer
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
+PREPARING = 20.0  # seconds at most, before the server is ready
 STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
 
 
@@ -109,6 +110,8 @@ class Process:
         plan = loaded.plan
         if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
             use_threads(threads)
+        self.channel.send(Progress("preparing steps of every size"))
+        loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
         settings = loaded.settings(options.lanes, policies)
         if options.journal:
             about = {"model": name, "dtype": loaded.dtype, "device": loaded.device}

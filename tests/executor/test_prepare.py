@@ -1,0 +1,61 @@
+"""Every size of step is met before anybody waits for it."""
+
+import pytest
+
+from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.sampling import Sampling
+from headway.executor.linear import Linear
+from headway.executor.load import load
+from headway.executor.memory import Limits
+from headway.executor.model import rounded, sizes
+from headway.models import EMBEDDED
+
+TOKENS, ROWS = 70, 5
+
+
+@pytest.fixture
+def met(monkeypatch):
+    """Rows and outputs of each product."""
+    seen, plain = set(), Linear.__call__
+
+    def noting(linear, x):
+        y = plain(linear, x)
+        seen.add((len(x), y.shape[1]))
+        return y
+
+    monkeypatch.setattr(Linear, "__call__", noting)
+    return seen
+
+
+def test_few_sizes_and_no_row_more_than_a_sixteenth():
+    assert sizes(40) == [*range(1, 33), 34, 36, 38, 40]
+    assert sizes(33) == [*range(1, 33), 34]
+    assert max(rounded(rows) / rows for rows in range(1, 5_000)) < 1 + 1 / 16
+
+
+def step(number, rows, tokens):
+    """So many sequences, the first of which has all the tokens that are left."""
+    lengths = [tokens - rows + 1] + [1] * (rows - 1)
+    asked = [
+        Row(100 * number + i, 0, (7,) * length, tuple(range(1 + 6 * i, 7 + 6 * i)), Want.LAST)
+        for i, length in enumerate(lengths)
+    ]
+    begun = tuple(Begun(row.sequence, len(row.tokens), Sampling()) for row in asked)
+    return Batch(number, tuple(asked), begun)
+
+
+def test_no_step_meets_a_new_size(met):
+    executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
+    executor.prepare(TOKENS, ROWS, 60.0)
+    prepared = set(met)
+    for number, tokens in enumerate(range(ROWS, TOKENS + 1)):
+        executor.collect(executor.submit(step(number, 1 + tokens % ROWS, tokens)))
+    assert met == prepared
+    executor.collect(executor.submit(step(999, 1, TOKENS + 10)))
+    assert met > prepared, "beyond what was prepared for, one is met when it comes"
+
+
+def test_not_for_longer_than_was_allowed(met):
+    executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
+    executor.prepare(TOKENS, ROWS, -1.0)
+    assert not met
