@@ -8,9 +8,9 @@ spread, TTFT of 10 % and the spread; the capacity within 5 %. The rest is stated
 
 A machine's speed moves by the second (`spread_calibrations` says by how much the calibrations
 disagree about one and the same step), and what it was an hour ago is no fault of a simulator's. So
-a calibration lies between each two live runs, and the three are done in several rounds: the first
-run of two is the mean of the rounds' first ones, the second of their second ones, and the
-simulation of what each round's calibration says.
+a calibration lies between each two live runs, and the three are done in several rounds. The first
+of the two is then all rounds' first runs together, the second their second ones, and the simulated
+one is what each round's calibration says.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, about half an hour
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, about an hour

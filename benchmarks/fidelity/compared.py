@@ -10,6 +10,7 @@ from headway.tools.run import Outcome
 
 METRICS = ("ttft", "tpot")
 PERCENTS = (50, 90, 99)
+MOST_LOAD, MOST_PERCENT = 80, 90  # that are judged
 LIMITS = {"ttft": 0.10, "tpot": 0.05}  # that an error may have at p50 and p90, or the live spread
 
 
@@ -21,8 +22,8 @@ class Error:
     metric: str
     percent: int
     load: int  # percent of the capacity
-    live: tuple[int, ...]  # nanoseconds: of each of the two, the mean over rounds
-    simulated: int  # the mean over rounds and seeds
+    live: tuple[int, ...]  # nanoseconds: of each of the two, of all its rounds
+    simulated: int  # of all rounds and seeds
 
     @property
     def signed(self) -> float:
@@ -39,7 +40,7 @@ class Error:
 
     @property
     def is_judged(self) -> bool:
-        return self.load <= 80 and self.percent <= 90
+        return self.load <= MOST_LOAD and self.percent <= MOST_PERCENT
 
     @property
     def holds(self) -> bool:
@@ -57,23 +58,26 @@ def errors(
     live: Sequence[Sequence[Outcome]],
     simulated: Sequence[Outcome],
 ) -> list[Error]:
-    """Where there are enough requests for the percentile. live: of each of the two, its rounds."""
+    """live: of each of the two, its rounds. Of all their requests together, where there are enough
+    for the percentile; ValueError where one that is judged cannot be said."""
     found = list[Error]()
     for lane in ("", *lanes):
         for metric in METRICS:
             for percent in PERCENTS:
-                said = [_mean(rounds, lane, metric, percent) for rounds in live]
-                priced = _mean(simulated, lane, metric, percent)
-                if all(said) and priced:
-                    found.append(Error(lane, metric, percent, load, tuple(said), priced))
+                said = [_percentile(rounds, lane, metric, percent) for rounds in (*live, simulated)]
+                if all(said):
+                    *real, priced = said
+                    found.append(Error(lane, metric, percent, load, tuple(real), priced))
+                elif load <= MOST_LOAD and percent <= MOST_PERCENT:
+                    raise ValueError(f"too few were served for {metric} p{percent} at {load} %")
     return found
 
 
-def _mean(outcomes: Iterable[Outcome], lane: str, metric: str, percent: int) -> int:
-    """Nanoseconds, of each outcome's percentile; 0: one of them has none."""
-    each = [percentile(values(outcome, lane, metric), percent) for outcome in outcomes]
-    known = [value for value in each if value is not None and value != NEVER]
-    return round(mean(known)) if len(known) == len(each) else 0
+def _percentile(outcomes: Iterable[Outcome], lane: str, metric: str, percent: int) -> int:
+    """Nanoseconds; 0: there are too few, or it is of those that were never served."""
+    all_of_them = [each for outcome in outcomes for each in values(outcome, lane, metric)]
+    found = percentile(all_of_them, percent)
+    return 0 if found is None or found == NEVER else found
 
 
 def values(outcome: Outcome, lane: str, metric: str) -> list[int]:

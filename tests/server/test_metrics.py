@@ -21,9 +21,9 @@ from headway.core.request import NEVER, Finish
 from headway.core.view import LaneLoad, Load
 from headway.server.config import ServerConfig
 from headway.server.engine import State
-from headway.server.metrics_histogram import TIMES, TOKENS, Histogram
-from headway.server.metrics_steps import Steps
-from headway.server.metrics_tokens import Silent, Tokens
+from headway.server.metrics.histogram import TIMES, TOKENS, Histogram
+from headway.server.metrics.steps import Steps
+from headway.server.metrics.tokens import Silent, Tokens
 from headway.server.remote import EngineOptions, Remote
 from headway.server.wire import Step
 from tests.server.local import Permitted, fake, serving, until

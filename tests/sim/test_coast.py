@@ -124,6 +124,20 @@ def test_a_skipped_step_is_priced_by_its_number():
     assert all(row.first_token != NEVER for row in other.ledger.requests)
 
 
+def test_a_step_before_which_the_engine_slept_takes_longer():
+    cost = StepCost(device=Rates(step=5 * MS * 1_000), wake=2 * MS, after=Rates(step=MS * 1_000))
+    asks = [replace(ask("a", 5, 3), arrived=MS), replace(ask("b", 5, 2), arrived=60 * MS)]
+    for coasting in (False, True):
+        scheduler, clock = make(60), VirtualClock()
+        priced = PricedExecutor(cost, clock)
+        inbox = TraceInbox([(each.arrived, Add(each)) for each in asks], clock)
+        engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
+        while not scheduler.finished:
+            engine.step()
+        spent = [row.nanoseconds // MS for row in scheduler.ledger.steps]
+        assert spent == [7, 5, 5, 7, 5]
+
+
 def test_who_keeps_a_journal_gets_every_step():
     scheduler, clock, kept = make(60), VirtualClock(), []
     priced = PricedExecutor(COST, clock)

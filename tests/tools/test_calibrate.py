@@ -73,7 +73,7 @@ def test_the_file_says_what_it_is_of_and_reads_back(found, tmp_path):
     write(found, tmp_path / "cost.json")
     again = read(tmp_path / "cost.json")
     assert again == read(tmp_path / "cost.json") and again.cost == found.cost
-    assert json.loads((tmp_path / "cost.json").read_text())["about"]["live"]["trace"]
+    assert json.loads((tmp_path / "cost.json").read_text())["about"]["live"]["learned_from"]
     assert (again.slots, again.kv_bytes, again.analytical) == (8, 64, False)
 
 
@@ -144,17 +144,27 @@ def test_an_echo_is_heard_across_the_steps_that_are_left_out():
     assert left(found, 8) == pytest.approx(0.5 * 0.98**8, abs=0.12)
 
 
-def test_the_level_is_learned_from_one_half_and_the_correction_is_bounded():
+def test_the_level_is_learned_from_one_run_and_the_correction_is_bounded():
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     for spent in (1.1, 3.0, 0.1):
         steps = [live(spent, k, STEPS[k % 4]) for k in range(400)]
-        levelled = level(fitted(samples), samples, steps)
-        assert levelled.after["all"].steps == pytest.approx(200, abs=10)
+        levelled = level(fitted(samples), samples, steps[:200], steps[200:])
+        assert levelled.after["all"].steps == 200
         assert levelled.before["all"].median == pytest.approx(1_000 / spent - 1_000, abs=10)
         assert 0.8 <= levelled.factor <= 1.25
         if spent == 1.1:
             assert abs(levelled.after["all"].median) <= 10
     assert errors(COST, [live(1.0)])["all"].median == 0
+
+
+def test_a_few_large_steps_do_not_weigh_like_many():
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
+    small, large = STEPS[0], max(STEPS, key=lambda step: step.tokens)
+    steps = [live(1.0, k, small) for k in range(300)] + [
+        live(3.0, 300 + k, large) for k in range(3)
+    ]
+    levelled = level(fitted(samples), samples, steps, steps)
+    assert levelled.cost.predict(large) < 1.2 * COST.predict(large)
 
 
 def test_waking_counts_where_it_is_sure():

@@ -13,7 +13,7 @@ from headway.server.config import ServerConfig
 from headway.server.door import Door, loading
 from headway.server.engine import EngineSide
 from headway.server.keys import Denied, Tenant
-from headway.server.metrics import Metrics
+from headway.server.metrics.metrics import Metrics
 from headway.server.protocol.budget import terms
 from headway.server.protocol.laning import lane_of, model_of
 from headway.server.protocol.problem import Problem, wrong

@@ -42,6 +42,7 @@ class PricedExecutor:
         self.cost, self.clock, self.executor = cost, clock, executor or Filler()
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host was done with the last step
+        self._stepped = False  # one was priced since then
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
         self.host = 0  # nanoseconds of the latest step
         self._behind = 0
@@ -53,7 +54,7 @@ class PricedExecutor:
 
     def price(self, step: int, features: Features) -> int:
         """Nanoseconds of a step that begins now."""
-        cost = self.cost
+        cost, self._stepped = self.cost, True
         spent = cost.predict(features)
         if self._noise is not None:
             spent = spent * self._noise.at(step, cost.regime(features)) // KNOWN
@@ -66,7 +67,8 @@ class PricedExecutor:
         return replace(output, host=self.host) if self.host else output
 
     def settle(self) -> None:
-        """Charge the clock for what the host does behind a step."""
-        if self._behind:
-            self.clock.advance_to(self.clock.now() + self._behind)
-        self._ready, self._behind = self.clock.now(), 0
+        """Charge the clock for what the host does behind a step. Without one the engine slept."""
+        if self._stepped:
+            if self._behind:
+                self.clock.advance_to(self.clock.now() + self._behind)
+            self._ready, self._behind, self._stepped = self.clock.now(), 0, False

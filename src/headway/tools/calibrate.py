@@ -25,7 +25,7 @@ from headway.tools.words import duration
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
 SPOILT = 0.3  # cores at work for others, from which on the figures are another machine's
 NOTE = (
-    "Predicted against measured step times, in the half of the live steps that nothing was learned "
+    "Predicted against measured step times, in live traffic of a trace that nothing was learned "
     "from. Below 0: predicted too short. The 90th percentile is of the absolute error; p90 held is "
     "the share of steps that stayed below their predicted 90th percentile."
 )

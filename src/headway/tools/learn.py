@@ -12,7 +12,7 @@ from headway.tools.calibration import Calibration
 from headway.tools.design import Design, designs
 from headway.tools.fit import fitted
 from headway.tools.machine import Neighbours, machine
-from headway.tools.observe import CHUNK, LOAD, TRACE, served
+from headway.tools.observe import CHECKED, CHUNK, LEARNED, LOAD, LiveStep, served
 from headway.tools.rig import Rig
 from headway.tools.stand import Sample, Stand
 from headway.tools.strategy import SLOTS
@@ -22,8 +22,8 @@ from headway.tools.workload import TOKEN_SCALE
 SECONDS = 100.0  # of measuring
 DESIGNED = 0.5  # of them, for the designed batches
 MEETING = 0.05  # for sizes of steps that the designed batches did not have
-LIVE = 1 - DESIGNED - MEETING
-FEWEST = 100  # steps of live traffic that a cost model can be held against
+LEARNING, CHECKING = 0.27, 0.18  # for one trace's traffic to learn from, and for another's
+FEWEST = 50  # steps of either, for a cost model to be levelled or held against
 
 Watch = Callable[[str, float], object]  # what is being done, and the share of it that is
 
@@ -53,13 +53,21 @@ def calibrate_rig(
     )
     cost = fitted(samples)
     stand.meet(slots + CHUNK, seconds * MEETING)
-    live = seconds * LIVE
-    steps = served(rig, cost, slots, live, seed, lambda share: watch("live traffic", share))
-    if len(steps) < FEWEST:
-        raise HeadwayError(
-            f"only {len(steps)} steps of live traffic ended in {live:.0f} s: give it more seconds"
-        )
-    levelled = level(cost, samples, steps)
+    live = seconds * LEARNING, seconds * CHECKING
+
+    def steps(trace: str, span: float, done: float) -> list[LiveStep]:
+        def told(share: float) -> None:
+            watch("live traffic", (done + share * span) / sum(live))
+
+        found = served(rig, trace, cost, slots, span, seed, told)
+        if len(found) < FEWEST:
+            raise HeadwayError(
+                f"only {len(found)} steps of {trace} ended in {span:.0f} s: give it more seconds"
+            )
+        return found
+
+    learned, held_out = steps(LEARNED, live[0], 0.0), steps(CHECKED, live[1], live[0])
+    levelled = level(cost, samples, learned, held_out)
     return Calibration(
         model=rig.model,
         dtype=rig.dtype,
@@ -73,7 +81,7 @@ def calibrate_rig(
         context=rig.context,
         slots=slots,
         threads=threads,
-        about=_about(samples, levelled, _live(live, slots), seed, others.cores()),
+        about=_about(samples, levelled, _live(sum(live), slots), seed, others.cores()),
     )
 
 
@@ -102,7 +110,8 @@ def _about(
 
 def _live(seconds: float, slots: int) -> dict[str, Any]:
     return {
-        "trace": TRACE,
+        "learned_from": LEARNED,
+        "held_against": CHECKED,
         "token_scale": TOKEN_SCALE,
         "seconds": round(seconds, 1),
         "load": LOAD,

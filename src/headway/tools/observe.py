@@ -21,7 +21,8 @@ from headway.tools.trace import shipped
 from headway.tools.traffic import Recorded, Service
 from headway.tools.workload import TOKEN_SCALE, Prompts, worded
 
-TRACE = "azure2023-conv"
+LEARNED = "azure2023-conv"  # the trace that a cost model learns from
+CHECKED = "azure2023-code"  # and the one that it is held against
 LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and idle now and then
 CHUNK = 256  # prompt tokens in a step
 FULL = 512  # prompt tokens of the step whose price is that of a prompt token
@@ -63,6 +64,7 @@ class LiveStep:
 
 def served(
     rig: Rig,
+    trace: str,
     cost: StepCost,
     slots: int,
     seconds: float,
@@ -71,7 +73,7 @@ def served(
 ) -> list[LiveStep]:
     """The steps of a trace's window under continuous batching, in order."""
     recorder = Recorder(rig.executor)
-    asks = _asks(rig, cost, slots, seconds, seed)
+    asks = _asks(rig, trace, cost, slots, seconds, seed)
     requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
     policies = Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
     limit = round(seconds * 1e9)
@@ -81,13 +83,13 @@ def served(
 
     rig.executor.hand_over()
     within = replace(rig, executor=Relay(recorder))
-    rows = Run(within, policies, [Lane(TRACE)], requests, limit).serve(share).steps
+    rows = Run(within, policies, [Lane(trace)], requests, limit).serve(share).steps
     return list(_steps(rows, recorder))[FIRST:]
 
 
-def _asks(rig: Rig, cost: StepCost, slots: int, seconds: float, seed: int) -> list[Ask]:
+def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed: int) -> list[Ask]:
     asked = Service(
-        Endpoint(TRACE, "recorded traffic", TRACE, 0), Recorded(shipped(TRACE), TRACE, TOKEN_SCALE)
+        Endpoint(trace, "recorded traffic", trace, 0), Recorded(shipped(trace), trace, TOKEN_SCALE)
     )
     window = round(seconds * 1e9)
     return offer([asked], Demand(load=LOAD), price(cost, slots), window, seed, rig.context).asks
@@ -120,4 +122,4 @@ def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
             woken=idle,
             number=row.step,
         )
-        idle = not row.running and gap > 0
+        idle = not row.running and not row.waiting and gap > 0

@@ -1,7 +1,7 @@
 """A cost model against steps that it was not fitted on: recorded traffic, served live.
 
-The run is cut into pieces of time. From every second of them the model learns what only a live
-run can teach (the engine's own time, the level, the spread); its errors are those in the others.
+From one trace's window the model learns what only a live run can teach (the engine's own time, the
+level, the spread); its errors are those in the steps of another trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,9 +15,9 @@ from headway.tools.fit import ENGINE, Point, fit_rates, fitted
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
 
-PIECES = 20  # of the run's time
 LIMITS = 0.8, 1.25  # that the level may be corrected by
 QUANTILES = 21
+OFTEN = 3  # that one step may count, where there are few like it
 ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
 WAKINGS, SURE = 10, 3.0  # of a waking time: steps it is taken from, and its standard errors
 REGIMES = {MEMORY: "memory", COMPUTE: "compute"}
@@ -36,7 +36,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class Levelled:
-    """A cost model that has seen half of a live run, and how it fares in the other half."""
+    """A cost model that has seen live traffic, and how it fares with other traffic."""
 
     cost: StepCost
     factor: float  # by which its coefficients were multiplied in the end
@@ -44,8 +44,13 @@ class Levelled:
     after: dict[str, Errors]
 
 
-def level(cost: StepCost, samples: Sequence[Sample], steps: Sequence[LiveStep]) -> Levelled:
-    """Fit again, on the samples and as many live steps of the half that may be learned from.
+def level(
+    cost: StepCost,
+    samples: Sequence[Sample],
+    learned: Sequence[LiveStep],
+    held_out: Sequence[LiveStep],
+) -> Levelled:
+    """Fit again, on the samples and as many live steps of those that may be learned from.
 
     The designed batches tell the terms apart, the live steps say how they add up in traffic: a
     sum of terms fits either a little wrongly, and it is traffic that it is to predict. What is
@@ -53,7 +58,6 @@ def level(cost: StepCost, samples: Sequence[Sample], steps: Sequence[LiveStep]) 
 
     cost: fitted on the designed batches alone, with the executor's host in it, not the engine's.
     """
-    learned, held_out = _halves(steps)
     deciding, behind = engine_rates(learned)
     refitted = fitted([*samples, *_balanced(learned, cost.knee, len(samples))])
     low, high = LIMITS
@@ -77,8 +81,8 @@ def level(cost: StepCost, samples: Sequence[Sample], steps: Sequence[LiveStep]) 
 
 
 def _balanced(steps: Sequence[LiveStep], knee: int, count: int) -> list[Sample]:
-    """Of small and of large steps half as many each as `count`, though traffic has few large ones;
-    without those before which the engine slept."""
+    """Of small and of large steps half as many each as `count`, though traffic has few large ones,
+    and none more than OFTEN times; without those before which the engine slept."""
     sides: tuple[list[Sample], list[Sample]] = [], []
     for step in steps:
         if not step.woken:
@@ -86,7 +90,11 @@ def _balanced(steps: Sequence[LiveStep], knee: int, count: int) -> list[Sample]:
             sample = Sample(step.features, spent, step.executor)
             sides[step.features.tokens > knee].append(sample)
     half = max(1, count // 2)
-    return [side[k * len(side) // half] for side in sides if side for k in range(half)]
+    chosen = list[Sample]()
+    for side in sides:
+        many = min(half, OFTEN * len(side))
+        chosen += [side[k * len(side) // many] for k in range(many)]
+    return chosen
 
 
 def engine_rates(steps: Sequence[LiveStep]) -> tuple[Rates, Rates]:
@@ -167,14 +175,6 @@ def residuals(cost: StepCost, steps: Sequence[LiveStep]) -> Residuals:
 
 def _factors(cost: StepCost, steps: Iterable[LiveStep]) -> list[float]:
     return [step.nanoseconds / step.predicted(cost) for step in steps]
-
-
-def _halves(steps: Sequence[LiveStep]) -> tuple[list[LiveStep], list[LiveStep]]:
-    piece = max(1, (steps[-1].began - steps[0].began) // PIECES)
-    halves: tuple[list[LiveStep], list[LiveStep]] = [], []
-    for step in steps:
-        halves[(step.began - steps[0].began) // piece % 2].append(step)
-    return halves
 
 
 def _ratio(cost: StepCost, steps: Iterable[LiveStep]) -> float:

@@ -8,7 +8,7 @@ from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
 from headway.server.engine import State
-from headway.server.metrics_families import SECOND, Families
+from headway.server.metrics.families import SECOND, Families
 
 LANE = ("lane",)
 

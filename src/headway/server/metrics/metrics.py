@@ -24,12 +24,12 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
 from headway.server.call import Call
 from headway.server.engine import EngineSide, State
-from headway.server.metrics_families import Families
-from headway.server.metrics_gauges import gauges
-from headway.server.metrics_keys import Keys
-from headway.server.metrics_requests import Requests
-from headway.server.metrics_steps import Steps
-from headway.server.metrics_tokens import Silent, Tokens
+from headway.server.metrics.families import Families
+from headway.server.metrics.gauges import gauges
+from headway.server.metrics.keys import Keys
+from headway.server.metrics.requests import Requests
+from headway.server.metrics.steps import Steps
+from headway.server.metrics.tokens import Silent, Tokens
 from headway.server.protocol.problem import Problem
 
 REFUSED = (429, 503)  # statuses: who asks again later may be let in

@@ -7,8 +7,8 @@ from prometheus_client.core import Metric
 
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
-from headway.server.metrics_families import Families
-from headway.server.metrics_histogram import TIMES, TOKENS, Histogram, together
+from headway.server.metrics.families import Families
+from headway.server.metrics.histogram import TIMES, TOKENS, Histogram, together
 
 WELL = frozenset({Finish.STOP, Finish.LENGTH, Finish.COMPUTED})  # ended by itself
 OUTCOMES = {

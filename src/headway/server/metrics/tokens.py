@@ -9,8 +9,8 @@ from typing import NamedTuple
 from prometheus_client.core import Metric
 
 from headway.core.batch import Event
-from headway.server.metrics_families import Families
-from headway.server.metrics_histogram import TIMES, Histogram, together
+from headway.server.metrics.families import Families
+from headway.server.metrics.histogram import TIMES, Histogram, together
 
 
 class Silent(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric
 
-from headway.server.metrics_families import Families
+from headway.server.metrics.families import Families
 
 
 class Keys:

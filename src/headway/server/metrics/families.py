@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from headway.server.metrics_histogram import Histogram
+from headway.server.metrics.histogram import Histogram
 
 LABELS = ("model_name", "engine")  # as vLLM has them
 ENGINE = "0"  # there is one

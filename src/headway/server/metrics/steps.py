@@ -8,8 +8,8 @@ from prometheus_client.core import Metric
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
 from headway.core.view import Load
-from headway.server.metrics_families import Families, seconds
-from headway.server.metrics_histogram import SEQUENCES, TOKENS, Histogram
+from headway.server.metrics.families import Families, seconds
+from headway.server.metrics.histogram import SEQUENCES, TOKENS, Histogram
 
 KINDS = ("compute", "host", "waiting", "idle")
 

@@ -1,0 +1,1 @@
+"""Prometheus metrics: vLLM's names, and those of the lanes."""
