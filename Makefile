@@ -24,12 +24,15 @@ check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/ready  ## every benchmark that times something, about a quarter of an hour
+bench: .venv/ready  ## every benchmark that times something but fidelity, about half an hour
 	$(BIN)/python -m benchmarks.scheduler_step
 	$(BIN)/python -m benchmarks.strategies
 	$(BIN)/python -m benchmarks.textbook --part curve
 	$(BIN)/python -m benchmarks.textbook --part stall_measured
 	$(BIN)/python -m benchmarks.wait_policy
+	$(BIN)/python -m benchmarks.simulator_speed
+	$(BIN)/python -m benchmarks.server_overhead --part half-b
+	$(BIN)/python -m benchmarks.overload
 
 docs: .venv/ready  ## the pages of docs/, into .build/site
 	$(BIN)/mkdocs build --strict --quiet --site-dir .build/site

@@ -30,16 +30,18 @@ def test_a_replay_is_the_whole_run():
     [
         (0, "", "line 1 is not JSON"),
         (0, "[]", "line 1 is not the head"),
-        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 3: replay it with"),
-        (0, '{"headway_journal": 3, "settings": {"is": "Close"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 4: replay it with"),
+        (0, '{"headway_journal": 4, "settings": {"is": "Close"}}', "line 1 holds no settings"),
         (3, "[3, 17, [", "line 4 is not JSON; was the run cut off there"),
         (3, "[3]", "line 4 is not a step's record"),
-        (3, '[3, 1, [{"is": "Exec"}], [], {}, 0, 0]', "line 4 has a 'Exec', which this headway"),
-        (3, '[3, 1, [{"is": "Add", "reqest": 1}], [], {}, 0, 0]', "line 4 has a Add that cannot"),
-        (3, '[3, 1, [{"is": "Whole"}], [], {}, 0, 0]', "line 4 .*: a command is none"),
-        (3, "[3, 1.5, [], [], {}, 0, 0]", "line 4 .*: a number is not a whole one"),
-        (3, '[3, 1, [], ["a"], {}, 0, 0]', "line 4 .*: a number is not a whole one"),
-        (3, "[3, 1, [], [], {}, -1, 0]", "line 4 .*: a time is below 0"),
+        (3, '[3, 1, [{"is": "Exec"}], [], {}, 0, 0, 0]', "line 4 has a 'Exec', which this headway"),
+        (3, '[3, 1, [{"is": "Add", "reqest": 1}], [], {}, 0, 0, 0]', "line 4 has a Add that"),
+        (3, '[3, 1, [{"is": "Whole"}], [], {}, 0, 0, 0]', "line 4 .*: a command is none"),
+        (3, "[3, 1.5, [], [], {}, 0, 0, 0]", "line 4 .*: a number is not a whole one"),
+        (3, '[3, 1, [], ["a"], {}, 0, 0, 0]', "line 4 .*: a number is not a whole one"),
+        (3, "[3, 1, [], [], {}, -1, 0, 0]", "line 4 .*: a number is below 0"),
+        (3, "[3, 1, [], [], {}, 1, 0]", "line 4 is not a step's record"),
+        (3, '[3, 1, [], [], {}, 1, 0, "5"]', "line 4 .*: a number is not a whole one"),
     ],
 )
 def test_a_bad_line_is_named(line, text, words):
@@ -54,7 +56,7 @@ def test_what_is_said_of_the_run_comes_back():
     assert journal.about(file.getvalue()) == {"model": "tiny"}
     assert journal.about(LINES[0]) == {}
     with pytest.raises(JournalError, match="nothing that can be understood"):
-        journal.about('{"headway_journal": 3, "about": 3}')
+        journal.about('{"headway_journal": 4, "about": 3}')
 
 
 def test_a_file_has_each_record_whole_before_it_is_closed(tmp_path):
@@ -101,6 +103,6 @@ def test_a_step_that_the_journal_has_and_the_run_has_not():
     assert replayed.schedule(5).rows, "the record says that nothing was to be done"
     with pytest.raises(JournalError, match="step 1 of 1 rows where step 0 of 0 is written"):
         replay(*journal.read(file.getvalue().splitlines()))
-    idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3, 0])]]
+    idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3, 0, 0])]]
     with pytest.raises(JournalError, match="the engine idles where the journal has step 1"):
         replay(*journal.read(idle))

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from headway import LLM, HeadwayError, Options
+from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.join import Dynamic, Static
 from headway.core.mix import PrefillFirst
@@ -13,6 +14,7 @@ from headway.core.request import Finish
 from headway.errors import SettingError
 from headway.llm import EMBEDDED
 
+FAST = StepCost.of(1)
 PROMPTS = ["The json module", "Return a list of", "class", "If the file does not exist,"]
 
 
@@ -238,6 +240,16 @@ def test_a_grammar_that_cannot_be_compiled_is_the_callers_error_and_nothing_was_
     assert llm._rows == {} and llm._engine._callers.open == []
     (held,) = llm.generate("x", Options(grammar=Grammar("regex", "[0-9]")))
     assert held.text.isdigit()
+
+
+def test_steps_are_held_against_a_cost_model():
+    options = Options(max_tokens=20, ignore_eos=True)
+    with LLM(dtype="float32", slots=4) as free, LLM(dtype="float32", slots=4, cost=FAST) as held:
+        assert [each.load.drift for each in (free, held)] == [0, 1_000]
+        for each in (free, held):
+            each.generate(PROMPTS, options, progress=False)
+        assert free.load.drift == 0
+        assert held.load.drift > 1_000, "a step takes more than a nanosecond"
 
 
 def test_the_draft_speaks_the_same_tokens_and_is_small():

@@ -71,6 +71,60 @@ def test_text_that_may_begin_a_stop_string_is_held_back_and_no_more():
     assert (stream.text, stream.end(), stream.kept) == ("aSTxy\nz", "", 11)
 
 
+class Counted(str):
+    """A stop string that counts how often it is looked at."""
+
+    looks = 0
+
+    def startswith(self, *about):
+        Counted.looks += 1
+        return super().startswith(*about)
+
+    def __getitem__(self, at):
+        Counted.looks += 1
+        return super().__getitem__(at)
+
+
+def test_what_is_held_is_looked_for_no_further_back_than_it_can_begin():
+    count, longest = 500, 20_000
+    stops = [Counted("a" * longest), Counted("ab" * longest), Counted("b" * longest)]
+    stream = TextStream(bytewise, stops)
+    said = "".join([stream.push(b"a") for _ in range(count)])
+    assert (said, stream.end()) == ("", "a" * count)
+    stream = TextStream(bytewise, stops)
+    said = "".join([stream.push(b"x") for _ in range(count)])
+    assert said == "x" * count
+    assert Counted.looks <= 2 * len(stops) * count, "a few for each character"
+
+
+@given(
+    st.text("ab\u00e9", max_size=12),
+    st.lists(st.text("ab\u00e9", min_size=1, max_size=4), max_size=3),
+    st.integers(0, 8),
+    st.data(),
+)
+def test_a_stop_string_counts_once_the_least_was_said(text, stops, least, data):
+    """The first that an id past the least completes, whole or not in what came before; as
+    vLLM has it."""
+    ids = list(text.encode())
+    stream, said, left = TextStream(bytewise, stops, least), "", ids
+    while left:
+        count = data.draw(st.integers(1, len(left)))
+        said, left = said + stream.push(left[:count]), left[count:]
+    said += stream.end()
+    ends = [
+        (upto, len(so_far) - len(stop))
+        for upto in range(least + 1, len(ids) + 1)
+        for stop in stops
+        if (so_far := bytewise(ids[:upto])).endswith(stop)
+    ]
+    if not ends:
+        assert (said, stream.kept) == (text, 0)
+    else:
+        upto, at = min(ends)
+        assert (said, stream.kept) == (text[:at], upto)
+
+
 def test_an_empty_stop_string_is_refused():
     with pytest.raises(PromptError, match="empty"):
         TextStream(bytewise, ["x", ""])

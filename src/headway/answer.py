@@ -25,7 +25,7 @@ class Options:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None  # None: drawn from the LLM's own seed
-    stop: str | tuple[str, ...] = ()  # strings; the text ends before the first of them
+    stop: str | tuple[str, ...] = ()  # the text ends before the first, once min_tokens were said
     stop_tokens: frozenset[int] = frozenset()  # beside the model's own ends
     ignore_eos: bool = False  # the model's own ends do not end it
     repetition_penalty: float = 1.0
@@ -40,8 +40,15 @@ class Options:
     prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
     grammar: Grammar = Grammar()  # what the answer must look like
 
-    def sampling(self, seed: int, eos: frozenset[int], words: Tokenizer) -> Sampling:
-        """Of the first choice. seed: where the caller gave none; eos: the model's own ends."""
+    def sampling(
+        self,
+        seed: int,
+        eos: frozenset[int],
+        words: Tokenizer,
+        bad_words: tuple[tuple[int, ...], ...] | None = None,
+    ) -> Sampling:
+        """Of the first choice. seed: where the caller gave none; eos: the model's own ends;
+        bad_words: their spellings, where they are known."""
         for token in (*self.logit_bias, *self.stop_tokens):
             if not 0 <= token < words.vocab:
                 raise PromptError(f"token {token} is none of the model's 0 to {words.vocab - 1}")
@@ -57,7 +64,7 @@ class Options:
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             logit_bias=tuple(sorted(self.logit_bias.items())),
-            bad_words=words.spellings(tuple(self.bad_words)),
+            bad_words=words.spellings(self.bad_words) if bad_words is None else bad_words,
             logprobs=self.logprobs,
             prompt_logprobs=self.prompt_logprobs,
             grammar=self.grammar,
@@ -107,7 +114,7 @@ class Answer:
     def __init__(self, request: Request, options: Options, tokenizer: Tokenizer) -> None:
         assert not isinstance(options.stop, str)
         self.request, self.options = request, options
-        self.text = TextStream(tokenizer.decode, options.stop)
+        self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
         self.tokens: list[int] = []
         self.logprobs: list[Logprob] = []
         self.prompt_logprobs: list[Logprob] = []

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from headway.core.batch import Batch, Command, Event, Output
 from headway.core.scheduler import Scheduler
-from headway.journal import Record
+from headway.journal import Record, digest
 
 
 class Clock(Protocol):
@@ -69,9 +69,23 @@ class Engine:
             events += self.scheduler.commit(batch, output, done)
         self.load = self.scheduler.load(done)
         if batch.rows or commands or events:
-            errors = dict(output.errors)
-            spent = done - now
-            self.keep(Record(batch.step, now, commands, output.tokens, errors, spent, output.host))
+            if self.keep is not forgotten:
+                self.keep(_record(batch, now, commands, output, done - now))
         elif not self.scheduler.finished:
             self.inbox.wait(batch.wake_at)
         return events
+
+
+def _record(
+    batch: Batch, now: int, commands: tuple[Command, ...], output: Output, spent: int
+) -> Record:
+    return Record(
+        step=batch.step,
+        now=now,
+        commands=commands,
+        tokens=output.tokens,
+        errors=dict(output.errors),
+        nanoseconds=spent,
+        host=output.host,
+        digest=digest(batch.rows),
+    )

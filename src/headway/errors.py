@@ -11,6 +11,7 @@ HeadwayError
 |-- MemoryPlanError        what was asked for does not fit into the memory that is there
 |-- StuckError             a simulation in which nothing will ever happen again
 `-- EngineDownError        the engine has ended; its cause is the exception's __cause__
+    `-- DrainingError      it was asked to end: another, or the next one, takes the request
 """
 
 from collections.abc import Collection
@@ -63,6 +64,10 @@ class StuckError(HeadwayError):
 
 class EngineDownError(HeadwayError):
     """The engine has ended, by itself or by a fault, and takes no more."""
+
+
+class DrainingError(EngineDownError):
+    """The engine was asked to end, and has no fault: it is worth asking again."""
 
 
 def nearest(name: str, known: Collection[str]) -> str:

@@ -1,7 +1,8 @@
 """What the engine took in and did, step by step: one JSON line each, enough to do it again.
 
 The first line holds the settings, and what is said of the run. Each line after it is one step, or
-one idle poll that took in commands: [step, now, commands, tokens, errors, nanoseconds, host].
+one idle poll that took in commands: [step, now, commands, tokens, errors, nanoseconds, host,
+digest]. The digest is of the step's rows, so that a replay knows whether it has made the same ones.
 Log-probabilities are not kept: nothing is decided by them.
 """
 
@@ -9,11 +10,13 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
+from struct import pack
 from typing import Any, TextIO
+from zlib import crc32
 
 from headway import __version__
 from headway.core import chunk, cost, join, mix, order, preempt
-from headway.core.batch import Add, Cancel, Close, Command, Stop
+from headway.core.batch import Add, Cancel, Close, Command, Row, Stop
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
@@ -22,7 +25,7 @@ from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
-VERSION = 3
+VERSION = 4
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -45,6 +48,15 @@ class Record:
     errors: dict[int, str] = field(default_factory=dict)
     nanoseconds: int = 0  # from `now` to its commit
     host: int = 0  # of them, those in which the device waited
+    digest: int = 0  # of its rows; 0: there are none
+
+
+def digest(rows: Iterable[Row]) -> int:
+    """32 bits of every row's sequence, start, length and wish."""
+    plain = list[int]()
+    for sequence, start, tokens, _, want in rows:
+        plain += (sequence, start, len(tokens), want)
+    return crc32(pack(f"<{len(plain)}q", *plain))
 
 
 class JournalFile:
@@ -90,8 +102,8 @@ def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = No
 def write(record: Record, file: TextIO) -> None:
     """One line."""
     commands = [_plain(command) for command in record.commands]
-    spent = record.nanoseconds, record.host
-    line = [record.step, record.now, commands, record.tokens, record.errors, *spent]
+    rest = record.nanoseconds, record.host, record.digest
+    line = [record.step, record.now, commands, record.tokens, record.errors, *rest]
     file.write(json.dumps(line) + "\n")
 
 
@@ -127,7 +139,7 @@ def _head(line: str) -> dict[str, Any]:
 def _record(number: int, line: str) -> Record:
     parsed = _parse(number, line)
     try:
-        step, now, commands, tokens, errors, nanoseconds, host = parsed
+        step, now, commands, tokens, errors, nanoseconds, host, digest = parsed
         record = Record(
             step,
             now,
@@ -136,6 +148,7 @@ def _record(number: int, line: str) -> Record:
             {int(row): str(error) for row, error in errors.items()},
             nanoseconds,
             host,
+            digest,
         )
         _check(record)
         return record
@@ -145,11 +158,11 @@ def _record(number: int, line: str) -> Record:
 
 def _check(record: Record) -> None:
     """TypeError or ValueError, said by the reader with the line, where it cannot be a step."""
-    numbers = record.step, record.now, record.nanoseconds, record.host
+    numbers = record.step, record.now, record.nanoseconds, record.host, record.digest
     if not all(isinstance(each, int) for row in (numbers, *record.tokens) for each in row):
         raise TypeError("a number is not a whole one")
     if min(numbers) < 0:
-        raise ValueError("a time is below 0")
+        raise ValueError("a number is below 0")
     if not all(isinstance(each, Command) for each in record.commands):
         raise TypeError("a command is none")
 

@@ -15,7 +15,7 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.view import Load
-from headway.engine import Engine, Executor
+from headway.engine import Engine, Executor, forgotten
 from headway.errors import EngineDownError, RefusedError
 from headway.executor.guarded import Guarded
 from headway.journal import Record
@@ -169,7 +169,7 @@ class LiveEngine:
         self,
         scheduler: Scheduler,
         executor: Executor,
-        keep: Callable[[Record], object] = lambda record: None,
+        keep: Callable[[Record], object] = forgotten,
         rows: Callable[[list[StepRow], list[RequestRow]], object] = lambda steps, requests: None,
     ) -> None:
         self.clock = WallClock()
@@ -255,5 +255,5 @@ class LiveEngine:
 def heard(news: News) -> Event:
     """The event, or the engine's end as the caller's own exception."""
     if isinstance(news, EngineDownError):
-        raise EngineDownError(str(news)) from news.__cause__
+        raise type(news)(str(news)) from news.__cause__
     return news

@@ -12,15 +12,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from headway.answer import Answer, Completion, Delta, Options
 from headway.core.batch import Event
+from headway.core.cost import StepCost
 from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
+from headway.core.view import Load
+from headway.engine import forgotten
 from headway.errors import PromptError, SettingError
 from headway.executor.trial import problem
-from headway.journal import JournalFile, Record
+from headway.journal import JournalFile
 from headway.live import LiveEngine, QueueCaller, date, heard
 from headway.models import EMBEDDED, called
 from headway.text import Message, Tokenizer
@@ -42,6 +45,8 @@ class LLM:
     seed: of the requests that bring none, in the order in which they are asked.
     journal: a file, not there yet, that keeps all that the engine takes in and does, the prompts
     and answers too; `headway replay` does it again.
+    cost: of its steps, from `headway calibrate` (tools.calibration.read(path).cost): what they take
+    is then held against it, and llm.load.drift says by how much they differ.
     Raises CheckpointError and its kin, MemoryPlanError, SettingError, JournalError.
     """
 
@@ -57,6 +62,7 @@ class LLM:
         block_size: int = 16,
         seed: int = 0,
         journal: str | Path | None = None,
+        cost: StepCost = StepCost(),
     ) -> None:
         from headway.executor.load import load
         from headway.executor.memory import Limits
@@ -74,7 +80,7 @@ class LLM:
         self.memory = loaded.plan
         self.tokenizer, self._folder = Tokenizer(loaded.folder, loaded.config.vocab), loaded.folder
         self.eos = frozenset(loaded.config.eos)
-        settings = loaded.settings((Lane(max_waiting=NEVER),), self.policies)
+        settings = loaded.settings((Lane(max_waiting=NEVER),), self.policies, cost)
         self._rows: dict[str, RequestRow | None] = {}  # of those whose row is waited for
         self._ids = itertools.count()
         self._random = random.Random(seed)
@@ -86,13 +92,20 @@ class LLM:
             "begun": date(),
         }
         self._journal = JournalFile(Path(journal), settings, about) if journal else None
-        self._engine = LiveEngine(scheduler, loaded.executor, self._note, self._keep)
+        self._compile = loaded.executor.compile
+        keep = self._journal.keep if self._journal else forgotten
+        self._engine = LiveEngine(scheduler, loaded.executor, keep, self._keep)
 
     def __enter__(self) -> "LLM":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    @property
+    def load(self) -> Load:
+        """How things are: lines, memory, drift, as of the engine's latest step."""
+        return self._engine.load
 
     def close(self) -> None:
         """Finish what was asked and end the engine's thread; the journal is whole then."""
@@ -204,8 +217,10 @@ class LLM:
     def _check(self, options: Options) -> None:
         """SettingError if answers cannot be held to the grammar. The first of an LLM's life takes
         a second, in a process of its own that reads the tokenizer."""
-        if options.grammar and (said := problem(options.grammar, self._folder, COMPILING)):
-            raise SettingError(said)
+        if options.grammar:
+            if said := problem(options.grammar, self._folder, COMPILING):
+                raise SettingError(said)
+            self._compile(options.grammar)  # here, and not in a step that others are in
 
     def _answers(self, prompt: tuple[int, ...], options: Options) -> list[Answer]:
         """One for each choice; all but the first wait for it, and share what it has computed."""
@@ -238,10 +253,6 @@ class LLM:
             if not isinstance(id, int) or not 0 <= id < vocab:
                 raise PromptError(f"a prompt has the token {id!r}; the model has 0 to {vocab - 1}")
         return ids  # type: ignore[return-value]
-
-    def _note(self, record: Record) -> None:
-        if self._journal:
-            self._journal.keep(record)
 
     def _keep(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self._rows.update([(row.id, row) for row in requests if row.id in self._rows])

@@ -143,8 +143,14 @@ class TextStream:
     ids       |<---------- prefix ------>|<- read -->|<- not yet whole characters
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], stop: Iterable[str] = ()) -> None:
-        self._decode = decode
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        stop: Iterable[str] = (),
+        min_tokens: int = 0,
+    ) -> None:
+        """min_tokens: a stop string counts where a later id has completed it."""
+        self._decode, self._min_tokens = decode, min_tokens
         self._stop = tuple(stop)
         if not all(self._stop):
             raise PromptError("a stop string is empty")
@@ -189,22 +195,25 @@ class TextStream:
         """
         before = self._decode(self._ids[self._prefix : self._read])
         self._prefix, self._read = self._read, len(self._ids)
-        begin = max(0, len(self.text) - self._longest + 1)
+        new = len(self.text) + 1  # where one that ends in what is new, ends at the earliest
         self.text += tail[len(before) :]
-        if not self._stop:
+        if not self._stop or len(self._ids) <= self._min_tokens:
             return
-        found = [at for stop in self._stop if (at := self.text.find(stop, begin)) >= 0]
+        begins = [(stop, max(self._said, new - len(stop))) for stop in self._stop]
+        found = [at for stop, begin in begins if (at := self.text.find(stop, begin)) >= 0]
         if found:
             self.text, self.kept = self.text[: min(found)], len(self._ids)
 
     def _held(self) -> int:
-        """Length of the longest end of the text that may become a stop string."""
-        return max(
-            (
-                size
-                for stop in self._stop
-                for size in range(1, len(stop))
-                if self.text.endswith(stop[:size])
-            ),
-            default=0,
-        )
+        """Length of the longest end of the text that may become a stop string.
+
+        It lies in what was not said yet: else it would have been held back then. So each size that
+        is tried in vain is a character that is given out, and is not tried again.
+        """
+        size = min(self._longest - 1, len(self.text) - self._said)
+        while size > 0:
+            end = self.text[-size:]
+            if any(len(stop) > size and stop.startswith(end) for stop in self._stop):
+                break
+            size -= 1
+        return size

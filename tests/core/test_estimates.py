@@ -28,7 +28,7 @@ ROW = row_features(9, 1)
 
 def test_nothing_is_learned_of_a_cost_that_is_unknown():
     assert not any(Estimates(StepCost()).looks_at(step) for step in range(100))
-    assert Estimates(StepCost()).drift == 1_000
+    assert Estimates(StepCost()).drift == 0, "there is nothing to be held against"
 
 
 def test_one_step_of_some_is_looked_at():

@@ -148,6 +148,21 @@ def test_cancel_and_stop_are_idempotent_and_stop_discards():
     scheduler.check()
 
 
+@pytest.mark.parametrize("keep, last", [(9, 40), (5, 40), (4, 32), (2, 17), (1, 10), (0, 10)])
+def test_what_a_stop_discards_does_not_count_as_slow(keep, last):
+    """Five tokens, at 10, 14, 25, 38 and 40."""
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 4, 9))], 0)
+    for now in (10, 14, 25, 38, 40):
+        batch = scheduler.schedule(now)
+        scheduler.commit(batch, Output(((7,),)), now)
+    scheduler.apply([Stop("a", keep)], 50)
+    row = scheduler.ledger.requests[0]
+    assert (row.first_token, row.last_token, row.finished) == (10, last, 50)
+    assert row.generated < 2 or row.tpot == 7, "the mean of all five"
+    scheduler.check()
+
+
 @pytest.mark.parametrize(
     "end, finish", [(Cancel("a"), Finish.CANCELLED), (Stop("a", 0), Finish.STOP)]
 )

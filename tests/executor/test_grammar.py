@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from dataclasses import replace
 from shutil import copy
 
@@ -21,6 +22,7 @@ from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import SettingError, TokenizerError
+from headway.executor import grammar as module
 from headway.executor.grammar import KEPT, Grammars, Matcher, compiled, tokenizer
 from headway.executor.load import load
 from headway.executor.masks import masks, restricted, unpacked
@@ -277,6 +279,38 @@ def test_compiled_ones_are_kept_and_the_oldest_go(tokens):
     assert list(grammars._compiled)[-2:] == [DATE, many[-1]]
     grammars.begin(Begun(0, 1, hold(WORD)))
     assert len(grammars._compiled) == KEPT and many[0] not in grammars._compiled
+
+
+@pytest.fixture
+def compiling(monkeypatch):
+    """Names of the threads that have compiled."""
+    names = []
+
+    def noted(grammar, tokens):
+        names.append(threading.current_thread().name)
+        return compiled(grammar, tokens)
+
+    monkeypatch.setattr(module, "compiled", noted)
+    return names
+
+
+def test_what_was_compiled_ahead_is_not_compiled_in_a_step(compiling):
+    loaded = load(EMBEDDED, Limits(2, 64, 64, 16))
+    ahead = threading.Thread(target=loaded.executor.compile, args=(DATE,), name="ahead")
+    ahead.start()
+    ahead.join()
+    loaded.executor._slots.begin(Begun(0, 1, hold(DATE)))
+    assert compiling == ["ahead"]
+    loaded.executor._slots.begin(Begun(1, 1, hold(WORD)))
+    assert compiling == ["ahead", threading.current_thread().name], "who was not, is"
+    with pytest.raises(SettingError, match="cannot be compiled"):
+        loaded.executor.compile(Grammar("regex", "[0-9"))
+
+
+def test_an_llm_compiles_in_its_callers_thread(compiling):
+    with LLM() as llm:
+        llm.generate("x", Options(max_tokens=3, grammar=DATE))
+    assert compiling == [threading.current_thread().name]
 
 
 def test_blanks_between_json_tokens_have_an_end(tokens):

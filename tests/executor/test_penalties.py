@@ -89,6 +89,26 @@ def test_bad_words_equal_transformers(prompt, answer):
     assert torch.equal(adjusted(logits, {0: made}), want)
 
 
+class Counted(list):
+    """Of slices."""
+
+    slices = 0
+
+    def __getitem__(self, at):
+        self.slices += isinstance(at, slice)
+        return super().__getitem__(at)
+
+
+def test_bad_words_are_compared_only_where_they_may_end():
+    words = tuple([(1,) * length + (9,) for length in range(1, 30)])
+    made = history(Sampling(bad_words=words), [1] * 10, [2])
+    made.known = Counted(made.known)
+    assert made._banned() == [] and made.known.slices == 0
+    made.extend(11, (1, 1))
+    made.known.slices = 0
+    assert made._banned() == [9, 9] and made.known.slices == len(words)
+
+
 def test_a_sequence_that_begins_again_reads_the_same():
     asked = Sampling(repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.5)
     first = history(asked, [1, 2, 3], [5, 5, 6])

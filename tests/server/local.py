@@ -11,6 +11,7 @@ from time import monotonic
 import uvicorn
 
 from headway.core.batch import Event
+from headway.core.cost import StepCost
 from headway.core.join import Continuous
 from headway.core.plan import Policies
 from headway.core.scheduler import Scheduler
@@ -76,9 +77,10 @@ class Local:
         self.loop.call_soon_threadsafe(lambda: self.rows(steps, requests))
 
 
-def scheduler(config, blocks=512, context=1_024):
+def scheduler(config, blocks=512, context=1_024, cost=StepCost()):
     policies = Policies(Continuous(config.engine.slots), step_tokens=2_048)
-    return Scheduler(Settings(blocks, BLOCK, config.core_lanes, policies, context), b"0" * 16)
+    settings = Settings(blocks, BLOCK, config.core_lanes, policies, context, cost=cost)
+    return Scheduler(settings, b"0" * 16)
 
 
 @functools.cache
@@ -98,6 +100,11 @@ def embedded(config):
 
 def fake(config, blocks=512):
     return Local(scheduler(config, blocks), FakeExecutor(blocks, BLOCK))
+
+
+def priced(config):
+    """One that holds its steps against a cost model."""
+    return Local(scheduler(config, cost=StepCost.of(1)), FakeExecutor(512, BLOCK))
 
 
 class Permitted(FakeExecutor):

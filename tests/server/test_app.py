@@ -7,101 +7,18 @@ import threading
 import httpx2
 import pytest
 
-from headway.core.batch import Batch
 from headway.core.request import Finish
-from headway.executor.fake import FakeExecutor
 from headway.models import EMBEDDED
 from headway.server import call as calls
-from headway.server.app import make_app
 from headway.server.config import ServerConfig
 from headway.server.engine import State
 from headway.server.keys import KeySettings, _digest
-from tests.server.local import BLOCK, Local, fake, front_of, scheduler, serving
-
-LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True}
-BLOCKS = 512
-
-
-class Paced(FakeExecutor):
-    """Before each step the loop has a turn, so that a long answer can be left."""
-
-    loop: asyncio.AbstractEventLoop
-
-    def submit(self, batch: Batch) -> int:
-        turn = threading.Event()
-        self.loop.call_soon_threadsafe(turn.set)
-        assert turn.wait(30)
-        return super().submit(batch)
-
-
-def paced(config):
-    executor = Paced(BLOCKS, BLOCK)
-    executor.loop = asyncio.get_running_loop()
-    return Local(scheduler(config, BLOCKS), executor)
+from tests.server.local import Permitted, fake, serving
+from tests.server.scene import BLOCKS, LONG, Client, inside, paced, until
 
 
 def error(response):
     return response.json()["error"]
-
-
-async def until(holds):
-    """Turns of the loop until it does."""
-    async with asyncio.timeout(30):
-        while not holds():
-            await asyncio.sleep(0)
-
-
-class Client:
-    """An ASGI client that can go away, or take nothing."""
-
-    def __init__(self, app, body, headers=(), path="/v1/completions"):
-        self.scope = {
-            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
-            "query_string": b"", "headers": [(b"content-type", b"application/json"), *headers],
-            "http_version": "1.1", "scheme": "http", "server": ("h", 1), "client": ("c", 2),
-        }  # fmt: skip
-        self.body = json.dumps(body).encode()
-        self.left, self.reads = asyncio.Event(), asyncio.Event()
-        self.reads.set()
-        self.status, self.said, self.headers = 0, b"", {}
-        self._asked = False
-        self.task = asyncio.create_task(app(self.scope, self.receive, self.send))
-
-    async def receive(self):
-        if not self._asked:
-            self._asked = True
-            return {"type": "http.request", "body": self.body, "more_body": False}
-        await self.left.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message):
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            self.said += message["body"]
-            await self.reads.wait()
-
-
-def inside(config, engine, scene):
-    """Run a scene on a loop of its own; afterwards nothing is left in the engine."""
-
-    async def play():
-        local = engine(config)
-        front = front_of(config, local)
-        rows = []
-        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
-        try:
-            await scene(make_app(front), front, rows)
-            assert front.door.open == 0
-            await until(lambda: local.load.running == 0)
-        finally:
-            await asyncio.to_thread(local.live.close)
-            front.close()
-        local.live._engine.scheduler.check()
-        assert local.load.free_blocks == BLOCKS
-
-    asyncio.run(play())
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -134,6 +51,48 @@ def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch
         assert len(slow.said) < 2_000
 
     inside(ServerConfig(), paced, scene)
+
+
+def test_echoes_that_come_while_one_is_being_sent_are_not_held_against_who_reads(monkeypatch):
+    monkeypatch.setattr(calls, "MOST_HELD", 2_000)
+    asked = {"prompt": [f"{each} " + "word " * 800 for each in range(5)], "max_tokens": 1}
+
+    async def scene(app, front, rows):
+        reads = Client(app, asked | {"echo": True, "ignore_eos": True, "stream": True})
+        reads.reads.clear()
+        await until(lambda: len(rows) == 5)
+        reads.reads.set()
+        await reads.task
+        assert reads.said.endswith(b"data: [DONE]\n\n") and b"error" not in reads.said
+        assert len(reads.said) > 5 * 2_000
+
+    inside(ServerConfig(engine={"slots": 1}), paced, scene)
+
+
+def test_one_steps_news_may_be_any_size(monkeypatch):
+    monkeypatch.setattr(calls, "MOST_HELD", 500)
+    executor = Permitted()
+
+    async def scene(app, front, rows):
+        client = Client(app, LONG | {"n": 4, "max_tokens": 8, "stream": True})
+        await until(lambda: front.door.open)
+        call = next(iter(front.door._calls.values()))
+        most = 0
+        while not call.done:
+            client.reads.clear()
+            executor.permits.release()
+            await until(lambda: call._writer)  # what that step said is being sent
+            executor.permits.release()
+            await until(lambda: call._held or call.done)
+            most = max(most, call._held)
+            client.reads.set()
+            await until(lambda: not call._writer or call.done)
+        executor.permits.release(100)
+        await client.task
+        assert client.said.endswith(b"data: [DONE]\n\n") and b"error" not in client.said
+        assert most > 500
+
+    inside(ServerConfig(), executor.engine, scene)
 
 
 def test_the_latest_of_a_key_takes_the_place_of_the_one_before():
@@ -280,6 +239,27 @@ def test_whatever_is_wrong_has_the_same_form(server):
         assert set(error(response)) == {"message", "type", "param", "code"}
         assert response.headers["x-request-id"].startswith("req-")
     assert httpx2.get(post).headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("said", [{"logit_bias": {"99999": 1}}, {"stop_token_ids": [5, 99_999]}])
+def test_ids_that_the_model_lacks_name_their_field(server, said):
+    answer = httpx2.post(f"{server}/v1/completions", json={"prompt": [5]} | said)
+    (field,) = said
+    assert (answer.status_code, error(answer)["param"]) == (400, field)
+    assert error(answer)["message"] == f"'{field}': token 99999 is none of the model's 0 to 4095"
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_a_stop_string_counts_once_min_tokens_were_said(server, skip):
+    def said(**more):
+        asked = {"prompt": [5], "max_tokens": 8, "skip_special_tokens": skip, "seed": 1}
+        answer = httpx2.post(f"{server}/v1/completions", json=asked | more).json()
+        return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
+
+    text, _ = said()
+    assert said(stop=text[0]) == ("", 1)
+    later, tokens = said(stop=text[0], min_tokens=4)
+    assert later.startswith(text[0]) and tokens > 4
 
 
 def test_text_to_ids_and_back(server):

@@ -19,6 +19,8 @@ from headway.core.lane import Lane
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.view import LaneLoad, Load
+from headway.errors import DrainingError
+from headway.executor.fake import FakeExecutor
 from headway.server.config import ServerConfig
 from headway.server.engine import State
 from headway.server.metrics.histogram import TIMES, TOKENS, Histogram
@@ -26,7 +28,7 @@ from headway.server.metrics.steps import Steps
 from headway.server.metrics.tokens import Silent, Tokens
 from headway.server.remote import EngineOptions, Remote
 from headway.server.wire import Step
-from tests.server.local import Permitted, fake, serving, until
+from tests.server.local import BLOCK, Local, Permitted, fake, priced, scheduler, serving, until
 
 ROOT = Path(__file__).parents[2]
 MS = 1_000_000
@@ -123,6 +125,68 @@ def test_a_served_hour_in_small():
     assert after["vllm:num_requests_running"][()] == after["vllm:kv_cache_usage_perc"][()] == 0
     limits = after["headway_lane_budget_seconds"]
     assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "what binds, and no more"
+
+
+class Failing(FakeExecutor):
+    """In its first steps."""
+
+    def __init__(self, steps):
+        super().__init__(512, BLOCK)
+        self.left = steps
+
+    def submit(self, batch):
+        self.left -= 1
+        if self.left >= 0:
+            raise RuntimeError("no device")
+        return super().submit(batch)
+
+    def engine(self, config):
+        return Local(scheduler(config), self)
+
+
+def ends(url):
+    """How requests have ended, in headway's words and in vLLM's."""
+    now = scraped(url)
+    outcomes = {word: n for (_, word), n in now["headway_requests_total"].items() if n}
+    return outcomes, {word: n for (word,), n in now["vllm:request_success_total"].items() if n}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_the_engine_fails_is_an_error():
+    """Two steps fail their own request; the third one ends the engine, and no row comes."""
+    with serving(engine=Failing(3).engine) as (url, _):
+        assert [ask(url).status_code for _ in range(3)] == [500, 500, 503]
+        assert ends(url) == ({"error": 3}, {"error": 3})
+
+
+def test_the_others_of_a_call_that_was_failed_are_errors():
+    """One in the same step, and two choices that wait for those to be computed."""
+    with serving(engine=Failing(1).engine) as (url, front):
+        rows = []
+        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        asked = {"prompt": [[5, 6, 7], [6, 7]], "max_tokens": 3, "n": 2}
+        assert httpx2.post(f"{url}/v1/completions", json=asked).status_code == 500
+        until(lambda: len(rows) == 4)
+        assert ends(url) == ({"error": 4}, {"error": 4}), "each of them once"
+
+
+def test_what_a_drain_does_not_wait_for_is_an_error_and_once():
+    executor = Permitted()
+    with serving(ONE_AT_A_TIME, executor.engine) as (url, front), ThreadPoolExecutor() as pool:
+        rows = []
+        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        asked = pool.submit(ask, url, 8)
+        until(lambda: front.door.open == 1)
+        front.engine.live._callers.fail(DrainingError("not in time"))
+        answer = asked.result()
+        assert answer.status_code == 503 and answer.json()["error"]["code"] == "draining"
+        assert int(answer.headers["retry-after"]) >= 1
+        assert ends(url) == ({"error": 1}, {"error": 1})
+        executor.permits.release(10)
+        until(lambda: rows)
+        assert rows[0].finish is Finish.CANCELLED
+        assert ends(url) == ({"error": 1}, {"error": 1})
+        assert not front.metrics._requests._failed
 
 
 def test_two_servers_count_their_own():
@@ -266,8 +330,8 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 @pytest.fixture(scope="module")
 def families():
-    """Of a fresh server that has keys: name as in queries -> type and own labels."""
-    with serving(engine=fake) as (url, front):
+    """Of a fresh server with keys and a cost file: name as in queries -> type and own labels."""
+    with serving(engine=priced) as (url, front):
         front.metrics._keys.asked("app", 1)
         front.metrics._keys.left("app", 1, 1)
         text = httpx2.get(f"{url}/metrics").text

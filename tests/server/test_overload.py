@@ -119,16 +119,20 @@ def test_refusing_takes_no_tokenizing(monkeypatch):
         body = {"prompt": "x", "max_tokens": 5, "ignore_eos": True}
 
         async def crowd():
-            both = asyncio.create_task(asked(url, [body, body]))
+            first = asyncio.create_task(asked(url, [body]))
+            executor.permits.release()
+            while not front.engine.load.running:
+                await asyncio.sleep(0)
+            second = asyncio.create_task(asked(url, [body]))
             while front.door.open < 2:
                 await asyncio.sleep(0)
-            executor.permits.release(2)  # the second finds both there, if not the first
+            executor.permits.release(2)  # the second step finds it there, if not the first
             while not front.engine.load.lanes["standard"].waiting:
                 await asyncio.sleep(0)
             monkeypatch.setattr(front.texts, "encode", None)
             refused = await asked(url, [body])
             executor.permits.release(10)
-            return refused + await both
+            return refused + await first + await second
 
         refused, *served = asyncio.run(crowd())
     assert refused.status_code == 429

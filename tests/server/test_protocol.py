@@ -131,6 +131,8 @@ def test_messages_are_texts():
         (completion, {"stop": [""]}, "stop", "empty"),
         (completion, {"stop": 3}, "stop", "valid string or Input should be a valid list"),
         (completion, {"stop": ["x"] * 17}, "stop", "the most"),
+        (completion, {"stop": ["x", "y" * 1_025]}, "stop", "1025 characters, where 1024 are"),
+        (completion, {"bad_words": ["y" * 1_025]}, "bad_words", "1025 characters, where 1024 are"),
         (completion, {"prompt": []}, "prompt", "empty"),
         (completion, {"prompt": ["a", 1]}, "prompt.1", "valid string"),
         (completion, {"prompt": ["a"] * 129}, "prompt", "128"),
@@ -144,6 +146,7 @@ def test_messages_are_texts():
         (completion, {"min_tokens": 17}, "min_tokens", "17"),
         (chat, {"tools": [{}]}, "tools", "tool calling is not supported"),
         (chat, {"messages": []}, "messages", "at least 1"),
+        (chat, {"messages": [{"role": "user", "content": ""}] * 2_049}, "messages", "2049"),
         (chat, {"messages": [{"role": "user"}]}, "messages.0.content", "missing"),
         (chat, {"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role", "'user'"),
         (
@@ -159,6 +162,15 @@ def test_messages_are_texts():
             "did you mean 'include_usage'?",
         ),
         (chat, {"response_format": {"type": "json_schema"}}, "response_format.json_schema", ""),
+        *[
+            (
+                chat,
+                {"response_format": {"type": kind, "json_schema": {"schema": {}}}},
+                "response_format.json_schema",
+                f"is not obeyed with 'type': '{kind}'",
+            )
+            for kind in ("text", "json_object")
+        ],
         (
             chat,
             {"structured_outputs": {"regex": "a", "choice": ["b"]}},
@@ -336,6 +348,15 @@ def test_logprobs_of_a_text():
         "top_logprobs": [None, {"llo": -0.5, "He": -1.5}],
         "text_offset": [3, 5],
     }
+
+
+def test_the_token_itself_is_among_the_rivals_of_a_text():
+    """Up to logprobs + 1 of them; with logprobs 0 it alone."""
+    scores = [Logprob(-1.5), Logprob(-3.0, ((2, -0.5), (1, -0.75))), Logprob(-float("inf"))]
+    said = text_logprobs([1, 3, 2], scores, SPELLED.__getitem__, 0)
+    rivals = {"llo": -0.5, "He": -0.75, "\ufffd": -3.0}
+    assert said["top_logprobs"] == [{"He": -1.5}, rivals, {"llo": -9999.0}]
+    assert [*said["top_logprobs"][1]] == [*rivals], "in this order"
 
 
 def test_logprobs_of_a_chat():

@@ -9,23 +9,37 @@ import subprocess
 import sys
 from dataclasses import replace
 from multiprocessing import Pipe
+from types import SimpleNamespace
 
 import pytest
 
 from headway import journal
 from headway.answer import Options
-from headway.core.batch import Event
+from headway.core.batch import Add, Cancel, Event
+from headway.core.cost import StepCost
+from headway.core.grammar import Grammar
 from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import Finish, Request
-from headway.errors import CheckpointError, EngineDownError, RefusedError
-from headway.live import heard
+from headway.core.sampling import Sampling
+from headway.core.view import LaneLoad, Load
+from headway.errors import (
+    CheckpointError,
+    DrainingError,
+    EngineDownError,
+    RefusedError,
+    SettingError,
+)
+from headway.live import WallClock, heard
 from headway.llm import LLM
 from headway.server import engine_process
 from headway.server.engine import State
-from headway.server.remote import EngineOptions, Remote
+from headway.server.remote import EngineOptions, Remote, Welcome
+from headway.server.wire import Step
 from headway.sim.replay import replay
+from headway.tools.calibration import write
+from tests.tools.priced import CALIBRATION
 
 POLICIES = Policies(Continuous(4), step_tokens=512)
 OPTIONS = EngineOptions(dtype="float32", policies=POLICIES, slots=4, context=512, threads=1)
@@ -84,6 +98,23 @@ def served(work, options=OPTIONS):
     return asyncio.run(main())
 
 
+def costs(path, model):
+    """A cost file of this model, whose steps take no time."""
+    write(replace(CALIBRATION, model=model, cost=StepCost.of(1)), path)
+    return replace(OPTIONS, cost=str(path))
+
+
+def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
+    async def work(remote):
+        await ask(remote, "a", most=40).end()
+        return remote.load.drift
+
+    assert served(work, costs(tmp_path / "mine.json", "headway-tiny")) > 1_000
+    other = Remote(costs(tmp_path / "other.json", "gpt"))
+    with pytest.raises(SettingError, match="is of gpt in float32, not of headway-tiny"):
+        asyncio.run(other.start())
+
+
 def test_the_process_computes_what_a_thread_would():
     async def work(remote):
         assert remote.state is State.READY and remote.load.capacity == 512
@@ -114,8 +145,8 @@ def test_welcome_and_progress():
         assert (welcome.model, welcome.dtype, welcome.context) == ("headway-tiny", "float32", 512)
         assert welcome.num_blocks == remote.load.num_blocks and welcome.eos
         await remote.drain(10)
-        assert (remote.state, remote.down, remote.pid) == (State.DOWN, "", 0)
-        with pytest.raises(EngineDownError, match="the engine is closed"):
+        assert (remote.state, remote.down, remote.pid) == (State.DRAINING, "", 0), "no fault"
+        with pytest.raises(DrainingError, match="the engine is closed"):
             remote.submit([request("a")], Heard())
 
     asyncio.run(main())
@@ -220,11 +251,101 @@ def test_what_does_not_end_in_time_hears_why():
         heard(await callers[0].news.get())
         await remote.drain(0.0)
         for each in callers:
-            with pytest.raises(EngineDownError, match="closing, and this did not end within 0 s"):
+            with pytest.raises(DrainingError, match="closing, and this did not end within 0 s"):
                 await each.end()
         assert [row.finish for row in rows] == [Finish.CANCELLED] * 2, "the ledger is whole"
 
     served(work)
+
+
+def test_grammars_are_compiled_before_the_engine_sees_who_asks():
+    inbox, seen = engine_process.CountingInbox(WallClock()), []
+
+    def compile(grammar):
+        seen.append((grammar.text, inbox.poll()))
+        if grammar.text == "[":
+            raise SettingError("it cannot be compiled")
+
+    inbox.compile = compile
+    held = [
+        Add(request(text, sampling=Sampling(grammar=Grammar("regex", text)))) for text in ("a", "[")
+    ]
+    free = Add(request("free"))
+    inbox.put([free])
+    inbox.put([*held, Cancel("a")])
+    assert seen == [("a", [free]), ("[", [])]
+    assert inbox.poll() == [*held, Cancel("a")], "whatever came of it"
+    assert inbox.taken == 3
+
+
+class ByHand:
+    """A clock, and a loop's timers, which go off when the time is set."""
+
+    def __init__(self):
+        self.time, self.timers = 0.0, []
+
+    def now(self):
+        return int(self.time * 1e9)
+
+    def call_later(self, seconds, call):
+        self.timers.append((self.time + seconds, call))
+
+    def advance(self, time):
+        while due := [each for each in self.timers if each[0] <= time]:
+            first = min(due, key=lambda each: each[0])
+            self.timers.remove(first)
+            self.time, call = first
+            call()
+        self.time = time
+
+
+class Told:
+    """A caller, on whatever thread."""
+
+    def __init__(self):
+        self.news = []
+
+    def tell(self, news):
+        self.news.append(news)
+
+    def flush(self):
+        pass
+
+
+def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
+    """Without a process: one that says nothing after its second step."""
+    hand = ByHand()
+    remote, caller, rows = Remote(OPTIONS), Told(), []
+    remote._clock = remote._loop = hand
+    remote._welcome = SimpleNamespace(cancelled=lambda: True, done=lambda: True)
+    remote.rows = lambda steps, requests: rows.append(hand.time)
+
+    def step(running, taken):
+        remote._room.acquire()
+        remote._take(Step([], [], [], replace(load, running=running), taken))
+
+    load = Load(lanes={"default": LaneLoad(Lane(), 0, 0)}, num_blocks=9, capacity=512)
+    remote._room.acquire()
+    remote._take(Welcome("m", "", None, "", "", 512, 9, 16, 512, frozenset(), "", load))
+    hand.advance(1_000)
+    assert remote.state is State.READY, "it has nothing to do"
+    remote.submit([request("a")], caller)
+    hand.advance(1_100)
+    step(1, 1)
+    hand.advance(1_219)
+    step(1, 1)
+    hand.advance(1_338)
+    assert remote.state is State.READY and not caller.news
+    hand.advance(1_340)
+    why = "the engine has work and has said nothing for 120 s: its device may hang"
+    assert [str(each) for each in caller.news] == [why]
+    assert (remote.state, remote.down) == (State.DOWN, why)
+    with pytest.raises(EngineDownError, match="its device may hang"):
+        remote.submit([request("b")], caller)
+    step(0, 1)
+    assert rows == [1_100, 1_219] and remote.state is State.DOWN, "what it says later is not heard"
+    remote._ended(0)
+    assert remote.down == why and len(caller.news) == 1 and not hand.timers
 
 
 def test_the_front_loads_no_torch_and_leaves_no_orphan():

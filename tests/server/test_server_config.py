@@ -170,6 +170,18 @@ def test_constructed_directly_it_reads_no_environment(monkeypatch):
             "headway.yaml: lanes.a.tttft is not known; did you mean ttft?",
         ),
         ("server: {limits: {stop: 1}}", "server.limits.stop is not known; did you mean stops?"),
+        (
+            "server: {limits: {schema_bytes: 65537}}",
+            "server.limits.schema_bytes should be less than or equal to 65536, not 65537",
+        ),
+        (
+            "server: {limits: {grammar_compile: 2m}}",
+            "server.limits.grammar_compile: may be 1m at most, not 2m",
+        ),
+        (
+            "server: {limits: {grammar_compile: none}}",
+            "server.limits.grammar_compile: may be 1m at most, not none",
+        ),
         ("models: [{pth: x}]", "models[0].pth is not known; did you mean path?"),
         ("engine: {slots: 0}", "engine.slots should be greater than or equal to 1, not 0"),
         ("engine: {slots: yes}", "engine.slots: true is not a number"),

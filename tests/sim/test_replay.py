@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 
 from headway import journal
-from headway.core.batch import Add, Cancel, Close, Stop
+from headway.core.batch import Add, Cancel, Close, Row, Stop, Want
 from headway.core.join import Dynamic
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
@@ -53,10 +53,42 @@ def test_a_run_that_parts_from_its_journal_says_where():
         replay(settings, [replace(first, tokens=(*first.tokens, ())), *rest])
 
 
+def test_a_step_of_as_many_rows_that_are_others_is_named():
+    settings, made = journal.read(run(THRASH).journal.splitlines())
+    records = list(made)
+    (add,) = records[0].commands
+    longer = replace(add.request, prompt=(*add.request.prompt, 5))
+    with pytest.raises(JournalError, match="step 1 has as many rows as are written, and other"):
+        replay(settings, [replace(records[0], commands=(Add(longer),)), *records[1:]])
+    at = next(n for n, each in enumerate(records) if len(each.tokens) == 4)
+    records[at] = replace(records[at], digest=records[at].digest ^ 1)
+    with pytest.raises(JournalError, match=f"step {records[at].step} has as many rows as are"):
+        replay(settings, records)
+
+
+def test_a_digest_is_of_every_row_and_of_all_that_a_row_asks():
+    rows = [Row(1, 0, (7, 8), (3,), Want.NOTHING), Row(2, 5, (9,), (), Want.LAST)]
+    told = {
+        journal.digest(each)
+        for each in (
+            rows,
+            rows[::-1],
+            rows[:1],
+            [rows[0]._replace(sequence=3), rows[1]],
+            [rows[0]._replace(start=1), rows[1]],
+            [rows[0]._replace(tokens=(7,)), rows[1]],
+            [rows[0], rows[1]._replace(want=Want.PROMPT)],
+            [],
+        )
+    }
+    assert len(told) == 8 and journal.digest([]) == 0
+    assert journal.digest(rows) == journal.digest(tuple(rows))
+
+
 def test_a_record_survives_the_file(tmp_path):
     request = ask("a", 3, 2, sampling=Sampling(0.5, stop_tokens=frozenset({5, 3})), salt="t")
     commands = (Add(request), Cancel("b"), Stop("c", 2), Close())
-    record = journal.Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12)
+    record = journal.Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12, 3, 2**32 - 1)
     lanes = (Lane("is", Budget(ttft=5)),)
     settings = Settings(9, 4, lanes, Policies(join=Dynamic(2, 5, {"is": 1})))
     with open(tmp_path / "incident.jsonl", "w") as file:

@@ -20,6 +20,7 @@ CALIBRATION = Calibration(
     cost=COST,
     kv_bytes=1_000,
     num_blocks=2_048,
+    fit=3_000,
     block_size=16,
     context=2_048,
     slots=16,

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
-from math import sqrt
+from math import inf, nan, sqrt
 from random import Random
 
 import pytest
@@ -24,6 +24,7 @@ from headway.tools.learn import calibrate_rig
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
 from headway.tools.validate import errors, level, residuals, waking
+from tests.tools.priced import CALIBRATION
 from tests.tools.rigs import rig
 from tests.tools.test_fit import COST
 
@@ -37,7 +38,7 @@ def virtual(cost=HOSTED):
     """A rig whose host takes time too, in a step and behind it; every step is really asked for."""
     here = rig(cost=cost)
     priced = here.executor.executor
-    return replace(here, engine=lambda *parts: VirtualEngine(*parts, priced))
+    return replace(here, fit=9_000, engine=lambda *parts: VirtualEngine(*parts, priced))
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,7 @@ def test_the_file_says_what_it_is_of_and_reads_back(found, tmp_path):
     assert again == read(tmp_path / "cost.json") and again.cost == found.cost
     assert json.loads((tmp_path / "cost.json").read_text())["about"]["live"]["learned_from"]
     assert (again.slots, again.kv_bytes, again.analytical) == (8, 64, False)
+    assert (again.num_blocks, again.fit) == (2_048, 9_000)
 
 
 def test_tables_have_every_regime_and_every_term(found):
@@ -175,6 +177,57 @@ def test_waking_counts_where_it_is_sure():
     assert waking(COST, mixed) == 0
 
 
+@pytest.mark.parametrize(
+    "place, value, said",
+    [
+        ("cost.residuals.0.quantiles", [], "residuals of a regime"),
+        ("cost.residuals.1.quantiles", ["900", 1_100], "residuals of a regime"),
+        ("cost.residuals", [{"quantiles": [1_000]}], "not enough values"),
+        ("cost.echoes.0.share", 1_001, "shares of the echoes"),
+        ("cost.echoes.0.share", "1", "shares of the echoes"),
+        ("cost.echoes.0.kept", 1_001, "an echo keeps more"),
+        ("cost.pieces", [["0", 5]], "a coefficient"),
+        ("cost.pieces", [[0, 5], [64, 1], [32, 2]], "do not ascend from 0"),
+        ("cost.pieces", [[7, 5]], "do not ascend from 0"),
+        ("cost.device.read", True, "a coefficient"),
+        ("cost.wake", 1.5, "a coefficient"),
+        ("cost", [], "list"),
+        ("block_size", 0, "block_size is 0"),
+        ("num_blocks", "2048", "num_blocks is '2048'"),
+        ("fit", 2_000, "2048 blocks are more than the 2000 that fit"),
+        ("price_per_hour", float("nan"), "price_per_hour is nan"),
+        ("model", None, "model, dtype and device are names"),
+        ("analytical", "no", "analytical is true or false"),
+        ("about", [], "list"),
+        ("about.errors", {"memory": {}}, "median"),
+        ("about.designed", {"samples": 3}, "largest_tokens"),
+        ("banana", 3, "banana"),
+    ],
+)
+def test_a_damaged_cost_file_is_refused_with_the_cause(place, value, said, tmp_path):
+    path = tmp_path / "cost.json"
+    write(CALIBRATION, path)
+    assert read(path).cost == CALIBRATION.cost
+    plain = json.loads(path.read_text())
+    *above, last = [int(each) if each.isdigit() else each for each in place.split(".")]
+    inner = plain
+    for each in above:
+        inner = inner[each]
+    inner[last] = value
+    path.write_text(json.dumps(plain))
+    with pytest.raises(SettingError, match=rf"cost\.json is damaged .*{said}.*: calibrate again"):
+        read(path)
+
+
+def test_a_cost_file_of_another_version_is_to_be_made_again(tmp_path):
+    path = tmp_path / "cost.json"
+    write(CALIBRATION, path)
+    plain = json.loads(path.read_text())
+    path.write_text(json.dumps(plain | {"headway_cost": 2}))
+    with pytest.raises(SettingError, match="another version of headway: calibrate again"):
+        read(path)
+
+
 def test_a_machine_that_is_too_slow_says_so():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
@@ -185,6 +238,9 @@ def test_a_machine_that_is_too_slow_says_so():
     "asked, said",
     [
         (Asked(slots=0), "slots"),
+        (Asked(seconds=inf), "--seconds is inf, not a number"),
+        (Asked(seconds=nan), "--seconds is nan, not a number"),
+        (Asked(price_per_hour=nan), "--price-per-hour is nan, not a number"),
         (Asked(accelerator="l4"), "needs a model"),
         (Asked(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
     ],

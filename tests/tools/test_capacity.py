@@ -48,8 +48,36 @@ def test_rates_that_were_tried_bound_the_search_and_are_not_tried_again(rates, l
         event("bracketed by what was known")
         inside = max(r for r in rates if r <= limit), min(r for r in rates if r > limit)
         assert all(inside[0] < rate < inside[1] for rate in asked)
-    if min(rates) <= limit:
+    else:
+        event("all of it kept or none")
+    if limit < max(rates):
         assert found.rate <= limit < found.bracket[1] <= found.rate * (1 + TOLERANCE)
+
+
+def test_below_rates_that_all_broke_it_begins_at_the_small_one():
+    known = [Tried(rate, {"chat": 0.2}) for rate in (40.0, 60.0)]
+    found = capacity(falling(5.0), 1.0, 100.0, tolerance=0.1, known=known)
+    assert found.bracket[0] <= 5.0 < found.bracket[1] <= 1.1 * found.bracket[0]
+    assert [each.rate for each in found.tried[:4]] == [40, 60, 1, 20.5]
+
+
+def test_groups_that_fill_between_the_small_rate_and_the_known_ones_are_found():
+    def serve(rate):
+        return {"chat": min(1.0, rate / 8) if rate <= 20 else 0.0}
+
+    known = [Tried(rate, serve(rate)) for rate in (40.0, 60.0)]
+    found = capacity(serve, 1.0, 100.0, known=known)
+    assert found.rate <= 20 < found.bracket[1] <= found.rate * 1.02
+    assert found.skipped == (1.0, 2.0, 4.0)
+
+
+def test_a_small_rate_that_breaks_too_leaves_the_climb_above_the_known_ones():
+    def serve(rate):
+        return {"chat": min(1.0, rate / 100)}
+
+    found = capacity(serve, 1.0, 200.0, known=[Tried(rate, serve(rate)) for rate in (4.0, 60.0)])
+    assert [each.rate for each in found.tried] == [4, 60, 1, 2, 120, 200]
+    assert found.rate == 200 and not found.is_bounded
 
 
 def test_doubling_then_halving_in_this_order():

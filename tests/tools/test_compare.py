@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from io import StringIO
+from math import inf, nan
 from pathlib import Path
 
 import pytest
@@ -390,6 +391,10 @@ def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
         ({"rate": 3.0}, "need --lanes or --trace"),
         ({"strategies": "statc"}, "did you mean static"),
         ({"lanes": Path("none.yaml")}, r"none\.yaml cannot be read"),
+        ({"seconds": inf}, "--seconds is inf, not a number"),
+        ({"load": nan}, "--load is nan, not a number"),
+        ({"price_per_hour": nan}, "--price-per-hour is nan, not a number"),
+        ({"traces": (Path("a.csv"),), "token_scale": nan}, "--token-scale is nan, not a number"),
     ],
 )
 def test_wishes_that_cannot_be_met_are_refused_before_anything_is_loaded(wishes, said, tmp_path):

@@ -9,6 +9,7 @@ pytest.importorskip("torch")
 
 from headway.core.cost import row_features
 from headway.errors import MemoryPlanError, SettingError
+from headway.models import EMBEDDED
 from headway.tools.calibrate import Asked, run_calibrate
 from headway.tools.calibration import read
 from headway.tools.datasheet import accelerator, analytical, shape, work_of
@@ -26,6 +27,9 @@ def test_eight_billion_parameters_on_one_h100():
     assert found.analytical and found.kv_bytes == 131_072
     held = found.num_blocks * found.block_size * found.kv_bytes
     assert 0.3 * 80e9 < held < 80e9 - 15e9
+    few = analytical(shape("llama-3.1-8b"), accelerator("h100-sxm"), "llama-3.1-8b", slots=16)
+    assert few.num_blocks == 16 * 8_192 // 16, "what sixteen requests can use"
+    assert 0.5 * 64e9 < few.fit * few.block_size * few.kv_bytes < 64e9, "beside 16 GB of weights"
 
 
 def test_a_model_has_the_weights_that_its_name_says():
@@ -57,6 +61,15 @@ def test_refusals_name_the_nearest(tmp_path):
         accelerator("box", mine)
     with pytest.raises(SettingError, match="'speed' is not known"):
         accelerator("odd", mine)
+
+
+def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
+    folder, out = tmp_path / "my-model", tmp_path / "cost.json"
+    folder.mkdir()
+    (folder / "config.json").write_text((EMBEDDED / "config.json").read_text())
+    asked = Asked(model=str(folder), accelerator="l4", out=out)
+    assert run_calibrate(asked, Console(file=StringIO())) == 0
+    assert read(out).model == "my-model"
 
 
 def test_ones_own_sheet_from_the_command_line(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from io import StringIO
+from math import inf
 
 import pytest
 from rich.console import Console
@@ -154,6 +155,11 @@ def test_a_folder_that_cannot_be_written_is_found_out_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingError, match="the report cannot be written to"):
         demo.run_demo(None, tmp_path / "file" / "out", 1.0, 0, console())
+
+
+def test_a_demo_without_end_is_refused(tmp_path):
+    with pytest.raises(SettingError, match="--seconds is inf, not a number"):
+        demo.run_demo(None, tmp_path, inf, 0, console())
 
 
 def test_a_file_that_is_no_report_is_refused(tmp_path):

@@ -1,7 +1,9 @@
 """`headway plan`: what it prints, and what it says no to."""
 
 import json
+from dataclasses import replace
 from io import StringIO
+from math import inf, nan
 
 import pytest
 from rich.console import Console
@@ -26,7 +28,7 @@ def few(monkeypatch):
 
 @pytest.fixture
 def cost(tmp_path):
-    def made(model="shape", context=1_024):
+    def made(model="shape", context=1_024, fit=400, kv_bytes=9_216):
         calibration = Calibration(
             model=model,
             dtype="float32",
@@ -34,8 +36,9 @@ def cost(tmp_path):
             machine={},
             analytical=False,
             cost=COST,
-            kv_bytes=9_216,
+            kv_bytes=kv_bytes,
             num_blocks=400,
+            fit=fit,
             block_size=16,
             context=context,
             slots=16,
@@ -82,6 +85,31 @@ def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
     )
 
 
+def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, trace):
+    said = " ".join(printed(Asked(cost(), trace=trace, ttft=3_600_000)).split())
+    assert "250 requests at once are too few to say" in said
+    assert "any rate with the trace's own" in said and "the trace is too short to say" in said
+    plain = json.loads(printed(Asked(cost(), trace=trace, ttft=3_600_000, as_json=True)))
+    assert plain["burst"]["poisson"] is None and plain["burst"]["recorded"] is None
+
+
+def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(cost, tmp_path):
+    lines = ["arrival_s,input_tokens,output_tokens", *["0,100,4"] * 260, "40,100,4"]
+    (tmp_path / "crowd.csv").write_text("\n".join(lines) + "\n")
+    said = " ".join(printed(Asked(cost(), trace=str(tmp_path / "crowd.csv"), ttft=200)).split())
+    assert "Nothing is said of bursts: the first 250 requests of crowd.csv come at one" in said
+
+
+def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots_use(cost):
+    def memory(path):
+        answers = json.loads(printed(Asked(path, rate=2, prompt=100, answer=13, as_json=True)))
+        found = [each for each in answers["answers"] if "all at their end" in str(each)]
+        return found[0]["estimate"]["value"], found[0]["simulated"]
+
+    assert memory(cost()) == (400 // 7, 400 // 7)
+    assert memory(cost(fit=1_400)) == (1_400 // 7, 1_400 // 7)
+
+
 def test_what_was_done_to_a_trace_is_said(cost, trace):
     said = printed(Asked(cost(context=128), trace=trace, rate=2))
     assert "cut off at a context of 128" in said and "own rate is" in said
@@ -97,6 +125,22 @@ def test_the_embedded_model_s_keys_and_values_are_counted(cost):
     assert len(kv) >= 2
     others = [each for each in kv if "if it had" in each["estimate"]["question"]]
     assert others and all(each["difference"] == 0 for each in others), "the executor's own plan"
+
+
+@pytest.mark.parametrize("model", [None, "llama-3.1-8b"])
+def test_a_shape_that_ships_tells_its_keys_and_values_named_or_not(cost, model):
+    pytest.importorskip("safetensors")
+    asked = Asked(cost("llama-3.1-8b", kv_bytes=262_144), model, rate=2, prompt=100, answer=8)
+    plain = json.loads(printed(replace(asked, as_json=True)))
+    kv = [each for each in plain["answers"] if each["estimate"]["question"].startswith("KV per")]
+    assert [each["estimate"]["value"] for each in kv] == [1_048_576, 262_144, 32_768]
+    assert all(each["difference"] == 0 for each in kv)
+    assert not any("left out" in note for note in plain["notes"])
+
+
+def test_a_shape_that_is_not_here_is_left_out_with_the_remedy(cost):
+    said = " ".join(printed(Asked(cost(), rate=2, prompt=100, answer=8)).split())
+    assert "KV per token is left out; the shape of shape is not known here: say --model" in said
 
 
 @pytest.mark.parametrize(
@@ -115,6 +159,13 @@ def test_the_embedded_model_s_keys_and_values_are_counted(cost):
         ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "128,64"}, "ascending"),
         ({"rate": 1, "prompt": 100, "answer": 10, "batch": 0}, "1 or more"),
         ({"rate": 1, "prompt": 100, "answer": 10, "model": "other"}, "calibrate"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "ttft": inf}, "--ttft is inf, not a number"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "ttft": nan}, "--ttft is nan, not a number"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "tpot": nan}, "--tpot is nan, not a number"),
+        ({"trace": "azure2023-code", "token_scale": nan}, "--token-scale is nan, not a number"),
+        ({"trace": "azure2023-code", "token_scale": inf}, "--token-scale is inf, not a number"),
+        ({"trace": "azure2023-code", "rate": -1}, "--rate is -1; it must be 0 or more"),
+        ({"price_per_hour": nan}, "--price-per-hour is nan, not a number"),
     ],
 )
 def test_impossible_inputs_are_refused_with_the_remedy(cost, changes, said):

@@ -44,7 +44,7 @@ def test_the_embedded_models_profile(tmp_path):
     rig, out = named_rig(loaded, None), tmp_path / "cost.json"
     cost = StepCost.of(1_000_000)
     found = Calibration(
-        *("m", "bfloat16", "cpu", {}, False, cost, kv_bytes(loaded), 64, 16, 256, 2)
+        *("m", "bfloat16", "cpu", {}, False, cost, kv_bytes(loaded), 64, 64, 16, 256, 2)
     )
     console = Console(width=80, record=True, file=StringIO())
     run_profile(loaded, rig, found, out, console)

@@ -69,7 +69,7 @@ def cost(tmp_path):
 
 
 def made(model="headway-tiny (embedded)", dtype="float32", slots=16, prices=PRICES):
-    return Calibration(model, dtype, "cpu", {}, False, prices, 1_024, 512, 16, 2_048, slots)
+    return Calibration(model, dtype, "cpu", {}, False, prices, 1_024, 512, 512, 16, 2_048, slots)
 
 
 def told(path, **wishes):
@@ -334,7 +334,7 @@ def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost,
     [
         ("", "bad.jsonl: line 1 is not JSON"),
         ("hello\nworld\n", "bad.jsonl: line 1 is not JSON"),
-        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 3"),
+        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 4"),
         ('{"headway_jour', "bad.jsonl: line 1 is not JSON; was the run cut off there"),
         ("[]\n", "line 1 is not the head of a journal"),
     ],

@@ -149,6 +149,13 @@ def test_impossible_wishes_are_refused_with_the_remedy(wishes, said, tmp_path):
         simulated(tmp_path, **wishes)
 
 
+def test_a_model_s_folder_is_known_by_its_name_as_in_the_cost_file(tmp_path):
+    folder = tmp_path / "models" / "handmade"
+    folder.mkdir(parents=True)
+    status, _, _ = simulated(tmp_path, model=str(folder), strategies="continuous-mixed")
+    assert status == 0
+
+
 def test_a_malformed_trace_is_refused_with_its_line(tmp_path):
     (tmp_path / "bad.csv").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n1,x,1\n")
     with pytest.raises(SettingError, match=r"bad\.csv, line 3: input_tokens is 'x'"):

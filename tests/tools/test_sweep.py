@@ -162,6 +162,18 @@ def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measure
     assert peaks[0] > 5 * peaks[1]
 
 
+def test_an_engine_of_more_slots_takes_more_of_the_memory_as_far_as_it_fits():
+    blocks = {n: calibration_at(CALIBRATION, "slots", n).num_blocks for n in (4, 16, 20, 64)}
+    assert blocks == {4: 2_048, 16: 2_048, 20: 20 * 128, 64: 3_000}
+
+
+def test_a_page_says_what_memory_more_slots_have(tmp_path):
+    wishes = {"seconds": 6.0, "rate": 8.0, "strategies": "continuous-mixed"}
+    swept(tmp_path, "slots=16,20", **wishes)
+    html = (tmp_path / "sweep.html").read_text()
+    assert "as much as they can use, of 3,000 blocks that fit" in html
+
+
 def test_more_slots_wait_less(tmp_path):
     asked = Asked(seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0)
     few, many = (evaluated(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
@@ -270,6 +282,28 @@ def test_a_trace_that_ends_bounds_the_capacity_and_says_so(tmp_path):
     assert "at least 5: nothing broke up to there (the traffic ends there)" in " ".join(
         said.split()
     )
+
+
+def test_rates_that_the_trace_has_no_requests_for_count_for_nothing(tmp_path):
+    """Of sixty requests in twelve seconds there are five a second, whatever is asked for."""
+    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
+    (tmp_path / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    path = tmp_path / "short.yaml"
+    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    _, _, plain = swept(tmp_path, "rate=2,4,40", lanes=path, strategies="continuous-mixed")
+    assert [point["trace_ends"] for point in plain["points"]] == [False, False, True]
+    found = plain["capacity"]["continuous-mixed"]
+    assert found["rate"] == pytest.approx(60 / 12, rel=0.02)
+    assert max(each["rate"] for each in found["tried"]) < 6
+    for line in (
+        sweep_report.curve(plain, "continuous-mixed", "chat", "ttft_p95"),
+        sweep_report.amounts(plain, "continuous-mixed", "busy"),
+    ):
+        assert [at for at, _ in line] == [2, 4]
+    assert curves.across(plain).high == 4
+    html = (tmp_path / "sweep.html").read_text()
+    assert "at 40, which no curve, knee or capacity counts" in html
+    assert len(cells_of(html, "latency-chat")) == 4, "its values are told all the same"
 
 
 def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
@@ -386,6 +420,7 @@ def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
     assert [point["value"] for point in plain["points"]] == [2, 16]
     html = (tmp_path / "sweep.html").read_text()
     assert "against slots" in html and "Capacity at" not in html
+    assert "Memory of more slots" not in html, "as many as it was fitted up to"
     assert "; slots 2" in plain["points"][0]["rules"]["dynamic-lanes"]
 
 

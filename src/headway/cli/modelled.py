@@ -212,7 +212,11 @@ def plan(
     ] = 1.0,
     model: Annotated[
         str | None,
-        typer.Option(help="Whose shape tells the KV per token; must be the cost file's."),
+        typer.Option(
+            show_default=False,
+            help="Whose shape tells the KV per token; must be the cost file's. Default: that, if "
+            "its shape is known.",
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and of the residuals.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,

@@ -49,8 +49,8 @@ class Estimates:
 
     @property
     def drift(self) -> int:
-        """Thousandths that steps take of what the cost model says."""
-        return self._drift // (1_000_000 // KNOWN)
+        """Thousandths that steps take of what the cost model says; 0: there is none."""
+        return self._drift // (1_000_000 // KNOWN) if self._is_known else 0
 
     def looks_at(self, step: int) -> bool:
         return self._is_known and step % EVERY == 0

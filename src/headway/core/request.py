@@ -100,6 +100,18 @@ class Sequence:
     def generated(self) -> int:
         return len(self.tokens) - len(self.request.prompt)
 
+    def cut(self, keep: int) -> None:
+        """Its text had ended with so many generated tokens; those past them are discarded.
+
+        When each token came is not kept: the last one of those that stay is taken to have come as
+        if all had come evenly, so that the mean gap stays what it was.
+        """
+        if (said := self.generated) > keep:
+            first, gaps = self.first_token, max(1, said - 1)
+            self.last_token = first + (self.last_token - first) * max(0, keep - 1) // gaps
+            self.discarded += said - keep
+            del self.tokens[len(self.request.prompt) + keep :]
+
     def unscored(self, end: int) -> bool:
         """Whether computing up to `end` brings log-probabilities that were not given out."""
         return self.scores and min(end, len(self.request.prompt) - 1) > self.scored

@@ -68,10 +68,8 @@ class Scheduler:
                 case Cancel(id):
                     events.append(self._end(by_id[id], Finish.CANCELLED, now))
                 case Stop(id, keep):  # pragma: no branch  (there are no others)
-                    sequence = by_id[id]
-                    sequence.discarded += max(0, sequence.generated - keep)
-                    del sequence.tokens[len(sequence.request.prompt) + keep :]
-                    events.append(self._end(sequence, Finish.STOP, now))
+                    by_id[id].cut(keep)
+                    events.append(self._end(by_id[id], Finish.STOP, now))
         while due := self.roster.deadlines.missed(now):
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
         return events + self._answer(now) if self._is_over else events

@@ -48,6 +48,6 @@ class Load:
     capacity: int = 0  # tokens that one request may ever hold
     prefill: int = 0  # nanoseconds from start to first token, per token of prompts; 0: not known
     by_priority: bool = False  # lanes take turns by priority; else all wait in one line
-    drift: int = 1_000  # thousandths that steps take of what the cost model predicts
+    drift: int = 0  # thousandths that steps take of what the cost model says; 0: there is none
     closing: bool = False
     preemptions: int = 0  # so far

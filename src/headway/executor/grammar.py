@@ -5,6 +5,7 @@ only asks whether one can be compiled needs no torch.
 """
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from llguidance._lib import JsonCompileOptions
 
 KEPT = 256  # compiled grammars, the latest used
+ENDLESS = "an answer with a grammar must stop at every end that the model has"
 LONGEST = 300  # characters of a cause; some quote the whole grammar
 # Between two tokens of JSON. Without an end a weak model may go on with blanks until max_tokens.
 BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[ \n\r\t]{1,32}"}
@@ -57,25 +59,36 @@ class Grammars:
         self.folder, self.vocab, self.eos = folder, vocab, eos
         self._tokenizer: LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()  # of those that are kept, and not while one is compiled
+
+    def compile(self, grammar: Grammar) -> None:
+        """From any thread, and in its time, so that the step that begins with it finds it made.
+        Raises as `begin` does."""
+        self._made(grammar)
 
     def begin(self, begun: Begun) -> Matcher:
         """A matcher at the end of what is known. SettingError or TokenizerError: it cannot be."""
         asked = begun.sampling
-        if not self.eos or not self.eos <= asked.stop_tokens:
-            raise SettingError("an answer with a grammar must stop at every end that the model has")
-        return Matcher(begun, self._state(asked.grammar))
+        if not self.eos <= asked.stop_tokens:
+            raise SettingError(ENDLESS)
+        return Matcher(begun, self._made(asked.grammar).deep_copy())
 
-    def _state(self, grammar: Grammar) -> "LLMatcher":
-        """Where an answer begins, for one sequence alone."""
-        if grammar in self._compiled:
-            self._compiled.move_to_end(grammar)
-        else:
+    def _made(self, grammar: Grammar) -> "LLMatcher":
+        """Where an answer begins, for all of them: to be copied."""
+        if not self.eos:
+            raise SettingError(ENDLESS)
+        with self._lock:
+            made = self._compiled.get(grammar)
+        if made is None:
             if self._tokenizer is None:
                 self._tokenizer = tokenizer(self.folder, self.vocab, self.eos)
-            self._compiled[grammar] = compiled(grammar, self._tokenizer)
+            made = compiled(grammar, self._tokenizer)
+        with self._lock:
+            self._compiled[grammar] = made
+            self._compiled.move_to_end(grammar)
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
-        return self._compiled[grammar].deep_copy()
+        return made
 
 
 def tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from headway.core.cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.settings import Settings
@@ -32,10 +33,12 @@ class Loaded:
     dtype: str  # computed in
     device: str
 
-    def settings(self, lanes: tuple[Lane, ...], policies: Policies) -> Settings:
-        """Of a scheduler over it."""
+    def settings(
+        self, lanes: tuple[Lane, ...], policies: Policies, cost: StepCost = StepCost()
+    ) -> Settings:
+        """Of a scheduler over it. cost: what its steps take, where somebody has measured it."""
         plan = self.plan
-        return Settings(plan.num_blocks, plan.block_size, lanes, policies, plan.context)
+        return Settings(plan.num_blocks, plan.block_size, lanes, policies, plan.context, cost=cost)
 
 
 def load(

@@ -30,6 +30,7 @@ class History:
         bias = [pair for pair in begun.sampling.logit_bias if pair[0] < vocab]
         self._bias_at = torch.tensor([token for token, _ in bias], device=device).long()
         self._bias = torch.tensor([each for _, each in bias], device=device).float()
+        self._never, self._after = _bad(begun.sampling.bad_words, vocab)
         self.extend(0, begun.tokens)
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
@@ -53,13 +54,25 @@ class History:
 
     def _banned(self) -> list[int]:
         """Last tokens of those bad words whose others have just been said."""
-        vocab = len(self.seen)
-        return [
-            word[-1]
-            for word in self.sampling.bad_words
-            if word[-1] < vocab
-            and tuple(self.known[len(self.known) - len(word) + 1 :]) == word[:-1]
+        after = self._after.get(self.known[-1], ()) if self.known else ()
+        return self._never + [
+            last for others, last in after if self.known[-len(others) :] == others
         ]
+
+
+def _bad(
+    words: Sequence[tuple[int, ...]], vocab: int
+) -> tuple[list[int], dict[int, list[tuple[list[int], int]]]]:
+    """Tokens that are a bad word by themselves; of longer ones, by the last token but one, all
+    tokens but the last, and that."""
+    never: list[int] = []
+    after: dict[int, list[tuple[list[int], int]]] = {}
+    for *others, last in words:
+        if last < vocab and others:
+            after.setdefault(others[-1], []).append((others, last))
+        elif last < vocab:
+            never.append(last)
+    return never, after
 
 
 def adjusted(logits: Tensor, histories: Mapping[int, History]) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
+from headway.core.grammar import Grammar
 from headway.executor.cache import KVCache
 from headway.executor.grammar import Grammars
 from headway.executor.inputs import Builder, Inputs, Scoring
@@ -50,10 +51,15 @@ class TorchExecutor:
         self.computed = 0  # cells through the linear layers, wasted ones too
         config = model.config
         length = context or config.context
-        grammars = Grammars(folder, config.vocab, frozenset(config.eos))
-        self._slots = Slots(-(-length // cache.block_size), grammars, model.device)
+        self._grammars = Grammars(folder, config.vocab, frozenset(config.eos))
+        self._slots = Slots(-(-length // cache.block_size), self._grammars, model.device)
         self._builder = Builder(self._slots, cache, config.vocab)
         self._flights: dict[int, _Flight] = {}
+
+    def compile(self, grammar: Grammar) -> None:
+        """Ahead of the step that will begin with it, which else would take the time; from any
+        thread. The first one reads the tokenizer. Raises SettingError or TokenizerError."""
+        self._grammars.compile(grammar)
 
     @torch.inference_mode()
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:

@@ -1,10 +1,9 @@
 """A wish and its prompts' ids, as requests to the engine."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from headway.answer import Answer
+from headway.answer import Answer, Options
 from headway.core.request import Request
 from headway.server.choice import Choice
 from headway.server.protocol.budget import Terms
@@ -23,6 +22,16 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Spelled:
+    """A wish's texts, as the model has them."""
+
+    prompts: tuple[tuple[int, ...], ...]  # truncated
+    most: tuple[int, ...]  # tokens to generate after each
+    echoes: tuple[str, ...]  # what each says; empty texts where that is not to be said
+    bad_words: tuple[tuple[int, ...], ...]  # their spellings
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where the requests go."""
 
@@ -33,18 +42,31 @@ class Place:
     terms: Terms
 
 
+async def spelled(wish: Wish, model: Model) -> Spelled:
+    """What is long is waited for, beside the event loop. Raises Problem and PromptError."""
+    texts, options = model.texts, wish.options
+    _check_ids(options, texts.near.vocab)
+    bad_words = await texts.spellings(options.bad_words)
+    prompts = [ids[-options.truncate :] for ids in await texts.encode(*wish.prompts)]
+    most = tuple([_max_tokens(wish, len(prompt), model.capacity) for prompt in prompts])
+    echoes = [""] * len(prompts)
+    if options.echo:
+        echoes = await texts.decode(*prompts, skip_special=wish.skip_special)
+    return Spelled(tuple(prompts), most, tuple(echoes), bad_words)
+
+
 def choices_of(
-    wish: Wish, prompts: Sequence[tuple[int, ...]], place: Place, model: Model, seeds: Random
+    wish: Wish, said: Spelled, place: Place, model: Model, seeds: Random
 ) -> list[Choice]:
     """In the order of prompts and choices. All but a prompt's first wait for it, and share what it
-    has computed. Raises Problem and PromptError.
+    has computed. Raises PromptError.
     """
     choices: list[Choice] = []
-    for prompt in prompts:
-        prompt = prompt[-wish.options.truncate :]
-        most = _max_tokens(wish, len(prompt), model.capacity)
-        words = model.texts.near
-        sampling = wish.options.sampling(seeds.getrandbits(62), model.eos, words)
+    words, options = model.texts.near, wish.options
+    sampling = options.sampling(seeds.getrandbits(62), model.eos, words, said.bad_words)
+    for prompt, most, echo in zip(said.prompts, said.most, said.echoes, strict=True):
+        if choices and options.seed is None:
+            sampling = replace(sampling, seed=seeds.getrandbits(62))
         first = Request(
             f"{place.id}-{len(choices)}",
             prompt,
@@ -57,13 +79,21 @@ def choices_of(
             end_by=place.terms.end_by,
         )
         leader = None
-        for choice in range(wish.options.n):
+        for choice in range(options.n):
             id = f"{place.id}-{len(choices)}"
             request = first.sibling(id, choice) if leader else first
-            answer = Answer(request, wish.options, words)
-            choices.append(Choice(wish.chat, answer, model.texts, wish.skip_special, leader))
+            answer = Answer(request, options, words)
+            made = Choice(wish.chat, answer, model.texts, echo, wish.skip_special, leader)
+            choices.append(made)
             leader = leader or choices[-1]
     return choices
+
+
+def _check_ids(options: Options, vocab: int) -> None:
+    for name, ids in (("logit_bias", options.logit_bias), ("stop_token_ids", options.stop_tokens)):
+        if (largest := max(ids, default=0)) >= vocab:
+            why = f"'{name}': token {largest} is none of the model's 0 to {vocab - 1}"
+            raise wrong(why, name)
 
 
 def _max_tokens(wish: Wish, prompt: int, capacity: int) -> int:

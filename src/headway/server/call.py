@@ -13,7 +13,7 @@ from headway.core.batch import Event
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
-from headway.errors import HeadwayError
+from headway.errors import DrainingError, EngineDownError
 from headway.live import News
 from headway.server.choice import Choice
 from headway.server.keys import Tenant
@@ -23,11 +23,11 @@ from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.usage import metrics, usage
 from headway.server.protocol.wish import Wish
-from headway.server.retry import jittered
+from headway.server.retry import SOON, jittered
 
 UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
 SLOW = "slow_reader"
-MOST_HELD = 256 * 1024  # bytes of a stream that its client has not taken; then it is cancelled
+MOST_HELD = 256 * 1024  # bytes of a stream that its client leaves untaken; then it is cancelled
 
 
 class Ways(Protocol):
@@ -79,7 +79,8 @@ class Call:
         self._index = {id: index for index, id in enumerate(self.choices)}
         self._chunks = Chunks(wish.chat, *about, usage=wish.usage)
         self._out: list[bytes] = []
-        self._held = 0  # bytes in it
+        self._held = self._untaken = 0  # bytes in it, but for echoes: now, and before this news
+        self._echoes = self._sending = 0  # bytes of echoes: in it, and in what was taken last
         self._writer: asyncio.Task[Any] | None = None  # who sends what was taken
         self._wake: asyncio.Future[None] | None = None
 
@@ -101,17 +102,23 @@ class Call:
         if self.done:
             return
         try:
-            if isinstance(news, HeadwayError):
-                raise Problem(503, str(news), code="engine_down")
+            if isinstance(news, EngineDownError):
+                raise down(news)
             self._hear(news)
         except Problem as problem:
             self.end(problem)
 
     def flush(self) -> None:
-        """Wake who waits, where there is something to take. Who does not come for it is let go."""
-        if self._held > MOST_HELD and self._writer and not self.done:
+        """Wake who waits, where there is something to take. Who does not come for it is let go.
+
+        Who reads as fast as the answer is made never is. One step's news may be any size, and so
+        may a choice's echo with its scores, which comes once: neither counts, and while echoes are
+        being sent, as much of the answers may come.
+        """
+        if self._untaken > MOST_HELD + self._sending and self._writer and not self.done:
             self.end(Problem(408, "the client does not read its stream", code=SLOW))
             self._writer.cancel()
+        self._untaken = self._held
         if self._wake and (self._out or self.done) and not self._wake.done():
             self._wake.set_result(None)
 
@@ -140,8 +147,10 @@ class Call:
     def take(self) -> bytes:
         """What is new of a stream. The task that takes it is busy with it until it waits again."""
         self._writer = asyncio.current_task()
-        out, self._out, self._held = self._out, [], 0
-        return out[0] if len(out) == 1 else b"".join(out)
+        out, self._out = self._out, []
+        said = out[0] if len(out) == 1 else b"".join(out)
+        self._held, self._untaken, self._echoes, self._sending = 0, 0, 0, self._echoes
+        return said
 
     def whole(self) -> dict[str, Any]:
         """The answer of one that has ended well and does not stream."""
@@ -211,17 +220,28 @@ class Call:
     def _say(self, index: int, choice: Choice, delta: Delta) -> None:
         if self.wish.chat and not choice.begun:
             self._put(self._chunks.role(index))
+        echoes = choice.echo is not None and not choice.begun
         text, finish, logprobs = choice.said(delta)
         so_far = self.usage() if self.wish.running_usage else None
         if self.wish.chat and finish and text:  # the last text, and then the end by itself
             self._put(self._chunks.text(index, text, "", logprobs, so_far))
             text, logprobs = "", None
         if text or finish or logprobs:
-            self._put(self._chunks.text(index, text, finish, logprobs, so_far))
+            self._put(self._chunks.text(index, text, finish, logprobs, so_far), echoes)
 
-    def _put(self, chunk: bytes) -> None:
+    def _put(self, chunk: bytes, echoes: bool = False) -> None:
         self._out.append(chunk)
-        self._held += len(chunk)
+        if echoes:
+            self._echoes += len(chunk)
+        else:
+            self._held += len(chunk)
+
+
+def down(error: EngineDownError) -> Problem:
+    """Of an engine that has ended: by a fault, or because it is being replaced."""
+    if isinstance(error, DrainingError):
+        return Problem(503, str(error), code="draining", retry=jittered(SOON))
+    return Problem(503, str(error), code="engine_down")
 
 
 def _unwell(event: Event) -> Problem:

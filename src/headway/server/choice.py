@@ -22,7 +22,7 @@ class Said(NamedTuple):
 
 
 class Choice:
-    """answer: its text and tokens. echo: the prompt's text, which comes before; None: it does not.
+    """answer: its text and tokens. echo: the prompt's text, where that comes before.
 
     leader: the first choice of the same prompt, which alone is told the prompt's scores; None: it
     is that one.
@@ -33,6 +33,7 @@ class Choice:
         chat: bool,
         answer: Answer,
         texts: Texts,
+        echo: str = "",
         skip_special: bool = True,
         leader: "Choice | None" = None,
     ) -> None:
@@ -40,11 +41,11 @@ class Choice:
         self.begun = False  # something of it was given out
         self._chat, self._spell = chat, texts.spell
         self._scores = answer.options.logprobs >= 0
-        echo = texts.near.decode if skip_special else texts.verbatim
-        self.echo = echo(answer.request.prompt) if answer.options.echo else None
+        self.echo = echo if answer.options.echo else None  # None: the text begins with the answer
         self._offset = 0  # characters of the tokens whose scores were given out
         if not skip_special:
-            answer.text = TextStream(texts.verbatim, answer.options.stop)
+            options = answer.options
+            answer.text = TextStream(texts.verbatim, options.stop, options.min_tokens)
 
     def hear(self, event: Event) -> Delta:
         return self.answer.take(event)

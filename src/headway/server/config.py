@@ -201,6 +201,7 @@ class ServerConfig(BaseSettings):
             "block_size": engine.block_size,
             "threads": engine.threads,
             "journal": engine.journal,
+            "cost": engine.cost,
         }
 
     def ring(self) -> KeyRing:
@@ -234,5 +235,5 @@ class ServerConfig(BaseSettings):
         said = self.effective()
         said["keys"] = [key for key in said["keys"] if key["name"] == tenant.key]
         said["lanes"] = {name: lane for name, lane in said["lanes"].items() if name in tenant.lanes}
-        del said["models"][0]["path"], said["engine"]["journal"]
+        del said["models"][0]["path"], said["engine"]["journal"], said["engine"]["cost"]
         return said

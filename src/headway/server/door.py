@@ -1,6 +1,8 @@
 """The door: who may come in, in which lane, and who must leave. On the event loop's thread."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -9,14 +11,12 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
-from headway.server.call import Call
+from headway.server.call import Call, Who, down
 from headway.server.engine import EngineSide, Rows, State
 from headway.server.keys import KeyRing
+from headway.server.latest import Ends, Latest
 from headway.server.protocol.problem import Problem, wrong
-from headway.server.retry import Returns, jittered
-
-SOON = 5.0  # seconds: when to ask again a server that loads its model or is being replaced
-SUPERSEDED = "a later request with the same X-Headway-Supersede has taken its place"
+from headway.server.retry import SOON, Returns, jittered
 
 
 class Watcher(Protocol):
@@ -42,7 +42,8 @@ class Door:
         self.watchers: list[Watcher] = []
         self._returns = Returns()
         self._calls: dict[str, Call] = {}  # by each request's id
-        self._latest: dict[tuple[str, str], Call] = {}  # by tenant and supersede key
+        self._latest = Latest()
+        self._coming: Counter[str] = Counter()  # requests that are being prepared, by lane
         engine.rows = self.rows
 
     @property
@@ -63,11 +64,37 @@ class Door:
             case State.READY:
                 pass
 
+    @contextmanager
+    def coming(self, caller: Who, arrived: int, by: int, count: int, call: Ends) -> Iterator[None]:
+        """While so many requests of a call are being prepared: they hold their places in the lane.
+        by: when they must have started. call: to be ended if a later one supersedes it.
+
+        Raises Problem. Who takes another's place is let in where there is no other.
+        """
+        most = self.engine.load.lanes[caller.lane].lane.max_waiting
+        if 1 < count > most:  # as core.admission.never has it
+            what = f"{count} requests come together, and no more than {most}"
+            raise wrong(f"{what} may ever wait in {caller.lane!r}")
+        self._latest.come(caller, arrived, call)
+        try:
+            if not self._latest.replaces(caller):
+                self.check_room(caller.lane, by, count)
+            self._coming[caller.lane] += count
+            try:
+                yield
+            finally:
+                self._coming[caller.lane] -= count
+        finally:
+            self._latest.came(caller, call)
+
     def check_room(self, lane: str, start_by: int, count: int) -> None:
-        """Before prompts are tokenized, so that refusing is cheap when most are refused. Raises
-        Problem."""
+        """Before prompts are tokenized, so that refusing is cheap when most are refused. Those that
+        are being tokenized count as waiting; their tokens are not known yet. Raises Problem."""
         load, now = self.engine.load, self._now()
         line = load.lanes[lane]
+        if coming := self._coming[lane]:
+            line = replace(line, waiting=line.waiting + coming)
+            load = replace(load, lanes={**load.lanes, lane: line})
         if refused := full(line, load, now) or late(line, load, now, start_by):
             raise self._full(lane, refused.reason, refused.retry_at, count)
 
@@ -87,11 +114,7 @@ class Door:
 
     def _enter(self, call: Call) -> None:
         self.check_open()
-        if call.caller.supersedes and (other := self._latest.get(_key(call))):
-            gone = Problem(409, SUPERSEDED, code="superseded", final=True)
-            if other.arrived > call.arrived:  # a long prompt, tokenized while the later one came
-                raise gone
-            other.end(gone)
+        self._latest.clear(call)
         self._charge(call)
         try:
             self.engine.submit(call.requests, call)
@@ -99,8 +122,7 @@ class Door:
             self._keys.give_back(call.caller.tenant, call.most, self._now())
             raise self._refused(call, error) from error
         self._calls.update(dict.fromkeys(call.choices, call))
-        if call.caller.supersedes:
-            self._latest[_key(call)] = call
+        self._latest.enter(call)
 
     def _charge(self, call: Call) -> None:
         """The most that it may come to; what is not used comes back when it leaves."""
@@ -112,7 +134,7 @@ class Door:
 
     def _refused(self, call: Call, refused: RefusedError | EngineDownError) -> Problem:
         if isinstance(refused, EngineDownError):
-            return Problem(503, str(refused), code="engine_down")
+            return down(refused)
         if refused.retry_at == NEVER:
             return wrong(str(refused))
         return self._full(call.caller.lane, str(refused), refused.retry_at, len(call.choices))
@@ -146,8 +168,7 @@ class Door:
             each.left(call, left)
         for id in call.choices:
             self._calls.pop(id, None)
-        if self._latest.get(_key(call)) is call:
-            del self._latest[_key(call)]
+        self._latest.leave(call)
         self._keys.give_back(call.caller.tenant, call.most - sum(call.tokens), self._now())
 
     # -- the ledger
@@ -170,8 +191,3 @@ def loading() -> Problem:
 
 def _judged(row: RequestRow, budget: Budget) -> RequestRow:
     return row if row.budget == budget else replace(row, budget=budget)
-
-
-def _key(call: Call) -> tuple[str, str]:
-    """Among which a call is the latest."""
-    return call.caller.tenant.name, call.caller.supersedes

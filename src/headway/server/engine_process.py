@@ -10,20 +10,25 @@ import signal
 import socket
 import struct
 import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_bytes
 
 from headway.core.batch import Add, Command
+from headway.core.cost import StepCost
+from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
-from headway.engine import Engine
-from headway.errors import EngineDownError, HeadwayError
+from headway.engine import Engine, forgotten
+from headway.errors import EngineDownError, HeadwayError, SettingError, TokenizerError
 from headway.executor.guarded import Guarded, cause
-from headway.journal import JournalFile, Record
+from headway.journal import JournalFile
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
 from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
 from headway.text import Tokenizer
+from headway.tools.calibration import read
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready
@@ -31,9 +36,21 @@ STALL = 30  # seconds that the front may take nothing, the kernel's buffer being
 
 
 class CountingInbox(LiveInbox):
-    """Knows how many requests the engine has taken in."""
+    """Knows how many requests the engine has taken in, and has their grammars compiled before it
+    does: in the reader's thread, so that no step waits for it, but what is sent after them does.
+    """
 
     taken = 0
+    compile: Callable[[Grammar], object] | None = None  # the executor's, once there is one
+
+    def put(self, commands: Iterable[Command]) -> None:
+        listed = list(commands)
+        for each in listed:
+            if isinstance(each, Add) and (grammar := each.request.sampling.grammar):
+                assert self.compile, "nothing is sent to an engine that is not ready"
+                with suppress(Exception):  # the step that begins with it says what is wrong
+                    self.compile(grammar)
+        super().put(listed)
 
     def poll(self) -> list[Command]:
         commands = super().poll()
@@ -103,6 +120,9 @@ class Process:
 
         source = options.model or EMBEDDED
         name = called(source)
+        calibration = read(Path(options.cost)) if options.cost else None
+        if calibration:  # before anything is loaded for nothing
+            calibration.check_model(name)
         self.channel.send(Progress(f"loading the weights of {name}"))
         policies = options.policies
         limits = Limits(options.slots, policies.step_tokens, options.context, options.block_size)
@@ -112,13 +132,21 @@ class Process:
             use_threads(threads)
         self.channel.send(Progress("preparing steps of every size"))
         loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
-        settings = loaded.settings(options.lanes, policies)
+        self.inbox.compile = loaded.executor.compile
+        with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
+            loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
+        cost = StepCost()
+        if calibration:
+            calibration.check_model(name, loaded.dtype)
+            cost = calibration.cost
+        settings = loaded.settings(options.lanes, policies, cost)
         if options.journal:
             about = {"model": name, "dtype": loaded.dtype, "device": loaded.device}
             self._journal = JournalFile(Path(options.journal), settings, {**about, "begun": date()})
         scheduler = Scheduler(settings, token_bytes(16))
         executor = Guarded(loaded.executor)
-        engine = Engine(scheduler, executor, self.inbox, self.inbox.clock, self._keep)
+        keep = self._journal.keep if self._journal else forgotten
+        engine = Engine(scheduler, executor, self.inbox, self.inbox.clock, keep)
         return engine, Welcome(
             model=name,
             folder=str(loaded.folder),
@@ -133,7 +161,3 @@ class Process:
             memory=str(plan),
             load=engine.load,
         )
-
-    def _keep(self, record: Record) -> None:
-        if self._journal:
-            self._journal.keep(record)

@@ -1,24 +1,29 @@
 """From a request's bytes to a call in its lane: what both endpoints do before an answer begins."""
 
+import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
+from headway.core.request import NEVER
 from headway.errors import PromptError
 from headway.server import clock
-from headway.server.asking import Model, Place, choices_of
+from headway.server.asking import Model, Place, Spelled, choices_of, spelled
 from headway.server.call import Call, Who
+from headway.server.client import Client
 from headway.server.config import ServerConfig
 from headway.server.door import Door, loading
 from headway.server.engine import EngineSide
 from headway.server.keys import Denied, Tenant
 from headway.server.metrics.metrics import Metrics
-from headway.server.protocol.budget import terms
+from headway.server.protocol.budget import Terms, late, terms
 from headway.server.protocol.laning import lane_of, model_of
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.wish import Wish
 from headway.server.texts import Texts
+
+UNANSWERED = frozenset({408, 409, 429, 499})  # of those who have asked for nothing wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +80,6 @@ class Front:
             self.metrics.turned_away(problem)
             raise
 
-    def _check_room(self, key: str, lane: str, start_by: int, count: int) -> None:
-        try:
-            self.door.check_room(lane, start_by, count)
-        except Problem as problem:
-            self.metrics.turned_away(problem, key, lane, count)
-            raise
-
     def who(self, headers: Mapping[str, str]) -> Asker:
         """Raises Problem."""
         found = self.keys.authenticate(headers.get("authorization", ""))
@@ -89,37 +87,57 @@ class Front:
             raise Problem(401, found.reason, code="invalid_api_key")
         return Asker(found, headers, clock.now())
 
-    async def call(self, asker: Asker, wish: Wish) -> Call:
+    async def call(self, asker: Asker, wish: Wish, client: Client) -> Call:
         """In its lane, where it waits to be answered. Raises Problem."""
         texts, headers = self.texts, asker.headers
         model, alias = model_of(wish.model, self.names, self.lanes)
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, wish.tier, alias, asker.tenant, self.lanes)
         held = terms(self.lanes[lane].budget, headers, asker.arrived)
-        supersedes = headers.get("x-headway-supersede", "")
-        if not supersedes:  # else there is room once the one before has left
-            count = len(wish.prompts) * wish.options.n
-            self._check_room(asker.tenant.key, lane, held.start_by, count)
-        id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
-        place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
-        about = Model(texts, self._eos, self.engine.load.capacity)
-        grammar, bound = wish.options.grammar, self.config.server.limits.grammar_compile
-        if grammar and (said := await texts.problem(grammar, bound)):
-            raise wrong(f"'{wish.shaped}': {said}", wish.shaped, "invalid_grammar")
-        try:
-            prompts = [await texts.encode(prompt) for prompt in wish.prompts]
-            choices = choices_of(wish, prompts, place, about, self._random)
-        except PromptError as error:
-            raise wrong(str(error)) from error
         who = Who(
             asker.tenant,
             lane,
             held.budget,
             headers.get("x-request-id", ""),
-            supersedes,
+            headers.get("x-headway-supersede", ""),
             self.config.prices,
             headers,
         )
+        about = Model(texts, self._eos, self.engine.load.capacity)
+        said = await self._prepared(wish, who, held, about, client, asker.arrived)
+        id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
+        place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
+        try:
+            choices = choices_of(wish, said, place, about, self._random)
+        except PromptError as error:
+            raise wrong(str(error)) from error
         call = Call((id, clock.unix(), model), wish, who, choices, self.door)
         self.door.enter(call)
+        client.call = call
         return call
+
+    async def _prepared(
+        self, wish: Wish, who: Who, held: Terms, about: Model, client: Client, arrived: int
+    ) -> Spelled:
+        """What of it takes time, as long as somebody wants it."""
+        count = len(wish.prompts) * wish.options.n
+        by = min(held.start_by, held.end_by)
+        try:
+            with client.preparing(), self.door.coming(who, arrived, held.start_by, count, client):
+                async with asyncio.timeout(None if by == NEVER else (by - clock.now()) / 1e9):
+                    await self._check_grammar(wish, about.texts)
+                    return await spelled(wish, about)
+        except TimeoutError:
+            problem = late(held, arrived)
+        except PromptError as error:
+            raise wrong(str(error)) from error
+        except Problem as found:
+            problem = found
+        if problem.status in UNANSWERED:
+            self.metrics.turned_away(problem, who.tenant.key, who.lane, count)
+        raise problem
+
+    async def _check_grammar(self, wish: Wish, texts: Texts) -> None:
+        grammar, bound = wish.options.grammar, self.config.server.limits.grammar_compile
+        if grammar and (said := await texts.problem(grammar, bound)):
+            raise wrong(f"'{wish.shaped}': {said}", wish.shaped, "invalid_grammar")

@@ -4,9 +4,11 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from headway.server.durations import SECOND, Duration, Limit
-from headway.server.section import Count, Number, Section
+from headway.core.grammar import MOST_TEXT
+from headway.server.durations import SECOND, Duration, Limit, written
+from headway.server.section import Count, Number, Section, SettingAtError
 
+MOST_COMPILE = 60 * SECOND  # whoever waits for so long has been forgotten by then
 LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/\s]+)$")]
@@ -19,12 +21,23 @@ class BoundSettings(Section):
     prompts: Annotated[Count, Field(description="Of one /v1/completions call.")] = 128
     n: Annotated[Count, Field(description="Choices of one prompt.")] = 16
     stops: Annotated[Count, Field(description="Stop strings and stop token ids, each.")] = 16
+    stop_chars: Annotated[
+        Count, Field(description="Characters of a stop string or a bad word.")
+    ] = 1_024
+    messages: Annotated[Count, Field(description="Of one chat.")] = 2_048
     schema_bytes: Annotated[
-        Count, Field(description="Of a JSON schema, regex, grammar or list of choices.")
-    ] = 64 << 10
+        Count,
+        Field(le=MOST_TEXT, description="Of a JSON schema, regex, grammar or list of choices."),
+    ] = MOST_TEXT
     grammar_compile: Annotated[
-        Limit, Field(description="Time to compile a grammar; one that takes longer is refused.")
+        Limit,
+        Field(description="Time to compile a grammar, 1m at most; what takes longer is refused."),
     ] = SECOND // 2
+
+    def check(self) -> None:
+        if self.grammar_compile > MOST_COMPILE:
+            most, said = written(MOST_COMPILE), written(self.grammar_compile)
+            raise SettingAtError(("grammar_compile",), f"may be {most} at most, not {said}")
 
 
 class ServerSettings(Section):

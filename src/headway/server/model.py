@@ -61,13 +61,26 @@ class EngineSettings(Section):
         Number,
     ] = 0
     threads: Annotated[
-        int, Field(ge=0, description="Of the engine's computing; 0: as torch chooses."), Number
+        int,
+        Field(
+            ge=0,
+            description="Of the engine's computing; 0: one for a model of less than 64 MiB of "
+            "weights, else as torch chooses.",
+        ),
+        Number,
     ] = 0
     journal: Annotated[
         str,
         Field(
             description="A new file that keeps all that the engine takes in and does, prompts and "
             "answers too, for `headway replay`. Default: none."
+        ),
+    ] = ""
+    cost: Annotated[
+        str,
+        Field(
+            description="A cost.json of `headway calibrate` for this model and dtype: what steps "
+            "take is held against it, and the drift shown. Default: none."
         ),
     ] = ""
 

@@ -18,7 +18,7 @@ from typing import Any
 from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
 from headway.core.request import Request
 from headway.core.view import Load
-from headway.errors import EngineDownError, HeadwayError, RefusedError
+from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
 from headway.live import Caller, Callers, WallClock
 from headway.server.backlog import Backlog
 from headway.server.engine import Rows, State
@@ -43,15 +43,15 @@ class Remote:
     then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that
     is slow: what admission lets wait, and a command or two for each of those.
 
-    An engine that hangs in a step, with its device perhaps, is not ended: it is down as long as
-    it says nothing.
+    An engine that hangs in a step, with its device perhaps, is down once it has said nothing for
+    SILENT: who waits is told so, and what it may say later is not heard. It is ended with us.
     """
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
-        self._state, self._fault = State.LOADING, ""
+        self._state, self._fault = State.LOADING, ""  # DOWN is by a fault, and for good
         self._clock = WallClock()
         self._heard = self._clock.now()  # of a step, or that it had nothing to do
         self._backlog = Backlog()
@@ -65,19 +65,12 @@ class Remote:
 
     @property
     def state(self) -> State:
-        return State.DOWN if self._hangs else self._state
+        return self._state
 
     @property
     def down(self) -> str:
-        """Why, if it is down by a fault or seems to be."""
-        return self._fault or self._hangs
-
-    @property
-    def _hangs(self) -> str:
-        silent = (self._clock.now() - self._heard) / 1e9
-        if silent < SILENT or self._gone.is_set() or not self._backlog.pending:
-            return ""
-        return f"the engine has work and has said nothing for {silent:.0f} s: its device may hang"
+        """Why, if it is down."""
+        return self._fault
 
     @property
     def load(self) -> Load:
@@ -131,27 +124,32 @@ class Remote:
 
     async def drain(self, timeout: float) -> None:
         """Take no more, finish what was accepted, and close. What has not ended within so many
-        seconds hears of an EngineDownError."""
+        seconds hears of a DrainingError."""
         if self._state is State.READY:
-            self._state, self._leaving = State.DRAINING, True
-            self._backlog.close()
+            self._leave()
             self._send([Close()])
             if not await self._ends_within(timeout):
                 left = self._callers.open
                 why = f"the server is closing, and this did not end within {timeout:g} s"
-                self._callers.fail(EngineDownError(why))
+                self._callers.fail(DrainingError(why))
                 self.cancel(left)
                 await self._ends_within(GRACE)
         await self.close()
 
     async def close(self) -> None:
-        """End the process now, if it is there: no orphan, no zombie. Who waits, hears of it."""
-        self._leaving = True
-        self._callers.fail(EngineDownError("the server has closed"))
+        """End the process now, if it is there: no orphan, no zombie. Who waits, hears of it, and
+        who comes still: another server will have them."""
+        self._leave()
+        self._callers.fail(DrainingError("the server has closed"))
         if self._process:
             self._kill()
             await self._gone.wait()
-        self._state = State.DOWN
+
+    def _leave(self) -> None:
+        self._leaving = True
+        if self._state is not State.DOWN:
+            self._state = State.DRAINING
+        self._backlog.close()
 
     async def _ends_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -206,6 +204,8 @@ class Remote:
     def _take(self, message: Any) -> None:
         self._room.release()
         match message:
+            case Step() if self._fault:
+                pass  # it had seemed to hang: its callers were told, and are gone
             case Step(events, steps, requests, load, taken):
                 self._heard = self._clock.now()
                 self._backlog.publish(load, taken)
@@ -221,17 +221,36 @@ class Remote:
             case Welcome() if not self._leaving:
                 self._backlog.publish(message.load, 0)
                 self._state = State.READY
+                self._watch()
                 if not self._welcome.cancelled():
                     self._welcome.set_result(message)
 
-    def _ended(self, code: int | None) -> None:
-        atexit.unregister(self._kill)
+    def _watch(self) -> None:
+        """From when it is ready: again at the earliest time at which it may be said to hang."""
+        if self._fault or self._gone.is_set():
+            return
+        left = SILENT
+        if self._backlog.pending:
+            silent = (self._clock.now() - self._heard) / 1e9
+            if silent >= SILENT:
+                silence = f"has said nothing for {silent:.0f} s"
+                return self._fail(f"the engine has work and {silence}: its device may hang")
+            left -= silent
+        self._loop.call_later(left, self._watch)
+
+    def _fail(self, fault: str) -> None:
+        """It is down, and who waits hears why."""
+        self._fault = self._fault or fault
         self._state = State.DOWN
         self._backlog.close()
+        self._callers.fail(EngineDownError(self._fault))
+
+    def _ended(self, code: int | None) -> None:
+        atexit.unregister(self._kill)
         error = self._error or EngineDownError(f"the engine process has died: {_manner(code)}")
         if not self._leaving or self._error:
-            self._fault = str(error)
-        self._callers.fail(EngineDownError(self._fault or "the engine is closed"))
+            self._fail(str(error))
+        self._callers.fail(DrainingError("the engine is closed"))
         if not self._welcome.done():
             self._welcome.set_exception(error)
             self._welcome.exception()  # whoever waited may have left

@@ -4,6 +4,7 @@ import random
 
 LEAST, MOST = 1.0, 80.0  # seconds, before the jitter, which makes at most 120 of them
 SPREAD = 1.5
+SOON = 5.0  # seconds: when to ask again a server that loads its model or is being replaced
 
 
 def jittered(seconds: float) -> float:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headway.server.body import body_of
+from headway.server.client import Client
 from headway.server.documented import answers, says, taken
 from headway.server.front import Front
 from headway.server.listen import BoundSettings
@@ -59,6 +60,11 @@ async def _answer(
     front.check_open()
     limits = front.config.server.limits
     asked = wish(read(model, await body_of(request, limits.body_bytes)), limits)
-    call = await front.call(asker, asked)
-    answer = streamed if asked.stream else whole
-    return await answer(call, request.receive, {"x-headway-lane": call.caller.lane})
+    client = Client(request.receive)
+    try:
+        call = await front.call(asker, asked, client)
+        answer = streamed if asked.stream else whole
+        return await answer(call, client, {"x-headway-lane": call.caller.lane})
+    except BaseException:
+        client.leave()
+        raise

@@ -7,6 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from headway.core.cost import KNOWN
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad
 from headway.server.documented import says
@@ -68,7 +69,9 @@ def state_routes(front: Front) -> APIRouter:
         load = front.engine.load
         data = [_lane(name, lane) for name, lane in load.lanes.items() if name in may]
         shared = {"running": load.running, "free_blocks": load.free_blocks}
-        blocks = {"blocks": load.num_blocks, "capacity": load.capacity}
+        blocks: dict[str, Any] = {"blocks": load.num_blocks, "capacity": load.capacity}
+        if load.drift:  # of steps against the cost file, where there is one
+            blocks["drift"] = load.drift / KNOWN
         return JSONResponse({"object": "list", "data": data, **shared, **blocks})
 
     @router.get("/v1/config/effective", responses=says(401))

@@ -12,28 +12,28 @@ from headway.server.protocol.fields import DetokenizeBody, TokenizeBody
 from headway.server.protocol.laning import model_of
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.reading import read
-from headway.server.protocol.wish import Prompt, message_of
+from headway.server.protocol.wish import Prompt, messages_of
 
 
 def text_routes(front: Front) -> APIRouter:
     router = APIRouter(tags=["text"])
     refusals = says(400, 401, 404, 413, 415, 503)
-    most = front.config.server.limits.body_bytes
+    limits = front.config.server.limits
 
     @router.post("/tokenize", responses=refusals, openapi_extra=taken(TokenizeBody))
     async def tokenize(request: Request) -> JSONResponse:
         """A prompt's ids, or a chat's through its template."""
         front.who(request.headers)
         texts = front.texts
-        body = read(TokenizeBody, await body_of(request, most))
+        body = read(TokenizeBody, await body_of(request, limits.body_bytes))
         model_of(body.model or "", front.names, front.lanes)
         if (body.prompt is None) == (body.messages is None):
             raise wrong("give 'prompt' or 'messages'", "prompt")
         prompt: Prompt = body.prompt or ""
         if body.messages is not None:
-            prompt = tuple([message_of(each) for each in body.messages])
+            prompt = messages_of(body.messages, limits)
         try:
-            ids = await texts.encode(prompt)
+            (ids,) = await texts.encode(prompt)
         except PromptError as error:
             raise wrong(str(error)) from error
         capacity = front.engine.load.capacity
@@ -44,12 +44,13 @@ def text_routes(front: Front) -> APIRouter:
         """The text of ids, special tokens spelled out."""
         front.who(request.headers)
         texts = front.texts
-        body = read(DetokenizeBody, await body_of(request, most))
+        body = read(DetokenizeBody, await body_of(request, limits.body_bytes))
         model_of(body.model or "", front.names, front.lanes)
         try:
-            ids = await texts.encode(tuple(body.tokens))  # which sees that they are the model's
+            (ids,) = await texts.encode(tuple(body.tokens))  # it sees that they are the model's
         except PromptError as error:
             raise wrong(str(error), "tokens") from error
-        return JSONResponse({"prompt": texts.verbatim(ids)})
+        (text,) = await texts.decode(ids, skip_special=False)
+        return JSONResponse({"prompt": text})
 
     return router

@@ -4,18 +4,16 @@ Plain ASGI: behind BaseHTTPMiddleware a client's leaving goes unseen.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headway.server.call import SLOW, Call
+from headway.server.client import Client
 from headway.server.protocol.chunks import DONE, WAITING, compact, failed
-from headway.server.protocol.problem import Problem
 
 PATIENCE = 10.0  # seconds without a word before the stream begins all the same, with a comment
-GONE = Problem(499, "the client has gone", code="client_gone")  # nobody will read it
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -23,48 +21,25 @@ HEADERS = {
 }
 
 
-@asynccontextmanager
-async def attended(call: Call, receive: Receive) -> AsyncIterator[None]:
-    """While the client is there. In the end nothing of the call is left in the engine."""
-    watcher = asyncio.create_task(_watch(call, receive))
-    try:
-        yield
-    finally:
-        watcher.cancel()
-        call.end(GONE)
-
-
-async def _watch(call: Call, receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    call.end(GONE)
-
-
-async def whole(call: Call, receive: Receive, headers: dict[str, str]) -> Response:
+async def whole(call: Call, client: Client, headers: dict[str, str]) -> Response:
     """The one JSON object. Raises Problem."""
-    async with attended(call, receive):
-        await call.wait()
-        if call.problem:
-            raise call.problem
-        return Response(compact(call.whole()), 200, headers, "application/json")
+    await call.wait()
+    if call.problem:
+        raise call.problem
+    client.leave()
+    return Response(compact(call.whole()), 200, headers, "application/json")
 
 
-async def streamed(call: Call, receive: Receive, headers: dict[str, str]) -> Response:
+async def streamed(call: Call, client: Client, headers: dict[str, str]) -> Response:
     """Waits for the first news, so that a request that expires in its line has its true status.
 
-    Raises Problem.
+    Raises Problem. The client is the response's then: it is left when that has been sent.
     """
-    watcher = asyncio.create_task(_watch(call, receive))
-    try:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(call.wait(), PATIENCE)
-        if call.problem:
-            raise call.problem
-    except BaseException:
-        watcher.cancel()
-        call.end(GONE)
-        raise
-    return Stream(call, watcher, headers)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(call.wait(), PATIENCE)
+    if call.problem:
+        raise call.problem
+    return Stream(call, client, headers)
 
 
 class Stream(Response):
@@ -73,10 +48,10 @@ class Stream(Response):
     A call that holds too much cancels this task, and uvicorn closes the connection.
     """
 
-    def __init__(self, call: Call, watcher: "asyncio.Task[None]", headers: dict[str, str]) -> None:
+    def __init__(self, call: Call, client: Client, headers: dict[str, str]) -> None:
         super().__init__(b"", 200, HEADERS | headers)
         del self.headers["content-length"]
-        self._call, self._watcher = call, watcher
+        self._call, self._client = call, client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """In a task of its own: what is woken below an application's twenty coroutines enters each
@@ -84,8 +59,7 @@ class Stream(Response):
         try:
             await asyncio.create_task(self._stream(send))
         finally:
-            self._watcher.cancel()
-            self._call.end(GONE)
+            self._client.leave()
 
     async def _stream(self, send: Send) -> None:
         call = self._call

@@ -1,10 +1,11 @@
 """Tokenizing beside the event loop, and the spelling of single tokens."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
+from typing import TypeVar
 
 from headway.core.grammar import Grammar
 from headway.errors import PromptError
@@ -12,14 +13,19 @@ from headway.executor.trial import problem
 from headway.server.protocol.wish import Prompt
 from headway.text import Message, Tokenizer
 
-MOST = 60.0  # seconds of compiling, whatever the configuration allows
+T = TypeVar("T")
+
 LONG = 4_000  # characters; fewer are encoded in less time than the way to a thread and back
+LONG_IDS = 1_000  # likewise, to be decoded
+TURN = 64  # characters that a chat's template takes as long for as for a message without any
+CHECKED = 16  # ids that are looked at in the time in which a character is encoded
 
 
 class Texts:
     """Two copies of one tokenizer, each used by one thread alone: encoding sets switches in it.
 
-    near: the event loop's. far: a worker's, for long prompts, one after another.
+    near: the event loop's. far: a worker's, for long prompts, one after another. Who is cancelled
+    while it waits for the worker costs that no more than the text it is at.
     """
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
@@ -32,16 +38,30 @@ class Texts:
     def close(self) -> None:
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    async def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """Ids of a text, of a chat, or as they are. Raises PromptError."""
-        if length(prompt) < LONG:
-            return _encode(self.near, prompt)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, _encode, self._far, prompt)
+    async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:
+        """Ids of each: of a text, of a chat, or as they are. Raises PromptError."""
+        if sum(map(length, prompts)) < LONG:
+            return [_encode(self.near, prompt) for prompt in prompts]
+        return [await self._beside(_encode, self._far, prompt) for prompt in prompts]
+
+    async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
+        """Of each, whole."""
+        if sum(map(len, prompts)) < LONG_IDS:
+            return [self.near.decode(ids, skip_special) for ids in prompts]
+        return [await self._beside(self._far.decode, ids, skip_special) for ids in prompts]
+
+    async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """As Tokenizer.spellings."""
+        if 2 * sum(map(len, words)) < LONG:
+            return self.near.spellings(words)
+        return await self._beside(self._far.spellings, words)
+
+    async def _beside(self, work: Callable[..., T], *given: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *given)
 
     async def problem(self, grammar: Grammar, limit: int) -> str:
         """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
-        return await asyncio.to_thread(problem, grammar, self.folder, min(limit / 1e9, MOST))
+        return await asyncio.to_thread(problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """With special tokens spelled out."""
@@ -56,10 +76,13 @@ class Texts:
 
 
 def length(prompt: Prompt) -> int:
-    """Characters that are to be encoded."""
+    """Characters that could be encoded in the same time."""
     if isinstance(prompt, str):
         return len(prompt)
-    return sum([0 if isinstance(each, int) else len(each["content"]) for each in prompt])
+    if not prompt or isinstance(prompt[0], int):
+        return len(prompt) // CHECKED
+    messages: tuple[Message, ...] = prompt
+    return sum([TURN + len(each["content"]) for each in messages])
 
 
 def _encode(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:

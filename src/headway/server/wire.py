@@ -28,8 +28,9 @@ class EngineOptions:
     slots: int = 32  # sequences that run at once, at most
     context: int = 0  # tokens that one may hold; 0: what the model was made for
     block_size: int = 16
-    threads: int = 0  # that products are divided among; 0: as torch sees fit
+    threads: int = 0  # that products are divided among; 0: one where the model is small
     journal: str = ""  # a file that is not there yet; empty: none is kept
+    cost: str = ""  # a file of `headway calibrate`; empty: steps are not held against anything
 
 
 @dataclass(frozen=True, slots=True)

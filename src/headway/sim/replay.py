@@ -8,7 +8,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import JournalError
-from headway.journal import Record
+from headway.journal import Record, digest
 
 
 class JournalInbox:
@@ -34,6 +34,11 @@ class JournalInbox:
             raise JournalError(
                 f"the run has parted from its journal: step {batch.step} of {len(batch.rows)} rows "
                 f"where step {self._record.step} of {len(self._record.tokens)} is written"
+            )
+        if digest(batch.rows) != self._record.digest:
+            raise JournalError(
+                f"the run has parted from its journal: step {batch.step} has as many rows as are "
+                "written, and other ones"
             )
         return batch.step
 

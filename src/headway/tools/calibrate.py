@@ -15,9 +15,11 @@ from rich.text import Text
 
 from headway.core.cost import KNOWN, StepCost
 from headway.errors import SettingError
+from headway.models import called
 from headway.tools.calibration import Calibration, write
 from headway.tools.datasheet import accelerator, analytical, shape
 from headway.tools.learn import SECONDS, Watch, calibrate_rig
+from headway.tools.recipe import number
 from headway.tools.strategy import SLOTS
 from headway.tools.table import print_notes
 from headway.tools.words import duration
@@ -90,6 +92,8 @@ def run_calibrate(asked: Asked, console: Console) -> int:
 
 def _check(asked: Asked) -> None:
     """Found out before minutes are spent."""
+    number(asked.seconds, "--seconds")
+    number(asked.price_per_hour, "--price-per-hour")
     if asked.slots < 1:
         raise SettingError(f"--slots must be 1 or more, not {asked.slots}")
     if asked.accelerators is not None and not asked.accelerator:
@@ -105,7 +109,7 @@ def _check(asked: Asked) -> None:
 def _from_sheets(asked: Asked, console: Console) -> int:
     assert asked.model is not None
     sheet = accelerator(asked.accelerator, asked.accelerators)
-    found = analytical(shape(asked.model), sheet, asked.model, asked.slots)
+    found = analytical(shape(asked.model), sheet, called(asked.model), asked.slots)
     if asked.price_per_hour:
         found = replace(found, price_per_hour=asked.price_per_hour)
     write(found, asked.out)

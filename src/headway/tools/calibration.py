@@ -1,15 +1,17 @@
 """cost.json: a cost model, what it was fitted on, and what it must not be used for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
-from headway.core.cost import Echo, Rates, Residuals, StepCost
+from headway.core.cost import KNOWN, Echo, Rates, Residuals, StepCost
 from headway.errors import SettingError
 
-VERSION = 2
+VERSION = 3
+TOLD = ("median", "p90")  # of a regime's errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,8 @@ class Calibration:
     analytical: bool  # nobody measured it
     cost: StepCost
     kv_bytes: int  # per token of one sequence, all layers
-    num_blocks: int  # of KV memory that the machine has room for
+    num_blocks: int  # of KV memory that an engine with these slots takes
+    fit: int  # blocks that the machine has room for beside the weights; of no use to so few slots
     block_size: int  # tokens
     context: int  # tokens that a request may hold
     slots: int  # rows of decoding that it was fitted up to
@@ -65,16 +68,44 @@ def read(path: Path) -> Calibration:
     if plain.pop("headway_cost") != VERSION:
         raise SettingError(f"{path.name} is of another version of headway: calibrate again")
     try:
-        return Calibration(**plain | {"cost": _cost(plain["cost"])})
-    except (KeyError, TypeError, ValueError) as error:
+        made = Calibration(**plain | {"cost": _cost(plain["cost"])})
+        _check(made)
+        return made
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path.name} is damaged ({error}): calibrate again") from error
+
+
+def _check(made: Calibration) -> None:
+    """ValueError where a field is not what it says, or an error of the model cannot be told."""
+    for name in ("kv_bytes", "num_blocks", "fit", "block_size", "context", "slots", "threads"):
+        if not _are_whole([getattr(made, name)], least=1):
+            raise ValueError(f"{name} is {getattr(made, name)!r}, not a whole number from 1 on")
+    if made.fit < made.num_blocks:
+        raise ValueError(f"{made.num_blocks} blocks are more than the {made.fit} that fit")
+    price = made.price_per_hour
+    if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < inf:
+        raise ValueError(f"price_per_hour is {price!r}")
+    if not all(isinstance(each, str) for each in (made.model, made.dtype, made.device)):
+        raise ValueError("model, dtype and device are names")
+    if not isinstance(made.analytical, bool) or not isinstance(made.machine, Mapping):
+        raise ValueError("analytical is true or false, and machine has facts by name")
+    regimes = [made.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]
+    told = [each[name] for found in regimes for each in found.values() for name in TOLD]
+    if designed := made.about.get("designed"):
+        told += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
+    if not _are_whole(told, least=-inf):
+        raise ValueError("what is told about it has numbers that are none")
+
+
+def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:
+    return all(type(each) is int and each >= least for each in numbers)
 
 
 def _cost(plain: Mapping[str, Any]) -> StepCost:
     made = {name: Rates(**plain[name]) for name in ("device", "host", "after")}
     memory, compute = (Residuals(tuple(each["quantiles"])) for each in plain["residuals"])
     cost = StepCost(
-        pieces=tuple((int(begin), int(slope)) for begin, slope in plain["pieces"]),
+        pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
         wake=plain["wake"],
         knee=plain["knee"],
         residuals=(memory, compute),
@@ -83,6 +114,16 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values(), cost.wake, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
-    if any(not isinstance(each, int) or each < 0 for each in numbers):
+    if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
+    begins = [begin for begin, _ in cost.pieces]
+    if begins != sorted(begins) or begins[:1] not in ([], [0]):
+        raise ValueError("the pieces of the token's price do not ascend from 0")
+    if not all(each.quantiles and _are_whole(each.quantiles) for each in cost.residuals):
+        raise ValueError("the residuals of a regime are not thousandths, one or more of them")
+    shares = [each.share for each in cost.echoes]
+    if not _are_whole([*shares, *(each.kept for each in cost.echoes)]) or sum(shares) > KNOWN:
+        raise ValueError(f"the shares of the echoes are not thousandths, at most {KNOWN:,} in all")
+    if any(each.kept > KNOWN for each in cost.echoes):
+        raise ValueError(f"an echo keeps more than {KNOWN:,} thousandths of itself")
     return cost

@@ -61,16 +61,15 @@ def capacity(
 ) -> Capacity:
     """Doubled from low until a rate breaks, then bisected.
 
-    high: no rate above it is tried. known: rates that have been tried, and bound the search. Where
-    low breaks it climbs on while that makes matters no worse, as with groups that wait to fill.
+    high: no rate above it is tried. known: rates that have been tried, and bound the search; where
+    none of them was kept, it begins below them. Where low breaks it climbs on while that makes
+    matters no worse, as with groups that wait to fill.
     SettingError unless 0 < low <= high.
     """
     if not 0 < low <= high < inf:
         raise SettingError(f"a capacity is looked for between two rates, not {low:g} and {high:g}")
     search = _Search(serve, share, list(known))
-    if not search.tried:
-        search.keeps(low)
-    search.climb(high)
+    search.climb(low, high)
     while search.top > 0 and search.broken < inf:
         if search.broken - search.top <= tolerance * search.top:
             break
@@ -99,13 +98,22 @@ class _Search:
         self.tried.append(Tried(rate, self.serve(rate), self.share))
         return self.tried[-1].kept
 
-    def climb(self, high: float) -> None:
+    def climb(self, low: float, high: float) -> None:
         """Until something is kept below something that breaks, or there is nothing to hope for."""
-        while self.top == 0:
-            before = max(self.tried, key=lambda each: each.rate)
-            if before.rate >= high:
-                return
-            if not self.keeps(min(2 * before.rate, high)) and self.tried[-1].least < before.least:
-                return
+        known = sorted(self.tried, key=lambda each: each.rate)
+        if self.top == 0:
+            self._rise(low, 0.0, min(known[0].rate, high) if known else high, bool(known))
+        if self.top == 0 and known and known[-1].rate < high:
+            self._rise(min(2 * known[-1].rate, high), known[-1].least, high)
         while self.broken == inf and self.top < high:
             self.keeps(min(2 * self.top, high))
+
+    def _rise(self, rate: float, before: float, end: float, apart: bool = False) -> None:
+        """Doubled until one is kept, or keeps less than before; apart: the end itself is left out.
+
+        before: the least attainment so far.
+        """
+        while rate < end or (rate == end and not apart):
+            if self.keeps(rate) or self.tried[-1].least < before or rate == end:
+                return
+            rate, before = min(2 * rate, end), self.tried[-1].least

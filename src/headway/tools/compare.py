@@ -21,7 +21,7 @@ from headway.tools.loaded import live_rig
 from headway.tools.machine import Neighbours
 from headway.tools.offer import Demand
 from headway.tools.progress import shown
-from headway.tools.recipe import Make, chosen
+from headway.tools.recipe import Make, chosen, number
 from headway.tools.registry import DEFAULT, PER_LANE
 from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
@@ -34,6 +34,7 @@ from headway.tools.workload import TOKEN_SCALE
 
 # Below everybody's overload: above it every queue grows, whatever the strategy, and says nothing.
 LOAD = 0.12
+NUMBERS = ("seconds", "rate", "load", "token_scale", "price_per_hour")  # of what is asked
 NO_REPORT = "Broken off before any strategy ran: no report."
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses: Ctrl-C, and SIGTERM
 
@@ -87,7 +88,9 @@ def run_compare(asked: Asked, console: Console) -> int:
 
 
 def services_of(asked: Asked) -> list[Service]:
-    """Empty: the demo's endpoints."""
+    """Empty: the demo's endpoints. SettingError, also where a number is none or has no end."""
+    for name in NUMBERS:
+        number(getattr(asked, name), f"--{name.replace('_', '-')}")
     if asked.lanes is not None and asked.traces:
         raise SettingError("say --lanes or --trace, not both: a lane names its own trace")
     if asked.rate and asked.load:

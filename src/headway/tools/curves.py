@@ -6,7 +6,7 @@ from itertools import pairwise
 from headway.core.request import NEVER
 from headway.tools.chart import Axis, Chart, log_axis
 from headway.tools.measure import Quantile
-from headway.tools.sweep_report import Plain, amounts, curve
+from headway.tools.sweep_report import Plain, amounts, curve, drawn
 
 WIDE = 16  # times from the least value to the most, from which on an axis is logarithmic
 NAMES = {"ttft": "TTFT", "tpot": "TPOT"}
@@ -24,8 +24,10 @@ def axis_of(values: Iterable[float], label: str) -> Axis:
 
 
 def across(plain: Plain, beyond: Iterable[float] = ()) -> Axis:
-    """The setting that is swept."""
-    values = [*plain["values"], *beyond]
+    """The setting that is swept, as far as it was offered."""
+    kept = {each["value"] for each in drawn(plain)}
+    missed = {each["value"] for each in plain["points"]} - kept
+    values = [*(value for value in plain["values"] if value not in missed), *beyond]
     return axis_of(values, f"{plain['setting'].replace('_', ' ')}, {plain['unit']}")
 
 
@@ -39,10 +41,10 @@ def latency(plain: Plain, lane: str, metric: str, series: Series) -> str:
         for name in series
         for percent in (50, 95)
     }
-    drawn = [ms for pieces in lines.values() for piece in pieces for _, ms in piece]
+    heights = [ms for pieces in lines.values() for piece in pieces for _, ms in piece]
     limits = {point["budgets"][lane][metric] for point in plain["points"]}
     limit = limits.pop() / 1e6 if len(limits) == 1 and "never" not in limits else 0.0
-    y = log_axis([*drawn, limit], "milliseconds")
+    y = log_axis([*heights, limit], "milliseconds")
     chart = Chart(f"{lane}: {NAMES[metric]}", across(plain), y)
     if limit:
         _level(chart, limit, f"budget {limit:.4g} ms")

@@ -72,6 +72,11 @@ def accelerator(name: str, path: Path | None = None) -> Accelerator:
     )
 
 
+def has_shape(model: str) -> bool:
+    """Whether the model's shape ships, under this name."""
+    return model in read_yaml(SHAPES)
+
+
 def shape(model: str) -> "ModelConfig":
     """Of a name that ships, or of a folder with a config.json. SettingError names the nearest."""
     from headway.executor.config import parse, read_config
@@ -116,6 +121,7 @@ def analytical(
         cost=roofline(work, sheet),
         kv_bytes=work.kv,
         num_blocks=plan.num_blocks,
+        fit=plan.fit,
         block_size=BLOCK_SIZE,
         context=held,
         slots=slots,

@@ -10,6 +10,7 @@ from headway.tools.endpoint import COMPLETION, ENDPOINTS, SUPPORT
 from headway.tools.loaded import live_rig
 from headway.tools.machine import Neighbours
 from headway.tools.progress import shown
+from headway.tools.recipe import number
 from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
 from headway.tools.show import MEASURING, Show
@@ -26,6 +27,7 @@ def run_demo(model: str | None, out: Path, seconds: float, seed: int, console: C
     model: a checkpoint's folder or hub id; None: the embedded one. seconds: of arrivals, per
     strategy. Raises a HeadwayError for what the user can mend.
     """
+    number(seconds, "--seconds")
     path = writable(out) / "report.json"
     try:
         console.print(Text("Loading the model, and the text that prompts are cut from ..."))

@@ -95,10 +95,16 @@ def asked_at(asked: Asked, setting: str, value: float) -> Asked:
 
 
 def calibration_at(calibration: Calibration, setting: str, value: float) -> Calibration:
-    """The machine with that much memory. SettingError if a request may not fit into it."""
+    """The machine with that much memory, or as an engine of more slots would take of it.
+
+    SettingError if a request may not fit into it.
+    """
+    needed = -(-calibration.context // calibration.block_size)
+    if setting == "slots" and value > calibration.slots:
+        usable = max(calibration.num_blocks, int(value) * needed)
+        return replace(calibration, num_blocks=min(calibration.fit, usable))
     if setting not in MEMORY:
         return calibration
-    needed = -(-calibration.context // calibration.block_size)
     if value < needed:
         raise SettingError(
             f"{value:g} blocks of {calibration.block_size} tokens do not hold one request of "

@@ -59,12 +59,7 @@ def calibrate_rig(
         def told(share: float) -> None:
             watch("live traffic", (done + share * span) / sum(live))
 
-        found = served(rig, trace, cost, slots, span, seed, told)
-        if len(found) < FEWEST:
-            raise HeadwayError(
-                f"only {len(found)} steps of {trace} ended in {span:.0f} s: give it more seconds"
-            )
-        return found
+        return _enough(served(rig, trace, cost, slots, span, seed, told), trace, span)
 
     learned, held_out = steps(LEARNED, live[0], 0.0), steps(CHECKED, live[1], live[0])
     levelled = level(cost, samples, learned, held_out)
@@ -77,12 +72,21 @@ def calibrate_rig(
         cost=levelled.cost,
         kv_bytes=kv_bytes,
         num_blocks=rig.num_blocks,
+        fit=rig.fit or rig.num_blocks,
         block_size=rig.block_size,
         context=rig.context,
         slots=slots,
         threads=threads,
         about=_about(samples, levelled, _live(sum(live), slots), seed, others.cores()),
     )
+
+
+def _enough(found: list[LiveStep], trace: str, span: float) -> list[LiveStep]:
+    if len(found) < FEWEST:
+        raise HeadwayError(
+            f"only {len(found)} steps of {trace} ended in {span:.0f} s: give it more seconds"
+        )
+    return found
 
 
 def _about(

@@ -55,6 +55,7 @@ def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
         executor=Relay(loaded.executor),
         clock=WallClock(),
         memory=str(loaded.plan),
+        fit=loaded.plan.fit,
         threads=threads(),
         use_threads=use_threads,
     )

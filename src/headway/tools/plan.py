@@ -9,7 +9,6 @@ from typing import Any
 from rich.console import Console
 
 from headway.errors import SettingError
-from headway.models import called
 from headway.tools.calibration import Calibration, read
 from headway.tools.estimate.burst import Burst
 from headway.tools.estimate.estimate import Answered
@@ -25,12 +24,16 @@ from headway.tools.estimate.questions import (
     padding_answers,
     wait_answer,
 )
+from headway.tools.estimate.shape import kv_or_why_not
 from headway.tools.estimate.shown import print_answers, print_burst, print_head
 from headway.tools.estimate.twin import Machine
 from headway.tools.estimate.work import Work, steady, traced
+from headway.tools.recipe import number
 from headway.tools.trace import read_trace, shipped
 from headway.tools.traffic import SHIPPED
 from headway.tools.workload import scaled
+
+NUMBERS = ("rate", "ttft", "tpot", "token_scale", "price_per_hour")  # of what is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class Planned:
 
 def run_plan(asked: Asked, console: Console) -> int:
     """Returns 0. SettingError where the inputs are impossible, with the remedy."""
+    for name in NUMBERS:
+        number(getattr(asked, name), f"--{name.replace('_', '-')}")
     calibration = read(asked.cost)
     if not calibration.cost.is_known:
         raise SettingError(f"{asked.cost.name} prices nothing: run headway calibrate")
@@ -72,9 +77,11 @@ def run_plan(asked: Asked, console: Console) -> int:
         calibration.num_blocks,
         calibration.block_size,
         asked.seed,
+        calibration.fit,
     )
     price = asked.price_per_hour or calibration.price_per_hour
-    kv = _kv(asked.model, calibration)
+    kv, left_out = kv_or_why_not(asked.model, calibration)
+    notes += [left_out] if left_out else []
     if asked.as_json:
         planned = plan(machine, work, replace(asked, price_per_hour=price), lambda saying: None)
         console.file.write(json.dumps(_plain(calibration, work, planned, kv, notes)) + "\n")
@@ -119,7 +126,10 @@ def plan(machine: Machine, work: Work, asked: Asked, say: Callable[[str], object
         answers["Where waits explode"] = [full]
         if work.times:
             say("playing the trace faster and slower")
-            burst = burst_answer(machine, work, ttft, full)
+            try:
+                burst = burst_answer(machine, work, ttft, full)
+            except SettingError as error:
+                notes.append(f"Nothing is said of bursts: {error}.")
     if asked.price_per_hour:
         answers["Cost"] = money_answers(work, asked.price_per_hour, run, full)
     if not ttft:
@@ -168,16 +178,6 @@ def _buckets(said: str) -> tuple[int, ...]:
         raise SettingError(
             f"--buckets takes whole numbers with commas between, not {said!r}"
         ) from None
-
-
-def _kv(model: str | None, calibration: Calibration) -> list[Answered]:
-    """Bytes of a token for the model's shape. None is only right for the embedded model."""
-    if model is None and calibration.model != called(None):
-        return []
-    calibration.check_model(called(model))
-    from headway.tools.estimate.shape import kv_answers
-
-    return kv_answers(model, calibration)
 
 
 def _plain(

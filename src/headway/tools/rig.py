@@ -71,6 +71,7 @@ class Rig:
     executor: Relay
     clock: Clock
     memory: str = ""  # how it was planned, in words
+    fit: int = 0  # blocks that there is room for; 0: no more than there are
     threads: int = 1  # that the executor has at most
     use_threads: Callable[[int], object] = lambda count: None
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.errors import SettingError
+from headway.models import called
 from headway.tools.calibration import Calibration
 from headway.tools.compare import Asked, Contest, baseline, services_of, terminable
 from headway.tools.demo import writable
@@ -58,7 +59,7 @@ def _checked(wanted: Simulated) -> Asked:
     """What was asked for, with the cost file's price where none is stated."""
     asked, calibration = wanted.asked, wanted.calibration
     if asked.model is not None:
-        calibration.check_model(asked.model)
+        calibration.check_model(called(asked.model))
     if not calibration.cost.is_known:
         raise SettingError("the cost file knows no times at all: run headway calibrate again")
     for name, value in (("rate", asked.rate), ("load", asked.load), ("seconds", asked.seconds)):

@@ -132,9 +132,10 @@ class Sweeping:
 
     def _capacities(self, limits: Reach) -> None:
         jobs = []
+        offered = [each for each in self.points if not each.trace_ends]
         for name in chosen(self.asked.strategies):
             once = replace(self.job(0.0), only=name)
-            known = tuple(Tried(each.value, attainment(each, name)) for each in self.points)
+            known = tuple(Tried(each.value, attainment(each, name)) for each in offered)
             jobs.append((name, Search(once, limits, known)))
         in_processes(searched, jobs, self.workers, "Capacity", self.console, self._found)
 

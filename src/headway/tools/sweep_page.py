@@ -106,8 +106,12 @@ def stated(plain: Plain) -> list[tuple[str, str]]:
     if plain["setting"] == "slots" and (most := max(plain["values"])) > about["slots"]:
         said = f"its times were fitted up to {about['slots']} slots, not to {most:g}"
         lines.append(("Beyond the model", said))
+        said = f"as much as they can use, of {plain['fit']:,} blocks that fit"
+        lines.append(("Memory of more slots", said))
     if ended := [f"{each['value']:g}" for each in plain["points"] if each["trace_ends"]]:
         said = f"a trace ends before it has given what was asked for, at {', '.join(ended)}"
+        if plain["setting"] in ("rate", "load"):
+            said += ", which no curve, knee or capacity counts"
         lines.append(("Less offered", f"{said}: take fewer --seconds"))
     return lines
 

@@ -51,6 +51,7 @@ def about_of(
         "warm_up": WARM_UP,
         "drain": DRAIN,
         "num_blocks": calibration.num_blocks,
+        "fit": calibration.fit,
         "block_size": calibration.block_size,
         "context": calibration.context,
         "knee_rule": RULE,
@@ -184,10 +185,16 @@ def times(point: Plain, strategy: str, lane: str, name: str) -> list[Quantile]:
     return [NEVER if value == "never" else value for value in values]
 
 
+def drawn(plain: Plain) -> list[Plain]:
+    """The points of a curve: of a rate that no trace had enough requests for, nothing is known."""
+    is_rate = plain["setting"] in ("rate", "load")
+    return [each for each in plain["points"] if not (is_rate and each["trace_ends"])]
+
+
 def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
     """The percentile against the setting: of several repeats the (lower) median, so a value."""
     made = []
-    for point in plain["points"]:
+    for point in drawn(plain):
         values = times(point, strategy, lane, name)
         known = [value for value in values if value is not None]
         whole = known and len(known) == len(values)
@@ -198,7 +205,7 @@ def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float
 def amounts(plain: Plain, strategy: str, name: str, lane: str = "") -> list[tuple[float, float]]:
     """What the engine did against the setting; with a lane, what became of that one."""
     made = []
-    for point in plain["points"]:
+    for point in drawn(plain):
         found = [each["lanes"][lane] if lane else each for each in repeats(point, strategy)]
         values = [each[name] if name in each else each["engine"][name] for each in found]
         made.append((float(point["value"]), float(median_low(values))))

@@ -189,7 +189,7 @@ def _budget(limits: Mapping[str, Any], where: str) -> tuple[dict[str, float], Bu
 
 
 def _recorded(trace: str, folder: Path, scale: float) -> Recorded:
-    if scale <= 0:
+    if not number(scale, "the token scale"):
         raise SettingError(f"the token scale must be more than 0, not {scale:g}")
     arrivals = shipped(trace) if trace in SHIPPED else read_trace(folder / trace)
     if not arrivals:

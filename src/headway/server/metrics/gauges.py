@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
+from headway.core.cost import KNOWN
 from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
@@ -26,6 +27,12 @@ def gauges(
         ("state",),
     )
     yield from _vllm(families, load, block_size)
+    if load.drift:
+        yield families.gauge(
+            "headway_cost_drift_ratio",
+            "What steps take of what the cost model says, a slow mean; 1: as it was calibrated.",
+            {(): load.drift / KNOWN},
+        )
     yield families.gauge(
         "headway_lane_budget_seconds",
         "The lane's limits; those that do not bind are left out.",

@@ -27,7 +27,7 @@ from headway.server.engine import EngineSide, State
 from headway.server.metrics.families import Families
 from headway.server.metrics.gauges import gauges
 from headway.server.metrics.keys import Keys
-from headway.server.metrics.requests import Requests
+from headway.server.metrics.requests import FAILED, Requests
 from headway.server.metrics.steps import Steps
 from headway.server.metrics.tokens import Silent, Tokens
 from headway.server.protocol.problem import Problem
@@ -93,6 +93,8 @@ class Metrics:
         silent = [id for id in open if self._tokens.silent.pop(id, None)]
         reason = call.problem.code if call.problem else ""
         self._requests.abandoned(call.caller.lane, reason, len(silent))
+        if reason in FAILED:  # but those whose row has come, ahead of this step's events
+            self._requests.failed(call.caller.lane, [id for id in open if id not in call.rows])
 
     # -- the engine
 

@@ -1,7 +1,7 @@
 """What has become of requests, by lane: the sums of the ledger's rows, and of the door's words."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from prometheus_client.core import Metric
 
@@ -29,6 +29,7 @@ FULL, LATE = "lane_full", "deadline_exceeded"
 # Said as 0 from the beginning: a counter that first appears as 1 has no rate. Others may come.
 REASONS = (FULL, LATE, "rate_limit_exceeded", "draining", "engine_down")
 LEFT = ("client_gone", "cancelled", "superseded")
+FAILED = ("engine_down", "engine_error", "draining")  # the server's doing, not the client's
 
 
 class Requests:
@@ -47,19 +48,38 @@ class Requests:
         self._left = Counter({(lane, reason): 0 for lane in lanes for reason in LEFT})
         kinds = ("discarded", "recomputed")
         self.wasted = Counter({(lane, kind): 0 for lane in lanes for kind in kinds})
+        # Ids whose row is still to come. A call fails once, and nobody comes after a dead engine:
+        # no more than were being answered at one time.
+        self._failed = set[str]()
 
     def refused(self, lane: str, reason: str, count: int) -> None:
-        """At the door; there is no row of those. lane: empty where it was not asked yet."""
-        self._outcomes[lane, "refused"] += count
-        self._refusals[lane, reason] += count
+        """At the door, or before it: too late, or left, while its prompt was tokenized. There is no
+        row of those. lane: empty where it was not asked yet."""
+        outcome = "expired" if reason == LATE else "cancelled" if reason in LEFT else "refused"
+        self._outcomes[lane, outcome] += count
+        if reason in LEFT:
+            self._left[lane, reason] += count
+        else:
+            self._refusals[lane, reason] += count
 
     def abandoned(self, lane: str, reason: str, count: int) -> None:
         """Without a token; their rows come too."""
         if reason in LEFT:
             self._left[lane, reason] += count
 
+    def failed(self, lane: str, ids: Collection[str]) -> None:
+        """By the server, and so they have ended: of a dead engine no row comes, and a row that
+        comes says that they were cancelled."""
+        self._outcomes[lane, "error"] += len(ids)
+        self._finished["error",] += len(ids)
+        self._failed.update(ids)
+
     def ended(self, row: RequestRow) -> None:
         lane, finish = row.lane, row.finish
+        if row.id in self._failed:
+            self._failed.remove(row.id)
+            self._spent(row)
+            return
         well = "good" if row.good else "late"
         self._outcomes[lane, OUTCOMES.get(finish, well)] += 1
         if finish is Finish.REFUSED:
@@ -68,14 +88,19 @@ class Requests:
         if finish is Finish.EXPIRED:
             self._refusals[lane, LATE] += 1
         self._finished[FINISHES[finish],] += 1
+        self._spent(row)
+        if finish in WELL:
+            self._timed(row)
+
+    def _spent(self, row: RequestRow) -> None:
+        """What it has cost, however it ended."""
+        lane = row.lane
         self.wasted[lane, "discarded"] += row.discarded
         self.wasted[lane, "recomputed"] += row.recomputed
         if row.first_scheduled != NEVER:
             self._queue[lane].add(row.queue)
             self._looked_up += row.prompt
             self._cached += row.cached
-        if finish in WELL:
-            self._timed(row)
 
     def _timed(self, row: RequestRow) -> None:
         """One that has ended by itself: others would make latencies look better than they are."""

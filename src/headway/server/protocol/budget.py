@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.server.protocol.problem import wrong
+from headway.server.protocol.problem import Problem, wrong
 
 TTFT, TPOT, TIMEOUT = "x-slo-ttft-ms", "x-slo-tpot-ms", "x-headway-timeout-ms"
 MOST_MS = 10**9  # eleven days
@@ -37,6 +37,14 @@ def terms(lane: Budget, headers: Mapping[str, str], arrived: int) -> Terms:
     )
     end_by = NEVER if budget.e2e == NEVER else arrived + budget.e2e
     return Terms(budget, budget.start_by(arrived), end_by)
+
+
+def late(held: Terms, arrived: int) -> Problem:
+    """One of the two has passed before the engine could know of it."""
+    ends = held.end_by <= held.start_by
+    limit = (held.end_by if ends else held.start_by) - arrived
+    said = f"not {'ended' if ends else 'started'} within {limit / 1e9:g} s of its arrival"
+    return Problem(408, said, code="deadline_exceeded", final=True)
 
 
 def _limit(headers: Mapping[str, str], name: str) -> int:

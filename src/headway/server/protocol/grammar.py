@@ -31,6 +31,9 @@ def field_of(body: Asked) -> str:
 
 
 def _shape(said: ResponseFormat) -> Grammar:
+    if said.type != "json_schema" and said.json_schema is not None:
+        why = f"'{SHAPE}.json_schema' is not obeyed with 'type': '{said.type}'; say 'json_schema'"
+        raise wrong(why, f"{SHAPE}.json_schema")
     if said.type == "text":
         return FREE
     if said.type == "json_object":

@@ -25,21 +25,28 @@ def text_logprobs(
 ) -> dict[str, Any]:
     """Of a text's tokens; None for a prompt's first, which nothing came before.
 
+    The likeliest rivals, and last the token itself where it is none of them, as OpenAI has it.
     offset: characters of the text before them. A token that is half a character counts as one.
     """
     names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
     said: dict[str, list[Any]] = {name: [] for name in names}
     for token, score in zip(tokens, scores, strict=True):
         text = spell(token)
-        top = {}
-        for id, value in reversed(score.top if score else ()):  # of two spelled alike: the likelier
-            top[spell(id)] = max(value, LEAST)
         said["tokens"].append(text)
         said["token_logprobs"].append(max(score.sampled, LEAST) if score else None)
-        said["top_logprobs"].append(dict(reversed(top.items())) if score else None)
+        said["top_logprobs"].append(_top(text, score, spell) if score else None)
         said["text_offset"].append(offset)
         offset += len(text)
     return said
+
+
+def _top(text: str, score: Logprob, spell: Spell) -> dict[str, float]:
+    """By spelling, the likeliest first; of two that are spelled alike, the likelier."""
+    top = dict[str, float]()
+    for id, value in score.top:
+        top.setdefault(spell(id), max(value, LEAST))
+    top.setdefault(text, max(score.sampled, LEAST))
+    return top
 
 
 def _entry(text: str, value: float) -> dict[str, Any]:

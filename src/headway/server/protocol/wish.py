@@ -1,5 +1,6 @@
 """What a body asks for, in headway's own words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.answer import Options
@@ -35,7 +36,7 @@ def chat_wish(body: ChatBody, bounds: BoundSettings) -> Wish:
         raise wrong("'top_logprobs' needs 'logprobs': true", "top_logprobs")
     most = body.max_completion_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else -1
-    messages = tuple([message_of(each) for each in body.messages])
+    messages = messages_of(body.messages, bounds)
     return _wish(
         body,
         (messages,),
@@ -53,7 +54,15 @@ def completion_wish(body: CompletionBody, bounds: BoundSettings) -> Wish:
     return _wish(body, prompts, _options(body, bounds, most, logprobs, bool(body.echo)))
 
 
-def message_of(said: ChatMessage) -> Message:
+def messages_of(said: Sequence[ChatMessage], bounds: BoundSettings) -> tuple[Message, ...]:
+    """Raises Problem."""
+    if len(said) > bounds.messages:
+        why = f"'messages': {len(said)} messages; one chat has {bounds.messages} at most"
+        raise wrong(why, "messages")
+    return tuple([_message(each) for each in said])
+
+
+def _message(said: ChatMessage) -> Message:
     """The parts of a content are one text; developer is the newer name of system."""
     content = said.content
     if not isinstance(content, str):
@@ -106,8 +115,7 @@ def _options(
         if count > most:
             raise wrong(f"'{name}': {count}, where {most} is the most", name)
     for name, words in (("stop", stops), ("bad_words", body.bad_words or ())):
-        if not all(words):
-            raise wrong(f"'{name}' has an empty string", name)
+        _check(name, words, bounds.stop_chars)
     if max_tokens is not None and (body.min_tokens or 0) > max_tokens:
         raise wrong(f"'min_tokens': {body.min_tokens} are more than may be said", "min_tokens")
     return Options(
@@ -133,6 +141,14 @@ def _options(
         prompt_logprobs=logprobs if echo else -1,
         grammar=grammar_of(body, bounds.schema_bytes),
     )
+
+
+def _check(name: str, words: Sequence[str], most: int) -> None:
+    if not all(words):
+        raise wrong(f"'{name}' has an empty string", name)
+    if (longest := max(map(len, words), default=0)) > most:
+        why = f"'{name}' has a string of {longest} characters, where {most} are the most"
+        raise wrong(why, name)
 
 
 def _or(value: float | None, default: float) -> float:

@@ -36,10 +36,13 @@ class Burst:
     span: float  # seconds of the trace in which they came
     dispersion: Mapping[int, float]  # of the whole trace, by window in nanoseconds
     formula: float  # M/G/1
-    poisson: float  # the simulator, Poisson arrivals of the trace's lengths
-    recorded: float  # the simulator, the trace's own arrivals played faster or slower
+    # the simulator; 0: not even a thousandth of the formula's, None: no rate breaks the budget
+    poisson: float | None  # Poisson arrivals of the trace's lengths
+    recorded: float | None  # the trace's own arrivals played faster or slower
 
     @property
     def times(self) -> float:
-        """As many machines as the formula says are needed indeed."""
+        """As many machines as the formula says are needed indeed; 0 where no rate is too high."""
+        if self.recorded is None:
+            return 0.0
         return self.formula / self.recorded if self.recorded else float("inf")

@@ -33,6 +33,7 @@ FEWEST, MOST = 200, 5_000  # requests of a run
 GROUPS = 600  # requests that padding is counted over, at most
 TRIALS = 7  # of a bisection by simulation
 LARGE = 1_000_000  # tokens of answers beyond which the simulator is not asked
+CLIMB = 1_000  # times a guess, beyond which no rate is tried
 
 
 def count(work: Work) -> int:
@@ -41,6 +42,8 @@ def count(work: Work) -> int:
 
 
 def memory_answers(machine: Machine, work: Work) -> list[Answered]:
+    """Of all blocks that there is room for: those that its own slots use say nothing of it."""
+    machine = replace(machine, num_blocks=machine.fit or machine.num_blocks)
     peak = peak_batch(work, machine.num_blocks, machine.block_size)
     mean = mean_batch(work, machine.num_blocks, machine.block_size)
     if max(peak.value, mean.value) * work.answer * 2 > LARGE:
@@ -155,12 +158,18 @@ def explosion_answer(machine: Machine, work: Work, ttft: int) -> Answered:
         requests = work.poisson(count(work), rate, machine.seed)
         return serve(machine, one_prompt(machine.slots), requests).ttft <= ttft
 
+    found = _reached(within, estimate.value, 2.0)
     asked = f"the same by halving, {count(work)} Poisson arrivals each time"
-    return Answered(estimate, _reached(within, estimate.value, 2.0), asked)
+    if found is None:
+        asked = f"no rate breaks it: {count(work)} requests at once are too few to say"
+    return Answered(estimate, found, asked)
 
 
-def _reached(within: Callable[[float], bool], guess: float, reach: float) -> float:
-    """The highest rate, looked for around a guess; 0 where a thousandth of it is too high."""
+def _reached(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
+    """The highest rate, looked for around a guess; 0 where a thousandth of it is too high.
+
+    None where none is too high: finitely many, even all at once, keep within a large budget.
+    """
     low = guess / reach
     while not within(low):
         low /= reach
@@ -169,12 +178,18 @@ def _reached(within: Callable[[float], bool], guess: float, reach: float) -> flo
     high = low * reach
     while within(high):
         low, high = high, high * reach
+        if low > guess * CLIMB:
+            return None
     return highest(within, low, high, TRIALS)
 
 
 def burst_answer(machine: Machine, work: Work, ttft: int, planned: Answered) -> Burst:
-    """planned: the answer to the explosion. It is asked again of what can be played of a trace."""
+    """planned: the answer to the explosion. It is asked again of what can be played of a trace.
+
+    Raises SettingError where that part has no span.
+    """
     part = work.cut(count(work))
+    span = part.span / SECOND
     if part is not work:
         planned = explosion_answer(machine, part, ttft)
 
@@ -183,10 +198,10 @@ def burst_answer(machine: Machine, work: Work, ttft: int, planned: Answered) -> 
 
     return Burst(
         requests=len(part.lengths),
-        span=(part.times[-1] - part.times[0]) / SECOND,
+        span=span,
         dispersion={scale: dispersion(work.times, scale) for scale in scales(ttft)},
         formula=planned.estimate.value,
-        poisson=planned.simulated or 0.0,
+        poisson=planned.simulated,
         recorded=_reached(within, planned.simulated or planned.estimate.value, 4.0),
     )
 

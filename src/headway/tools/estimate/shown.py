@@ -25,7 +25,7 @@ def print_head(
         console,
         f"{calibration.model} in {calibration.dtype} on {calibration.device}, {of}; "
         f"{calibration.slots} slots, {calibration.num_blocks:,} KV blocks of "
-        f"{calibration.block_size} tokens.",
+        f"{calibration.block_size} tokens, {calibration.fit:,} that fit.",
     )
     _say(
         console,
@@ -94,14 +94,23 @@ def print_burst(console: Console, burst: Burst) -> None:
     _say(
         console,
         f"The mean TTFT stays within its budget up to {burst.formula:.4g} requests/s by the "
-        f"formula, {burst.poisson:.4g} by the simulator with Poisson arrivals, and "
-        f"{burst.recorded:.4g} with the trace's own: its first {burst.requests:,} requests, "
+        f"formula, {_rate(burst.poisson)} by the simulator with Poisson arrivals, and "
+        f"{_rate(burst.recorded)} with the trace's own: its first {burst.requests:,} requests, "
         f"{burst.span:,.0f} s of it, played faster or slower.",
     )
     _say(console, verdict(burst))
 
 
+def _rate(found: float | None) -> str:
+    return "any rate" if found is None else f"{found:.4g}"
+
+
 def verdict(burst: Burst) -> str:
+    if burst.recorded is None:
+        return (
+            f"No rate breaks the budget, {burst.requests:,} requests at once keep it: the trace "
+            "is too short to say. Take a longer one, or a smaller --ttft."
+        )
     if not burst.recorded:
         return (
             "At no rate down to a thousandth of the formula's does the trace keep the budget: "

@@ -31,6 +31,7 @@ class Machine:
     num_blocks: int = BLOCKS
     block_size: int = 16
     seed: int = 0  # of arrivals and of the steps' residuals
+    fit: int = 0  # blocks that there is room for, of use to more slots; 0: as many as there are
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,16 @@ class Work:
         every = max(1, len(self.lengths) // DISTINCT)
         return sorted(prompt for prompt, _ in self.lengths)[every // 2 :: every]
 
+    @property
+    def span(self) -> int:
+        """Nanoseconds from a trace's first arrival to its last. SettingError if there are none."""
+        if not (span := self.times[-1] - self.times[0]):
+            raise SettingError(
+                f"the first {len(self.times):,} requests of {self.name} come at one moment and "
+                "cannot be played faster or slower: take a trace whose times are finer"
+            )
+        return span
+
     def poisson(self, count: int, rate: float, seed: int) -> list[Request]:
         """The same gaps, in another measure, whatever the rate: common random numbers.
 
@@ -72,9 +82,8 @@ class Work:
         return requests
 
     def recorded(self, rate: float) -> list[Request]:
-        """As the trace says, spread evenly to this mean rate."""
-        span = self.times[-1] - self.times[0]
-        stretch = len(self.times) * SECOND / rate / span
+        """As the trace says, spread evenly to this mean rate. SettingError without a span."""
+        stretch = len(self.times) * SECOND / rate / self.span
         return [
             self._request(number, int((time - self.times[0]) * stretch), number)
             for number, time in enumerate(self.times)

@@ -1,0 +1,58 @@
+"""Who waits for an answer: whether it is still there, from before its call is in its lane."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.types import Receive
+
+from headway.server.call import Call
+from headway.server.protocol.problem import Problem
+
+GONE = Problem(499, "the client has gone", code="client_gone")  # nobody will read it
+
+
+class Client:
+    """Made in the task that answers it, when its request has been read. Whoever has made one calls
+    `leave` in the end."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.call: Call | None = None  # once it is in its lane
+        self._task = asyncio.current_task()
+        self._preparing = False
+        self._problem: Problem | None = None
+        self._watcher = asyncio.create_task(self._watch(receive))
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Within it the task waits for what its call needs. Raises the Problem that `end` was told,
+        for which what it waits for is cancelled."""
+        assert self._task and self._task is asyncio.current_task()
+        self._preparing = True
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._problem and not self._task.uncancel():
+                raise self._problem from None
+            raise  # the server's own doing, or both
+        finally:
+            self._preparing = False
+
+    def end(self, problem: Problem) -> None:
+        """Its call, wherever it is. Nothing happens if that has ended."""
+        if self.call:
+            self.call.end(problem)
+        elif self._preparing and not self._problem:
+            assert self._task
+            self._problem = problem
+            self._task.cancel()
+
+    def leave(self) -> None:
+        """It has its answer, or will have none: nothing of its call is left in the engine."""
+        self._watcher.cancel()
+        self.end(GONE)
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self.end(GONE)

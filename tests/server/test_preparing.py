@@ -1,0 +1,314 @@
+"""A call before it is in its lane: what is done beside the loop, and who no longer wants it."""
+
+import asyncio
+import json
+import threading
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+
+from headway.core.lane import Budget, Lane
+from headway.core.request import NEVER
+from headway.core.view import LaneLoad, Load
+from headway.models import EMBEDDED
+from headway.server import latest as latests
+from headway.server import texts as tokenizing
+from headway.server.asking import Model, spelled
+from headway.server.call import Who
+from headway.server.config import ServerConfig
+from headway.server.door import Door
+from headway.server.keys import Tenant
+from headway.server.latest import Latest
+from headway.server.listen import BoundSettings
+from headway.server.protocol.fields import CompletionBody
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.reading import read
+from headway.server.protocol.wish import completion_wish
+from headway.server.texts import Texts
+from tests.server.local import tokenizer
+from tests.server.scene import LONG, Client, inside, paced, until
+
+TOKENIZED = {"prompt": "word " * 900, "max_tokens": 3, "ignore_eos": True}  # beside the loop
+EDITOR = [(b"x-headway-supersede", b"editor")]
+
+
+@pytest.fixture
+def held():
+    """What holds the tokenizer's thread until it is set."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def hold(front, held):
+    front.texts._worker.submit(held.wait, 30)
+
+
+def in_line(front):
+    return front.texts._worker._work_queue.qsize()
+
+
+def code(client):
+    return json.loads(client.said)["error"]["code"]
+
+
+def counted(front):
+    """What the metrics have counted of the lane, but for zeros."""
+    told = front.metrics._requests
+    return {
+        (what, word): count
+        for what, counter in (
+            ("ended", told._outcomes),
+            ("refused", told._refusals),
+            ("left", told._left),
+        )
+        for (lane, word), count in counter.items()
+        if lane == "standard" and count
+    }
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_goes_meanwhile_is_neither_tokenized_nor_submitted(held, monkeypatch, stream):
+    encoded = []
+    monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
+
+    async def scene(app, front, rows):
+        hold(front, held)
+        goes = Client(app, TOKENIZED | {"stream": stream})
+        await until(lambda: in_line(front))
+        goes.left.set()
+        await goes.task
+        assert goes.status == 499
+        held.set()
+        await asyncio.to_thread(front.texts._worker.submit(int).result, 30)
+        assert not encoded and not rows
+        assert counted(front) == {("ended", "cancelled"): 1, ("left", "client_gone"): 1}
+        assert not front.door._coming["standard"]
+
+    inside(ServerConfig(), paced, scene)
+
+
+@pytest.mark.parametrize("header", [b"x-headway-timeout-ms", b"x-slo-ttft-ms"])
+def test_a_deadline_passes_in_the_tokenizers_line_too(held, header):
+    async def scene(app, front, rows):
+        hold(front, held)
+        late = Client(app, TOKENIZED, [(header, b"20")])
+        await asyncio.wait_for(late.task, 30)
+        assert (late.status, late.headers["x-should-retry"]) == (408, "false")
+        assert code(late) == "deadline_exceeded" and not rows
+        assert counted(front) == {("ended", "expired"): 1, ("refused", "deadline_exceeded"): 1}
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_a_deadline_passes_while_a_grammar_is_tried():
+    async def scene(app, front, rows):
+        front.texts.problem = lambda *about: asyncio.get_running_loop().create_future()
+        shaped = LONG | {"structured_outputs": {"regex": "a+"}}
+        del shaped["ignore_eos"]
+        late = Client(app, shaped, [(b"x-headway-timeout-ms", b"20")])
+        await asyncio.wait_for(late.task, 30)
+        assert late.status == 408
+        assert b"not ended within 0.02 s of its arrival" in late.said
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_who_is_being_tokenized_holds_a_place_in_the_lane(held):
+    async def scene(app, front, rows):
+        hold(front, held)
+        both = [Client(app, TOKENIZED) for _ in range(2)]
+        await until(lambda: front.door._coming["standard"] == 2)
+        third = Client(app, LONG)
+        await third.task
+        assert (third.status, code(third)) == (429, "lane_full")
+        held.set()
+        await asyncio.gather(*[each.task for each in both])
+        assert [each.status for each in both] == [200, 200]
+        again = Client(app, LONG | {"max_tokens": 2})
+        await again.task
+        assert again.status == 200, "their places are free"
+
+    inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
+
+
+def test_more_than_ever_may_wait_holds_no_places_while_it_is_tokenized(held):
+    async def scene(app, front, rows):
+        hold(front, held)
+        many = Client(app, TOKENIZED | {"n": 3})
+        await asyncio.wait_for(many.task, 30)
+        assert many.status == 400 and b"3 requests come together" in many.said
+        assert not front.door._coming["standard"] and not in_line(front)
+
+    inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
+
+
+def test_what_supersedes_nothing_finds_no_room_in_a_full_lane(held):
+    async def scene(app, front, rows):
+        hold(front, held)
+        first = Client(app, TOKENIZED)
+        await until(lambda: front.door._coming["standard"])
+        refused = Client(app, TOKENIZED, EDITOR)
+        await refused.task
+        assert (refused.status, code(refused)) == (429, "lane_full")
+        held.set()
+        await first.task
+        assert first.status == 200
+
+    inside(ServerConfig(lanes={"standard": {"max_waiting": 1}}), paced, scene)
+
+
+def test_the_later_one_is_over_before_the_earlier_is_tokenized(held):
+    async def scene(app, front, rows):
+        hold(front, held)
+        first = Client(app, TOKENIZED, EDITOR)
+        await until(lambda: in_line(front))
+        last = Client(app, LONG | {"max_tokens": 2}, EDITOR)
+        await asyncio.gather(last.task, first.task)
+        assert (last.status, first.status, code(first)) == (200, 409, "superseded")
+        assert len(rows) == 1 and counted(front)["left", "superseded"] == 1
+        other = Client(app, LONG | {"max_tokens": 2}, EDITOR)
+        await other.task
+        assert other.status == 200
+
+    inside(ServerConfig(), paced, scene)
+
+
+# -- the door
+
+
+def who(key="editor", lane="chat", tenant="t"):
+    return Who(Tenant(tenant, "k", frozenset({lane}), lane, ""), lane, Budget(), supersedes=key)
+
+
+class Heard:
+    """A call, or who prepares one."""
+
+    def __init__(self, caller, arrived=1):
+        self.caller, self.arrived, self.problem = caller, arrived, None
+
+    def end(self, problem):
+        self.problem = problem
+
+
+def test_who_really_takes_anothers_place_needs_no_room():
+    lanes = {
+        name: LaneLoad(Lane(name, max_waiting=1), 1, 10, drain=20.0) for name in ("chat", "bulk")
+    }
+    door = Door(SimpleNamespace(load=Load(lanes=lanes)), None, lambda: 0)
+
+    def let_in(caller):
+        with ExitStack() as stack:
+            stack.enter_context(door.coming(caller, 5, NEVER, 1, Heard(caller)))
+            return True
+
+    with pytest.raises(Problem, match="1 requests wait in 'chat' already"):
+        let_in(who())
+    door._latest.enter(Heard(who()))
+    assert let_in(who())
+    for another in (who(key="other"), who(tenant="u"), who(lane="bulk"), who(key="")):
+        with pytest.raises(Problem, match="already"):
+            let_in(another)
+
+
+def test_a_later_arrival_ends_who_is_being_prepared_and_the_earlier_never_enters():
+    latest, early, late = Latest(), Heard(who(), 3), Heard(who(), 4)
+    latest.come(who(), 3, early)
+    latest.come(who(), 4, late)
+    assert early.problem.code == "superseded" and not late.problem
+    latest.came(who(), early)
+    latest.clear(late)
+    latest.enter(late)
+    latest.came(who(), late)
+    latest.leave(late)
+    for stale in (lambda: latest.clear(early), lambda: latest.come(who(), 3, early)):
+        with pytest.raises(Problem) as caught:
+            stale()
+        assert (caught.value.status, caught.value.final) == (409, True)
+    latest.come(who(tenant="u"), 3, Heard(who(tenant="u")))
+    assert not late.problem
+
+
+def test_who_is_inside_leaves_when_the_later_one_enters():
+    latest, early, late = Latest(), Heard(who(), 3), Heard(who(), 4)
+    latest.enter(early)
+    latest.come(who(), 4, late)
+    assert not early.problem, "the later one may still be refused for what it asks"
+    latest.clear(late)
+    assert early.problem.code == "superseded"
+
+
+def test_keys_are_forgotten_in_the_order_of_their_use(monkeypatch):
+    monkeypatch.setattr(latests, "MOST", 2)
+    latest = Latest()
+    for at, key in enumerate(["a", "b", "a", "c"], 10):
+        latest.come(who(key), at, call := Heard(who(key)))
+        latest.came(who(key), call)
+    with pytest.raises(Problem):
+        latest.come(who("a"), 1, Heard(who("a")))
+    latest.come(who("b"), 1, Heard(who("b")))
+    assert len(latest._arrived) == 2 and len(latest._coming) == 1
+
+
+# -- beside the loop
+
+
+def texts(far):
+    """Of two tokenizers, only one can be used."""
+    made = Texts(tokenizer(), EMBEDDED)
+    if far:
+        made.near = SimpleNamespace(vocab=made.near.vocab)
+    else:
+        made._far = None
+    return made
+
+
+TURNS = ({"role": "user", "content": ""},) * 50
+BESIDE = {
+    "a long text": lambda texts: texts.encode("word " * 900),
+    "texts that are long together": lambda texts: texts.encode(*["word " * 90] * 10),
+    "a chat of many turns": lambda texts: texts.encode(TURNS * 2),
+    "many ids": lambda texts: texts.encode((5,) * 70_000),
+    "an echo": lambda texts: texts.decode((5,) * 1_000, skip_special=True),
+    "echoes": lambda texts: texts.decode(*[(5,) * 100] * 10, skip_special=False),
+    "bad words": lambda texts: texts.spellings(["word" * 250] * 2),
+}
+NEAR = {
+    "a text": lambda texts: texts.encode("word " * 700),
+    "a chat": lambda texts: texts.encode(TURNS),
+    "ids": lambda texts: texts.encode((5,) * 60_000),
+    "an echo": lambda texts: texts.decode((5,) * 999, skip_special=True),
+    "bad words": lambda texts: texts.spellings(["word" * 250]),
+}
+
+
+@pytest.mark.parametrize(
+    "far, work",
+    [pytest.param(True, work, id=f"beside: {name}") for name, work in BESIDE.items()]
+    + [pytest.param(False, work, id=f"at once: {name}") for name, work in NEAR.items()],
+)
+def test_what_takes_long_is_done_beside_the_loop(far, work):
+    made, both = texts(far), Texts(tokenizer(), EMBEDDED)
+    both._far = both.near
+    assert asyncio.run(work(made)) == asyncio.run(work(both))
+    made.close()
+    both.close()
+
+
+def test_all_of_a_call_is_spelled_there():
+    body = {
+        "prompt": [[5, 6, 7] * 400, [8, 9] * 600],
+        "echo": True,
+        "truncate_prompt_tokens": 1_000,
+        "bad_words": ["x" * 1_000, "y" * 1_000],
+    }
+    bounds = BoundSettings()
+    wish = completion_wish(read(CompletionBody, json.dumps(body).encode()), bounds)
+    made = texts(far=True)
+    said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048)))
+    words = tokenizer()
+    assert [len(each) for each in said.prompts] == [1_000, 1_000] and said.most == (16, 16)
+    assert said.echoes == tuple([words.decode(each) for each in said.prompts])
+    assert said.bad_words == words.spellings(body["bad_words"])
+    made.close()
