@@ -15,7 +15,7 @@ from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import EngineDownError, RefusedError
 from headway.executor.fake import FakeExecutor
-from headway.live import LiveEngine, QueueCaller
+from headway.live import Callers, LiveEngine, QueueCaller
 from headway.sim.replay import JournalInbox
 from tests.traces import BLOCK, Spy, answer, ask, make, spy
 
@@ -149,6 +149,27 @@ def test_a_loop_that_has_closed_does_not_harm_the_others():
     executor.gate.set()
     assert said(engine.events(ask("b", (4, 5), 3))) == answer(ask("b", (4, 5), 3))
     engine.close()
+
+
+def test_a_caller_that_fails_takes_nothing_from_the_others():
+    class Failing:
+        def tell(self, news):
+            raise KeyError("its own")
+
+        def flush(self):
+            heard.append("flushed")
+
+    class Hearing(Failing):
+        def tell(self, news):
+            heard.append(news.id)
+
+    callers, heard = Callers(), []
+    callers.add(["a"], Failing())
+    callers.add(["b", "c"], Hearing())
+    with pytest.raises(ExceptionGroup) as caught:
+        callers.tell([Event("b", (1,)), Event("a", (1,)), Event("c", (1,))])
+    assert heard == ["b", "c", "flushed", "flushed"]
+    assert [str(each) for each in caught.value.exceptions] == ["'its own'"]
 
 
 def test_closing_starts_a_part_full_group():

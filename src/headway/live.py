@@ -136,17 +136,27 @@ class Callers:
             self._of.update(dict.fromkeys(ids, caller))
 
     def tell(self, events: Iterable[Event]) -> None:
-        """A step's news; each caller is flushed once. Who was failed has heard all."""
+        """A step's news; each caller is flushed once. Who was failed has heard all.
+
+        A caller that fails over them takes nobody else's from them: its error is raised when all
+        have heard.
+        """
         told: dict[Caller, None] = {}
+        faults = list[Exception]()
         for event in events:
             with self._lock:
                 if self._down:
                     return
                 caller = (self._of.pop if event.finish else self._of.__getitem__)(event.id)
-            caller.tell(event)
+            try:
+                caller.tell(event)
+            except Exception as error:
+                faults.append(error)
             told[caller] = None
         for caller in told:
             caller.flush()
+        if faults:
+            raise ExceptionGroup("what callers made of their news", faults)
 
     def fail(self, down: EngineDownError) -> None:
         """All hear that the engine is down, and why; the first time counts."""

@@ -9,12 +9,13 @@ import httpx2
 
 from headway.models import EMBEDDED
 from headway.server.app import make_app
+from headway.server.choice import Choice
 from headway.server.config import ServerConfig
 from headway.server.front import Front
 from headway.server.remote import EngineOptions, Remote
 from headway.server.texts import Texts
 from tests.server.faulty import BAD, WHY, Faulty
-from tests.server.local import tokenizer
+from tests.server.local import fake, serving, tokenizer, until
 
 GOOD = [5, 6, 7]
 
@@ -70,3 +71,29 @@ def test_a_fault_a_pause_and_the_end():
             front.close()
 
     asyncio.run(main())
+
+
+def test_a_fault_of_ours_in_an_answer_is_that_calls_alone(monkeypatch):
+    hear = Choice.hear
+
+    def broken(choice, event):
+        if choice.answer.request.prompt == (BAD,):
+            raise KeyError("no such thing")
+        return hear(choice, event)
+
+    monkeypatch.setattr(Choice, "hear", broken)
+    with serving(ServerConfig(), fake) as (url, front):
+
+        async def both():
+            async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+                bodies = [{"prompt": prompt, "max_tokens": 9} for prompt in ([BAD], GOOD)]
+                return await asyncio.gather(
+                    *[client.post("/v1/completions", json=body) for body in bodies]
+                )
+
+        failed, fine = asyncio.run(both())
+        until(lambda: not front.engine.load.running)
+        assert front.engine.load.free_blocks == front.engine.load.num_blocks
+    said = failed.json()["error"]
+    assert (failed.status_code, said["code"]) == (500, "fault") and "KeyError" in said["message"]
+    assert fine.status_code == 200

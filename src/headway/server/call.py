@@ -107,6 +107,9 @@ class Call:
             self._hear(news)
         except Problem as problem:
             self.end(problem)
+        except Exception as error:
+            self.end(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
+            raise
 
     def flush(self) -> None:
         """Wake who waits, where there is something to take. Who does not come for it is let go.
