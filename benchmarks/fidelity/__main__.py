@@ -149,12 +149,13 @@ def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=0, help="0: four, of 0.5B two")
     parser.add_argument("--loads", default="50,80,95", help="percent of the capacity")
     parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     CONSOLE.print("Loading, and calibrating ...")
-    bench = Bench(staged(asked.part, asked.seed), [])
+    bench = Bench(staged(asked.part, asked.seed, asked.rounds), [])
     scale, rate = bench.stage.scale, bench.guess()
     first = bench.calibrations[0]
     CONSOLE.print(

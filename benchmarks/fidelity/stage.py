@@ -92,9 +92,11 @@ class Stage:
         return {lane.name: lane_figures(counted, lane.name).attainment for lane in self.lanes}
 
 
-def staged(name: str, seed: int) -> Stage:
-    """Loads the model, and measures the unloaded latencies that the budgets are made of."""
+def staged(name: str, seed: int, rounds: int) -> Stage:
+    """Loads the model, and measures the unloaded latencies that the budgets are made of.
+    rounds: 0: the scale's own."""
     scale = SCALES[name]
+    scale = replace(scale, rounds=rounds or scale.rounds)
     rig, bytes_per_token = _tiny() if name == "tiny" else _half_b(scale.model)
     asks = asked(scale, rig.context)
     prompts = Prompts(rig.text, rig.block_size, seed)
