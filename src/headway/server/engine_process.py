@@ -127,6 +127,10 @@ class Process:
         policies = options.policies
         limits = Limits(options.slots, policies.step_tokens, options.context, options.block_size)
         loaded = load(source, limits, options.dtype, options.device)
+        cost = StepCost()
+        if calibration:
+            calibration.check_model(name, loaded.dtype)
+            cost = calibration.cost
         plan = loaded.plan
         if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
             use_threads(threads)
@@ -135,10 +139,6 @@ class Process:
         self.inbox.compile = loaded.executor.compile
         with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
             loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
-        cost = StepCost()
-        if calibration:
-            calibration.check_model(name, loaded.dtype)
-            cost = calibration.cost
         settings = loaded.settings(options.lanes, policies, cost)
         if options.journal:
             about = {"model": name, "dtype": loaded.dtype, "device": loaded.device}
