@@ -1,104 +1,135 @@
 """How far is the simulator from the machine, on the same traffic?
 
-Serves a window of recorded traffic live, calibrates, serves it live again, simulates the same, and
-prints signed errors (below 0: simulated too short) of TTFT and TPOT, by endpoint and of all, at
-50, 80 and 95 % of the live capacity, and of the capacity itself. Beside each stands the spread of
-the two live runs. Judged: p50 and p90 up to 80 % load, TPOT within the larger of 5 % and the
-spread, TTFT of 10 % and the spread; the capacity within 5 %. The rest is stated.
+Serves a window of recorded traffic live and simulates the same, and prints signed errors (below 0:
+simulated too short) of TTFT and TPOT, by endpoint and of all, at 50, 80 and 95 % of the live
+capacity, and of the capacity itself. Beside each stands the spread of two live runs. Judged: p50
+and p90 up to 80 % load, TPOT within the larger of 5 % and the spread, TTFT of 10 % and the spread;
+the capacity within 5 %. The rest is stated.
 
-A machine's speed moves by the second (`spread_calibrations` says by how much the calibrations
-disagree about one and the same step), and what it was an hour ago is no fault of a simulator's. So
-a calibration lies between each two live runs, and the three are done in several rounds. The first
-of the two is then all rounds' first runs together, the second their second ones, and the simulated
-one is what each round's calibration says.
+A machine's speed moves within seconds, and what it was a minute ago is no fault of a simulator's.
+So a live run is halted every fraction of a second, its clock with it, and some of the traffic that
+cost models learn from (another trace's window, at another load and chunk) is served meanwhile:
+both have met the same slow and quick moments. Designed batches are measured once, in the
+beginning; what was learned in a run's pauses gives the level and the spread of the cost model that
+simulates that run. The two live runs are rounds that alternate, each of all requests of the window.
+`speed_at80` says how much longer than foretold the steps of the live runs took, `spread_levels` by
+how much the runs' cost models disagree about one and the same step: so much the machine moved.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, about half an hour
-    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, about an hour
+    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, over an hour
 """
 
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import log
 from statistics import mean
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.fidelity.compared import Error, attainments, errors
-from benchmarks.fidelity.stage import SCALES, Stage, staged
+from benchmarks.fidelity.grid import Grid
+from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
 from headway.core.cost import NONE, row_features
-from headway.tools.calibration import Calibration
-from headway.tools.capacity import Capacity, capacity
-from headway.tools.run import Outcome
+from headway.tools.capacity import capacity
 from headway.tools.strategy import SLOTS
 
-SEEDS = range(2)  # of each calibration
-TOLERANCE = 0.04  # of a capacity: half the requests of a run decide it, not half a million
+SEEDS = 4  # simulations of a live run
+GUESSED = 0.04  # tolerance of the first guess at it
 CONSOLE = Console(width=110)
-
-
-def found(stage: Stage, serve: Callable[[float], Outcome], low: float) -> Capacity:
-    return capacity(lambda rate: _said(stage, rate, serve(rate)), low, 64 * low, TOLERANCE)
-
-
-def _said(stage: Stage, rate: float, outcome: Outcome) -> dict[str, float]:
-    kept = dict(stage.attainment(outcome))
-    CONSOLE.print(f"  {rate:8.2f} requests/s: in budget {attainments(kept)}", highlight=False)
-    return kept
 
 
 @dataclass(slots=True)
 class Bench:
-    """Rounds of two live runs and a calibration between them."""
+    """Two live runs in alternating rounds, and simulations of each round."""
 
     stage: Stage
-    calibrations: list[Calibration]  # in the order in which they were made
-
-    def calibrated(self) -> Calibration:
-        self.calibrations.append(self.stage.calibrated(len(self.calibrations)))
-        return self.calibrations[-1]
+    speeds: list[Figure] = field(default_factory=list)
+    lived: list[Lived] = field(default_factory=list)
 
     def guess(self) -> float:
         """Requests per second that a simulation of what was learned first can bear."""
-        first, begin = self.calibrated(), 1e9 * SLOTS / _longest(self.stage) / 8
-        return found(self.stage, partial(self.stage.simulated, first, seed=0), begin).rate
+        stage = self.stage
+        first = stage.learned(stage.first.learned)
+        begin = 1e9 * SLOTS / _longest(stage) / 8
 
-    def capacities(self, guess: float) -> tuple[list[list[float]], list[float]]:
-        """Requests per second: live, of each of the two its rounds; simulated."""
-        stage, live, simulated = self.stage, [list[float](), list[float]()], list[float]()
-        for turn in range(stage.scale.rounds):
-            for place in live:
-                CONSOLE.print(f"Live, round {turn + 1}:", highlight=False)
-                place.append(found(stage, stage.live, guess / 2).rate)
-                if place is live[0]:
-                    between = self.calibrated()
-            for seed in SEEDS:
-                CONSOLE.print("Simulated:")
-                model = partial(stage.simulated, between, seed=seed)
-                simulated.append(found(stage, model, guess / 2).rate)
-        return live, simulated
+        def serve(rate: float) -> Mapping[str, float]:
+            return stage.attainment(stage.simulated(first, rate, seed=0))
+
+        return capacity(serve, begin, 64 * begin, GUESSED).rate
+
+    def capacities(self, guess: float) -> tuple[Grid, Grid]:
+        """Live, and simulated: each rate and turn from what was learned in that live run."""
+        stage, runs = self.stage, dict[tuple[float, int], Lived]()
+
+        def asked(rate: float, turn: int) -> Mapping[str, float]:
+            lived = runs[rate, turn] = self.live(rate)
+            return _said(f"Live, turn {turn + 1}", rate, stage.attainment(lived.outcome))
+
+        def simulated(rate: float, turn: int) -> Mapping[str, float]:
+            near = min(runs, key=lambda run: (run[1] != turn, abs(log(run[0] / rate))))
+            kept = [
+                stage.attainment(stage.simulated(runs[near].calibration, rate, seed))
+                for seed in seeds(turn)
+            ]
+            both = {lane: mean(each[lane] for each in kept) for lane in kept[0]}
+            return _said(f"Simulated, turn {turn + 1}", rate, both)
+
+        grids = [Grid(serve, guess, 2 * stage.scale.rounds) for serve in (asked, simulated)]
+        for grid in grids:
+            grid.search()
+        self.tell("capacity", list(runs.values()))
+        return grids[0], grids[1]
 
     def compared(self, rate: float, load: int) -> list[Error]:
         stage, offered = self.stage, rate * load / 100
-        ones, others, simulated = list[Outcome](), list[Outcome](), list[Outcome]()
+        halves = list[Lived](), list[Lived]()
         for turn in range(stage.scale.rounds):
-            CONSOLE.print(f"At {load} %, round {turn + 1}", highlight=False)
-            ones.append(stage.counted(stage.live(offered)))
-            between = self.calibrated()
-            others.append(stage.counted(stage.live(offered)))
-            runs = [stage.simulated(between, offered, seed) for seed in SEEDS]
-            simulated += [stage.counted(run) for run in runs]
-        return errors([lane.name for lane in stage.lanes], load, (ones, others), simulated)
+            CONSOLE.print(f"At {load} %, round {turn + 1} of {stage.scale.rounds}", highlight=False)
+            for half in halves:
+                half.append(self.live(offered))
+        every = [*halves[0], *halves[1]]
+        self.tell(f"at{load}", every)
+        simulated = [
+            stage.counted(stage.simulated(lived.calibration, offered, seed))
+            for turn, lived in enumerate(every)
+            for seed in seeds(turn)
+        ]
+        live = [[stage.counted(lived.outcome) for lived in half] for half in halves]
+        return errors([lane.name for lane in stage.lanes], load, live, simulated)
+
+    def live(self, rate: float) -> Lived:
+        self.lived.append(self.stage.live(rate, len(self.lived)))
+        return self.lived[-1]
+
+    def tell(self, part: str, runs: Sequence[Lived]) -> None:
+        """How much longer than foretold the steps took, in each."""
+        ratios = [
+            sum(step.nanoseconds for step in lived.steps)
+            / sum(step.predicted(lived.calibration.cost) for step in lived.steps)
+            for lived in runs
+        ]
+        self.speeds.append(Figure(f"speed_{part}", ratios))
 
     def disagreement(self) -> float:
-        """Of a step of full slots: the most less the least that they say, over the mean."""
+        """Of a step of full slots: the most less the least that the runs say, over the mean."""
         reads = self.stage.rig.context // 8
         step = sum((row_features(reads, 1, logits=1) for _ in range(SLOTS)), start=NONE)
-        said = [each.cost.predict(step) for each in self.calibrations]
+        said = [lived.calibration.cost.predict(step) for lived in self.lived]
         return (max(said) - min(said)) / mean(said)
+
+
+def seeds(turn: int) -> range:
+    """Of a live run's simulations: no two have the same luck."""
+    return range(SEEDS * turn, SEEDS * (turn + 1))
+
+
+def _said(what: str, rate: float, kept: Mapping[str, float]) -> Mapping[str, float]:
+    CONSOLE.print(f"{what}: {rate:8.2f} requests/s, in budget {attainments(kept)}", highlight=False)
+    return kept
 
 
 def _longest(stage: Stage) -> float:
@@ -126,17 +157,13 @@ def show(rows: list[Error], title: str) -> None:
     CONSOLE.print(table)
 
 
-def of_capacity(live: Sequence[Sequence[float]], simulated: Sequence[float]) -> list[Figure]:
-    two = [mean(rounds) for rounds in live]
-    error = mean(simulated) / mean(two) - 1
+def of_capacity(live: Grid, simulated: Grid) -> list[Figure]:
+    two = live.halves
+    error = simulated.crossing() / live.crossing() - 1
     spread = (max(two) - min(two)) / mean(two)
-    every = ", ".join(
-        " / ".join(f"{rate:.1f}" for rate in both) for both in zip(*live, strict=True)
-    )
     CONSOLE.print(
-        f"Capacity: live {every} requests/s, simulated {mean(simulated):.1f} "
-        f"({min(simulated):.1f} to {max(simulated):.1f}): {error:+.1%}, beside a live spread of "
-        f"{spread:.1%}.",
+        f"Capacity: live {live.crossing():.2f} requests/s ({two[0]:.2f} / {two[1]:.2f}), simulated "
+        f"{simulated.crossing():.2f}: {error:+.1%}, beside a live spread of {spread:.1%}.",
         highlight=False,
     )
     return [
@@ -149,26 +176,25 @@ def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=0, help="0: four, of 0.5B two")
+    parser.add_argument("--rounds", type=int, default=0, help="0: five, of 0.5B two")
     parser.add_argument("--loads", default="50,80,95", help="percent of the capacity")
     parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
     CONSOLE.print("Loading, and calibrating ...")
-    bench = Bench(staged(asked.part, asked.seed, asked.rounds), [])
+    bench = Bench(staged(asked.part, asked.seed, asked.rounds))
     scale, rate = bench.stage.scale, bench.guess()
-    first = bench.calibrations[0]
     CONSOLE.print(
-        f"{scale.model}, {first.dtype}, {bench.stage.threads} threads; "
+        f"{scale.model}, {bench.stage.rig.dtype}, {bench.stage.first.threads} threads; "
         f"{scale.requests} requests of azure2023-conv and -code, token counts divided by "
-        f"{scale.tokens:g}. Errors per regime: {first.about['errors']}",
+        f"{scale.tokens:g}.",
         highlight=False,
     )
     figures = list[Figure]()
     if asked.capacity == "live":
         live, simulated = bench.capacities(rate)
         figures += of_capacity(live, simulated)
-        rate = mean(mean(rounds) for rounds in live)
+        rate = live.crossing()
     loads = [int(load) for load in asked.loads.split(",")]
     rows = [each for load in loads for each in bench.compared(rate, load)]
     show(rows, "Simulated against live")
@@ -178,7 +204,7 @@ def main() -> int:
         else Figure(each.name, [each.signed])
         for each in rows
     ]
-    figures.append(Figure("spread_calibrations", [bench.disagreement()]))
+    figures += [*bench.speeds, Figure("spread_levels", [bench.disagreement()])]
     return finish(f"fidelity_{asked.part}", __doc__ or "", asked.seed, figures)
 
 

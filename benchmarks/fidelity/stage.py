@@ -1,8 +1,9 @@
 """What both are given: a model, its cost model, endpoints with budgets, and the same requests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous
 from headway.core.lane import Lane
@@ -10,9 +11,10 @@ from headway.core.plan import Policies
 from headway.core.request import Request
 from headway.tools.calibration import Calibration
 from headway.tools.endpoint import Endpoint
-from headway.tools.learn import calibrate_rig
+from headway.tools.learn import Measured, concluded, measured
 from headway.tools.loaded import kv_bytes, load_here, named_rig, rig_of
 from headway.tools.measure import arrived_after, lane_figures
+from headway.tools.observe import LEARNED, LiveStep, Observed, traffic
 from headway.tools.price import Ask
 from headway.tools.rig import BLOCK_SIZE, Rig, priced_rig
 from headway.tools.run import Outcome, Run
@@ -24,7 +26,9 @@ from headway.tools.yardstick import alone, steadiest, warm_up
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
 CHUNK = 64  # prompt tokens of a step
+MOST = 3  # times as long as its arrivals: what a live run is expected to take at most
 SECOND = 1e9
+MS = 1_000_000
 TRACES = {"chat": "azure2023-conv", "code": "azure2023-code"}
 # Wide enough that saturation breaks them and not the bursts, which come at every rate: else a
 # capacity is decided by a handful of requests, and two live searches differ by a fifth.
@@ -42,45 +46,68 @@ class Scale:
     model: str
     tokens: float  # that the trace's token counts are divided by
     requests: int  # of a run
-    seconds: float  # of calibrating
+    seconds: float  # of calibrating, before anything is compared
+    span: int  # nanoseconds that a live run is given at once; learning has half as many
     rounds: int
 
 
 SCALES = {
-    "tiny": Scale("headway-tiny (embedded)", tokens=16, requests=400, seconds=45, rounds=4),
+    "tiny": Scale("headway-tiny (embedded)", 16, requests=400, seconds=45, span=300 * MS, rounds=5),
     "half-b": Scale(
-        "random weights in the shape of Qwen2.5-0.5B", 24, requests=130, seconds=60, rounds=2
+        "random weights in the shape of Qwen2.5-0.5B",
+        24,
+        requests=130,
+        seconds=60,
+        span=3_000 * MS,
+        rounds=2,
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
+class Lived:
+    """A run on the machine, and what was learned in its pauses."""
+
+    outcome: Outcome
+    steps: list[LiveStep]
+    calibration: Calibration
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     rig: Rig
+    beside: Rig  # the same model once more, for learning
     kv_bytes: int  # per token
-    threads: int  # as chosen once, for every calibration and run
+    first: Measured  # designed batches, and traffic, before anything is compared
     lanes: tuple[Lane, ...]
     requests: tuple[Request, ...]  # by arrival; the last arrives after one second
     scale: Scale
 
-    def live(self, rate: float) -> Outcome:
-        """Requests per second, on the machine."""
-        return self._run(self.rig, rate)
+    def live(self, rate: float, seed: int) -> Lived:
+        """Requests per second, on the machine. seed: of the traffic that is learned from."""
+        clock, other = HaltingClock(self.rig.clock), HaltingClock(self.beside.clock)
+        mine = Observed(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate))
+        seconds = MOST * len(self.requests) / rate
+        beside, cost = replace(self.beside, clock=other), self.first.cost
+        learning = traffic(beside, LEARNED, cost, SLOTS, seconds, seed)
+        span = self.scale.span
+        both = Turn(mine.run.going(), clock, span), Turn(learning.run.going(), other, span // 2)
+        in_turns(*both)
+        return Lived(mine.run.outcome(), mine.steps(), self.learned(learning.steps()))
 
-    def calibrated(self, seed: int) -> Calibration:
-        """As the machine is now."""
-        seconds, threads = self.scale.seconds, self.threads
-        return calibrate_rig(self.rig, self.kv_bytes, SLOTS, threads, seed, seconds)
+    def learned(self, steps: Sequence[LiveStep]) -> Calibration:
+        """The designed batches' cost model, at the level and with the spread of these steps."""
+        return concluded(self.rig, self.kv_bytes, replace(self.first, learned=steps))
 
     def simulated(self, calibration: Calibration, rate: float, seed: int) -> Outcome:
-        return self._run(priced_rig(calibration, seed), rate)
+        return self._run(priced_rig(calibration, seed), rate).serve()
 
-    def _run(self, rig: Rig, rate: float) -> Outcome:
+    def _run(self, rig: Rig, rate: float) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""
         seconds = len(self.requests) / rate
         timed = [replace(each, arrived=round(each.arrived * seconds)) for each in self.requests]
         limit = round(seconds * SECOND) + DRAIN
-        return Run(rig, POLICIES, self.lanes, timed, limit).serve()
+        return Run(rig, POLICIES, self.lanes, timed, limit)
 
     def counted(self, outcome: Outcome) -> Outcome:
         """Without those that arrived in the warm-up."""
@@ -93,18 +120,20 @@ class Stage:
 
 
 def staged(name: str, seed: int, rounds: int) -> Stage:
-    """Loads the model, and measures the unloaded latencies that the budgets are made of.
+    """Loads the model, measures the unloaded latencies that the budgets are made of, and steps.
     rounds: 0: the scale's own."""
     scale = SCALES[name]
     scale = replace(scale, rounds=rounds or scale.rounds)
-    rig, bytes_per_token = _tiny() if name == "tiny" else _half_b(scale.model)
+    made = _tiny if name == "tiny" else _half_b
+    (rig, bytes_per_token), (beside, _) = made(), made()
     asks = asked(scale, rig.context)
     prompts = Prompts(rig.text, rig.block_size, seed)
     warm_up(rig, asks, prompts)
     threads = steadiest(rig, asks, prompts)
     unloaded = {name: alone(rig, shape(asks, name), prompts) for name in TRACES}
     lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
-    return Stage(rig, bytes_per_token, threads, lanes, worded(asks, prompts), scale)
+    first = measured(beside, SLOTS, threads, seed, scale.seconds, lambda phase, share: None)
+    return Stage(rig, beside, bytes_per_token, first, lanes, worded(asks, prompts), scale)
 
 
 def asked(scale: Scale, context: int) -> list[Ask]:
@@ -123,7 +152,7 @@ def _tiny() -> tuple[Rig, int]:
     return named_rig(loaded, None), kv_bytes(loaded)
 
 
-def _half_b(name: str) -> tuple[Rig, int]:
+def _half_b() -> tuple[Rig, int]:
     from headway.executor.load import load_random
     from headway.executor.memory import Limits
     from headway.tools.datasheet import shape as shape_of
@@ -131,4 +160,4 @@ def _half_b(name: str) -> tuple[Rig, int]:
     context = 1_024
     limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
     loaded = load_random(shape_of("qwen2.5-0.5b"), limits, "bfloat16")
-    return rig_of(loaded, name), kv_bytes(loaded)
+    return rig_of(loaded, SCALES["half-b"].model), kv_bytes(loaded)

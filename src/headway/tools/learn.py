@@ -1,12 +1,12 @@
 """A cost model of one model on one machine: measured, fitted, and held against other steps."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import Any
 
 from headway import __version__
-from headway.core.cost import KNOWN
+from headway.core.cost import KNOWN, StepCost
 from headway.errors import HeadwayError
 from headway.tools.calibration import Calibration
 from headway.tools.design import Design, designs
@@ -28,6 +28,21 @@ FEWEST = 50  # steps of either, for a cost model to be levelled or held against
 Watch = Callable[[str, float], object]  # what is being done, and the share of it that is
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a cost model is concluded from."""
+
+    samples: Sequence[Sample]  # of designed batches
+    learned: Sequence[LiveStep]
+    held_out: Sequence[LiveStep]  # of another trace
+    cost: StepCost  # fitted on the samples alone
+    slots: int
+    threads: int  # of the executor; they stay set
+    seed: int
+    live: float  # seconds of traffic
+    others: float  # cores at work for other processes meanwhile
+
+
 def calibrate_rig(
     rig: Rig,
     kv_bytes: int,
@@ -42,6 +57,13 @@ def calibrate_rig(
     kv_bytes: of KV memory per token. threads: of the executor; 0: one, unless all are much
     quicker. They stay set. Raises HeadwayError where too few steps are done in the time.
     """
+    return concluded(rig, kv_bytes, measured(rig, slots, threads, seed, seconds, watch))
+
+
+def measured(
+    rig: Rig, slots: int, threads: int, seed: int, seconds: float, watch: Watch
+) -> Measured:
+    """As calibrate_rig says."""
     others, stand = Neighbours(), Stand(rig, seed)
     made = designs(slots, rig.context, rig.num_blocks, rig.block_size, seed)
     probes = [Design((rig.context // 8,) * slots), Design(prompts=((0, rig.context // 16),))]
@@ -62,7 +84,14 @@ def calibrate_rig(
         return _enough(served(rig, trace, cost, slots, span, seed, told), trace, span)
 
     learned, held_out = steps(LEARNED, live[0], 0.0), steps(CHECKED, live[1], live[0])
-    levelled = level(cost, samples, learned, held_out)
+    return Measured(
+        samples, learned, held_out, cost, slots, threads, seed, sum(live), others.cores()
+    )
+
+
+def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
+    """The cost model of what was measured on this rig."""
+    levelled = level(found.cost, found.samples, found.learned, found.held_out)
     return Calibration(
         model=rig.model,
         dtype=rig.dtype,
@@ -75,9 +104,9 @@ def calibrate_rig(
         fit=rig.fit or rig.num_blocks,
         block_size=rig.block_size,
         context=rig.context,
-        slots=slots,
-        threads=threads,
-        about=_about(samples, levelled, _live(sum(live), slots), seed, others.cores()),
+        slots=found.slots,
+        threads=found.threads,
+        about=_about(found, levelled),
     )
 
 
@@ -89,26 +118,24 @@ def _enough(found: list[LiveStep], trace: str, span: float) -> list[LiveStep]:
     return found
 
 
-def _about(
-    samples: Sequence[Sample], levelled: Levelled, live: dict[str, Any], seed: int, others: float
-) -> dict[str, Any]:
+def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
     off = [
         abs(levelled.cost.predict(sample.features) / sample.nanoseconds / levelled.factor - 1)
-        for sample in samples
+        for sample in found.samples
     ]
     return {
         "headway": __version__,
-        "seed": seed,
+        "seed": found.seed,
         "designed": {
-            "samples": len(samples),
-            "largest_tokens": max(sample.features.tokens for sample in samples),
+            "samples": len(found.samples),
+            "largest_tokens": max(sample.features.tokens for sample in found.samples),
             "mean_error": round(KNOWN * mean(off)),
         },
-        "live": live,
+        "live": _live(found.live, found.slots),
         "factor": round(levelled.factor, 4),
         "errors_of_designed_alone": {name: asdict(each) for name, each in levelled.before.items()},
         "errors": {name: asdict(each) for name, each in levelled.after.items()},
-        "cores_at_work_for_others": round(others, 2),
+        "cores_at_work_for_others": round(found.others, 2),
     }
 
 

@@ -16,7 +16,7 @@ from headway.tools.endpoint import Endpoint
 from headway.tools.offer import Demand, offer
 from headway.tools.price import Ask, Price
 from headway.tools.rig import Relay, Rig
-from headway.tools.run import Progress, Run
+from headway.tools.run import Run
 from headway.tools.trace import shipped
 from headway.tools.traffic import Recorded, Service
 from headway.tools.workload import TOKEN_SCALE, Prompts, worded
@@ -62,6 +62,31 @@ class LiveStep:
         return cost.predict(self.features) + (cost.wake if self.woken else 0)
 
 
+class Observed:
+    """A run, and its steps with what a cost model has to know of them."""
+
+    def __init__(self, rig: Rig, made: Callable[[Rig], Run]) -> None:
+        """made: the run, on the rig that it is given."""
+        rig.executor.hand_over()
+        self._recorder = Recorder(rig.executor)
+        self.run = made(replace(rig, executor=Relay(self._recorder)))
+
+    def steps(self) -> list[LiveStep]:
+        """But the FIRST, in order."""
+        return list(_steps(self.run.outcome().steps, self._recorder))[FIRST:]
+
+
+def traffic(
+    rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
+) -> Observed:
+    """A trace's window under continuous batching, to be served."""
+    asks = _asks(rig, trace, cost, slots, seconds, seed)
+    requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
+    policies = Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
+    limit = round(seconds * 1e9)
+    return Observed(rig, lambda rig: Run(rig, policies, [Lane(trace)], requests, limit))
+
+
 def served(
     rig: Rig,
     trace: str,
@@ -71,20 +96,10 @@ def served(
     seed: int,
     watch: Callable[[float], object],
 ) -> list[LiveStep]:
-    """The steps of a trace's window under continuous batching, in order."""
-    recorder = Recorder(rig.executor)
-    asks = _asks(rig, trace, cost, slots, seconds, seed)
-    requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
-    policies = Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
-    limit = round(seconds * 1e9)
-
-    def share(seen: Progress) -> None:
-        watch(min(1.0, seen.elapsed / limit))
-
-    rig.executor.hand_over()
-    within = replace(rig, executor=Relay(recorder))
-    rows = Run(within, policies, [Lane(trace)], requests, limit).serve(share).steps
-    return list(_steps(rows, recorder))[FIRST:]
+    """The steps of a trace's window, in order."""
+    seen = traffic(rig, trace, cost, slots, seconds, seed)
+    seen.run.serve(lambda progress: watch(min(1.0, progress.elapsed / (seconds * 1e9))))
+    return seen.steps()
 
 
 def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed: int) -> list[Ask]:

@@ -1,7 +1,7 @@
 """One strategy on one workload: the same loop, inbox and clock as everywhere else."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.batch import Cancel, Command
@@ -85,6 +85,12 @@ class Run:
         keep: Callable[[Record], object] = forgotten,
     ) -> Outcome:
         """watch: after every step; keep: its journal's records."""
+        for seen in self.going(keep):
+            watch(seen)
+        return self.outcome()
+
+    def going(self, keep: Callable[[Record], object] = forgotten) -> Iterator[Progress]:
+        """Serves a step each time it is asked, for whoever has something to do in between."""
         rig, clock = self.rig, self.rig.clock
         rig.executor.hand_over()
         self.began = clock.now()
@@ -99,8 +105,7 @@ class Run:
             load = engine.load
             waiting = sum([lane.waiting for lane in load.lanes.values()])
             elapsed = clock.now() - self.began
-            watch(Progress(elapsed, len(ledger.requests), waiting, load.running))
-        return self.outcome()
+            yield Progress(elapsed, len(ledger.requests), waiting, load.running)
 
     def outcome(self) -> Outcome:
         return account(self.scheduler, self.requests, self.began)

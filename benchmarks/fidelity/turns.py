@@ -1,0 +1,55 @@
+"""Two runs on one machine in turns, each on a clock that stands while the other has its turn.
+
+A machine's speed moves within seconds. What is measured in turns of a fraction of a second has
+met the same slow and quick moments.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headway.tools.rig import Clock
+from headway.tools.run import Progress
+
+
+class HaltingClock:
+    """Another clock, without the time for which it was halted."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lost, self._since = 0, -1  # nanoseconds; -1: it goes
+
+    def now(self) -> int:
+        return (self._clock.now() if self._since < 0 else self._since) - self._lost
+
+    def advance_to(self, time: int, /) -> None:
+        self._clock.advance_to(time + self._lost)
+
+    def halt(self) -> None:
+        self._since = self._clock.now()
+
+    def resume(self) -> None:
+        self._lost += self._clock.now() - self._since
+        self._since = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    going: Iterator[Progress]
+    clock: HaltingClock
+    span: int  # nanoseconds, after which the turn ends with the step that is running
+
+    def take(self) -> bool:
+        """No: there is nothing left to serve."""
+        until = self.clock.now() + self.span
+        return any(self.clock.now() >= until for _ in self.going)
+
+
+def in_turns(first: Turn, second: Turn) -> None:
+    """Until the first has nothing left; the second is broken off."""
+    second.clock.halt()
+    while first.take():
+        first.clock.halt()
+        second.clock.resume()
+        second.take()
+        second.clock.halt()
+        first.clock.resume()
