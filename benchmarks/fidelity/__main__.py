@@ -7,15 +7,15 @@ and p90 up to 80 % load, TPOT within the larger of 5 % and the spread, TTFT of 1
 the capacity within 5 %. The rest is stated.
 
 A machine's speed moves within seconds, and what it was a minute ago is no fault of a simulator's.
-So a live run is halted every fraction of a second, its clock with it, and some of the traffic that
-cost models learn from (another trace's window, at another load and chunk) is served meanwhile:
-both have met the same slow and quick moments. Designed batches are measured once, in the
+So a live run is halted every fraction of a second, its clock with it, and for as long some of the
+traffic that cost models learn from (azure2023-conv too, at another scale, load and chunk) is
+served: both have met the same slow and quick moments. Designed batches are measured once, in the
 beginning; what was learned in a run's pauses gives the level and the spread of the cost model that
 simulates that run. The two live runs are rounds that alternate, each of all requests of the window.
 `speed_at80` says how much longer than foretold the steps of the live runs took, `spread_levels` by
 how much the runs' cost models disagree about one and the same step: so much the machine moved.
 
-    python -m benchmarks.fidelity --part tiny       the embedded model, about half an hour
+    python -m benchmarks.fidelity --part tiny       the embedded model, 40 minutes
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, over an hour
 """
 
@@ -176,7 +176,7 @@ def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=0, help="0: five, of 0.5B two")
+    parser.add_argument("--rounds", type=int, default=0, help="0: four, of 0.5B two")
     parser.add_argument("--loads", default="50,80,95", help="percent of the capacity")
     parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from math import exp, log
 from statistics import mean
 
+from scipy.optimize import isotonic_regression
+
 from headway.tools.capacity import SHARE
 
 STEP = 1.1  # from one rate to the next
@@ -47,7 +49,9 @@ class Grid:
         """The rate up to which SHARE is kept by every lane, on the line between two rates; at a
         lowest one that is not, or a highest that is, that one."""
         places = sorted(self.asked)
-        kept = {place: self._least(place, turns) for place in places}
+        # What is kept falls with the rate: where it seems to rise, it is taken together.
+        falls = isotonic_regression([self._least(each, turns) for each in places], increasing=False)
+        kept = dict(zip(places, falls.x.tolist(), strict=True))
         top = max((place for place in places if kept[place] >= SHARE), default=places[0])
         if kept[top] < SHARE or top == places[-1]:
             return self.rate(top)

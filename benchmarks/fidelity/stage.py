@@ -47,12 +47,12 @@ class Scale:
     tokens: float  # that the trace's token counts are divided by
     requests: int  # of a run
     seconds: float  # of calibrating, before anything is compared
-    span: int  # nanoseconds that a live run is given at once; learning has half as many
+    span: int  # nanoseconds that a live run is given at once, and learning between
     rounds: int
 
 
 SCALES = {
-    "tiny": Scale("headway-tiny (embedded)", 16, requests=400, seconds=45, span=300 * MS, rounds=5),
+    "tiny": Scale("headway-tiny (embedded)", 16, requests=400, seconds=45, span=250 * MS, rounds=4),
     "half-b": Scale(
         "random weights in the shape of Qwen2.5-0.5B",
         24,
@@ -91,7 +91,7 @@ class Stage:
         beside, cost = replace(self.beside, clock=other), self.first.cost
         learning = traffic(beside, LEARNED, cost, SLOTS, seconds, seed)
         span = self.scale.span
-        both = Turn(mine.run.going(), clock, span), Turn(learning.run.going(), other, span // 2)
+        both = Turn(mine.run.going(), clock, span), Turn(learning.run.going(), other, span)
         in_turns(*both)
         return Lived(mine.run.outcome(), mine.steps(), self.learned(learning.steps()))
 

@@ -9,8 +9,9 @@ first one takes of memory, it takes once. `front_mb` and `engine_mb` say how muc
 the end.
 
 Then three times the capacity arrives for a minute, Poisson, whoever is still waiting. Who is
-refused comes back once, after as long as `retry-after-ms` says. `goodput_share` is answers of 200
-per second over the capacity, in windows of ten seconds of the minute. All of them count: at three
+refused comes back once, after as long as `retry-after-ms` says. That is done ROUNDS times, with the
+capacity between them. `goodput_share` is answers of 200 per second over the capacity before and
+after that minute, in windows of ten seconds of it. All of them count: at three
 times its capacity a line that may be 30 s long keeps no budget of 2 s to the first token, and
 `answer_p50_ms`, from when it was due, says so. `refusals_with_retry_after` counts every answer of
 the whole run that is not a 200: a 429 or 503 with Retry-After is one of those, a 408 or a broken
@@ -18,10 +19,10 @@ connection is not. `first_retries_served` is of all retries that were due after 
 
 `memory_mb_per_min` is the least-squares slope of what front and engine have resident together,
 twice a second, from SETTLE seconds after the first refusal, when the line has filled, to the
-minute's end.
+minute's end; of each minute.
 
 `late_ms` is how late the client sent its worst one: its arrivals are the machine's too. It runs in
-a process of its own, and `client_core` is what it took of a core. Five minutes.
+a process of its own, and `client_core` is what it took of a core. A quarter of an hour.
 
     python -m benchmarks.overload
 """
@@ -48,6 +49,7 @@ from headway.tools.measure import percentile
 SEED, OVER = 0, 3.0
 FLOOD, CAPACITY, WINDOW = 40.0, 20.0, 10.0  # seconds
 SETTLE, MINUTE = 5.0, 60.0  # seconds
+ROUNDS = 3
 
 
 class Answer(NamedTuple):
@@ -127,42 +129,88 @@ def slope(times: Sequence[float], values: Sequence[float]) -> float:
     return 60 * linear_regression(times, values).slope
 
 
-def figures(before: list[float], asked: Asked, after: list[float], watch: Watch) -> list[Figure]:
-    capacities = [*before, *after]
-    rate, answers = median(capacities), asked.answers
-    begin = min(each.due for each in answers)
-    end = begin + MINUTE
-    windows = [begin + i * WINDOW for i in range(int(MINUTE / WINDOW))]
-    shares = [asked.served(at, at + WINDOW) / WINDOW / rate for at in windows]
-    refused = [each for each in answers if each.status != 200]
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A minute, and the capacity before and after it."""
+
+    before: list[float]
+    asked: Asked
+    after: list[float]
+    watch: Watch
+
+    @property
+    def begin(self) -> float:
+        return min(each.due for each in self.asked.answers)
+
+    @property
+    def end(self) -> float:
+        return self.begin + MINUTE
+
+    @property
+    def refused(self) -> list[Answer]:
+        return [each for each in self.asked.answers if each.status != 200]
+
+    def shares(self) -> list[float]:
+        """Of the capacity, window by window."""
+        rate = median([*self.before, *self.after])
+        windows = [self.begin + i * WINDOW for i in range(int(MINUTE / WINDOW))]
+        return [self.asked.served(at, at + WINDOW) / WINDOW / rate for at in windows]
+
+    def retries(self, *, later: bool) -> list[Answer]:
+        """That were due after the minute, or in it."""
+        answers = self.asked.answers
+        return [each for each in answers if each.attempt and (each.due > self.end) == later]
+
+    def full(self) -> tuple[tuple[float, ...], ...]:
+        """What was seen while the line was full: times, MB of both, processor seconds of both."""
+        begin = min(each.ended for each in self.refused) + SETTLE
+        return tuple(zip(*self.watch.within(begin, self.end), strict=True))
+
+
+def figures(rounds: Sequence[Round]) -> list[Figure]:
+    answers = [each for turn in rounds for each in turn.asked.answers]
+    refused = [each for turn in rounds for each in turn.refused]
     told = [each for each in refused if each.status in (429, 503) and each.told]
-    back = [each for each in answers if each.attempt and each.due > end]
-    early = [each for each in answers if each.attempt and each.due <= end]
+    back = [each for turn in rounds for each in turn.retries(later=True)]
+    early = [each for turn in rounds for each in turn.retries(later=False)]
     waits = [int(1e3 * (each.ended - each.due)) for each in answers if each.status == 200]
-    full = min(each.ended for each in refused) + SETTLE
-    times, front, engine, front_cpu, engine_cpu = zip(*watch.within(full, end), strict=True)
-    both = [a + b for a, b in zip(front, engine, strict=True)]
-    long = times[-1] - times[0]
-    _say(answers, end)
+    watched = [turn.full() for turn in rounds]
+    _, fronts, engines, *_ = watched[-1]
+    capacities = [rounds[0].before, *(turn.after for turn in rounds)]
+    clients = [turn.asked.cpu / (turn.asked.answers[-1].ended - turn.begin) for turn in rounds]
+    slopes = [(slope(times, mine), slope(times, its)) for times, mine, its, *_ in watched]
     return [
-        Figure("capacity_req_s", capacities, unit="req/s"),
-        Figure("goodput_share", shares, least=0.9, unit="of capacity"),
-        Figure("memory_mb_per_min", [slope(times, both)], most=1.0, unit="MB/min"),
-        Figure("front_mb_per_min", [slope(times, front)], unit="MB/min"),
-        Figure("engine_mb_per_min", [slope(times, engine)], unit="MB/min"),
-        Figure("front_mb", [front[-1]], unit="MB"),
-        Figure("engine_mb", [engine[-1]], unit="MB"),
+        Figure("capacity_req_s", [each for some in capacities for each in some], unit="req/s"),
+        Figure(
+            "goodput_share",
+            [each for turn in rounds for each in turn.shares()],
+            least=0.9,
+            unit="of capacity",
+        ),
+        Figure("memory_mb_per_min", [sum(both) for both in slopes], most=1.0, unit="MB/min"),
+        Figure("front_mb_per_min", [front for front, _ in slopes], unit="MB/min"),
+        Figure("engine_mb_per_min", [engine for _, engine in slopes], unit="MB/min"),
+        Figure("front_mb", [fronts[-1]], unit="MB"),
+        Figure("engine_mb", [engines[-1]], unit="MB"),
         Figure("refusals_with_retry_after", [len(told) / len(refused)], least=1.0),
         Figure("first_retries_served", [_served(back)], least=0.8, unit=f"of {len(back)}"),
         Figure("retries_served_meanwhile", [_served(early)], unit=f"of {len(early)}"),
         Figure("stay_away_s", [each.told for each in told], unit="s"),
         Figure("answer_p50_ms", [percentile(waits, 50) or 0.0], unit="ms"),
         Figure("answer_p95_ms", [percentile(waits, 95) or 0.0], unit="ms"),
-        Figure("front_core", [(front_cpu[-1] - front_cpu[0]) / long], unit="of a core"),
-        Figure("engine_core", [(engine_cpu[-1] - engine_cpu[0]) / long], unit="of a core"),
-        Figure("client_core", [asked.cpu / (answers[-1].ended - answers[0].due)], unit="of a core"),
+        Figure(
+            "front_core", [_core(times, spent) for times, *_, spent, _ in watched], unit="of a core"
+        ),
+        Figure(
+            "engine_core", [_core(times, spent) for times, *_, spent in watched], unit="of a core"
+        ),
+        Figure("client_core", clients, unit="of a core"),
         Figure("late_ms", [1e3 * max(each.sent - each.due for each in answers)], unit="ms"),
     ]
+
+
+def _core(times: Sequence[float], spent: Sequence[float]) -> float:
+    return (spent[-1] - spent[0]) / (times[-1] - times[0])
 
 
 def _served(retries: list[Answer]) -> float:
@@ -185,13 +233,17 @@ def main() -> int:
     with TemporaryDirectory() as folder, serving({}, Path(folder)) as server:
         rough = ask(server, SEED, "closed", WINDOW, callers)
         ask(server, SEED, "flood", FLOOD, OVER * len(rough.answers) / WINDOW)
-        before = capacity(server, SEED + 1, callers)
-        rate = OVER * median(before)
-        print(f"capacity {median(before):.1f} req/s; offering {rate:.0f}", flush=True)
-        with watching(server) as watch:
-            asked = ask(server, SEED + 2, "open", MINUTE, rate)
-        after = capacity(server, SEED + 3, callers)
-    return finish("overload", __doc__ or "", SEED, figures(before, asked, after, watch))
+        rounds, before = list[Round](), capacity(server, SEED + 1, callers)
+        for turn in range(ROUNDS):
+            rate = OVER * median(before)
+            print(f"capacity {median(before):.1f} req/s; offering {rate:.0f}", flush=True)
+            with watching(server) as watch:
+                asked = ask(server, SEED + 2 + 2 * turn, "open", MINUTE, rate)
+            after = capacity(server, SEED + 3 + 2 * turn, callers)
+            rounds.append(Round(before, asked, after, watch))
+            _say(asked.answers, rounds[-1].end)
+            before = after
+    return finish("overload", __doc__ or "", SEED, figures(rounds))
 
 
 if __name__ == "__main__":

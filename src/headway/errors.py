@@ -9,6 +9,7 @@ HeadwayError
 |   `-- TokenizerError     its tokenizer is missing, unreadable, or another model's
 |-- PromptError            a prompt that cannot be computed
 |-- MemoryPlanError        what was asked for does not fit into the memory that is there
+|-- TrialError             a grammar that could not be tried, through no fault of its own
 |-- StuckError             a simulation in which nothing will ever happen again
 `-- EngineDownError        the engine has ended; its cause is the exception's __cause__
     `-- DrainingError      it was asked to end: another, or the next one, takes the request
@@ -56,6 +57,10 @@ class PromptError(HeadwayError):
 
 class MemoryPlanError(HeadwayError):
     """What was asked for does not fit into the memory that is there."""
+
+
+class TrialError(HeadwayError):
+    """A grammar that could not be tried, through no fault of its own: it is worth asking again."""
 
 
 class StuckError(HeadwayError):

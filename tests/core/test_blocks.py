@@ -59,7 +59,7 @@ def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both()
     pool = BlockPool(4, 2)
     table = pool.allocate(3)
     pool.publish(table[:2], [b"one", b"two"])
-    pool.release(table)  # the third holds nothing that could be matched
+    pool.release(table, [b"one", b"two"])  # the third holds nothing that could be matched
     assert table == [1, 2, 3]
     assert pool.allocate(4) == [3, 4, 2, 1]
 
@@ -69,7 +69,7 @@ def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
     table = pool.allocate(1)
     key = b"one"
     pool.publish(table, [key])
-    pool.release(table)
+    pool.release(table, [key])
     assert pool.num_free == 2
     assert pool.can_hold(pool.match([key]), 1)
     assert not pool.can_hold(pool.match([key]), 2)

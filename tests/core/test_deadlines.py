@@ -6,6 +6,7 @@ import pytest
 
 from headway import journal
 from headway.core.batch import Add, Cancel, Close, Event, Output, Want
+from headway.core.chunk import Fixed
 from headway.core.deadlines import SLACK, Deadlines
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.lane import Budget
@@ -49,6 +50,22 @@ def test_the_last_moment_to_start_and_the_last_to_end():
     assert scheduler.pool.num_free == 8, "at once"
     scheduler.check()
     assert [row.finish for row in scheduler.ledger.requests] == [Finish.EXPIRED] * 2
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_who_shares_a_prompt_has_started_with_it(leads):
+    """The prompt takes longer than anybody may wait: what has begun is finished, for all."""
+    scheduler = make(8, Policies(Continuous(3), chunk=Fixed(2), step_tokens=2))
+    first = ask("a", 9, 4, start_by=50)
+    other = ask("other", 9, 4)
+    scheduler.apply([Add(each) for each in ((first, first.sibling("b", 1)) if leads else ())], 0)
+    scheduler.apply([Add(other)], 0)
+    run(scheduler)
+    if not leads:
+        scheduler.apply([Add(first), Add(first.sibling("b", 1))], 1)
+    ended = scheduler.apply([], 51)
+    assert ids(ended) == ([] if leads else ["a", "b"])
+    scheduler.check()
 
 
 def test_the_expired_leave_in_order_of_their_time_then_of_arrival():

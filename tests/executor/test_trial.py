@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from headway.core.grammar import Grammar
+from headway.errors import TrialError
+from headway.executor import trial as trials
 from headway.executor.trial import Trial, problem
 from headway.llm import EMBEDDED
 
@@ -75,8 +77,24 @@ def test_a_child_that_is_gone_is_replaced_and_one_that_goes_is_named(trial, monk
     assert trial.problem(Grammar("regex", "b")) == ""
     gone = Trial(EMBEDDED)
     monkeypatch.setattr(sys, "executable", "false")
-    assert "tries them ended with 1" in gone.problem(Grammar("regex", "a"))
+    with pytest.raises(TrialError, match="ended with 1: ask again"):
+        gone.problem(Grammar("regex", "a"))
     gone.close()
+
+
+def test_a_trial_that_somebody_ended_says_nothing_of_its_grammar(monkeypatch):
+    """As when the machine runs out of memory: the next one may be tried."""
+    asked, answer = Grammar("regex", "a+somebody"), trials._answer
+
+    def ended(child, ask):
+        child.kill()
+        child.wait()
+
+    monkeypatch.setattr(trials, "_answer", ended)
+    with pytest.raises(TrialError, match="ended with -9"):
+        problem(asked, EMBEDDED)
+    monkeypatch.setattr(trials, "_answer", answer)
+    assert problem(asked, EMBEDDED) == ""
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):

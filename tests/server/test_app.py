@@ -316,6 +316,19 @@ def test_keys_and_their_limits():
         assert httpx2.get(f"{url}/health").status_code == 200
 
 
+def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():
+    key = {"name": "team", "sha256": _digest("secret").hex(), "tokens_per_minute": 400}
+    with serving(ServerConfig(keys=[KeySettings(**key)])) as (url, front):
+        mine = {"authorization": "Bearer secret"}
+        asked = {"messages": [{"role": "user", "content": "Say more."}], "ignore_eos": True}
+        post = f"{url}/v1/chat/completions"
+        answer = httpx2.post(post, json=asked, headers=mine, timeout=60)
+        assert answer.status_code == 200, "the context has more than a minute"
+        assert answer.json()["usage"]["total_tokens"] == front.engine.load.capacity > 400
+        again = httpx2.post(post, json=asked | {"max_tokens": 1}, headers=mine)
+        assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, "it is owed"
+
+
 def test_what_is_in_force_is_shown_to_whom_it_concerns():
     """Only to callers with a key: their own entry and lanes; no key, whole hash or path."""
     keys = [

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.admission import Refuse
-from headway.core.batch import Add
+from headway.core.batch import Add, Cancel
 from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
@@ -43,6 +43,26 @@ def test_all_or_none():
     assert isinstance(backlog.admit(several, 0), Refuse)
     assert backlog.load == before
     assert backlog.admit(several[:2], 0) is None
+
+
+def test_who_takes_anothers_place_comes_into_a_full_line():
+    scheduler, backlog = made()
+    inside = [ask(f"r{i}", 4, 2, lane="chat") for i in range(3)]
+    assert [backlog.admit([each], 0) for each in inside] == [None] * 3
+    scheduler.apply([Add(each) for each in inside], 0)
+    backlog.publish(scheduler.load(0), 3)
+    last, full = ask("last", 4, 2, lane="chat"), backlog.load
+    several = [ask(f"s{i}", 1, 2, lane="chat") for i in range(2)]
+    for refused in (([last], []), ([last], [ask("b", 4, 2, lane="bulk")]), (several, inside[:1])):
+        assert isinstance(backlog.admit(refused[0], 0, refused[1]), Refuse)
+        assert backlog.load == full
+    assert backlog.admit([last], 0, inside[:1]) is None
+    assert backlog.load == full, "one place, and another one in it"
+    assert isinstance(backlog.admit([ask("more", 4, 2, lane="chat")], 0), Refuse)
+    events = scheduler.apply([Cancel("r0"), Add(last)], 1)
+    assert [event.finish for event in events] == [Finish.CANCELLED]
+    backlog.publish(scheduler.load(1), 4)
+    assert backlog.load.lanes["chat"].waiting == 3
 
 
 def test_more_than_ever_may_wait_is_not_told_to_come_back():

@@ -134,6 +134,14 @@ def test_one_limit_that_binds_takes_nothing_of_the_other():
     assert limit.take(100, MINUTE) == 0
 
 
+def test_what_was_used_beyond_what_was_taken_is_owed():
+    limit = RateLimit(requests=0, tokens=60)
+    assert limit.a_minute == 60 and limit.take(60, 0) == 0
+    limit.give_back(-30, 0)
+    assert limit.take(1, 0) == 31 * S
+    assert RateLimit(requests=5, tokens=0).a_minute == NEVER
+
+
 def test_a_wait_is_exact():
     bucket = Bucket(7)
     bucket.take(7, 0)

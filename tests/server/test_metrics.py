@@ -23,6 +23,7 @@ from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
 from headway.server.config import ServerConfig
 from headway.server.engine import State
+from headway.server.metrics.families import Families
 from headway.server.metrics.histogram import TIMES, TOKENS, Histogram
 from headway.server.metrics.steps import Steps
 from headway.server.metrics.tokens import Silent, Tokens
@@ -301,6 +302,22 @@ def test_every_nanosecond_is_of_one_kind():
         ("waiting",): 70,
     }
     assert steps._spent.total() == 310 - 100
+
+
+def test_time_that_was_said_to_be_idle_is_not_taken_back():
+    """Asked while nothing was to be done, and again when something is and no step has come back."""
+    steps = Steps(["chat"])
+    steps.begin(100)
+
+    def idle(until):
+        told = {each.name: each for each in steps.collect(Families("m"), {}, until)}
+        samples = told["headway_step_seconds"].samples
+        return next(each.value for each in samples if each.labels.get("kind") == "idle")
+
+    assert idle(600) == pytest.approx(500e-9)
+    assert idle(0) == pytest.approx(500e-9)
+    steps.add([step(650, 700)], load(700))
+    assert idle(0) == pytest.approx(550e-9)
 
 
 def test_the_front_hears_of_rows_then_events_then_its_callers_do():

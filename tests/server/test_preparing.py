@@ -1,8 +1,10 @@
 """A call before it is in its lane: what is done beside the loop, and who no longer wants it."""
 
 import asyncio
+import gc
 import json
 import threading
+import weakref
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -12,10 +14,12 @@ from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
 from headway.models import EMBEDDED
+from headway.server import door as doors
 from headway.server import latest as latests
 from headway.server import texts as tokenizing
 from headway.server.asking import Model, spelled
 from headway.server.call import Who
+from headway.server.client import Client as Waiting
 from headway.server.config import ServerConfig
 from headway.server.door import Door
 from headway.server.keys import Tenant
@@ -84,7 +88,7 @@ def test_who_goes_meanwhile_is_neither_tokenized_nor_submitted(held, monkeypatch
         await asyncio.to_thread(front.texts._worker.submit(int).result, 30)
         assert not encoded and not rows
         assert counted(front) == {("ended", "cancelled"): 1, ("left", "client_gone"): 1}
-        assert not front.door._coming["standard"]
+        assert not front.door.coming_to["standard"]
 
     inside(ServerConfig(), paced, scene)
 
@@ -119,7 +123,7 @@ def test_who_is_being_tokenized_holds_a_place_in_the_lane(held):
     async def scene(app, front, rows):
         hold(front, held)
         both = [Client(app, TOKENIZED) for _ in range(2)]
-        await until(lambda: front.door._coming["standard"] == 2)
+        await until(lambda: front.door.coming_to["standard"] == 2)
         third = Client(app, LONG)
         await third.task
         assert (third.status, code(third)) == (429, "lane_full")
@@ -139,16 +143,98 @@ def test_more_than_ever_may_wait_holds_no_places_while_it_is_tokenized(held):
         many = Client(app, TOKENIZED | {"n": 3})
         await asyncio.wait_for(many.task, 30)
         assert many.status == 400 and b"3 requests come together" in many.said
-        assert not front.door._coming["standard"] and not in_line(front)
+        assert not front.door.coming_to["standard"] and not in_line(front)
 
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
+
+
+def test_what_is_being_prepared_is_seen_and_can_be_cancelled_by_its_own_id(held):
+    async def scene(app, front, rows):
+        hold(front, held)
+        goes = Client(app, TOKENIZED, [(b"x-request-id", b"mine")])
+        await until(lambda: in_line(front))
+        tenant = front.who({}).tenant.name
+        assert front.door.cancel("another", "mine") == front.door.cancel(tenant, "other") == 0
+        assert front.door.coming_to == {"standard": 1}
+        assert front.door.cancel(tenant, "mine") == 1
+        await goes.task
+        assert (goes.status, code(goes)) == (409, "cancelled") and not rows
+        assert front.door.cancel(tenant, "mine") == 0
+
+    inside(ServerConfig(), paced, scene)
+
+
+@pytest.mark.parametrize("chat", [True, False])
+def test_a_text_that_cannot_fit_is_not_tokenized(chat, monkeypatch):
+    encoded = []
+    monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
+
+    async def scene(app, front, rows):
+        most = front.engine.load.capacity * front.texts.near.longest
+        text, field = "a" * (most + 1), "messages" if chat else "prompt"
+        body = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
+        path = "/v1/chat/completions" if chat else "/v1/completions"
+        long = Client(app, body, path=path)
+        await asyncio.wait_for(long.task, 30)
+        assert (long.status, code(long)) == (400, "context_length_exceeded")
+        assert json.loads(long.said)["error"]["param"] == field and not encoded
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):
+    monkeypatch.setattr(doors, "MOST_HELD", 10_000)
+
+    async def scene(app, front, rows):
+        hold(front, held)
+        first = Client(app, TOKENIZED)
+        await until(lambda: in_line(front))
+        for path, body in (("/v1/completions", {"prompt": "word " * 2_000}),
+                           ("/tokenize", {"prompt": "word " * 2_000})):  # fmt: skip
+            more = Client(app, body, path=path)
+            await asyncio.wait_for(more.task, 30)
+            assert (more.status, code(more)) == (429, "too_much_text")
+            assert more.headers["retry-after"]
+        held.set()
+        await first.task
+        assert first.status == 200
+        alone = Client(app, {"prompt": "word " * 4_000}, path="/tokenize")
+        await asyncio.wait_for(alone.task, 30)
+        assert alone.status == 200, "a single one never is too much"
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_who_has_left_is_forgotten_at_once():
+    """Not when the collector comes by."""
+
+    async def scene():
+        async def receive():
+            return await asyncio.get_running_loop().create_future()
+
+        client = Waiting(receive)
+        seen = weakref.ref(client)
+        await asyncio.sleep(0)
+        client.leave()
+        client.leave()
+        del client
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return seen()
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert asyncio.run(scene()) is None
+    finally:
+        gc.enable()
 
 
 def test_what_supersedes_nothing_finds_no_room_in_a_full_lane(held):
     async def scene(app, front, rows):
         hold(front, held)
         first = Client(app, TOKENIZED)
-        await until(lambda: front.door._coming["standard"])
+        await until(lambda: front.door.coming_to["standard"])
         refused = Client(app, TOKENIZED, EDITOR)
         await refused.task
         assert (refused.status, code(refused)) == (429, "lane_full")
@@ -187,6 +273,7 @@ class Heard:
 
     def __init__(self, caller, arrived=1):
         self.caller, self.arrived, self.problem = caller, arrived, None
+        self.unheard = [f"of {arrived}"]
 
     def end(self, problem):
         self.problem = problem
@@ -235,7 +322,7 @@ def test_who_is_inside_leaves_when_the_later_one_enters():
     latest.enter(early)
     latest.come(who(), 4, late)
     assert not early.problem, "the later one may still be refused for what it asks"
-    latest.clear(late)
+    assert latest.clear(late) == ["of 3"], "it leaves its place in line"
     assert early.problem.code == "superseded"
 
 

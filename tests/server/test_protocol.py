@@ -12,6 +12,7 @@ from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.server.keys import Tenant
 from headway.server.listen import BoundSettings
+from headway.server.protocol import reading
 from headway.server.protocol.budget import terms
 from headway.server.protocol.chunks import Chunks, failed
 from headway.server.protocol.fields import ChatBody, CompletionBody
@@ -34,6 +35,36 @@ def chat(**said):
 def completion(**said):
     body = {"prompt": "hello"} | said
     return completion_wish(read(CompletionBody, json.dumps(body).encode()), BOUNDS)
+
+
+@pytest.mark.parametrize(
+    "said, param",
+    [
+        ({f"k{i}": 1 for i in range(1_100)}, ""),
+        ({"logit_bias": {str(i): "" for i in range(1_100)}}, "logit_bias"),
+        ({"metadata": {str(i): 1 for i in range(1_100)}}, "metadata"),
+        ({"response_format": {"json_schema": {str(i): 1 for i in range(1_100)}}},
+         "response_format.json_schema"),
+        ({"messages": [{f"k{i}": 1 for i in range(1_100)}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [dict.fromkeys(map(str, range(1_100)))]}]},
+         "messages"),
+    ],
+)  # fmt: skip
+def test_an_object_has_no_more_entries_than_mean_something(said, param):
+    """Each wrong one would be an error of its own, and all of them are made on the loop."""
+    words, field = refused(chat, **said)
+    assert field == param and "more than 1024 entries" in words
+
+
+def test_a_long_list_and_a_long_name_cost_one_short_error(monkeypatch):
+    counts, told = [], reading._told
+    monkeypatch.setattr(
+        reading, "_told", lambda *about: counts.append(len(about[2])) or told(*about)
+    )
+    _, field = refused(chat, structured_outputs={"choice": [1] * 30_000})
+    assert field == "structured_outputs.choice.0" and counts == [1]
+    words, field = refused(chat, **{"k" * 100_000: 1})
+    assert len(words) < 300 and len(field) <= 100
 
 
 def refused(ask, **said):

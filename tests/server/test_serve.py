@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from headway.errors import SettingError
-from headway.server.run import listen
+from headway.server.run import UNREAD, listen
 
 CODE = """
 import sys
@@ -86,3 +86,12 @@ def test_a_port_in_use_is_said_at_once():
         port = taken.getsockname()[1]
         with pytest.raises(SettingError, match=f"cannot listen on 127.0.0.1:{port}"):
             listen("127.0.0.1", port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no such option elsewhere")
+def test_who_takes_nothing_of_what_it_is_sent_is_not_kept_for_ever():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            kept = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+    assert kept == UNREAD

@@ -27,6 +27,7 @@ def check_answers(case, scheduler, events):
     interrupted = {command.id for _, command in case.timed if not isinstance(command, Add)}
     steps, rows = scheduler.ledger.steps, scheduler.ledger.requests
     assert sorted(row.id for row in rows) == sorted(case.requests)
+    started = {row.id: row.first_scheduled for row in rows}
     for row in rows:
         request, tokens = case.requests[row.id], said[row.id]
         alone = answer(request)
@@ -42,8 +43,8 @@ def check_answers(case, scheduler, events):
         times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
         reached = [time for time in times if time != NEVER]
         assert reached == sorted(reached)
-        if row.first_scheduled != NEVER:
-            assert row.first_scheduled <= request.start_by
+        if row.first_scheduled != NEVER:  # or the one whose prompt it shares has started in time
+            assert min(row.first_scheduled, started.get(request.follows, NEVER)) <= request.start_by
         if row.finish is Finish.EXPIRED:
             never_started = row.first_scheduled == NEVER and row.finished > request.start_by
             assert never_started or row.finished >= request.end_by

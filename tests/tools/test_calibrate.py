@@ -14,6 +14,7 @@ pytest.importorskip("scipy")
 
 from headway.core.cost import KNOWN, Rates, StepCost, row_features
 from headway.errors import HeadwayError, SettingError
+from headway.models import called
 from headway.sim.engine import VirtualEngine
 from headway.tools.calibrate import Asked, errors_table, run_calibrate, terms_table
 from headway.tools.calibration import read, write
@@ -23,7 +24,7 @@ from headway.tools.fit import fitted
 from headway.tools.learn import calibrate_rig
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
-from headway.tools.validate import errors, level, residuals, waking
+from headway.tools.validate import engine_rates, errors, level, residuals, waking
 from tests.tools.priced import CALIBRATION
 from tests.tools.rigs import rig
 from tests.tools.test_fit import COST
@@ -159,6 +160,22 @@ def test_the_level_is_learned_from_one_run_and_the_correction_is_bounded():
     assert errors(COST, [live(1.0)])["all"].median == 0
 
 
+def test_the_engine_s_own_time_has_the_mean_that_was_measured_though_few_gaps_are_long():
+    gaps = [80_000] * 9 + [300_000]
+    steps = [replace(live(1.0, k), deciding=2 * gap, after=gap) for k, gap in enumerate(gaps)]
+    deciding, behind = engine_rates(steps)
+    assert behind.of(STEPS[2]) == pytest.approx(102_000_000, rel=1e-4), "picoseconds"
+    assert deciding.of(STEPS[2]) == pytest.approx(204_000_000, rel=1e-4)
+    assert engine_rates([live(1.0)]) == (Rates(), Rates())
+
+
+def test_a_step_after_a_sleep_is_held_against_the_waking_too():
+    cost = replace(COST, wake=1_000_000)
+    spent = COST.predict(STEPS[2]) + cost.wake
+    found = errors(cost, [replace(live(1.0, woken=True), nanoseconds=spent)])["all"]
+    assert (found.median, found.within) == (0, 1_000)
+
+
 def test_a_few_large_steps_do_not_weigh_like_many():
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     small, large = STEPS[0], max(STEPS, key=lambda step: step.tokens)
@@ -226,6 +243,12 @@ def test_a_cost_file_of_another_version_is_to_be_made_again(tmp_path):
     path.write_text(json.dumps(plain | {"headway_cost": 2}))
     with pytest.raises(SettingError, match="another version of headway: calibrate again"):
         read(path)
+
+
+def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    monkeypatch.chdir(tmp_path / "inner")
+    assert (called("."), called(".."), called("org/model")) == ("inner", tmp_path.name, "org/model")
 
 
 def test_a_machine_that_is_too_slow_says_so():

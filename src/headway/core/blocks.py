@@ -22,7 +22,8 @@ class BlockPool:
     free, in order of reuse:   | empty, last let go first | cached, least recently let go first |
 
     A cached block that is matched again is held again, with its contents. That is also how a
-    preempted sequence loses only what was needed: its full blocks wait here, tail first.
+    preempted sequence loses only what was needed: its full blocks wait here, tail first. What
+    has a name is looked up by it, whoever holds it, so that most calls are one operation on many.
     """
 
     def __init__(self, num_blocks: int, block_size: int, secret: bytes = b"") -> None:
@@ -34,11 +35,10 @@ class BlockPool:
         self.block_size = block_size
         self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
         self.held = Counter[str]()  # by lane; a block that several sequences share, for each
-        self._refs = [0] * (num_blocks + 1)
         self._empty = list(range(num_blocks, 0, -1))  # a stack
-        self._cached: OrderedDict[int, bytes] = OrderedDict()  # with their keys
-        self._key_of = [b""] * (num_blocks + 1)  # empty: not offered
-        self._block_of: dict[bytes, int] = {}
+        self._cached: OrderedDict[bytes, None] = OrderedDict()  # free ones that have names
+        self._block_of: dict[bytes, int] = {}  # by name, free or held
+        self._more: dict[int, int] = {}  # holders beside the first, of those that several hold
 
     @property
     def num_free(self) -> int:
@@ -51,70 +51,69 @@ class BlockPool:
         """Where the chain of a tenant's keys begins."""
         return blake2b(salt.encode(), digest_size=16, key=self._secret).digest()
 
-    def match(self, keys: Iterable[bytes]) -> list[int]:
-        """Blocks of the longest cached prefix of keys. Changes nothing."""
-        found = []
-        for key in keys:
-            if (block := self._block_of.get(key)) is None:
-                break
-            found.append(block)
-        return found
+    def match(self, keys: Seq[bytes]) -> Seq[bytes]:
+        """The longest prefix of these names whose blocks are there. Changes nothing."""
+        known = self._block_of
+        return keys[: next((i for i, key in enumerate(keys) if key not in known), len(keys))]
 
-    def can_hold(self, matched: Seq[int], new: int) -> bool:
+    def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
-        revived = sum(self._refs[block] == 0 for block in matched)
+        revived = sum(map(self._cached.__contains__, matched))
         return revived + new <= self.num_free
 
-    def acquire(self, blocks: Iterable[int]) -> None:
-        for block in blocks:
-            if self._refs[block] == 0:
-                del self._cached[block]
-            self._refs[block] += 1
+    def acquire(self, matched: Iterable[bytes]) -> list[int]:
+        """The blocks that have these names."""
+        blocks = [self._block_of[key] for key in matched]
+        for key, block in zip(matched, blocks, strict=True):
+            if key in self._cached:
+                del self._cached[key]
+            else:
+                self._more[block] = self._more.get(block, 0) + 1
+        return blocks
 
     def allocate(self, count: int) -> list[int]:
         assert count <= self.num_free, "ask can_hold first"
-        empty, refs = self._empty, self._refs
+        empty = self._empty
         blocks = empty[: -count - 1 : -1]
         del empty[len(empty) - len(blocks) :]
-        key_of, block_of, oldest = self._key_of, self._block_of, self._cached.popitem
-        for _ in range(count - len(blocks)):
-            block, key = oldest(last=False)
-            del block_of[key]
-            key_of[block] = b""
-            blocks.append(block)
-        for block in blocks:
-            refs[block] = 1
+        oldest, forget = self._cached.popitem, self._block_of.pop
+        blocks += [forget(oldest(last=False)[0]) for _ in range(count - len(blocks))]
         return blocks
 
-    def publish(self, blocks: Seq[int], keys: Seq[bytes]) -> None:
-        """Offer full, held blocks to later matches. The first block under a key wins."""
-        key_of, first_under = self._key_of, self._block_of.setdefault
-        assert all(map(self._refs.__getitem__, blocks)), "a free block has no contents to offer"
-        for block, key in zip(blocks, keys, strict=True):
-            if not key_of[block] and first_under(key, block) == block:
-                key_of[block] = key
+    def publish(self, blocks: Iterable[int], keys: Iterable[bytes]) -> None:
+        """Offer full, held blocks to later matches. The first block under a name keeps it."""
+        for _ in map(self._block_of.setdefault, keys, blocks):
+            pass
 
-    def release(self, blocks: Seq[int]) -> None:
-        """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest."""
-        refs, key_of, cached, empty = self._refs, self._key_of, self._cached, self._empty
-        for block in reversed(blocks):
-            refs[block] = left = refs[block] - 1
-            if not left:
-                if key := key_of[block]:
-                    cached[block] = key
-                else:
-                    empty.append(block)
+    def release(self, blocks: Seq[int], keys: Seq[bytes]) -> None:
+        """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest.
+
+        keys: under which the first of them were offered or matched; another block may have them.
+        """
+        named = len(keys)
+        is_alone = self._more.keys().isdisjoint(blocks)
+        if is_alone and list(map(self._block_of.get, keys)) == blocks[:named]:
+            self._empty += blocks[: named - 1 : -1] if named else blocks[::-1]
+            self._cached.update(dict.fromkeys(reversed(keys)))
+            return
+        for place in reversed(range(len(blocks))):
+            block = blocks[place]
+            if more := self._more.pop(block, 0):
+                if more > 1:
+                    self._more[block] = more - 1
+            elif place < named and self._block_of.get(key := keys[place]) == block:
+                self._cached[key] = None
+            else:
+                self._empty.append(block)
 
     def check(self, tables: Iterable[Seq[int]]) -> None:
         """Raise AssertionError unless these tables hold exactly what is held."""
         held = Counter(block for table in tables for block in table)
-        assert self._refs == [held[block] for block in range(self.num_blocks + 1)]
-        free = sorted([*self._empty, *self._cached])
+        assert self._more == {block: count - 1 for block, count in held.items() if count > 1}
+        named = self._block_of.values()
+        free = sorted([*self._empty, *(self._block_of[key] for key in self._cached)])
         assert free == [b for b in range(1, self.num_blocks + 1) if not held[b]]
-        named = {block: key for block, key in enumerate(self._key_of) if key}
-        assert named.items() >= self._cached.items()
-        assert not named.keys() & set(self._empty)
-        assert {b: k for k, b in self._block_of.items()} == named
+        assert len(set(named)) == len(named) and set(named).isdisjoint(self._empty)
         assert not held[SCRATCH] and SCRATCH not in named
 
 
@@ -125,12 +124,11 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
     full = (known - 1) // pool.block_size
     _name(pool, sequence, full)
     # Where the prompt's log-probabilities are wanted, each of its positions must be computed.
-    matched = [] if sequence.scores else pool.match(sequence.keys[:full])
+    matched = () if sequence.scores else pool.match(sequence.keys[:full])
     new = pool.blocks_for(sequence.request.limit if whole else known) - len(matched)
     if not pool.can_hold(matched, new):
         return False
-    pool.acquire(matched)
-    sequence.blocks = matched + pool.allocate(new)
+    sequence.blocks = pool.acquire(matched) + pool.allocate(new)
     pool.held[sequence.request.lane] += len(sequence.blocks)
     sequence.room = len(sequence.blocks) * pool.block_size
     sequence.published = len(matched)
@@ -148,7 +146,7 @@ def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
 
 def release(pool: BlockPool, sequence: Sequence) -> None:
     """All its blocks; the full ones stay cached until they are really needed."""
-    pool.release(sequence.blocks)
+    pool.release(sequence.blocks, sequence.keys[: sequence.published])
     pool.held[sequence.request.lane] -= len(sequence.blocks)
     sequence.blocks, sequence.room = [], 0
     sequence.computed = sequence.scheduled = sequence.sent = 0

@@ -18,7 +18,7 @@ class Due(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        return not self.sequence.ended and (self.ends or not self.sequence.is_started)
+        return not self.sequence.ended and (self.ends or not self.sequence.is_begun_with)
 
     @property
     def words(self) -> str:

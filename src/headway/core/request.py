@@ -127,5 +127,10 @@ class Sequence:
         return self.first_scheduled != NEVER
 
     @property
+    def is_begun_with(self) -> bool:
+        """It has started, or the one whose prompt it shares has: the wait is over for both."""
+        return self.is_started or (self.leader is not None and self.leader.is_started)
+
+    @property
     def in_flight(self) -> bool:
         return self.scheduled > self.computed

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.core.grammar import Grammar
-from headway.errors import SettingError, TokenizerError
+from headway.errors import SettingError, TokenizerError, TrialError
 from headway.executor.grammar import broken, compiled, tokenizer
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def problem(grammar: Grammar, folder: Path, seconds: float = SECONDS) -> str:
 
     folder: the tokenizer's, which the first call reads. seconds: of processor time that it may
     take. Waits: call it beside an event loop, not on it. From any thread; one is tried at a time.
+    TrialError if the trial itself was ended, by somebody else or for want of memory.
     """
     return grammar.problem() or _trial(folder).problem(grammar, seconds)
 
@@ -74,7 +75,7 @@ class Trial:
             return f"the {grammar.kind} takes more than {seconds:g} s to compile: make it simpler"
         if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
             return f"the {grammar.kind} is nested or chained too deeply to be compiled"
-        return f"grammars cannot be compiled here: the process that tries them ended with {status}"
+        raise TrialError(f"the process that tries grammars ended with {status}: ask again")
 
     def close(self) -> None:
         with self._lock:

@@ -1,5 +1,6 @@
 """The checkpoints that ship with the package, and what any model is called."""
 
+from os.path import abspath
 from pathlib import Path
 
 EMBEDDED = Path(__file__).parent / "headway-tiny"
@@ -10,4 +11,4 @@ def called(source: str | Path | None) -> str:
     id as it is. None: the embedded one."""
     if source is None:
         return f"{EMBEDDED.name} (embedded)"
-    return Path(source).name if Path(source).is_dir() else str(source)
+    return Path(abspath(source)).name if Path(source).is_dir() else str(source)

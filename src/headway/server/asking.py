@@ -8,8 +8,8 @@ from headway.core.request import Request
 from headway.server.choice import Choice
 from headway.server.protocol.budget import Terms
 from headway.server.protocol.problem import wrong
-from headway.server.protocol.wish import Wish
-from headway.server.texts import Texts
+from headway.server.protocol.wish import Prompt, Wish
+from headway.server.texts import Texts, characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,9 @@ async def spelled(wish: Wish, model: Model) -> Spelled:
     """What is long is waited for, beside the event loop. Raises Problem and PromptError."""
     texts, options = model.texts, wish.options
     _check_ids(options, texts.near.vocab)
+    if not options.truncate:  # else its end is what is wanted
+        for prompt in wish.prompts:
+            _check_length(prompt, model, wish.chat)
     bad_words = await texts.spellings(options.bad_words)
     prompts = [ids[-options.truncate :] for ids in await texts.encode(*wish.prompts)]
     most = tuple([_max_tokens(wish, len(prompt), model.capacity) for prompt in prompts])
@@ -94,6 +97,14 @@ def _check_ids(options: Options, vocab: int) -> None:
         if (largest := max(ids, default=0)) >= vocab:
             why = f"'{name}': token {largest} is none of the model's 0 to {vocab - 1}"
             raise wrong(why, name)
+
+
+def _check_length(prompt: Prompt, model: Model, chat: bool) -> None:
+    """What cannot fit, however it is tokenized, holds up nobody while it is."""
+    if (long := characters(prompt)) > model.capacity * model.texts.near.longest:
+        what = f"the model's maximum context length is {model.capacity} tokens"
+        field, code = "messages" if chat else "prompt", "context_length_exceeded"
+        raise wrong(f"{what}: the prompt's {long} characters are more", field, code)
 
 
 def _max_tokens(wish: Wish, prompt: int, capacity: int) -> int:

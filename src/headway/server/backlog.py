@@ -3,10 +3,19 @@
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from headway.core.admission import Refuse, admit, never
 from headway.core.request import Request
 from headway.core.view import Load
+
+
+class Change(NamedTuple):
+    """Of a lane's line, as one request comes or goes."""
+
+    lane: str
+    requests: int
+    tokens: int  # of prompts
 
 
 class Backlog:
@@ -14,31 +23,43 @@ class Backlog:
 
     sent     1 2 3 4 5 | 6 7 8        Without 6 to 8, each of a burst between two snapshots
     taken    ----------^              would be let in because none of them is seen to wait.
+
+    Who takes another's place in its lane comes with that one's leaving.
     """
 
     def __init__(self) -> None:
         self.load = Load()  # with what is on the way counted among the waiting
         self._published = Load()
         self._taken = 0
-        self._way: deque[tuple[str, int]] = deque()  # lane and prompt tokens, in order of sending
+        self._way: deque[list[Change]] = deque()  # what each brings, in order of sending
         self._requests: Counter[str] = Counter()  # of those, by lane
         self._tokens: Counter[str] = Counter()
         self._closing = False
 
-    def admit(self, requests: Iterable[Request], now: int) -> Refuse | None:
-        """All are on their way now; or the first one's refusal, and none is."""
+    def admit(
+        self, requests: Iterable[Request], now: int, instead: Iterable[Request] = ()
+    ) -> Refuse | None:
+        """All are on their way now; or the first one's refusal, and none is.
+
+        instead: of those, which were cancelled just before. They are taken to have waited: where
+        they ran, one too many is let in, and the engine sees it.
+        """
         asked = tuple(requests)
         if refused := never(asked, self.load):
             return refused
+        lane = asked[0].lane
+        brings = [Change(lane, -1, -len(each.prompt)) for each in instead if each.lane == lane]
+        self._count(brings, 1)
         for before, request in enumerate(asked):
             if isinstance(answer := admit(request, self.load, now), Refuse):
+                self._count(brings, -1)
                 for _ in range(before):
                     self._count(self._way.pop(), -1)
-                self._see()
                 return answer
-            self._way.append((request.lane, len(request.prompt)))
-            self._count(self._way[-1], 1)
-            self._see()
+            joins = Change(request.lane, 1, len(request.prompt))
+            self._count([joins], 1)
+            self._way.append([*brings, joins])
+            brings = []
         return None
 
     @property
@@ -59,17 +80,18 @@ class Backlog:
         self._closing = True
         self._see()
 
-    def _count(self, one: tuple[str, int], sign: int) -> None:
-        lane, tokens = one
-        self._requests[lane] += sign
-        self._tokens[lane] += sign * tokens
+    def _count(self, changes: Iterable[Change], sign: int) -> None:
+        for lane, requests, tokens in changes:
+            self._requests[lane] += sign * requests
+            self._tokens[lane] += sign * tokens
+        self._see()
 
     def _see(self) -> None:
         lanes = dict(self._published.lanes)
         for name, count in self._requests.items():
-            if count:
+            if count or self._tokens[name]:
                 lane = lanes[name]
                 waiting, tokens = lane.waiting + count, lane.tokens + self._tokens[name]
-                lanes[name] = replace(lane, waiting=waiting, tokens=tokens)
+                lanes[name] = replace(lane, waiting=max(0, waiting), tokens=max(0, tokens))
         closing = self._closing or self._published.closing
         self.load = replace(self._published, lanes=lanes, closing=closing)

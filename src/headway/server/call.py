@@ -74,6 +74,7 @@ class Call:
         self.rows: dict[str, RequestRow] = {}
         self.problem: Problem | None = None
         self.done = False
+        self.charged = 0  # tokens, by the door
         self._ways = ways
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
@@ -95,6 +96,12 @@ class Call:
     @property
     def requests(self) -> list[Request]:
         return [each.answer.request for each in self.choices.values()]
+
+    @property
+    def unheard(self) -> list[Request]:
+        """Those that have no token yet: they wait, or have just begun."""
+        answers = [each.answer for id, each in self.choices.items() if id in self._open]
+        return [answer.request for answer in answers if not answer.tokens]
 
     # -- a live.Caller
 
@@ -130,7 +137,7 @@ class Call:
     def end(self, problem: Problem) -> None:
         """Before its time: what is open is cancelled. Nothing happens if it has ended."""
         if not self.done:
-            self.problem = problem
+            self.problem = problem.with_traceback(None)  # which may lead back here
             self._close()
             self.flush()
 

@@ -9,7 +9,10 @@ from starlette.types import Receive
 from headway.server.call import Call
 from headway.server.protocol.problem import Problem
 
-GONE = Problem(499, "the client has gone", code="client_gone")  # nobody will read it
+
+def gone() -> Problem:
+    """Nobody will read it. A new one each time: raised twice, it would keep who raised it first."""
+    return Problem(499, "the client has gone", code="client_gone")
 
 
 class Client:
@@ -21,7 +24,7 @@ class Client:
         self._task = asyncio.current_task()
         self._preparing = False
         self._problem: Problem | None = None
-        self._watcher = asyncio.create_task(self._watch(receive))
+        self._watcher: asyncio.Task[None] | None = asyncio.create_task(self._watch(receive))
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -49,10 +52,13 @@ class Client:
 
     def leave(self) -> None:
         """It has its answer, or will have none: nothing of its call is left in the engine."""
-        self._watcher.cancel()
-        self.end(GONE)
+        if watcher := self._watcher:
+            # Not kept: it keeps how it was cancelled, and so all that it saw, us too.
+            self._watcher = None
+            watcher.cancel()
+        self.end(gone())
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        self.end(GONE)
+        self.end(gone())

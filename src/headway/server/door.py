@@ -18,6 +18,8 @@ from headway.server.latest import Ends, Latest
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.retry import SOON, Returns, jittered
 
+MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
+
 
 class Watcher(Protocol):
     """Such as metrics and traces."""
@@ -43,7 +45,9 @@ class Door:
         self._returns = Returns()
         self._calls: dict[str, Call] = {}  # by each request's id
         self._latest = Latest()
-        self._coming: Counter[str] = Counter()  # requests that are being prepared, by lane
+        self.coming_to: Counter[str] = Counter()  # requests that are being prepared, by lane
+        self._preparing: dict[Ends, Who] = {}  # who prepares a call
+        self._held = 0  # bytes of what is being prepared, for a call or for nobody's
         engine.rows = self.rows
 
     @property
@@ -65,6 +69,19 @@ class Door:
                 pass
 
     @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """While a body of so many bytes is turned into tokens or text. Raises Problem where others
+        are so large already that one more would be too much; a single one never is."""
+        if self._held and self._held + size > MOST_HELD:
+            said = "too much text is waiting to be tokenized"
+            raise Problem(429, said, code="too_much_text", retry=jittered(SOON))
+        self._held += size
+        try:
+            yield
+        finally:
+            self._held -= size
+
+    @contextmanager
     def coming(self, caller: Who, arrived: int, by: int, count: int, call: Ends) -> Iterator[None]:
         """While so many requests of a call are being prepared: they hold their places in the lane.
         by: when they must have started. call: to be ended if a later one supersedes it.
@@ -79,11 +96,13 @@ class Door:
         try:
             if not self._latest.replaces(caller):
                 self.check_room(caller.lane, by, count)
-            self._coming[caller.lane] += count
+            self.coming_to[caller.lane] += count
+            self._preparing[call] = caller
             try:
                 yield
             finally:
-                self._coming[caller.lane] -= count
+                self.coming_to[caller.lane] -= count
+                del self._preparing[call]
         finally:
             self._latest.came(caller, call)
 
@@ -92,7 +111,7 @@ class Door:
         are being tokenized count as waiting; their tokens are not known yet. Raises Problem."""
         load, now = self.engine.load, self._now()
         line = load.lanes[lane]
-        if coming := self._coming[lane]:
+        if coming := self.coming_to[lane]:
             line = replace(line, waiting=line.waiting + coming)
             load = replace(load, lanes={**load.lanes, lane: line})
         if refused := full(line, load, now) or late(line, load, now, start_by):
@@ -114,20 +133,26 @@ class Door:
 
     def _enter(self, call: Call) -> None:
         self.check_open()
-        self._latest.clear(call)
+        left = self._latest.clear(call)
         self._charge(call)
         try:
-            self.engine.submit(call.requests, call)
+            self.engine.submit(call.requests, call, left)
         except (RefusedError, EngineDownError) as error:
-            self._keys.give_back(call.caller.tenant, call.most, self._now())
+            self._keys.give_back(call.caller.tenant, call.charged, self._now())
             raise self._refused(call, error) from error
         self._calls.update(dict.fromkeys(call.choices, call))
         self._latest.enter(call)
 
     def _charge(self, call: Call) -> None:
-        """The most that it may come to; what is not used comes back when it leaves."""
-        if wait := self._keys.take(call.caller.tenant, call.most, self._now()):
-            what = f"this key's limit per minute is reached: {call.most} tokens were asked for"
+        """The most that it may come to; what is not used comes back when it leaves. Who did not say
+        how much that is, is charged a minute's worth at most, and what it says beyond in the end.
+        """
+        tenant, call.charged = call.caller.tenant, call.most
+        if call.wish.options.max_tokens is None:  # all of the context: nobody said so
+            prompt, count = call.tokens[0], len(call.choices)
+            call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
+        if wait := self._keys.take(tenant, call.charged, self._now()):
+            what = f"this key's limit per minute is reached: {call.charged} tokens were asked for"
             if wait == NEVER:
                 raise wrong(f"{what}, more than a minute has; ask for fewer with max_tokens")
             raise Problem(429, what, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
@@ -146,14 +171,19 @@ class Door:
         return Problem(429, reason, code="lane_full", retry=retry)
 
     def cancel(self, tenant: str, id: str) -> int:
-        """The tenant's own calls of this id, ours or the X-Request-Id they came with; how many."""
-        mine = [
-            call
-            for call in dict.fromkeys(self._calls.values())
-            if call.caller.tenant.name == tenant and id in (call.id, call.caller.known_as)
+        """The tenant's own calls of this id, ours or the X-Request-Id they came with; how many.
+        What is still being prepared has no id of ours."""
+
+        def has(caller: Who, *names: str) -> bool:
+            return caller.tenant.name == tenant and id in names
+
+        calls = dict.fromkeys(self._calls.values())
+        mine: list[Ends] = [
+            *(call for call in calls if has(call.caller, call.id, call.caller.known_as)),
+            *(each for each, who in self._preparing.items() if has(who, who.known_as)),
         ]
-        for call in mine:
-            call.end(Problem(409, "the request was cancelled", code="cancelled", final=True))
+        for each in mine:
+            each.end(Problem(409, "the request was cancelled", code="cancelled", final=True))
         return len(mine)
 
     # -- a call's Ways
@@ -169,7 +199,7 @@ class Door:
         for id in call.choices:
             self._calls.pop(id, None)
         self._latest.leave(call)
-        self._keys.give_back(call.caller.tenant, call.most - sum(call.tokens), self._now())
+        self._keys.give_back(call.caller.tenant, call.charged - sum(call.tokens), self._now())
 
     # -- the ledger
 

@@ -39,8 +39,13 @@ class EngineSide(Protocol):
         """Why it is down; empty if it is not."""
         ...
 
-    def submit(self, requests: Iterable[Request], caller: Caller) -> None:
-        """All of them or, with RefusedError or EngineDownError, none."""
+    def submit(
+        self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
+    ) -> None:
+        """All of them or, with RefusedError or EngineDownError, none.
+
+        instead: of those, which were cancelled just before and leave their places in line.
+        """
         ...
 
     def cancel(self, ids: Iterable[str]) -> None: ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from headway.core.request import NEVER
-from headway.errors import PromptError
+from headway.errors import PromptError, TrialError
 from headway.server import clock
 from headway.server.asking import Model, Place, Spelled, choices_of, spelled
 from headway.server.call import Call, Who
@@ -21,9 +21,10 @@ from headway.server.protocol.budget import Terms, late, terms
 from headway.server.protocol.laning import lane_of, model_of
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.wish import Wish
+from headway.server.retry import SOON, jittered
 from headway.server.texts import Texts
 
-UNANSWERED = frozenset({408, 409, 429, 499})  # of those who have asked for nothing wrong
+UNANSWERED = frozenset({408, 409, 429, 499, 503})  # of those who have asked for nothing wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class Front:
             raise Problem(401, found.reason, code="invalid_api_key")
         return Asker(found, headers, clock.now())
 
-    async def call(self, asker: Asker, wish: Wish, client: Client) -> Call:
-        """In its lane, where it waits to be answered. Raises Problem."""
+    async def call(self, asker: Asker, wish: Wish, client: Client, size: int) -> Call:
+        """In its lane, where it waits to be answered. size: bytes of its body. Raises Problem."""
         texts, headers = self.texts, asker.headers
         model, alias = model_of(wish.model, self.names, self.lanes)
         header = headers.get("x-headway-lane", "")
@@ -104,7 +105,7 @@ class Front:
             headers,
         )
         about = Model(texts, self._eos, self.engine.load.capacity)
-        said = await self._prepared(wish, who, held, about, client, asker.arrived)
+        said = await self._prepared(wish, who, held, about, client, asker.arrived, size)
         id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
         place = Place(id, lane, asker.tenant.salt, asker.arrived, held)
         try:
@@ -117,13 +118,24 @@ class Front:
         return call
 
     async def _prepared(
-        self, wish: Wish, who: Who, held: Terms, about: Model, client: Client, arrived: int
+        self,
+        wish: Wish,
+        who: Who,
+        held: Terms,
+        about: Model,
+        client: Client,
+        arrived: int,
+        size: int,
     ) -> Spelled:
         """What of it takes time, as long as somebody wants it."""
         count = len(wish.prompts) * wish.options.n
         by = min(held.start_by, held.end_by)
         try:
-            with client.preparing(), self.door.coming(who, arrived, held.start_by, count, client):
+            with (
+                client.preparing(),
+                self.door.holding(size),
+                self.door.coming(who, arrived, held.start_by, count, client),
+            ):
                 async with asyncio.timeout(None if by == NEVER else (by - clock.now()) / 1e9):
                     await self._check_grammar(wish, about.texts)
                     return await spelled(wish, about)
@@ -139,5 +151,10 @@ class Front:
 
     async def _check_grammar(self, wish: Wish, texts: Texts) -> None:
         grammar, bound = wish.options.grammar, self.config.server.limits.grammar_compile
-        if grammar and (said := await texts.problem(grammar, bound)):
+        try:
+            said = await texts.problem(grammar, bound) if grammar else ""
+        except TrialError as error:
+            code = "grammar_not_tried"
+            raise Problem(503, str(error), wish.shaped, code, jittered(SOON)) from error
+        if said:
             raise wrong(f"'{wish.shaped}': {said}", wish.shaped, "invalid_grammar")

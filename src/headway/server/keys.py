@@ -22,6 +22,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.lanes import LaneName
 from headway.server.limits import RateLimit
@@ -135,6 +136,11 @@ class KeyRing:
         """As RateLimit.take: 0, or nanoseconds to wait."""
         limit = self._limits.get(tenant.key)
         return limit.take(tokens, now) if limit else 0
+
+    def a_minute(self, tenant: Tenant) -> int:
+        """Tokens that it may have in one; NEVER: no limit."""
+        limit = self._limits.get(tenant.key)
+        return limit.a_minute if limit else NEVER
 
     def give_back(self, tenant: Tenant, tokens: int, now: int) -> None:
         """As RateLimit.give_back."""

@@ -19,7 +19,7 @@ from headway.server.section import Count, Number, Section
 #   people read. 30 s is half of the minute after which proxies usually give up.
 # offline: no budget, last in priority; it fills what the others leave.
 # How many may wait bounds the memory: a waiting token takes about 36 bytes in each process, so
-# the three lanes together take 400 MB there at worst.
+# the three lanes together take 400 MB there at worst; what is being tokenized, door.MOST_HELD.
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "interactive": {
         "ttft": "500ms",

@@ -4,6 +4,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
+from headway.core.request import Request
 from headway.server.call import Call, Who
 from headway.server.protocol.problem import Problem
 
@@ -52,12 +53,16 @@ class Latest:
         other = self._inside.get(key) if key else None
         return other is not None and other.caller.lane == caller.lane
 
-    def clear(self, call: Call) -> None:
-        """Before it enters: who came before it leaves. Raises Problem if a later one has come."""
+    def clear(self, call: Call) -> list[Request]:
+        """Before it enters: who came before it leaves, of which what had no token yet is returned.
+        Raises Problem if a later one has come."""
         if key := _key(call.caller):
             self._check(key, call.arrived)
             if other := self._inside.get(key):
+                left = other.unheard
                 other.end(_superseded())
+                return left
+        return []
 
     def enter(self, call: Call) -> None:
         if key := _key(call.caller):

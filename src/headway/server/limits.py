@@ -8,7 +8,8 @@ MINUTE = 60_000_000_000  # nanoseconds
 class Bucket:
     """Holds a minute's worth and fills evenly; so a minute after a rest may see twice the rate.
 
-    level: 0 .. rate x MINUTE, in units of which one costs MINUTE and a nanosecond brings `rate`.
+    level: up to rate x MINUTE, in units of which one costs MINUTE and a nanosecond brings `rate`;
+    below 0 where more was used than was taken.
     """
 
     __slots__ = ("_at", "_level", "rate")
@@ -33,7 +34,7 @@ class Bucket:
         assert self._level >= 0, "more was taken than was there"
 
     def give_back(self, count: int, now: int) -> None:
-        """What was taken and not used."""
+        """What was taken and not used; below 0: what was used and not taken."""
         self._fill(now)
         self._level = min(self.rate * MINUTE, self._level + count * MINUTE)
 
@@ -68,7 +69,13 @@ class RateLimit:
                 self._tokens.take(tokens, now)
         return wait
 
+    @property
+    def a_minute(self) -> int:
+        """Tokens; NEVER: no limit."""
+        return self._tokens.rate if self._tokens else NEVER
+
     def give_back(self, tokens: int, now: int) -> None:
-        """What a request that has ended did not use of its tokens; it still was a request."""
+        """What a request that has ended did not use of its tokens; it still was a request. Below 0:
+        what it used beyond them."""
         if self._tokens:
             self._tokens.give_back(tokens, now)

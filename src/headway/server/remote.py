@@ -101,16 +101,18 @@ class Remote:
         threading.Thread(target=self._read, args=(process, ours, writer), daemon=True).start()
         return await asyncio.shield(self._welcome)
 
-    def submit(self, requests: Iterable[Request], caller: Caller) -> None:
-        """All of them or, with RefusedError or EngineDownError, none. The caller is told, and
-        flushed once per step, by the loop's thread."""
+    def submit(
+        self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
+    ) -> None:
+        """As EngineSide has it. The caller is told, and flushed once per step, by the loop's
+        thread."""
         asked = tuple(requests)
         self._callers.check_up()
         if self._state is State.LOADING:
             raise EngineDownError("the engine is still loading its model: ask again")
         now = self._clock.now()
         self._heard = self._heard if self._backlog.pending else now
-        if refused := self._backlog.admit(asked, now):
+        if refused := self._backlog.admit(asked, now, instead):
             raise RefusedError(refused.reason, refused.retry_at)
         self._callers.add([request.id for request in asked], caller)
         self._send([Add(request) for request in asked])

@@ -59,10 +59,12 @@ async def _answer(
     asker = front.who(request.headers)
     front.check_open()
     limits = front.config.server.limits
-    asked = wish(read(model, await body_of(request, limits.body_bytes)), limits)
+    raw = await body_of(request, limits.body_bytes)
+    asked, size = wish(read(model, raw), limits), len(raw)
+    del raw
     client = Client(request.receive)
     try:
-        call = await front.call(asker, asked, client)
+        call = await front.call(asker, asked, client, size)
         answer = streamed if asked.stream else whole
         return await answer(call, client, {"x-headway-lane": call.caller.lane})
     except BaseException:

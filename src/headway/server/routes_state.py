@@ -67,7 +67,8 @@ def state_routes(front: Front) -> APIRouter:
         """Each lane's line and budget, and the memory that they share."""
         may = front.who(request.headers).tenant.lanes
         load = front.engine.load
-        data = [_lane(name, lane) for name, lane in load.lanes.items() if name in may]
+        coming = front.door.coming_to
+        data = [_lane(name, lane, coming[name]) for name, lane in load.lanes.items() if name in may]
         shared = {"running": load.running, "free_blocks": load.free_blocks}
         blocks: dict[str, Any] = {"blocks": load.num_blocks, "capacity": load.capacity}
         if load.drift:  # of steps against the cost file, where there is one
@@ -93,12 +94,13 @@ def _model(front: Front, name: str) -> dict[str, Any]:
     }
 
 
-def _lane(name: str, load: LaneLoad) -> dict[str, Any]:
+def _lane(name: str, load: LaneLoad, coming: int) -> dict[str, Any]:
     lane, budget = load.lane, load.lane.budget
     limits = {"ttft": budget.ttft, "tpot": budget.tpot, "e2e": budget.e2e, "queue": budget.queue}
     return {
         "id": name,
         "object": "lane",
+        "preparing": coming,  # being tokenized: they hold their places
         "waiting": load.waiting,
         "waiting_tokens": load.tokens,
         "drain_tokens_per_second": round(load.drain, 3),  # 0: not known yet

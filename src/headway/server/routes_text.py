@@ -17,7 +17,7 @@ from headway.server.protocol.wish import Prompt, messages_of
 
 def text_routes(front: Front) -> APIRouter:
     router = APIRouter(tags=["text"])
-    refusals = says(400, 401, 404, 413, 415, 503)
+    refusals = says(400, 401, 404, 413, 415, 429, 503)
     limits = front.config.server.limits
 
     @router.post("/tokenize", responses=refusals, openapi_extra=taken(TokenizeBody))
@@ -25,7 +25,8 @@ def text_routes(front: Front) -> APIRouter:
         """A prompt's ids, or a chat's through its template."""
         front.who(request.headers)
         texts = front.texts
-        body = read(TokenizeBody, await body_of(request, limits.body_bytes))
+        raw = await body_of(request, limits.body_bytes)
+        body = read(TokenizeBody, raw)
         model_of(body.model or "", front.names, front.lanes)
         if (body.prompt is None) == (body.messages is None):
             raise wrong("give 'prompt' or 'messages'", "prompt")
@@ -33,7 +34,8 @@ def text_routes(front: Front) -> APIRouter:
         if body.messages is not None:
             prompt = messages_of(body.messages, limits)
         try:
-            (ids,) = await texts.encode(prompt)
+            with front.door.holding(len(raw)):
+                (ids,) = await texts.encode(prompt)
         except PromptError as error:
             raise wrong(str(error)) from error
         capacity = front.engine.load.capacity
@@ -44,13 +46,15 @@ def text_routes(front: Front) -> APIRouter:
         """The text of ids, special tokens spelled out."""
         front.who(request.headers)
         texts = front.texts
-        body = read(DetokenizeBody, await body_of(request, limits.body_bytes))
+        raw = await body_of(request, limits.body_bytes)
+        body = read(DetokenizeBody, raw)
         model_of(body.model or "", front.names, front.lanes)
         try:
-            (ids,) = await texts.encode(tuple(body.tokens))  # it sees that they are the model's
+            with front.door.holding(len(raw)):
+                (ids,) = await texts.encode(tuple(body.tokens))  # it sees that they are the model's
+                (text,) = await texts.decode(ids, skip_special=False)
         except PromptError as error:
             raise wrong(str(error), "tokens") from error
-        (text,) = await texts.decode(ids, skip_special=False)
         return JSONResponse({"prompt": text})
 
     return router

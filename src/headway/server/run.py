@@ -4,6 +4,7 @@ import asyncio
 import gc
 import signal
 import socket
+import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from headway.server.spans import Spans
 
 LAST_WORDS = 5  # seconds for connections to end, once nothing is being answered
+KEEP_ALIVE = 75  # seconds: proxies keep an idle connection for 60, and would meet its end
+UNREAD = 60_000  # milliseconds for which a peer may take nothing of what it is sent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -42,11 +45,14 @@ def listen(host: str, port: int) -> socket.socket:
     """Taken before the model is loaded, so that a port in use is said at once."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2_048)
+        listening = socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
         raise SettingError(
             f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --port"
         ) from error
+    if sys.platform == "linux":  # who stopped reading, and stays, would keep its buffers for ever
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
+    return listening
 
 
 class Web(uvicorn.Server):
@@ -69,6 +75,7 @@ class Running:
             log_config=None,
             access_log=False,
             server_header=False,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=LAST_WORDS,
         )
         self.web = Web(settings)

@@ -85,6 +85,16 @@ def length(prompt: Prompt) -> int:
     return sum([TURN + len(each["content"]) for each in messages])
 
 
+def characters(prompt: Prompt) -> int:
+    """To be encoded, without a template's own; 0: it is ids."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    if not prompt or isinstance(prompt[0], int):
+        return 0
+    messages: tuple[Message, ...] = prompt
+    return sum([len(each["content"]) for each in messages])
+
+
 def _encode(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
     if isinstance(prompt, str):
         return words.encode(prompt)

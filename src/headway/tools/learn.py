@@ -16,14 +16,13 @@ from headway.tools.observe import CHECKED, CHUNK, LEARNED, LOAD, LiveStep, serve
 from headway.tools.rig import Rig
 from headway.tools.stand import Sample, Stand
 from headway.tools.strategy import SLOTS
-from headway.tools.validate import Levelled, level
+from headway.tools.validate import ENOUGH, Levelled, level
 from headway.tools.workload import TOKEN_SCALE
 
 SECONDS = 100.0  # of measuring
 DESIGNED = 0.5  # of them, for the designed batches
 MEETING = 0.05  # for sizes of steps that the designed batches did not have
 LEARNING, CHECKING = 0.27, 0.18  # for one trace's traffic to learn from, and for another's
-FEWEST = 50  # steps of either, for a cost model to be levelled or held against
 
 Watch = Callable[[str, float], object]  # what is being done, and the share of it that is
 
@@ -111,7 +110,7 @@ def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
 
 
 def _enough(found: list[LiveStep], trace: str, span: float) -> list[LiveStep]:
-    if len(found) < FEWEST:
+    if len(found) < ENOUGH:
         raise HeadwayError(
             f"only {len(found)} steps of {trace} ended in {span:.0f} s: give it more seconds"
         )

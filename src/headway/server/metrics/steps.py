@@ -72,16 +72,15 @@ class Steps:
         """wasted: tokens by lane and kind, beside padding and held slots. idle_until: now, if
         nothing is there to do; else 0.
         """
-        spent = self._spent.copy()
         if self._until and self._kind == "idle":
-            spent["idle",] += max(0, idle_until - self._until)
+            self._between(idle_until)  # for good: what was once said never falls
         yield families.counter("headway_steps", "Steps of the engine.", {(): self._steps})
         yield families.counter(
             "headway_step_seconds",
             "The engine's time. compute: of steps, the device at work; host: of steps, the device "
             "waiting for decisions, inputs or sampling, and between steps while somebody runs; "
             "waiting: nobody runs and somebody waits, as for a window; idle: nobody is there.",
-            seconds(spent),
+            seconds(self._spent),
             ("kind",),
         )
         yield families.by_lane(

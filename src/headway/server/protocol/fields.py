@@ -19,6 +19,7 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 # a million ids that is read as texts, one error is enough.
 Ids = TypeAliasType("Ids", Annotated[list[Token], FailFast()])
 Texts = TypeAliasType("Texts", Annotated[list[str], FailFast()])
+Choices = TypeAliasType("Choices", Annotated[list[str], FailFast(), Field(min_length=1)])
 IdLists = TypeAliasType("IdLists", Annotated[list[Ids], FailFast()])
 
 UNSUPPORTED = {  # field -> what to say; null, or the value that changes nothing, is let pass
@@ -86,7 +87,7 @@ class StructuredOutputs(BaseModel):
     model_config = STRICT
 
     regex: str | None = None
-    choice: Annotated[list[str], Field(min_length=1)] | None = None
+    choice: Choices | None = None
     grammar: str | None = None
     json_: Annotated[dict[str, Any] | str | None, Field(alias="json")] = None
     json_object: bool | None = None

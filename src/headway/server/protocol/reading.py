@@ -1,6 +1,6 @@
 """Bytes to a body, or a 400 that names the field, and the nearest known one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
@@ -20,6 +20,8 @@ from headway.server.protocol.fields import (
 from headway.server.protocol.problem import Problem, wrong
 
 Body = TypeVar("Body", bound=BaseModel)
+MOST_ENTRIES = 1_024  # of an object: a body has about forty fields, a bias one for each token
+SHOWN = 100  # characters of a name that are said back
 INNER = (ChatMessage, TextPart, StreamOptions, ResponseFormat, JsonSchema, StructuredOutputs)
 
 
@@ -31,6 +33,7 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
         raise wrong(f"the body is not JSON: {error}", code="invalid_json") from error
     if not isinstance(said, dict):
         raise wrong("the body must be a JSON object")
+    _check_sizes(said)
     for name in UNSUPPORTED.keys() & said.keys() - model.model_fields.keys():
         value = said.pop(name)
         if value is not None and (name not in NO_CHANGE or value != NO_CHANGE[name]):
@@ -39,6 +42,33 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
         return model.model_validate(said)
     except ValidationError as error:
         raise _told(model, said, error.errors(include_url=False)) from None
+
+
+def _check_sizes(said: dict[str, Any]) -> None:
+    """No object has more entries than any that means something: each wrong one is an error."""
+    for path, each in _objects(said):
+        if len(each) > MOST_ENTRIES:
+            what = f"'{path}'" if path else "the body"
+            raise wrong(f"{what} has more than {MOST_ENTRIES} entries", path)
+
+
+def _objects(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Those that are held against a model, or a table: with their paths."""
+    yield "", said
+    for name, value in said.items():
+        if isinstance(value, dict):
+            yield name[:SHOWN], value
+            for inner, deeper in value.items():
+                if isinstance(deeper, dict):
+                    yield f"{name[:SHOWN]}.{inner[:SHOWN]}", deeper
+    if isinstance(messages := said.get("messages"), list):
+        for turn in messages:
+            if isinstance(turn, dict):
+                yield "messages", turn
+                parts = turn.get("content")
+                for part in parts if isinstance(parts, list) else ():
+                    if isinstance(part, dict):
+                        yield "messages", part
 
 
 def _told(model: type[BaseModel], said: dict[str, Any], errors: Sequence[ErrorDetails]) -> Problem:
@@ -50,7 +80,7 @@ def _told(model: type[BaseModel], said: dict[str, Any], errors: Sequence[ErrorDe
     param = ".".join(_path(said, first))
     match first["type"]:
         case "extra_forbidden":
-            name = str(first["loc"][-1])
+            name = str(first["loc"][-1])[:SHOWN]
             known = _names([model] if len(first["loc"]) == 1 else INNER)
             near = get_close_matches(name, known, 1)
             hint = f": did you mean '{near[0]}'?" if near else ""
@@ -71,9 +101,8 @@ def _path(said: Any, error: ErrorDetails) -> list[str]:
     """Where in the body it is: pydantic also names the forms that it tried."""
     path, value = list[str](), said
     for part in error["loc"]:
-        if isinstance(value, list):
-            value = dict(enumerate(value))
-        if isinstance(value, dict) and part in value:
+        known = isinstance(value, dict) and part in value
+        if known or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
             value = value[part]
-            path.append(str(part))
+            path.append(str(part)[:SHOWN])
     return [*path, str(error["loc"][-1])] if error["type"] == "missing" else path

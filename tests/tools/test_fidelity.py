@@ -1,0 +1,85 @@
+"""What benchmarks.fidelity measures with: clocks that stand, turns, and a capacity of many runs."""
+
+import pytest
+
+from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
+from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
+from headway.sim.clock import VirtualClock
+
+
+def test_a_halted_clock_stands():
+    wall = VirtualClock()
+    clock = HaltingClock(wall)
+    clock.advance_to(10)
+    clock.halt()
+    wall.advance_to(25)
+    assert clock.now() == 10
+    clock.resume()
+    assert clock.now() == 10
+    clock.advance_to(12)
+    assert (clock.now(), wall.now()) == (12, 27)
+
+
+def going(clock, steps, seen, each=10):
+    """Steps of so many nanoseconds; when each began, on its own clock and on the wall's."""
+    for _ in range(steps):
+        began = clock.now(), clock._clock.now()
+        clock.advance_to(clock.now() + each)
+        seen.append(began)
+        yield None
+
+
+def test_two_take_turns_until_the_first_has_ended():
+    wall, ours, theirs = VirtualClock(), [], []
+    clocks = HaltingClock(wall), HaltingClock(wall)
+    first = Turn(going(clocks[0], 7, ours), clocks[0], 25)
+    in_turns(first, Turn(going(clocks[1], 99, theirs), clocks[1], 20))
+    assert [own for own, _ in ours] == [0, 10, 20, 30, 40, 50, 60], "nothing was lost in a pause"
+    assert [at for _, at in ours] == [0, 10, 20, 50, 60, 70, 100]
+    assert [at for _, at in theirs] == [30, 40, 80, 90], "broken off"
+    assert [own for own, _ in theirs] == [0, 10, 20, 30]
+
+
+def test_a_second_that_has_nothing_left_is_not_waited_for():
+    wall, ours, theirs = VirtualClock(), [], []
+    clocks = HaltingClock(wall), HaltingClock(wall)
+    first = Turn(going(clocks[0], 6, ours), clocks[0], 10)
+    in_turns(first, Turn(going(clocks[1], 2, theirs), clocks[1], 10))
+    assert len(ours) == 6 and len(theirs) == 2 and wall.now() == 80
+
+
+def grid(kept, turns=4, guess=10.0):
+    """kept: of rate and turn."""
+    asked = []
+
+    def serve(rate, turn):
+        asked.append((rate, turn))
+        return {"a": kept(rate, turn), "b": 2.0}
+
+    made = Grid(serve, guess, turns)
+    made.search()
+    return made, asked
+
+
+@pytest.mark.parametrize("capacity", [6.0, 9.7, 10.3, 18.0])
+def test_a_capacity_lies_between_two_rates(capacity):
+    """What is kept falls evenly."""
+    made, asked = grid(lambda rate, turn: 0.95 - (rate / capacity - 1))
+    assert made.crossing() == pytest.approx(capacity, rel=0.005)
+    assert made.halves == (made.crossing(), made.crossing())
+    assert len(set(asked)) == len(asked) and len(asked) % 4 == 0, "each rate in each turn, once"
+
+
+def test_each_half_is_bracketed_and_all_turns_count():
+    """The machine is slower in the odd turns."""
+    made, asked = grid(lambda rate, turn: 0.95 - (rate / (8.0 if turn % 2 else 12.0) - 1))
+    low, high = sorted(made.halves)
+    assert (low, high) == (pytest.approx(8.0, rel=0.01), pytest.approx(12.0, rel=0.01))
+    assert low < made.crossing() < high
+    assert min(rate for rate, _ in asked) <= 8.0 < 12.0 <= max(rate for rate, _ in asked)
+
+
+@pytest.mark.parametrize("kept, end", [(1.0, FURTHEST), (0.5, -FURTHEST)])
+def test_what_never_or_always_breaks_ends_at_the_furthest(kept, end):
+    made, _ = grid(lambda rate, turn: kept)
+    assert made.crossing() == pytest.approx(10.0 * STEP**end)
