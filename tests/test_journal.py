@@ -8,6 +8,8 @@ import pytest
 import headway
 from headway import journal
 from headway.core.batch import Add
+from headway.core.grammar import Grammar
+from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import JournalError
@@ -42,12 +44,55 @@ def test_a_replay_is_the_whole_run():
         (3, "[3, 1, [], [], {}, -1, 0, 0]", "line 4 .*: a number is below 0"),
         (3, "[3, 1, [], [], {}, 1, 0]", "line 4 is not a step's record"),
         (3, '[3, 1, [], [], {}, 1, 0, "5"]', "line 4 .*: a number is not a whole one"),
+        (3, "[3, 1, [], [[5], [-1]], {}, 1, 0, 5]", "line 4 .*: a token is not from 0 to 429"),
+        (3, '[3, 1, [{"is": "map"}], [], {}, 0, 0, 0]', "line 4 is not a step's record"),
+        (0, '{"headway_journal": 4, "settings": {"is": "map"}}', "line 1 holds no settings"),
     ],
 )
 def test_a_bad_line_is_named(line, text, words):
     lines = [*LINES[:line], text, *LINES[line + 1 :]]
     with pytest.raises(JournalError, match=words):
         list(journal.read(lines)[1])
+
+
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        ({"is": "Add", "request": 5}, "request of Add is not of the type Request"),
+        ({"is": "Cancel", "id": 5}, "id of Cancel is not of the type str"),
+        ({"is": "Stop", "id": "a", "keep": "3"}, "keep of Stop is not of the type int"),
+        ({"max_tokens": "4"}, "max_tokens of Request is not of the type int"),
+        ({"prompt": 7}, "prompt of Request is not of the type tuple"),
+        ({"prompt": [1, "b"]}, "prompt of Request is not"),
+        ({"prompt": [1, -1]}, "a token is not from 0 to 4294967295"),
+        ({"prompt": [2**32]}, "a token is not from 0 to 4294967295"),
+        ({"end_by": 1.5}, "end_by of Request is not"),
+        ({"sampling": 0}, "sampling of Request is not of the type Sampling"),
+        ({"sampling": {"is": "Sampling", "top_k": "3"}}, "top_k of Sampling is not"),
+        ({"sampling": {"is": "Sampling", "logit_bias": [[1]]}}, "logit_bias of Sampling is not"),
+        ({"sampling": {"is": "Sampling", "bad_words": [["a"]]}}, "bad_words of Sampling is not"),
+    ],
+)
+def test_a_command_that_no_engine_can_take_in_is_named_by_its_line(command, words):
+    if "is" not in command:
+        asked = {"is": "Request", "id": "a", "prompt": [1], "max_tokens": 4, "arrived": 0}
+        command = {"is": "Add", "request": asked | command}
+    line = json.dumps([3, 1, [command], [], {}, 0, 0, 0])
+    with pytest.raises(JournalError, match=f"line 4 is not a step's record: {words}"):
+        list(journal.read([*LINES[:3], line])[1])
+
+
+def test_every_field_of_a_request_comes_back():
+    sampling = Sampling(
+        temperature=1, stop_tokens=frozenset({3, 5}), logit_bias=((1, 2), (4, -0.5)),
+        bad_words=((1, 2), (3,)), grammar=Grammar("regex", "a+"),
+    )  # fmt: skip
+    command = Add(ask("a", 3, 2, sampling=sampling, salt="tenant", follows="b", end_by=9))
+    file = StringIO()
+    journal.begin(Settings(8, 4), file)
+    journal.write(journal.Record(0, 5, (command,)), file)
+    (record,) = list(journal.read(file.getvalue().splitlines())[1])
+    assert record.commands == (command,)
 
 
 def test_what_is_said_of_the_run_comes_back():

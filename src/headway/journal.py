@@ -9,9 +9,10 @@ Log-probabilities are not kept: nothing is decided by them.
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from struct import pack
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 from headway import __version__
@@ -26,6 +27,7 @@ from headway.core.settings import Settings
 from headway.errors import JournalError
 
 VERSION = 4
+TOKENS = 2**32  # a token's id is below it: the prefix cache packs it into 32 bits
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -110,7 +112,11 @@ def write(record: Record, file: TextIO) -> None:
 def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
     """The settings, and the records as they are asked for. JournalError names a bad line."""
     numbered = iter(enumerate(lines, start=1))
-    settings = _made(_head(next(numbered, (1, ""))[1]).get("settings"), 1)
+    head = _head(next(numbered, (1, ""))[1])
+    try:
+        settings = _made(head.get("settings"), 1)
+    except (TypeError, KeyError, AttributeError) as error:
+        raise JournalError(f"line 1 holds no settings: {error!r}") from error
     if not isinstance(settings, Settings):
         raise JournalError("line 1 holds no settings")
     return settings, (_record(number, line) for number, line in numbered)
@@ -152,7 +158,7 @@ def _record(number: int, line: str) -> Record:
         )
         _check(record)
         return record
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise JournalError(f"line {number} is not a step's record: {error}") from error
 
 
@@ -163,8 +169,44 @@ def _check(record: Record) -> None:
         raise TypeError("a number is not a whole one")
     if min(numbers) < 0:
         raise ValueError("a number is below 0")
-    if not all(isinstance(each, Command) for each in record.commands):
-        raise TypeError("a command is none")
+    for command in record.commands:
+        if not isinstance(command, Command):
+            raise TypeError("a command is none")
+        _check_fields(command)
+    prompts = [each.request.prompt for each in record.commands if isinstance(each, Add)]
+    if not all(min(row) >= 0 and max(row) < TOKENS for row in (*record.tokens, *prompts) if row):
+        raise ValueError(f"a token is not from 0 to {TOKENS - 1}")
+
+
+def _check_fields(value: Any) -> None:
+    """TypeError where a field is not what its annotation says."""
+    kind: type = type(value)
+    for name, hint in _hints(kind).items():
+        if not _fits(getattr(value, name), hint):
+            wanted = getattr(hint, "__name__", hint)
+            raise TypeError(f"{name} of {kind.__name__} is not of the type {wanted}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, args = get_origin(hint) or hint, get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float)
+    if not isinstance(value, origin):
+        return False
+    if args == (int, ...) or args == (int,):  # prompts are long
+        return {*map(type, value)} <= {int}
+    if origin is frozenset or ... in args:
+        return all(_fits(each, args[0]) for each in value)
+    if args:
+        return len(value) == len(args) and all(map(_fits, value, args))
+    if is_dataclass(value):
+        _check_fields(value)
+    return True
 
 
 def _parse(number: int, line: str) -> Any:

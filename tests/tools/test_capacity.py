@@ -113,6 +113,28 @@ def test_every_lane_must_keep_its_share_and_the_share_itself_is_enough():
     assert not Tried(1.0, {}).kept, "nobody asked: nothing was kept"
 
 
+def test_rates_at_which_nobody_is_left_to_be_asked_bound_nothing():
+    def beyond(start):
+        return lambda rate: falling(5.0)(rate) if rate > start else {}
+
+    found = capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1)
+    assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
+    assert found.bracket == (5, 5.5) and not found.skipped
+    again = capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1, known=[Tried(2.0, {})])
+    assert again == found, "that it is known helps nobody"
+    empty = capacity(beyond(100.0), 1.0, 10.0)
+    assert [each.rate for each in empty.tried] == [1, 2, 4, 8, 10]
+    assert empty.bracket == (0, inf)
+
+
+def test_a_search_ends_where_nobody_is_left_between_the_kept_and_the_broken():
+    def without(low, high):
+        return lambda rate: {} if low < rate < high else falling(5.0)(rate)
+
+    assert capacity(without(4.5, 8.0), 1.0, 100.0).bracket == (4, 8)
+    assert capacity(without(3.0, 4.5), 1.0, 100.0, tolerance=0.1).bracket == (5, 5.375)
+
+
 @pytest.mark.parametrize("low, high", [(0.0, 1.0), (-1.0, 1.0), (2.0, 1.0), (1.0, inf)])
 def test_impossible_bounds_are_refused(low, high):
     with pytest.raises(SettingError, match="between two rates"):

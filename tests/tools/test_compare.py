@@ -275,6 +275,11 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
         and "of moon.jsonl" in traffic
         and "token counts divided by 8" in traffic
     )
+    assert "raised to 1" not in traffic
+    for each in found.report.about["workload"]["lanes"].values():
+        each["raised_to_1"] = 3
+    traffic = dict(facts.stated(found))["Traffic"]
+    assert traffic.endswith("divided by 8, 3 of which came to 0 and were raised to 1")
 
 
 def test_ctrl_c_between_two_runs_leaves_the_runs_that_had_ended(tmp_path, monkeypatch):

@@ -107,6 +107,16 @@ def test_a_server_of_batches_keeps_inoue_s_bound(base, rho):
     assert -0.01 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
 
+@pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("base", [200_000, 5_000_000])
+def test_whoever_finds_a_server_of_batches_asleep_waits_for_its_waking(base, rho):
+    cost = replace(StepCost.of(base, 1_000_000), wake=300_000)
+    requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
+    run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
+    value = batch_service(Steps(cost), 1, rho * 1_000)
+    assert -0.06 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
+
+
 @pytest.mark.parametrize("rho", [0.2, 0.45, 0.7])
 @pytest.mark.parametrize("prompt, answer", [(100, 20), (300, 60), (1_000, 30)])
 def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
@@ -117,6 +127,19 @@ def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
     tpot, batch, held, ttft = questions.flow_answers(machine, work, run)
     assert near(tpot) and near(batch) and near(held)
     assert ttft.estimate.outside or near(ttft)
+
+
+def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():
+    """Which is a tenth of a cycle here; by Little's law, in the same run."""
+    machine = Machine(replace(COST, after=Rates(step=1_400_000_000)), 256)
+    work = steady(30, 300, 60)
+    run = serve(machine, default(256), work.poisson(3_000, work.rate, seed=1))
+    rows = run.settled
+    spent = sum(row.last_token - row.first_token for row in rows)
+    little = spent / (rows[-1].arrived - rows[0].arrived)
+    assert run.mean(lambda row: row.decodes) == pytest.approx(little, rel=0.03)
+    tpot, batch, held, _ = questions.flow_answers(machine, work, run)
+    assert near(tpot) and near(batch) and near(held)
 
 
 @pytest.mark.parametrize("load", [0.2, 0.5, 0.75])

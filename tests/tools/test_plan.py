@@ -113,7 +113,20 @@ def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots
 def test_what_was_done_to_a_trace_is_said(cost, trace):
     said = printed(Asked(cost(context=128), trace=trace, rate=2))
     assert "cut off at a context of 128" in said and "own rate is" in said
-    assert "Without --ttft" in said
+    assert "Without --ttft" in said and "raised to 1" not in said
+
+
+def test_token_counts_of_0_are_said_to_be_raised(cost, tmp_path):
+    lines = ["arrival_s,input_tokens,output_tokens", *(f"{n},{n % 2 * 40},0" for n in range(20))]
+    (tmp_path / "scores.csv").write_text("\n".join(lines) + "\n")
+    said = " ".join(printed(Asked(cost(), trace=str(tmp_path / "scores.csv"))).split())
+    assert "30 of the trace's token counts came to 0 and were raised to 1" in said
+
+
+def test_a_trace_without_any_tokens_is_refused(cost, tmp_path):
+    (tmp_path / "none.csv").write_text("arrival_s,input_tokens,output_tokens\n0,0,0\n1,0,0\n")
+    with pytest.raises(SettingError, match=r"every token count of none\.csv is 0"):
+        printed(Asked(cost(), trace=str(tmp_path / "none.csv")))
 
 
 def test_the_embedded_model_s_keys_and_values_are_counted(cost):

@@ -314,6 +314,15 @@ def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
     assert said["pricing"] == 1.0 and len(said["warnings"]) == 1
 
 
+def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
+    timed = [(at * MS, Add(ask(f"r{at}", 8, 3, at * MS, lane="chat"))) for at in (0, 900)]
+    case = Case(32, Policies(), timed)
+    spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
+    calibration.write(made(prices=replace(COST, wake=2 * MS)), tmp_path / "cost.json")
+    said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
+    assert said["pricing"] == pytest.approx((spent + 2 * 2 * MS) / spent)
+
+
 def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
     text = lived[0].read_text()
     lines = text.splitlines()

@@ -306,6 +306,37 @@ def test_rates_that_the_trace_has_no_requests_for_count_for_nothing(tmp_path):
     assert len(cells_of(html, "latency-chat")) == 4, "its values are told all the same"
 
 
+def test_rates_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_path):
+    """The first request comes at once and is the only one: it is served, and not counted."""
+    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
+    (tmp_path / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    path = tmp_path / "short.yaml"
+    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    status, _, plain = swept(tmp_path, "rate=0.02,4", lanes=path, strategies="continuous-mixed")
+    offered = [each["figures"][0]["lanes"]["chat"]["offered"] for each in plain["points"]]
+    assert status == 0 and offered[0] == 0 < offered[1]
+    found = plain["capacity"]["continuous-mixed"]
+    assert found["rate"] == pytest.approx(60 / 12, rel=0.02)
+    assert "not all kept" not in found["said"]
+    for name, lane in (("busy", ""), ("attainment", "chat")):
+        line = sweep_report.amounts(plain, "continuous-mixed", name, lane)
+        assert [at for at, _ in line] == [4]
+    html = (tmp_path / "sweep.html").read_text()
+    assert "nobody is left after the warm-up at 0.02, which no curve" in html
+    assert [row[-2] for row in cells_of(html, "latency-chat")[1:]] == ["-", "100 %"]
+
+
+def test_an_endpoint_that_was_not_asked_is_not_said_to_be_out_of_budget(ran):
+    plain = json.loads(json.dumps(ran[2]))
+    for each in plain["points"][0]["figures"]:
+        each["lanes"]["voice"] |= {"offered": 0, "good": 0, "attainment": 0.0}
+    name = plain["strategies"][0]
+    for lane, asked in (("voice", [10, 16]), ("chat", [4, 10, 16])):
+        line = sweep_report.amounts(plain, name, "attainment", lane)
+        assert [at for at, _ in line] == asked
+    assert cells_of(sweep_page.page(plain), "latency-voice")[1][-2] == "-"
+
+
 def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
     path = tmp_path / "many.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4}\n")
@@ -438,5 +469,12 @@ def test_said_of_a_capacity():
     assert sweep_report.capacity_said(none, "end").startswith("none: no rate tried (8) is kept")
     assert sweep_report.capacity_said(some, "end") == "4; at 8 chat keeps 50.0 %"
     assert sweep_report.capacity_said(all_, "end").endswith("up to there (end)")
+    unasked = replace(some, tried=(Tried(1.0, {}), good, bad))
+    assert sweep_report.capacity_said(unasked, "end") == "4; at 8 chat keeps 50.0 %"
+    about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
+    plain = sweep_report.plain_of(about, [], {"a": unasked}, "end")
+    assert plain["lanes"] == ["chat", "voice"] and curves.least(plain, {"a": "s0"})
+    nobody = Capacity(0.0, (0.0, inf), (Tried(1.0, {}),))
+    assert sweep_report.capacity_said(nobody, "end").endswith("take more --seconds")
     slow = replace(some, tried=(Tried(1.0, {"chat": 0.1}), good, bad))
     assert sweep_report.capacity_said(slow, "").endswith("lower rates are not all kept: 1")

@@ -117,6 +117,7 @@ MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}
     [
         (MOON + MOON.replace("5,", "4,", 1), "line 2: it arrives before"),
         (MOON + MOON.replace("9", "-9"), "line 2: input_length is -9"),
+        (MOON + MOON.replace("9", "9" * 400), "line 2: input_length has too many digits"),
         (MOON + MOON.replace("9", "null"), "line 2: input_length is None, not a number"),
         (MOON + '{"timestamp": 6}', "line 2: there is no input_length, output_length"),
         (MOON + "[1]", "line 2: it is not a JSON object"),

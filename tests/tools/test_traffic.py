@@ -82,6 +82,12 @@ def test_a_lane_of_no_weight_is_not_asked(lanes):
     assert {ask.lane for ask in made.asks} == {"a"} and made.about["b"]["offered"] == 0
 
 
+def test_token_counts_that_come_to_0_are_counted_where_they_are_offered(lanes):
+    trace = TRACE.replace("\n7,40,10\n8,40,10\n", "\n7,40,0\n8,1,1\n").replace("399,40", "399,0")
+    about = offer(lanes(LANES, trace), Demand(rate=10), PRICE, 100 * S, 0, 2_048).about
+    assert about["chat"]["raised_to_1"] == 3, "0, and half a token twice; the last stays away"
+
+
 def test_a_load_is_made_of_the_same_shares(lanes):
     made = offer(lanes(LANES), Demand(load=0.3), PRICE, 60 * S, 0, 2_048)
     assert PRICE.of(made.asks) / (60 * S) == pytest.approx(0.3, rel=0.2)

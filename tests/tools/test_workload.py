@@ -16,6 +16,7 @@ from headway.tools.workload import (
     build,
     merged,
     paced,
+    raised,
     scaled,
     shape,
     voice,
@@ -96,6 +97,12 @@ def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
         (246, 10),
         (1, 128),
     ]
+
+
+def test_counts_that_come_to_0_are_raised_and_can_be_told():
+    arrivals = [Arrival(5, 800, 80), Arrival(6, 3, 0), Arrival(7, 4, 12)]
+    made = [(ask.prompt, ask.answer) for ask in scaled(arrivals, "support", 256)]
+    assert made == [(100, 10), (1, 1), (1, 2)] and raised(arrivals) == 3
 
 
 def test_the_voice_is_sparse_and_seeded():

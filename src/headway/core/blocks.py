@@ -4,7 +4,7 @@ Pages are vLLM's PagedAttention (SOSP 2023); naming a full block by a hash chain
 comes before it is vLLM's automatic prefix caching.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter, deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
@@ -14,6 +14,7 @@ from headway.core.request import Sequence
 from headway.errors import SettingError
 
 SCRATCH = 0  # never handed out: padding and held slots write there
+SLACK = 64  # void places that are put up with, beside as many as there are others
 
 
 class BlockPool:
@@ -36,13 +37,16 @@ class BlockPool:
         self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
         self.held = Counter[str]()  # by lane; a block that several sequences share, for each
         self._empty = list(range(num_blocks, 0, -1))  # a stack
-        self._cached: OrderedDict[bytes, None] = OrderedDict()  # free ones that have names
+        self._cached: deque[bytes] = deque()  # names of free ones
+        self._revived: Counter[bytes] = Counter()  # so many of a name's places there are void
+        self._void = 0  # places, in all
         self._block_of: dict[bytes, int] = {}  # by name, free or held
+        self._held: set[int] = set()
         self._more: dict[int, int] = {}  # holders beside the first, of those that several hold
 
     @property
     def num_free(self) -> int:
-        return len(self._empty) + len(self._cached)
+        return len(self._empty) + len(self._cached) - self._void
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
@@ -58,17 +62,22 @@ class BlockPool:
 
     def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
-        revived = sum(map(self._cached.__contains__, matched))
+        held, block_of = self._held, self._block_of
+        revived = sum([block_of[key] not in held for key in matched])
         return revived + new <= self.num_free
 
-    def acquire(self, matched: Iterable[bytes]) -> list[int]:
+    def acquire(self, matched: Seq[bytes]) -> list[int]:
         """The blocks that have these names."""
         blocks = [self._block_of[key] for key in matched]
         for key, block in zip(matched, blocks, strict=True):
-            if key in self._cached:
-                del self._cached[key]
-            else:
+            if block in self._held:
                 self._more[block] = self._more.get(block, 0) + 1
+            else:
+                self._held.add(block)
+                self._revived[key] += 1
+                self._void += 1
+        if 2 * self._void > len(self._cached) + SLACK:
+            self._cached = deque(filter(self._is_cached, self._cached))
         return blocks
 
     def allocate(self, count: int) -> list[int]:
@@ -76,9 +85,21 @@ class BlockPool:
         empty = self._empty
         blocks = empty[: -count - 1 : -1]
         del empty[len(empty) - len(blocks) :]
-        oldest, forget = self._cached.popitem, self._block_of.pop
-        blocks += [forget(oldest(last=False)[0]) for _ in range(count - len(blocks))]
+        oldest, forget = self._cached.popleft, self._block_of.pop
+        while len(blocks) < count:
+            names = [oldest() for _ in range(count - len(blocks))]
+            blocks += map(forget, filter(self._is_cached, names) if self._void else names)
+        self._held.update(blocks)
         return blocks
+
+    def _is_cached(self, key: bytes) -> bool:
+        """Asked once of each place, the oldest first: no, if its block was revived from there."""
+        if not (void := self._revived.pop(key, 0)):
+            return True
+        if void > 1:
+            self._revived[key] = void - 1
+        self._void -= 1
+        return False
 
     def publish(self, blocks: Iterable[int], keys: Iterable[bytes]) -> None:
         """Offer full, held blocks to later matches. The first block under a name keeps it."""
@@ -93,16 +114,19 @@ class BlockPool:
         named = len(keys)
         is_alone = self._more.keys().isdisjoint(blocks)
         if is_alone and list(map(self._block_of.get, keys)) == blocks[:named]:
+            self._held.difference_update(blocks)
             self._empty += blocks[: named - 1 : -1] if named else blocks[::-1]
-            self._cached.update(dict.fromkeys(reversed(keys)))
+            self._cached += reversed(keys)
             return
         for place in reversed(range(len(blocks))):
             block = blocks[place]
             if more := self._more.pop(block, 0):
                 if more > 1:
                     self._more[block] = more - 1
-            elif place < named and self._block_of.get(key := keys[place]) == block:
-                self._cached[key] = None
+                continue
+            self._held.remove(block)
+            if place < named and self._block_of.get(key := keys[place]) == block:
+                self._cached.append(key)
             else:
                 self._empty.append(block)
 
@@ -110,8 +134,14 @@ class BlockPool:
         """Raise AssertionError unless these tables hold exactly what is held."""
         held = Counter(block for table in tables for block in table)
         assert self._more == {block: count - 1 for block, count in held.items() if count > 1}
-        named = self._block_of.values()
-        free = sorted([*self._empty, *(self._block_of[key] for key in self._cached)])
+        assert self._held == held.keys() and self._void == self._revived.total()
+        named, void, cached = self._block_of.values(), self._revived.copy(), list[int]()
+        for key in self._cached:
+            if void[key]:
+                void[key] -= 1
+            else:
+                cached.append(self._block_of[key])
+        free = sorted([*self._empty, *cached])
         assert free == [b for b in range(1, self.num_blocks + 1) if not held[b]]
         assert len(set(named)) == len(named) and set(named).isdisjoint(self._empty)
         assert not held[SCRATCH] and SCRATCH not in named

@@ -32,6 +32,15 @@ class Tried:
     def kept(self) -> bool:
         return self.least >= self.share
 
+    @property
+    def asked(self) -> bool:
+        """Somebody was left after the warm-up; else it is neither kept nor broken."""
+        return bool(self.attainment)
+
+    @property
+    def broken(self) -> bool:
+        return self.asked and not self.kept
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
@@ -47,7 +56,7 @@ class Capacity:
     @property
     def skipped(self) -> tuple[float, ...]:
         """Rates below it that were not kept: groups that fill slowly break budgets so."""
-        broken = [each.rate for each in self.tried if not each.kept]
+        broken = [each.rate for each in self.tried if each.broken]
         return tuple(sorted(rate for rate in broken if rate < self.rate))
 
 
@@ -63,17 +72,20 @@ def capacity(
 
     high: no rate above it is tried. known: rates that have been tried, and bound the search; where
     none of them was kept, it begins below them. Where low breaks it climbs on while that makes
-    matters no worse, as with groups that wait to fill.
+    matters no worse, as with groups that wait to fill. A rate at which nobody is left to be asked
+    bounds nothing.
     SettingError unless 0 < low <= high.
     """
     if not 0 < low <= high < inf:
         raise SettingError(f"a capacity is looked for between two rates, not {low:g} and {high:g}")
-    search = _Search(serve, share, list(known))
+    search = _Search(serve, share, [each for each in known if each.asked])
     search.climb(low, high)
     while search.top > 0 and search.broken < inf:
         if search.broken - search.top <= tolerance * search.top:
             break
         search.keeps((search.top + search.broken) / 2)
+        if not search.tried[-1].asked:  # so few requests that the limit cannot be told any closer
+            break
     return Capacity(search.top, (search.top, search.broken), tuple(search.tried))
 
 
@@ -92,7 +104,7 @@ class _Search:
     def broken(self) -> float:
         """The lowest above it that was not."""
         top = self.top
-        return min((t.rate for t in self.tried if not t.kept and t.rate > top), default=inf)
+        return min((t.rate for t in self.tried if t.broken and t.rate > top), default=inf)
 
     def keeps(self, rate: float) -> bool:
         self.tried.append(Tried(rate, self.serve(rate), self.share))
@@ -105,8 +117,10 @@ class _Search:
             self._rise(low, 0.0, min(known[0].rate, high) if known else high, bool(known))
         if self.top == 0 and known and known[-1].rate < high:
             self._rise(min(2 * known[-1].rate, high), known[-1].least, high)
-        while self.broken == inf and self.top < high:
-            self.keeps(min(2 * self.top, high))
+        rate = self.top
+        while self.broken == inf and 0 < rate < high:
+            rate = min(2 * rate, high)
+            self.keeps(rate)
 
     def _rise(self, rate: float, before: float, end: float, apart: bool = False) -> None:
         """Doubled until one is kept, or keeps less than before; apart: the end itself is left out.
@@ -114,6 +128,7 @@ class _Search:
         before: the least attainment so far.
         """
         while rate < end or (rate == end and not apart):
-            if self.keeps(rate) or self.tried[-1].least < before or rate == end:
+            kept, tried = self.keeps(rate), self.tried[-1]
+            if kept or rate == end or (tried.asked and tried.least < before):
                 return
-            rate, before = min(2 * rate, end), self.tried[-1].least
+            rate, before = min(2 * rate, end), max(before, tried.least)

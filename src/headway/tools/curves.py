@@ -93,7 +93,11 @@ def least(plain: Plain, series: Series) -> str:
     """The worst endpoint's share, at every rate that was tried, and the capacities."""
     found = {name: each for name, each in plain["capacity"].items() if name in series}
     tried = {
-        name: sorted((each["rate"], min(each["attainment"].values())) for each in one["tried"])
+        name: sorted(
+            (each["rate"], min(each["attainment"].values()))
+            for each in one["tried"]
+            if each["attainment"]  # else nobody was left after the warm-up
+        )
         for name, one in found.items()
     }
     rates = [rate for places in tried.values() for rate, _ in places]

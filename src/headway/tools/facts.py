@@ -83,8 +83,10 @@ def _lane(each: dict[str, object]) -> str:
     if "trace" not in each:
         return f"{each['offered']} synthetic requests"
     ends = ", all there is" if each["trace_ends"] else ""
+    zeros = each.get("raised_to_1")
+    counted = f", {zeros} of which came to 0 and were raised to 1" if zeros else ""
     return (
         f"{each['offered']} requests, the first {each['trace_seconds_used']:.0f} s of "
         f"{each['trace']}{ends}, {each['time_scale']:.2f} s in a second, "
-        f"token counts divided by {each['token_scale']:g}"
+        f"token counts divided by {each['token_scale']:g}{counted}"
     )

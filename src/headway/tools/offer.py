@@ -8,6 +8,7 @@ from typing import Any
 from headway.errors import SettingError
 from headway.tools.price import Ask, Price
 from headway.tools.traffic import Recorded, Service
+from headway.tools.workload import raised
 
 SAMPLE = 512  # requests of an endpoint, from which its mean cost is taken
 MOST = 50_000  # requests of one run
@@ -60,7 +61,8 @@ def offer(
         if isinstance(service.source, Recorded):
             scales = {"token_scale": service.source.scale, "jitter_ns": service.source.tick}
             used = {"trace": service.source.name, "trace_seconds_used": times * window / 1e9}
-            about[service.name] |= used | scales
+            zeros = raised(service.source.arrivals[: len(mine)], service.source.scale)
+            about[service.name] |= used | scales | {"raised_to_1": zeros}
     return Offer(sorted(asks, key=lambda ask: ask.at), about)
 
 

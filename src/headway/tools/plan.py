@@ -31,7 +31,7 @@ from headway.tools.estimate.work import Work, steady, traced
 from headway.tools.recipe import number
 from headway.tools.trace import read_trace, shipped
 from headway.tools.traffic import SHIPPED
-from headway.tools.workload import scaled
+from headway.tools.workload import raised, scaled
 
 NUMBERS = ("rate", "ttft", "tpot", "token_scale", "price_per_hour")  # of what is asked
 
@@ -157,7 +157,11 @@ def _work(asked: Asked, context: int) -> tuple[Work, list[str]]:
     asks = scaled(arrivals, "default", context, asked.token_scale)
     work, notes = traced(name, asks), list[str]()
     whole = sum(a.prompt + a.answer for a in arrivals) / asked.token_scale
+    if not whole:
+        raise SettingError(f"every token count of {name} is 0: nothing can be planned for it")
     lost = 1 - sum(a.prompt + a.answer for a in asks) / whole
+    if zeros := raised(arrivals, asked.token_scale):
+        notes.append(f"{zeros} of the trace's token counts came to 0 and were raised to 1")
     if lost > 0.01:
         notes.append(
             f"{lost:.0%} of the trace's tokens were cut off at a context of {context}: "

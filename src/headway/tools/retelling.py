@@ -1,7 +1,8 @@
 """What is said about a replay: to people, and as JSON."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headway import __version__
+from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
 from headway.tools import report, table
@@ -116,9 +118,10 @@ class Retelling:
     def pricing(self) -> float:
         """The cost model's price of the very steps that were recorded, over what they took."""
         assert self.calibration
-        predict = self.calibration.cost.predict
-        measured = sum(row.nanoseconds for row in self.runs[RECORDED].outcome.steps)
-        return sum(map(predict, self.relived.steps)) / measured if measured else 1.0
+        cost, rows = self.calibration.cost, self.runs[RECORDED].outcome.steps
+        measured = sum(row.nanoseconds for row in rows)
+        priced = sum(map(cost.predict, self.relived.steps)) + cost.wake * _wakings(rows)
+        return priced / measured if measured else 1.0
 
     @property
     def warnings(self) -> list[str]:
@@ -193,6 +196,15 @@ class Retelling:
         ]
         found = report.Report({"headway": __version__, "command": "replay", **about}, lanes, runs)
         report.write(found, strategies, {}, path)
+
+
+def _wakings(rows: Sequence[StepRow]) -> int:
+    """Steps for which the engine had slept, told apart as calibrating does."""
+    slept = [
+        not row.running and not row.waiting and following.began > row.began + row.nanoseconds
+        for row, following in pairwise(rows)
+    ]
+    return len(rows[:1]) + sum(slept)
 
 
 def _plain(told: Told) -> dict[str, Any]:

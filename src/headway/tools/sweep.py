@@ -135,7 +135,8 @@ class Sweeping:
         offered = [each for each in self.points if not each.trace_ends]
         for name in chosen(self.asked.strategies):
             once = replace(self.job(0.0), only=name)
-            known = tuple(Tried(each.value, attainment(each, name)) for each in offered)
+            tried = [Tried(each.value, attainment(each, name)) for each in offered]
+            known = tuple(each for each in tried if each.asked)
             jobs.append((name, Search(once, limits, known)))
         in_processes(searched, jobs, self.workers, "Capacity", self.console, self._found)
 

@@ -4,7 +4,7 @@ from html import escape
 
 from headway.tools import curves, markup, origin
 from headway.tools.cells import quantile, spread_of
-from headway.tools.sweep_report import Plain, repeats, times
+from headway.tools.sweep_report import Plain, is_asked, repeats, times
 from headway.tools.words import NOT_SAID, share
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
@@ -21,7 +21,7 @@ NOTE = (
     "Milliseconds from the scheduled arrival; solid p95, dashed p50, a dot a simulation. n: "
     "requests offered after the warm-up. In budget: the share of them that ended inside every "
     "limit of their endpoint. A large dot on TTFT p95 is its knee. -: fewer than five values lie "
-    "beyond that percentile. never: not within the run. Neither is drawn."
+    "beyond that percentile, or nobody was asked. never: not within the run. Neither is drawn."
 )
 AMOUNTS = (
     ("tokens_per_second", "output tokens / s", 0.0),
@@ -113,6 +113,9 @@ def stated(plain: Plain) -> list[tuple[str, str]]:
         if plain["setting"] in ("rate", "load"):
             said += ", which no curve, knee or capacity counts"
         lines.append(("Less offered", f"{said}: take fewer --seconds"))
+    if alone := [f"{each['value']:g}" for each in plain["points"] if not is_asked(each)]:
+        said = f"nobody is left after the warm-up at {', '.join(alone)}, which no curve"
+        lines.append(("Not asked", f"{said}, knee or capacity counts: take more --seconds"))
     return lines
 
 
@@ -194,7 +197,7 @@ def latency(plain: Plain, lane: str) -> Table:
                 for percent in (50, 95, 99)
             ]
             offered = found[0]["offered"]
-            kept = spread_of([each["attainment"] for each in found], share)
+            kept = spread_of([each["attainment"] for each in found], share) if offered else NOT_SAID
             rows.append(
                 [
                     *(name, f"{point['value']:g}", f"{offered:,}", *quantiles),

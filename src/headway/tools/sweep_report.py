@@ -81,7 +81,8 @@ def plain_of(
 
 
 def _lanes(capacities: Iterable[Capacity]) -> list[str]:
-    return list(next(iter(capacities)).tried[0].attainment)
+    tried = [list(each.attainment) for found in capacities for each in found.tried]
+    return max(tried, key=len)  # at low rates some may not have been asked
 
 
 def _point(point: Point) -> dict[str, Any]:
@@ -133,7 +134,9 @@ def _capacity(found: Capacity, end: str) -> dict[str, Any]:
 
 def capacity_said(found: Capacity, end: str) -> str:
     """In words, with the endpoint that breaks first."""
-    tried = {each.rate: each for each in found.tried}
+    tried = {each.rate: each for each in found.tried if each.asked}
+    if not tried:
+        return "unknown: at no rate tried is anybody left after the warm-up; take more --seconds"
     if not found.rate:
         best = max(tried.values(), key=lambda each: (each.least, -each.rate))
         rates = f"{min(tried):.3g} to {max(tried):.3g}" if len(tried) > 1 else f"{min(tried):.3g}"
@@ -186,9 +189,16 @@ def times(point: Plain, strategy: str, lane: str, name: str) -> list[Quantile]:
 
 
 def drawn(plain: Plain) -> list[Plain]:
-    """The points of a curve: of a rate that no trace had enough requests for, nothing is known."""
+    """The points of a curve: of a rate that no trace had enough requests for, nothing is known,
+    nor where nobody is left after the warm-up."""
     is_rate = plain["setting"] in ("rate", "load")
-    return [each for each in plain["points"] if not (is_rate and each["trace_ends"])]
+    asked = [each for each in plain["points"] if is_asked(each)]
+    return [each for each in asked if not (is_rate and each["trace_ends"])]
+
+
+def is_asked(point: Plain) -> bool:
+    """Whether anybody is left after the warm-up, of whom the figures could speak."""
+    return any(lane["offered"] for each in point["figures"] for lane in each["lanes"].values())
 
 
 def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
@@ -203,10 +213,13 @@ def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float
 
 
 def amounts(plain: Plain, strategy: str, name: str, lane: str = "") -> list[tuple[float, float]]:
-    """What the engine did against the setting; with a lane, what became of that one."""
+    """What the engine did against the setting; with a lane, what became of that one, where it was
+    asked."""
     made = []
     for point in drawn(plain):
         found = [each["lanes"][lane] if lane else each for each in repeats(point, strategy)]
+        if lane and not all(each["offered"] for each in found):
+            continue
         values = [each[name] if name in each else each["engine"][name] for each in found]
         made.append((float(point["value"]), float(median_low(values))))
     return made

@@ -35,6 +35,8 @@ def _number(field: object, column: str, where: str) -> float:
         number = float(field)  # type: ignore[arg-type]  # what it cannot take, it refuses
     except (TypeError, ValueError):
         raise SettingError(f"{where}: {column} is {field!r}, not a number") from None
+    except OverflowError:  # a whole number of more than 308 digits
+        raise SettingError(f"{where}: {column} has too many digits") from None
     if not 0 <= number < 1e15:  # NaN fails as well
         raise SettingError(f"{where}: {column} is {field}; it must be 0 or more and finite")
     return number

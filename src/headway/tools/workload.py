@@ -91,6 +91,11 @@ def scaled(
     return asks
 
 
+def raised(trace: Iterable[Arrival], scale: float = TOKEN_SCALE) -> int:
+    """How many of its token counts come to 0, and are 1 in what `scaled` makes of them."""
+    return sum(round(each / scale) < 1 for one in trace for each in (one.prompt, one.answer))
+
+
 def voice(gap: float, window: int, seed: int) -> list[Ask]:
     """Synthetic: Poisson arrivals at this mean gap in nanoseconds, short prompts and answers."""
     draw, at, asks = Random(f"{seed} voice"), 0.0, list[Ask]()

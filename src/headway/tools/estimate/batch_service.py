@@ -1,6 +1,7 @@
 """A server that takes all who wait, and is busy for alpha b + tau0 with b of them."""
 
 from dataclasses import dataclass
+from math import exp
 
 from headway.errors import SettingError
 from headway.tools.estimate.estimate import Estimate
@@ -35,6 +36,18 @@ def mean_group(rate: float, line: Line) -> float:
     return max(1.0, rate * line.tau0 / (1 - rate * line.alpha))
 
 
+def woken(rate: float, line: Line) -> float:
+    """Share of the requests that wait for a waking, about: who finds nobody there, and who comes
+    while the first one is served.
+
+    P(none came) is that during a group of mean size. Groups take rate x alpha of the time, and
+    tau0 for each; their mean size is (rate x tau0 + P(none came)) / (1 - rate x alpha).
+    """
+    none = exp(-rate * (line.tau0 + line.alpha * mean_group(rate, line)))
+    idle = (1 - rate * line.alpha) * none / (rate * line.tau0 + none)
+    return idle * (1 + rate * (line.alpha + line.tau0))
+
+
 def line_of(steps: Steps, prompt: int, rate: float) -> Line:
     """The tangent at the mean group that it leads to itself; rate per nanosecond."""
     size = 1.0
@@ -63,16 +76,21 @@ def batch_service(steps: Steps, prompt: int, rate: float) -> Estimate:
     line = line_of(steps, prompt, rate / 1e9)
     rho = rate / 1e9 * line.alpha
     inside = LEAST <= round(rho, 3) <= MOST
+    waking, wake = woken(rate / 1e9, line), steps.cost.wake
+    longer = f", and {duration(wake)} of waking for {waking:.0%}" if wake else ""
     return Estimate(
         question="one-token answers, all that wait as one group: mean time to the answer",
-        value=(sojourn(rate / 1e9, line) - steps.unseen(prompt)) / 1e6,
+        value=(sojourn(rate / 1e9, line) + waking * wake - steps.unseen(prompt)) / 1e6,
         unit="ms",
         formula=(
             f"min(phi0, phi1) of a group of b taking {duration(line.alpha)} x b + "
-            f"{duration(line.tau0)}, load {rho:.2f}"
+            f"{duration(line.tau0)}, load {rho:.2f}{longer}"
         ),
         assumes="Poisson; whoever waits is taken at once, without limit; prompts of one length",
         source="Inoue 2021, Queueing analysis of GPU inference servers with dynamic batching",
-        holds=f"an upper bound; within 10 % for loads of {LEAST} to {MOST}",
+        holds=(
+            f"an upper bound{', but for the waking' if wake else ''}; within 10 % for loads of "
+            f"{LEAST} to {MOST}"
+        ),
         outside="" if inside else f"the load is {rho:.2f}",
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 
 from headway.core.cost import StepCost
@@ -78,10 +79,18 @@ class Served:
         return sum(row.generated for row in rows[edge + 1 : len(rows) - edge]) / span * 1e9
 
     def mean(self, figure: Callable[[StepRow], int]) -> float:
-        """Over the time of the steps between the edges, and none while the engine slept."""
+        """Over the time of the steps between the edges, and none while the engine slept.
+
+        What the host does behind a step is of its time while somebody runs on. The last step of
+        a run lies behind the edge.
+        """
         begins, ends = self.settled[0].arrived, self.settled[-1].arrived
-        steps = [row for row in self.steps if begins <= row.began < ends]
-        return sum(figure(row) * row.nanoseconds for row in steps) / (ends - begins)
+        spent = 0
+        for row, following in pairwise(self.steps):
+            if begins <= row.began < ends:
+                whole = following.began - row.began if row.running else row.nanoseconds
+                spent += figure(row) * whole
+        return spent / (ends - begins)
 
     def crowded_mean(self, figure: Callable[[StepRow], int]) -> float:
         """Over the time of the steps that left somebody waiting, the first half of them aside."""
