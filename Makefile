@@ -24,7 +24,7 @@ check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: .venv/ready  ## every benchmark that times something but fidelity, about half an hour
+bench: .venv/ready  ## every benchmark that times something but fidelity, about three quarters of an hour
 	$(BIN)/python -m benchmarks.scheduler_step
 	$(BIN)/python -m benchmarks.strategies
 	$(BIN)/python -m benchmarks.textbook --part curve

@@ -11,7 +11,7 @@ stream = client.completions.create(
     prompt=sys.argv[1] if len(sys.argv) > 1 else "The json module",
     max_tokens=40,
     stream=True,
-    extra_headers={"X-Headway-Lane": "interactive"},
+    # A lane by name, if it is not to be the default one: extra_headers={"X-Headway-Lane": ...}
 )
 for chunk in stream:
     print(chunk.choices[0].text, end="", flush=True)

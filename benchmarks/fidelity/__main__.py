@@ -7,7 +7,7 @@ and p90 up to 80 % load, TPOT within the larger of 5 % and the spread, TTFT of 1
 the capacity within 5 %. The rest is stated.
 
 A machine's speed moves within seconds, and what it was a minute ago is no fault of a simulator's.
-So a live run is halted every fraction of a second, its clock with it, and for as long some of the
+So a live run is halted every few dozen steps, its clock with it, and for as long some of the
 traffic that cost models learn from (azure2023-conv too, at another scale, load and chunk) is
 served: both have met the same slow and quick moments. Designed batches are measured once, in the
 beginning; what was learned in a run's pauses gives the level and the spread of the cost model that
@@ -37,7 +37,6 @@ from headway.core.cost import NONE, row_features
 from headway.tools.capacity import capacity
 from headway.tools.strategy import SLOTS
 
-SEEDS = 4  # simulations of a live run
 GUESSED = 0.04  # tolerance of the first guess at it
 CONSOLE = Console(width=110)
 
@@ -71,10 +70,7 @@ class Bench:
 
         def simulated(rate: float, turn: int) -> Mapping[str, float]:
             near = min(runs, key=lambda run: (run[1] != turn, abs(log(run[0] / rate))))
-            kept = [
-                stage.attainment(stage.simulated(runs[near].calibration, rate, seed))
-                for seed in seeds(turn)
-            ]
+            kept = [stage.attainment(each) for each in stage.again(runs[near], rate, turn)]
             both = {lane: mean(each[lane] for each in kept) for lane in kept[0]}
             return _said(f"Simulated, turn {turn + 1}", rate, both)
 
@@ -94,9 +90,9 @@ class Bench:
         every = [*halves[0], *halves[1]]
         self.tell(f"at{load}", every)
         simulated = [
-            stage.counted(stage.simulated(lived.calibration, offered, seed))
+            stage.counted(each)
             for turn, lived in enumerate(every)
-            for seed in seeds(turn)
+            for each in stage.again(lived, offered, turn)
         ]
         live = [[stage.counted(lived.outcome) for lived in half] for half in halves]
         return errors([lane.name for lane in stage.lanes], load, live, simulated)
@@ -120,11 +116,6 @@ class Bench:
         step = sum((row_features(reads, 1, logits=1) for _ in range(SLOTS)), start=NONE)
         said = [lived.calibration.cost.predict(step) for lived in self.lived]
         return (max(said) - min(said)) / mean(said)
-
-
-def seeds(turn: int) -> range:
-    """Of a live run's simulations: no two have the same luck."""
-    return range(SEEDS * turn, SEEDS * (turn + 1))
 
 
 def _said(what: str, rate: float, kept: Mapping[str, float]) -> Mapping[str, float]:

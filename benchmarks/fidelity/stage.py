@@ -11,7 +11,7 @@ from headway.core.plan import Policies
 from headway.core.request import Request
 from headway.tools.calibration import Calibration
 from headway.tools.endpoint import Endpoint
-from headway.tools.learn import Measured, concluded, measured
+from headway.tools.learn import Measured, concluded, enough, measured
 from headway.tools.loaded import kv_bytes, load_here, named_rig, rig_of
 from headway.tools.measure import arrived_after, lane_figures
 from headway.tools.observe import LEARNED, LiveStep, Observed, traffic
@@ -26,7 +26,8 @@ from headway.tools.yardstick import alone, steadiest, warm_up
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
 CHUNK = 64  # prompt tokens of a step
-MOST = 3  # times as long as its arrivals: what a live run is expected to take at most
+SEEDS = 4  # simulations of a live run
+MOST = 2  # times as long as a live run: what there is to learn from
 SECOND = 1e9
 MS = 1_000_000
 TRACES = {"chat": "azure2023-conv", "code": "azure2023-code"}
@@ -87,13 +88,14 @@ class Stage:
         """Requests per second, on the machine. seed: of the traffic that is learned from."""
         clock, other = HaltingClock(self.rig.clock), HaltingClock(self.beside.clock)
         mine = Observed(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate))
-        seconds = MOST * len(self.requests) / rate
+        seconds = MOST * (len(self.requests) / rate + DRAIN / SECOND)
         beside, cost = replace(self.beside, clock=other), self.first.cost
         learning = traffic(beside, LEARNED, cost, SLOTS, seconds, seed)
         span = self.scale.span
         both = Turn(mine.run.going(), clock, span), Turn(learning.run.going(), other, span)
         in_turns(*both)
-        return Lived(mine.run.outcome(), mine.steps(), self.learned(learning.steps()))
+        learned = enough(learning.steps(), LEARNED, seconds)
+        return Lived(mine.run.outcome(), mine.steps(), self.learned(learned))
 
     def learned(self, steps: Sequence[LiveStep]) -> Calibration:
         """The designed batches' cost model, at the level and with the spread of these steps."""
@@ -101,6 +103,12 @@ class Stage:
 
     def simulated(self, calibration: Calibration, rate: float, seed: int) -> Outcome:
         return self._run(priced_rig(calibration, seed), rate).serve()
+
+    def again(self, lived: Lived, rate: float, turn: int) -> list[Outcome]:
+        """Simulations of a run, priced by what was learned in its pauses; each turn's have seeds of
+        their own, or all would share their luck."""
+        seeds = range(SEEDS * turn, SEEDS * (turn + 1))
+        return [self.simulated(lived.calibration, rate, seed) for seed in seeds]
 
     def _run(self, rig: Rig, rate: float) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""

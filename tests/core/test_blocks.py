@@ -4,6 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
+from headway.core import blocks
 from headway.core.blocks import BlockPool, publish, release, reserve
 from headway.core.request import Request, Sequence
 
@@ -51,8 +52,34 @@ class Pool(RuleBasedStateMachine):
         self.pool.check([sequence.blocks for sequence in self.live])
 
 
-TestPool = Pool.TestCase
-TestPool.settings = settings(max_examples=60, deadline=None)
+class Tidy(Pool):
+    """Void places are cleared away at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._slack, blocks.SLACK = blocks.SLACK, -16
+
+    def teardown(self) -> None:
+        blocks.SLACK = self._slack
+
+
+TestPool, TestTidy = Pool.TestCase, Tidy.TestCase
+TestPool.settings = TestTidy.settings = settings(max_examples=60, deadline=None)
+
+
+def test_void_places_are_no_more_than_the_others_and_a_few():
+    """A hot prefix is matched and let go for ever, and nobody else takes a block."""
+    pool = BlockPool(8, 2)
+    keys = [bytes([n]) for n in range(4)]
+    table = pool.allocate(4)
+    pool.publish(table, keys)
+    for _ in range(200):
+        pool.release(table, keys)
+        table = pool.acquire(pool.match(keys))
+        pool.check([table])
+        assert len(pool._cached) <= blocks.SLACK + 8
+    pool.release(table, keys)
+    assert pool.allocate(8)[4:] == table[::-1], "their order of reuse is the latest one"
 
 
 def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both():

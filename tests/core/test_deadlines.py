@@ -65,6 +65,12 @@ def test_who_shares_a_prompt_has_started_with_it(leads):
         scheduler.apply([Add(first), Add(first.sibling("b", 1))], 1)
     ended = scheduler.apply([], 51)
     assert ids(ended) == ([] if leads else ["a", "b"])
+    now = 60
+    while scheduler.roster.by_id:
+        run(scheduler, now)
+        now += 2
+    queues = {row.id: row.queue for row in scheduler.ledger.requests}
+    assert not leads or queues["b"] == queues["a"] == 0, "no more of a wait than the first had"
     scheduler.check()
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway import journal
-from headway.core.batch import Add, Output, Want
+from headway.core.batch import Add, Cancel, Output, Want
 from headway.core.cost import StepCost, row_features
 from headway.core.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
 from headway.core.join import Continuous
@@ -80,6 +80,30 @@ def test_a_lines_drain_rate_is_what_starts_of_it_over_the_time_in_which_some_wai
     known = scheduler.load(now).lanes["default"].drain
     now = step(scheduler, 100 * MS, now)
     assert scheduler.load(now).lanes["default"].drain == known, "nobody waits: nothing is learned"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_line_waits_through_the_hosts_time_between_steps_and_not_while_the_engine_sleeps(
+    cancelled,
+):
+    scheduler = Scheduler(Settings(99, BLOCK, policies=Policies(Continuous(1))))
+    scheduler.apply([Add(ask(f"r{i}", 10, 2)) for i in range(3)], 0)
+    now = step(scheduler, 100 * MS, 0)
+    assert scheduler.load(now).lanes["default"].drain == 100
+    now = step(scheduler, 100 * MS, now + 100 * MS)
+    assert scheduler.load(now).lanes["default"].drain == pytest.approx(10 / 0.3)
+    while scheduler.roster.waiting:
+        now = step(scheduler, 100 * MS, now)
+    if cancelled:
+        scheduler.apply([Cancel("r2")], now)
+    while scheduler.roster.running:
+        now = step(scheduler, 100 * MS, now)
+    scheduler.schedule(now)
+    before = scheduler.estimates._drains["default"].nanoseconds
+    scheduler.apply([Add(ask("late", 10, 9))], now + 9_000 * MS)
+    step(scheduler, 100 * MS, now + 9_000 * MS)
+    after = scheduler.estimates._drains["default"].nanoseconds
+    assert after - before < 100 * MS
 
 
 def test_one_token_prompts_fade_as_long_ones_do():

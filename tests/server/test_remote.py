@@ -33,6 +33,7 @@ from headway.errors import (
 )
 from headway.live import WallClock, heard
 from headway.llm import LLM
+from headway.models import called
 from headway.server import engine_process
 from headway.server.engine import State
 from headway.server.remote import EngineOptions, Remote, Welcome
@@ -109,9 +110,9 @@ def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
         await ask(remote, "a", most=40).end()
         return remote.load.drift
 
-    assert served(work, costs(tmp_path / "mine.json", "headway-tiny")) > 1_000
+    assert served(work, costs(tmp_path / "mine.json", called(None))) > 1_000
     other = Remote(costs(tmp_path / "other.json", "gpt"))
-    with pytest.raises(SettingError, match="is of gpt in float32, not of headway-tiny"):
+    with pytest.raises(SettingError, match=r"is of gpt in float32, not of headway-tiny \(embedded"):
         asyncio.run(other.start())
 
 

@@ -106,8 +106,9 @@ def check(
 ) -> None:
     """Would this checkpoint run here? Or why not; its KV memory, and the largest batch.
 
-    Reads config.json and the headers of the weights, nothing more. Exit status: 0, it would run;
-    1, it would not, with every reason; 2, what was asked is broken.
+    Reads config.json and the headers of the weights, nothing more; of a hub id whose weights are
+    not here, it fetches config and tokenizer files alone, and says so. Exit status: 0, it would
+    run; 1, it would not, with every reason; 2, what was asked is broken.
     """
     from headway.tools.check import run_check
 

@@ -54,7 +54,9 @@ def calibrate(
     seed: Annotated[int, typer.Option(min=0, help="Of the batches and their order.")] = 0,
     profile: Annotated[
         bool,
-        typer.Option("--profile", help="Say of each batch size what bounds it; with a picture."),
+        typer.Option(
+            "--profile", help="Say of each batch size what bounds it; draws OUT with .png."
+        ),
     ] = False,
     price_per_hour: Annotated[
         float,
@@ -122,7 +124,8 @@ def simulate(
 ) -> None:
     """As compare, in virtual time: steps take what a cost model says, and nothing is computed.
 
-    The real scheduler; the same seed gives the same bytes. With --sweep: curves, knee, capacity.
+    The real scheduler; the same seed gives the same bytes. Writes report.html and report.json; with
+    --sweep or --capacity sweep.html and sweep.json: curves, and of rate or load knee and capacity.
 
     Example: headway simulate --cost cost.json --trace mine.csv --sweep rate=1..20:8
     """
@@ -151,7 +154,10 @@ def simulate(
 
 @app.command(rich_help_panel=PREDICT)
 def replay(
-    journal: Annotated[Path, typer.Argument(help="As --journal or --journals has left it.")],
+    journal: Annotated[
+        Path,
+        typer.Argument(help="As --journal, --journals or a server's engine.journal has left it."),
+    ],
     cost: Annotated[
         Path | None, typer.Option(help="cost.json: steps that were not run are priced by it.")
     ] = None,

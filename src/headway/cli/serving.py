@@ -24,8 +24,8 @@ def serve(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A checkpoint's folder or hub id. Default: the file's, or the embedded "
-            "headway-tiny."
+            help="A checkpoint's folder or hub id, in place of the file's `models` with its name, "
+            "aliases, dtype and device. Default: the file's, or the embedded headway-tiny."
         ),
     ] = None,
     config: Config = None,
@@ -43,7 +43,8 @@ def serve(
     """Serve a model behind OpenAI's API, each lane within its latency budget.
 
     Without a file: three lanes (interactive, standard, offline), for everybody on this machine and
-    nobody else. A file sets lanes, API keys and limits; what is said here goes before it.
+    nobody else. A file sets lanes, API keys and limits; what is said here goes before it. Exit
+    status: 0 after a signal; 1 where the engine has died; 2 for what cannot be obeyed.
 
     Example: headway serve --config headway.yaml
     """

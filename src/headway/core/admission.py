@@ -16,7 +16,7 @@ class Accept:
     It is the time in which the line ahead drains, as fast as it drained lately, and then the
     prompt's own, as long as prompts of that length took lately from their start to their first
     token. It knows neither who arrives later and goes first, nor that a slot may be still to come
-    free where nobody waits. docs/server.md says how far it was off.
+    free where nobody waits.
     """
 
     eta: int  # nanoseconds

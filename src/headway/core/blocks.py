@@ -18,7 +18,7 @@ SLACK = 64  # void places that are put up with, beside as many as there are othe
 
 
 class BlockPool:
-    """Blocks 1 to num_blocks. A block is held (refs > 0) or free; a free one may still be cached.
+    """Blocks 1 to num_blocks. A block is held or free; a free one may still be cached.
 
     free, in order of reuse:   | empty, last let go first | cached, least recently let go first |
 
@@ -37,8 +37,8 @@ class BlockPool:
         self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
         self.held = Counter[str]()  # by lane; a block that several sequences share, for each
         self._empty = list(range(num_blocks, 0, -1))  # a stack
-        self._cached: deque[bytes] = deque()  # names of free ones
-        self._revived: Counter[bytes] = Counter()  # so many of a name's places there are void
+        self._cached: deque[bytes] = deque()  # names of free ones, and void places
+        self._revived: Counter[bytes] = Counter()  # so many of a name's places are void: the oldest
         self._void = 0  # places, in all
         self._block_of: dict[bytes, int] = {}  # by name, free or held
         self._held: set[int] = set()
@@ -142,6 +142,7 @@ class BlockPool:
             else:
                 cached.append(self._block_of[key])
         free = sorted([*self._empty, *cached])
+        assert not void.total() and self.num_free == len(free)
         assert free == [b for b in range(1, self.num_blocks + 1) if not held[b]]
         assert len(set(named)) == len(named) and set(named).isdisjoint(self._empty)
         assert not held[SCRATCH] and SCRATCH not in named

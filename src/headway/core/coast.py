@@ -20,6 +20,7 @@ from headway.core.view import View
 # time: while some run and nobody may join, nobody may join.
 PATIENT = (Continuous, Static, Dynamic, LengthClasses)
 FILLER = 0  # the token that all say
+NOT_YET = Finish.NOT_YET
 
 
 class Coast:
@@ -40,8 +41,7 @@ class Coast:
         self._held, self._width = scheduler.group.rectangle(self._left, 1)
         self._reads = sum(self._origins)  # positions behind those that still run
         self._rate = 0  # nanoseconds of a token, summed over the steps
-        self._end = 0  # of the last step
-        self._spent = 0  # nanoseconds of all
+        self._began = self._end = scheduler.committed  # the last step
         self.is_steady = self._decides_nothing(now)
         if self.is_steady:
             self._foresee()
@@ -113,7 +113,6 @@ class Coast:
         spent = done - now
         rate, extra = divmod(spent, rows + held)
         self._rate += rate
-        self._spent += spent
         next(iter(scheduler.roster.running.values())).nanoseconds += extra
         self._reads += rows
         events = self._settle(done)
@@ -170,15 +169,19 @@ class Coast:
             return []
         if self.taken not in self._ends:
             self.scheduler.roster.stepped()
-        self.scheduler.estimates.drain(self.scheduler.roster.lines.values(), self._spent)
+        passed = self._end - self._began
+        self.scheduler.estimates.drain(self.scheduler.roster.lines.values(), passed)
         events, said = list[Event](), (FILLER,) * self.taken
-        for place, sequence in enumerate(self.running):
+        taken, end, rate, new = self.taken, self._end, self._rate, tuple.__new__
+        for sequence, origin in zip(self.running, self._origins, strict=True):
             if not sequence.ended:
-                self._sync(place)
-                sequence.nanoseconds += self._rate
-                sequence.last_token = self._end
+                at = origin + taken
+                sequence.tokens += said[: at - sequence.computed]
+                sequence.computed = sequence.scheduled = at
+                sequence.nanoseconds += rate
+                sequence.last_token = end
                 sequence.sent = len(sequence.blocks)
-                events.append(Event(sequence.request.id, said))
+                events.append(new(Event, (sequence.request.id, said, NOT_YET, "", (), ())))
         view = View(self._end, (), prefilled=False)
         turns = self.scheduler.settings.policies.mix.turns(view)
         self.scheduler.prefilled = next(turn for turn in turns if turn.decode).prefill

@@ -16,7 +16,7 @@ class RequestRow:
     budget: Budget
     finish: Finish
     arrived: int
-    first_scheduled: int
+    first_scheduled: int  # it, or the prompt that it shares with the choice before it
     first_token: int
     last_token: int
     finished: int
@@ -120,7 +120,7 @@ class Ledger:
             budget=budget,
             finish=finish,
             arrived=request.arrived,
-            first_scheduled=sequence.first_scheduled,
+            first_scheduled=sequence.waited_until,
             first_token=sequence.first_token,
             last_token=sequence.last_token,
             finished=now,

@@ -129,7 +129,18 @@ class Sequence:
     @property
     def is_begun_with(self) -> bool:
         """It has started, or the one whose prompt it shares has: the wait is over for both."""
-        return self.is_started or (self.leader is not None and self.leader.is_started)
+        if self.is_started or self.leader is None:
+            return self.is_started
+        leader = self.leader
+        return leader.is_started and not (leader.ended and leader.first_token == NEVER)
+
+    @property
+    def waited_until(self) -> int:
+        """When it was first scheduled; or, if that came before, the prompt that it shares."""
+        own, leader = self.first_scheduled, self.leader
+        if own == NEVER or leader is None or leader.first_token == NEVER:
+            return own
+        return min(own, max(self.request.arrived, leader.first_scheduled))
 
     @property
     def in_flight(self) -> bool:

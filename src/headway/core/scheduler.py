@@ -45,7 +45,8 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self.estimates = Estimates(settings.cost)
-        self._flight: dict[int, tuple[int, int]] = {}  # step -> when it was scheduled, its tokens
+        # step -> when it was scheduled, its tokens, and since when lines have waited for it
+        self._flight: dict[int, tuple[int, int, int]] = {}
         self.group = Group()  # the latest; of no slots if none was
         self._closing = self.prefilled = False
         self.steps = self.committed = 0
@@ -87,6 +88,7 @@ class Scheduler:
     def schedule(self, now: int) -> Batch:
         """The next step, its blocks reserved; without rows if there is nothing to do yet."""
         roster = self.roster
+        since = self.committed if roster.running else now  # it slept: nobody waited for the host
         view = View(
             now,
             tuple(roster.lines.values()),
@@ -107,9 +109,9 @@ class Scheduler:
             self.group = Group(len(plan.joined), start.buckets, start.together)
         if not plan.shares:
             return Batch(wake_at=min(plan.start.wake_at, roster.deadlines.next))
-        return self._build(plan, now)
+        return self._build(plan, now, since)
 
-    def _build(self, plan: Plan, now: int) -> Batch:
+    def _build(self, plan: Plan, now: int, since: int) -> Batch:
         rows, begun = list[Row](), list[Begun]()
         new = tuple.__new__  # Row's own takes twice the time, and one is made per token
         for sequence, take in plan.shares.items():
@@ -130,7 +132,7 @@ class Scheduler:
         self.steps += 1
         self.roster.stepped()
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
-        self._flight[self.steps] = now, total
+        self._flight[self.steps] = now, total, since
         self.prefilled = plan.turn.prefill
         held, width = self.group.rectangle(len(self.roster.running), longest)
         dropped = self.roster.dropped()
@@ -149,7 +151,7 @@ class Scheduler:
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
         """Take in one step's output. Steps are committed in the order they were scheduled."""
-        scheduled, tokens = self._flight.pop(batch.step)
+        scheduled, tokens, since = self._flight.pop(batch.step)
         began = max(scheduled, self.committed)
         spent, waste = now - began, batch.waste
         # A token's share of the step; what division leaves, less than a nanosecond a token, goes
@@ -158,8 +160,7 @@ class Scheduler:
         wasted = rate * waste
         self.committed = now
         events, running = list[Event](), self.roster.running
-        errors, logprobs = output.errors, output.logprobs
-        new = tuple.__new__
+        errors, logprobs, new = output.errors, output.logprobs, tuple.__new__
         for i, row, sampled in zip(range(len(batch.rows)), batch.rows, output.tokens, strict=True):
             length = len(row.tokens)
             share, extra = rate * length + extra, 0
@@ -192,7 +193,7 @@ class Scheduler:
                 self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
         self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
         self.estimates.see(batch, spent)
-        self.estimates.drain(self.roster.lines.values(), spent)
+        self.estimates.drain(self.roster.lines.values(), now - since)
         if not self.group.together:
             return events
         self.group.unsaid += events

@@ -119,7 +119,7 @@ class Process:
         from headway.executor.runner import use_threads
 
         source = options.model or EMBEDDED
-        name = called(source)
+        name = called(options.model)
         calibration = read(Path(options.cost)) if options.cost else None
         if calibration:  # before anything is loaded for nothing
             calibration.check_model(name)

@@ -80,7 +80,7 @@ def measured(
         def told(share: float) -> None:
             watch("live traffic", (done + share * span) / sum(live))
 
-        return _enough(served(rig, trace, cost, slots, span, seed, told), trace, span)
+        return enough(served(rig, trace, cost, slots, span, seed, told), trace, span)
 
     learned, held_out = steps(LEARNED, live[0], 0.0), steps(CHECKED, live[1], live[0])
     return Measured(
@@ -109,7 +109,8 @@ def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
     )
 
 
-def _enough(found: list[LiveStep], trace: str, span: float) -> list[LiveStep]:
+def enough(found: list[LiveStep], trace: str, span: float) -> list[LiveStep]:
+    """HeadwayError where they are too few to say how far steps spread."""
     if len(found) < ENOUGH:
         raise HeadwayError(
             f"only {len(found)} steps of {trace} ended in {span:.0f} s: give it more seconds"

@@ -81,8 +81,8 @@ def plain_of(
 
 
 def _lanes(capacities: Iterable[Capacity]) -> list[str]:
-    tried = [list(each.attainment) for found in capacities for each in found.tried]
-    return max(tried, key=len)  # at low rates some may not have been asked
+    tried = [each for found in capacities for each in found.tried]
+    return list(dict.fromkeys(lane for each in tried for lane in each.attainment))
 
 
 def _point(point: Point) -> dict[str, Any]:
