@@ -64,6 +64,15 @@ def test_attention_work_is_that_of_every_query_and_what_it_sees():
     assert split.reads == 6 + 10, "but a chunk reads again what came before it"
 
 
+def test_a_step_pays_once_for_the_attention_of_all_who_decode():
+    one, chunk = row_features(9, 1, logits=1), row_features(0, 4)
+    assert [each.decodes for each in (one, one + one, one + chunk, chunk, chunk + chunk)] == [
+        1, 1, 1, 0, 0,
+    ]  # fmt: skip
+    cost = StepCost(Rates(decode=5_000))
+    assert [cost.predict(each) for each in (chunk, one + chunk, one + one)] == [0, 5, 5]
+
+
 def test_padding_and_held_slots_are_priced_as_they_are_computed():
     short = Row(1, 0, (1, 1), (), Want.LAST)
     long = Row(2, 0, (1,) * 4, (), Want.LAST)
@@ -76,7 +85,9 @@ def test_padding_and_held_slots_are_priced_as_they_are_computed():
 def test_a_held_slot_of_one_reads_as_much_as_the_longest_row():
     one, two = Row(1, 5, (1,), (), Want.LAST), Row(2, 9, (1,), (), Want.LAST)
     step = batch_features(Batch(1, (one, two), held=2, width=1))
-    assert step == Features(tokens=4, rows=4, reads=6 + 10 + 20, pairs=6 + 10 + 20, logits=2)
+    assert step == Features(
+        tokens=4, rows=4, reads=6 + 10 + 20, pairs=6 + 10 + 20, logits=2, decodes=1
+    )
 
 
 def test_host_time_is_an_account_of_its_own():

@@ -21,7 +21,14 @@ from tests.traces import MS, THRASH, Case, ask, cases, make, settings_of
 
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
-    device=Rates(step=9_000_000_001, row=7_000_003, read=11_003, pair=13_007, logit=17_011),
+    device=Rates(
+        step=8_000_000_001,
+        row=7_000_003,
+        read=11_003,
+        pair=13_007,
+        logit=17_011,
+        decode=1_000_000_009,
+    ),
     pieces=((0, 1_000_000_007), (6, 2_000_000_011)),
     host=Rates(step=300_000_001, row=5_000_003),
     after=Rates(step=200_000_001, row=3_000_003),

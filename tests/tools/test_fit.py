@@ -16,8 +16,8 @@ from headway.tools.stand import Stand
 from tests.tools.rigs import rig
 
 COST = StepCost(
-    device=Rates(step=3_000_000_000, row=4_000_000, prompt=90_000_000, read=300_000, pair=9_000,
-                 logit=20_000_000),
+    device=Rates(step=2_000_000_000, row=4_000_000, prompt=90_000_000, read=300_000, pair=9_000,
+                 logit=20_000_000, decode=1_000_000_000),
     pieces=((0, 5_000_000), (128, 40_000_000)),
 )  # fmt: skip
 

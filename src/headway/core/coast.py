@@ -94,7 +94,7 @@ class Coast:
         reads = self._reads + rows
         if held:
             reads += held * (1 + self.taken + max(self._positions()))
-        return Features(rows + held, rows + held, 0, reads, reads, rows)
+        return Features(rows + held, rows + held, 0, reads, reads, rows, 1)
 
     def _positions(self) -> list[int]:
         pairs = zip(self.running, self._origins, strict=True)

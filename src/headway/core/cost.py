@@ -17,7 +17,7 @@ MEMORY, COMPUTE = 0, 1  # regimes: below the knee the weights' bytes decide, abo
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Of a row, or of a step: they add up."""
+    """Of a row, or of a step: they add up, but for `decodes`, which a step has once or not."""
 
     tokens: int = 0  # positions computed, wasted ones too
     rows: int = 0  # sequences and held slots in it
@@ -25,6 +25,7 @@ class Features:
     reads: int = 0  # keys that are read from the KV memory
     pairs: int = 0  # (query, key) pairs: length x (start + length / 2) of each row
     logits: int = 0  # positions whose logits are computed
+    decodes: int = 0  # 1: some rows have one position; all of those have one attention together
 
     def __add__(self, other: "Features") -> "Features":
         return Features(
@@ -34,6 +35,7 @@ class Features:
             self.reads + other.reads,
             self.pairs + other.pairs,
             self.logits + other.logits,
+            self.decodes | other.decodes,
         )
 
 
@@ -53,12 +55,13 @@ def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> 
         reads=end,
         pairs=length * start + length * (length + 1) // 2 + padding * end,
         logits=logits,
+        decodes=int(length + padding == 1),
     )
 
 
 def batch_features(batch: Batch) -> Features:
     """Of a whole step, its padding and held slots too."""
-    tokens = prompts = reads = pairs = logits = 0
+    tokens = prompts = reads = pairs = logits = decodes = 0
     width, longest = batch.width, 0
     for _, start, mine, _, want in batch.rows:
         length = len(mine)
@@ -67,6 +70,7 @@ def batch_features(batch: Batch) -> Features:
         logits += 1 if want is LAST else _logits(start, length, want)
         if length == 1 >= width:
             pairs += end
+            decodes = 1
         else:
             prompts += 1
             pairs += length * start + length * (length + 1) // 2
@@ -82,7 +86,9 @@ def batch_features(batch: Batch) -> Features:
     elif held:  # each attends to as much as the longest row
         reads += held * longest
         pairs += held * longest
-    return Features(tokens + batch.waste, len(batch.rows) + held, prompts, reads, pairs, logits)
+        decodes = 1
+    rows = len(batch.rows) + held
+    return Features(tokens + batch.waste, rows, prompts, reads, pairs, logits, decodes)
 
 
 def _logits(start: int, length: int, want: Want) -> int:
@@ -105,6 +111,7 @@ class Rates:
     read: int = 0
     pair: int = 0
     logit: int = 0
+    decode: int = 0
 
     def of(self, f: Features) -> int:
         return (
@@ -115,6 +122,7 @@ class Rates:
             + self.read * f.reads
             + self.pair * f.pairs
             + self.logit * f.logits
+            + self.decode * f.decodes
         )
 
 

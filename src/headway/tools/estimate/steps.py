@@ -63,4 +63,5 @@ def _times(each: Features, count: int) -> Features:
         each.reads * count,
         each.pairs * count,
         each.logits * count,
+        each.decodes if count else 0,
     )
