@@ -91,6 +91,22 @@ def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both()
     assert pool.allocate(4) == [3, 4, 2, 1]
 
 
+def test_a_block_that_several_hold_is_free_when_the_last_lets_go():
+    pool = BlockPool(8, 2)
+    first = pool.allocate(2)
+    pool.publish(first, [b"one", b"two"])
+    others = [pool.acquire([b"one"]) + pool.allocate(1) for _ in range(2)]
+    tables = [*others, first]
+    named = [[b"one"], [b"one"], [b"one", b"two"]]
+    free = [pool.num_free]
+    while tables:
+        pool.release(tables.pop(), named.pop())
+        pool.check(tables)
+        free.append(pool.num_free)
+    assert free == [4, 5, 6, 8], "what each had for itself, and with the last what all had"
+    assert pool.match([b"one", b"two"]) == [b"one", b"two"]
+
+
 def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
     pool = BlockPool(2, 2)
     table = pool.allocate(1)
