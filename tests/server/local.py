@@ -25,6 +25,7 @@ from headway.server.engine import State
 from headway.server.front import Front
 from headway.server.texts import Texts
 from headway.text import Tokenizer
+from headway.tools.rig import Relay
 
 BLOCK = 16
 
@@ -92,10 +93,17 @@ def tiny():
     return load(EMBEDDED, Limits(32, 2_048, 0, BLOCK), "", "")
 
 
+@functools.cache
+def relay():
+    """Of its executor, to one engine after the other: what the one before left open is dropped."""
+    return Relay(tiny().executor)
+
+
 def embedded(config):
     """Its engine, to be made on the loop."""
-    loaded = tiny()
-    return Local(scheduler(config, loaded.plan.num_blocks, loaded.plan.context), loaded.executor)
+    plan = tiny().plan
+    relay().hand_over()
+    return Local(scheduler(config, plan.num_blocks, plan.context), relay())
 
 
 def fake(config, blocks=512):
