@@ -50,9 +50,8 @@ class Tokenizer:
                 f"it has an id {largest}, the embedding {vocab} rows"
             )
         self.vocab = vocab
-        self.longest = max(
-            map(len, self._fast.get_vocab())
-        )  # characters that one token may stand for
+        # Characters that one token may stand for.
+        self.longest = max(map(len, self._fast.get_vocab()))
         self.special = frozenset(loaded.all_special_tokens)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
         self._template = template if isinstance(template, str) else template.get("default", "")

@@ -272,10 +272,7 @@ def test_without_endpoints_a_capacity_is_a_load(tmp_path):
 
 
 def test_a_trace_that_ends_bounds_the_capacity_and_says_so(tmp_path):
-    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
-    (tmp_path / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
-    path = tmp_path / "short.yaml"
-    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    path = two_a_second(tmp_path)
     _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
     found = plain["capacity"]["continuous-mixed"]
     assert found["broken"] is None and found["rate"] == pytest.approx(60 / 12, rel=0.02)
@@ -284,12 +281,18 @@ def test_a_trace_that_ends_bounds_the_capacity_and_says_so(tmp_path):
     )
 
 
+def two_a_second(folder):
+    """Lanes of a trace: sixty requests, the first at once."""
+    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
+    (folder / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    path = folder / "short.yaml"
+    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    return path
+
+
 def test_rates_that_the_trace_has_no_requests_for_count_for_nothing(tmp_path):
     """Of sixty requests in twelve seconds there are five a second, whatever is asked for."""
-    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
-    (tmp_path / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
-    path = tmp_path / "short.yaml"
-    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    path = two_a_second(tmp_path)
     _, _, plain = swept(tmp_path, "rate=2,4,40", lanes=path, strategies="continuous-mixed")
     assert [point["trace_ends"] for point in plain["points"]] == [False, False, True]
     found = plain["capacity"]["continuous-mixed"]
@@ -308,10 +311,7 @@ def test_rates_that_the_trace_has_no_requests_for_count_for_nothing(tmp_path):
 
 def test_rates_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_path):
     """The first request comes at once and is the only one: it is served, and not counted."""
-    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
-    (tmp_path / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
-    path = tmp_path / "short.yaml"
-    path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
+    path = two_a_second(tmp_path)
     status, _, plain = swept(tmp_path, "rate=0.02,4", lanes=path, strategies="continuous-mixed")
     offered = [each["figures"][0]["lanes"]["chat"]["offered"] for each in plain["points"]]
     assert status == 0 and offered[0] == 0 < offered[1]

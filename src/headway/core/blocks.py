@@ -103,6 +103,7 @@ class BlockPool:
 
     def publish(self, blocks: Iterable[int], keys: Iterable[bytes]) -> None:
         """Offer full, held blocks to later matches. The first block under a name keeps it."""
+        assert self._held.issuperset(blocks), "a free block has no contents to offer"
         for _ in map(self._block_of.setdefault, keys, blocks):
             pass
 
