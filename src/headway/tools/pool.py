@@ -40,10 +40,11 @@ def in_processes(
                 told(futures[future])
         pool.shutdown()
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - before:
             child.terminate()
-            child.join()
+        # Only the pool's thread waits for them: a death can be asked for once, and of two that ask
+        # at a time one is told that the child still lives.
+        pool.shutdown(cancel_futures=True)
         raise
 
 
