@@ -162,6 +162,16 @@ def test_one_ends_where_another_fills_a_block():
     assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
 
 
+def test_an_old_block_under_a_name_is_forgotten_before_another_is_offered_under_it_or_after():
+    """Three say the same in a pool that is too small for them: which comes first decides."""
+    asks = [
+        ask("a", (1,) * 4, 15, lane="chat"),
+        ask("b", (1,) * 8, 27, lane="chat"),
+        ask("c", (1,) * 4, 25, lane="chat", arrived=100 * MS),
+    ]
+    assert_same(Case(9, Policies(), [(each.arrived, Add(each)) for each in asks]))
+
+
 @pytest.mark.parametrize("was_on", [True, False])
 def test_the_collector_is_left_as_it_was(was_on):
     (gc.enable if was_on else gc.disable)()

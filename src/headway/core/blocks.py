@@ -7,13 +7,15 @@ comes before it is vLLM's automatic prefix caching.
 from collections import Counter, deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
+from functools import cache
 from hashlib import blake2b
-from struct import pack
+from struct import Struct
 
 from headway.core.request import Sequence
 from headway.errors import SettingError
 
 SCRATCH = 0  # never handed out: padding and held slots write there
+LINK = blake2b(digest_size=16)  # copied for each name, which is faster than making another
 SLACK = 64  # void places that are put up with, beside as many as there are others
 
 
@@ -59,6 +61,10 @@ class BlockPool:
         """The longest prefix of these names whose blocks are there. Changes nothing."""
         known = self._block_of
         return keys[: next((i for i, key in enumerate(keys) if key not in known), len(keys))]
+
+    def knows(self, keys: Iterable[bytes]) -> bool:
+        """Any of these names."""
+        return not self._block_of.keys().isdisjoint(keys)
 
     def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
@@ -176,6 +182,15 @@ def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
     sequence.room = len(sequence.blocks) * pool.block_size
 
 
+def grow_each(pool: BlockPool, sequences: Seq[Sequence]) -> None:
+    """One more block for each."""
+    size = pool.block_size
+    for sequence, block in zip(sequences, pool.allocate(len(sequences)), strict=True):
+        sequence.blocks.append(block)
+        sequence.room += size
+        pool.held[sequence.request.lane] += 1
+
+
 def release(pool: BlockPool, sequence: Sequence) -> None:
     """All its blocks; the full ones stay cached until they are really needed."""
     pool.release(sequence.blocks, sequence.keys[: sequence.published])
@@ -194,15 +209,38 @@ def publish(pool: BlockPool, sequence: Sequence) -> None:
     sequence.fills = (full + 1) * pool.block_size
 
 
+def next_names(pool: BlockPool, sequences: Iterable[Sequence]) -> list[bytes]:
+    """Of the block that each has filled last and not offered yet."""
+    for sequence in sequences:
+        _name(pool, sequence, sequence.published + 1)
+    return [sequence.keys[sequence.published] for sequence in sequences]
+
+
+def publish_each(pool: BlockPool, sequences: Iterable[Sequence]) -> None:
+    """Offer the block that each has filled last."""
+    blocks = [sequence.blocks[sequence.published] for sequence in sequences]
+    pool.publish(blocks, next_names(pool, sequences))
+    for sequence in sequences:
+        sequence.published += 1
+        sequence.fills += pool.block_size
+
+
 def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
-    """Names for its first full blocks, each built upon the one before it."""
-    keys, size = sequence.keys, pool.block_size
+    """Names for its first full blocks, each built upon the one before it: 128 bits, whose secret
+    is in the chain's root, and so in every one of them."""
+    keys, tokens, size = sequence.keys, sequence.tokens, pool.block_size
     if len(keys) >= full:
         return
     key = keys[-1] if keys else pool.root(sequence.request.salt)
-    ids = sequence.tokens[len(keys) * size : full * size]
-    text, width = pack(f"<{len(ids)}I", *ids), 4 * size  # twice as fast as array("I", ids)
-    for at in range(0, len(text), width):
-        # 128 bits; the secret is in the root, and so in every key after it.
-        key = blake2b(key + text[at : at + width], digest_size=16).digest()
-        keys.append(key)
+    fresh, packed, add = LINK.copy, _struct(size).pack, keys.append
+    for at in range(len(keys) * size, full * size, size):
+        link = fresh()
+        link.update(key)
+        link.update(packed(*tokens[at : at + size]))
+        key = link.digest()
+        add(key)
+
+
+@cache
+def _struct(size: int) -> Struct:
+    return Struct(f"<{size}I")

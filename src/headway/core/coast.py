@@ -2,17 +2,20 @@
 
 While everybody who runs lacks just its next token, nobody may join and no command comes, a step
 is the one before it with every row one position further on. What differs is done here exactly as
-the scheduler does it, step by step: time and its shares, blocks taken and offered, ends. What
-does not (a share for each row, a Row, an Event, a token appended) is made up for at the end.
-For simulations: where tokens are computed, there is nothing to save.
+the scheduler does it: time and its shares, blocks taken and offered, ends. What does not (a share
+for each row, a Row, an Event, a token appended) is made up for at the end. So is taken at once
+what lies before the next end, but never more steps than a block has tokens: in so many nobody
+needs or fills two. For simulations: where tokens are computed, there is nothing to save.
 """
 
+from itertools import chain
+
 from headway.core.batch import Event
-from headway.core.blocks import grow, publish
+from headway.core.blocks import grow_each, next_names, publish_each
 from headway.core.cost import Features
 from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.ledger import StepRow
-from headway.core.request import NEVER, Finish, Sequence
+from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.view import View
 
@@ -24,7 +27,7 @@ NOT_YET = Finish.NOT_YET
 
 
 class Coast:
-    """From one decision to the next. Make it, step while it can, close it."""
+    """From one decision to the next. Make it, take what is ahead while something is, close it."""
 
     def __init__(self, scheduler: Scheduler, now: int) -> None:
         self.scheduler, self.pool = scheduler, scheduler.pool
@@ -33,6 +36,7 @@ class Coast:
         self.taken = 0  # steps
         self._waiting = scheduler.roster.waiting
         self._ends = dict[int, list[int]]()  # by steps from here: who ends then, by place
+        self._stops = list[int]()  # these numbers of steps, the next one last
         # By steps modulo a block: who may need a block, who may have filled one, by place.
         self._grows = [list[int]() for _ in range(self._size)]
         self._fills = [list[int]() for _ in range(self._size)]
@@ -70,84 +74,110 @@ class Coast:
             self._ends.setdefault(sequence.limit - len(sequence.tokens), []).append(place)
             self._grows[(sequence.room - sequence.computed + 1) % self._size].append(place)
             self._fills[(sequence.fills - sequence.computed) % self._size].append(place)
+        self._stops = sorted(self._ends, reverse=True)
 
     @property
-    def can_go_on(self) -> bool:
-        """Whether there is one more such step: somebody runs, nobody may join, blocks suffice."""
+    def ahead(self) -> int:
+        """Steps that can be taken at once. 0: nobody runs, somebody may join, or blocks lack."""
         if not self._left or (self._waiting and self._left < len(self.running)):
-            return False
+            return 0
         free = self.pool.num_free
-        return free >= self._left or free >= len(self._growing())
+        if free >= self._left:
+            return min(self._size, self._stops[-1] - self.taken)
+        return int(free >= len(self._growing(1)))
 
-    def _growing(self) -> list[Sequence]:
-        at, running, origins = self.taken, self.running, self._origins
+    def _growing(self, step: int) -> list[int]:
+        """Who needs a block in this step from here, by place; 1 is the next."""
+        at, running, origins = self.taken + step, self.running, self._origins
         return [
-            running[place]
-            for place in self._grows[(at + 1) % self._size]
-            if running[place].room == origins[place] + at and not running[place].ended
+            place
+            for place in self._grows[at % self._size]
+            if running[place].room == origins[place] + at - 1 and not running[place].ended
         ]
 
-    @property
-    def features(self) -> Features:
-        """Of the next step."""
+    def _filling(self, step: int) -> list[int]:
+        at, running, origins = self.taken + step, self.running, self._origins
+        return [
+            place
+            for place in self._fills[at % self._size]
+            if running[place].fills == origins[place] + at and not running[place].ended
+        ]
+
+    def features(self, step: int) -> Features:
+        """Of this step from here; from one to the next ahead, the same is added."""
         rows, held = self._left, self._held
-        reads = self._reads + rows
+        reads = self._reads + rows * step
         if held:
-            reads += held * (1 + self.taken + max(self._positions()))
+            reads += held * (self.taken + step + max(self._positions()))
         return Features(rows + held, rows + held, 0, reads, reads, rows, 1)
 
     def _positions(self) -> list[int]:
         pairs = zip(self.running, self._origins, strict=True)
         return [origin for sequence, origin in pairs if not sequence.ended]
 
-    def step(self, now: int, done: int, host: int) -> list[Event]:
-        """One step from now to done; the ends that came of it."""
-        scheduler, rows, held = self.scheduler, self._left, self._held
-        if scheduler.estimates.looks_at(scheduler.steps + 1):
-            scheduler.estimates.learn(self.features, done - now)
-        for sequence in self._growing():
-            grow(self.pool, sequence, 1)
-        self.taken += 1
-        scheduler.steps += 1
-        self._end = scheduler.committed = done
-        spent = done - now
-        rate, extra = divmod(spent, rows + held)
-        self._rate += rate
-        next(iter(scheduler.roster.running.values())).nanoseconds += extra
-        self._reads += rows
-        events = self._settle(done)
-        before = scheduler.steps, now, spent, rate * held, rows, rows, rows, held, self._width
-        after = self._left, self._waiting, self.pool.num_free, host
-        scheduler.ledger.add(tuple.__new__(StepRow, before + after))
-        return events
+    def take(self, times: list[tuple[int, int, int]]) -> list[Event]:
+        """So many steps, of those ahead; the ends that came of the last of them.
 
-    def _settle(self, done: int) -> list[Event]:
-        """Blocks that this step has filled, and sequences that it has ended, in order of rows."""
-        at = self.taken
-        running, origins = self.running, self._origins
-        filled = [
-            place
-            for place in self._fills[at % self._size]
-            if running[place].fills == origins[place] + at and not running[place].ended
-        ]
-        ended = self._ends.get(at)
-        if not ended:
-            for place in filled:
-                self._sync(place)
-                publish(self.pool, running[place])
-            return []
-        self.scheduler.roster.stepped()  # who ends in it was in it
-        events = list[Event]()
-        for place in sorted({*filled, *ended}):
+        times: of each, when it began, its nanoseconds and those of its host.
+        """
+        steps = range(1, len(times) + 1)
+        grows, fills = list(map(self._growing, steps)), list(map(self._filling, steps))
+        self._account(times, grows)
+        self._reads += self._left * len(times)
+        self.taken += len(times)
+        self._book(grows, fills)
+        return self._ending() if self.taken == self._stops[-1] else []
+
+    def _account(self, times: list[tuple[int, int, int]], grows: list[list[int]]) -> None:
+        """Time and its shares, and a row for each step."""
+        scheduler, rows, held, width = self.scheduler, self._left, self._held, self._width
+        estimates, step, began = scheduler.estimates, scheduler.steps, scheduler.steps
+        free, waiting, slots = self.pool.num_free, self._waiting, rows + held
+        rates = extras = 0
+        made, new = list[StepRow](), tuple.__new__
+        for (now, spent, host), growing in zip(times, grows, strict=True):
+            step += 1
+            if estimates.looks_at(step):
+                estimates.learn(self.features(step - began), spent)
+            rate, extra = divmod(spent, slots)
+            rates += rate
+            extras += extra
+            free -= len(growing)
+            before = step, now, spent, rate * held, rows, rows, rows, held, width
+            made.append(new(StepRow, (*before, rows, waiting, free, host)))
+        scheduler.ledger.extend(made)
+        next(iter(scheduler.roster.running.values())).nanoseconds += extras
+        self._rate += rates
+        scheduler.steps = step
+        self._end = scheduler.committed = now + spent
+
+    def _book(self, grows: list[list[int]], fills: list[list[int]]) -> None:
+        """Blocks that these steps need and fill, in their order."""
+        running, pool = self.running, self.pool
+        for place in chain.from_iterable(fills):
             self._sync(place)
-            if place in filled:
-                publish(self.pool, running[place])
-            if place in ended:
-                events.append(self._finish(place, done))
+        filled = [running[place] for place in chain.from_iterable(fills)]
+        if not pool.knows(next_names(pool, filled)):
+            # No block of another's has such a name: when that is forgotten cannot matter.
+            grows, fills = [list(chain.from_iterable(grows))], [list(chain.from_iterable(fills))]
+        for growing, filling in zip(grows, fills, strict=True):
+            grow_each(pool, [running[place] for place in growing])
+            publish_each(pool, [running[place] for place in filling])
+
+    def _ending(self) -> list[Event]:
+        """Who ends in the last step, in the order of its rows."""
+        scheduler, ledger = self.scheduler, self.scheduler.ledger
+        scheduler.roster.stepped()  # who ends in it was in it
+        events = list[Event]()
+        for place in self._ends[self._stops.pop()]:
+            self._sync(place)
+            events.append(self._finish(place))
+        free = self.pool.num_free
+        ledger.steps[-1] = ledger.steps[-1]._replace(running=self._left, free_blocks=free)
         return events
 
-    def _finish(self, place: int, done: int) -> Event:
-        sequence = self.running[place]
+    def _finish(self, place: int) -> Event:
+        sequence, done = self.running[place], self._end
         sequence.nanoseconds += self._rate
         sequence.last_token = done
         sequence.sent = len(sequence.blocks)
@@ -167,7 +197,7 @@ class Coast:
         """Make up for what was put off; what those who still run have said."""
         if not self.taken:
             return []
-        if self.taken not in self._ends:
+        if self.taken not in self._ends:  # or it was said when they ended
             self.scheduler.roster.stepped()
         passed = self._end - self._began
         self.scheduler.estimates.drain(self.scheduler.roster.lines.values(), passed)

@@ -187,7 +187,11 @@ class StepCost:
 
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, host and device."""
-        return (self._device(features) + self.host.of(features)) // 1_000
+        return self.picoseconds(features) // 1_000
+
+    def picoseconds(self, f: Features) -> int:
+        """The same, before what is less than a nanosecond is left off."""
+        return self.device.of(f) + self._tokens(f.tokens) + self.host.of(f)
 
     def on_host(self, features: Features) -> int:
         """Of them, nanoseconds in which the device waits for its host."""
@@ -204,9 +208,6 @@ class StepCost:
     def regime(self, features: Features) -> int:
         """MEMORY or COMPUTE."""
         return COMPUTE if features.tokens > self.knee else MEMORY
-
-    def _device(self, f: Features) -> int:
-        return self.device.of(f) + self._tokens(f.tokens)
 
     def _tokens(self, tokens: int) -> int:
         """Picoseconds under the pieces, up to so many tokens."""

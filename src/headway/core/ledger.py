@@ -111,6 +111,11 @@ class Ledger:
         self.spent += row.nanoseconds
         self.wasted += row.waste_nanoseconds
 
+    def extend(self, rows: list[StepRow]) -> None:
+        self.steps += rows
+        self.spent += sum([row.nanoseconds for row in rows])
+        self.wasted += sum([row.waste_nanoseconds for row in rows])
+
     def close(self, sequence: Sequence, budget: Budget, finish: Finish, now: int) -> None:
         request = sequence.request
         self.settled += sequence.nanoseconds

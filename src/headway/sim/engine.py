@@ -39,9 +39,8 @@ class VirtualEngine(Engine):
         until = min(self._trace.next_at, self.scheduler.roster.deadlines.next)
         if not self.scheduler.roster.running or until <= clock.now():
             return events
-        coast, priced = Coast(self.scheduler, clock.now()), self._priced
-        while coast.is_steady and coast.can_go_on and (now := clock.now()) < until:
-            clock.advance_to(now + priced.price(self.scheduler.steps + 1, coast.features))
-            events += coast.step(now, clock.now(), priced.host)
-            priced.settle()
+        coast, glide = Coast(self.scheduler, clock.now()), self._priced.glide
+        while coast.is_steady and (ahead := coast.ahead) and clock.now() < until:
+            first, then, step = coast.features(1), coast.features(2), self.scheduler.steps + 1
+            events += coast.take(glide(step, ahead, first, then, until))
         return events + coast.close()

@@ -1,6 +1,7 @@
 """Steps that take the time they would have cost."""
 
 from dataclasses import replace
+from itertools import count, repeat
 
 from headway.core.batch import Batch, Output, Want
 from headway.core.cost import KNOWN, Features, Rates, StepCost, batch_features
@@ -44,27 +45,51 @@ class PricedExecutor:
         self._ready = 0  # when the host was done with the last step
         self._stepped = False  # one was priced since then
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
-        self.host = 0  # nanoseconds of the latest step
+        self._host = 0  # nanoseconds of the latest step
         self._behind = 0
 
     def submit(self, batch: Batch) -> int:
-        features = batch_features(batch)
-        self.clock.advance_to(self.clock.now() + self.price(batch.step, features))
-        return self.executor.submit(batch)
-
-    def price(self, step: int, features: Features) -> int:
-        """Nanoseconds of a step that begins now."""
-        cost, self._stepped = self.cost, True
+        """The host's time behind the step is charged by settle, when its output was taken in."""
+        features, cost, now = batch_features(batch), self.cost, self.clock.now()
         spent = cost.predict(features)
         if self._noise is not None:
-            spent = spent * self._noise.at(step, cost.regime(features)) // KNOWN
+            spent = spent * self._noise.at(batch.step, cost.regime(features)) // KNOWN
         if self._has_host:
-            self.host, self._behind = cost.on_host(features), cost.behind(features)
-        return spent + cost.wake if self.clock.now() > self._ready else spent
+            self._host, self._behind = cost.on_host(features), cost.behind(features)
+        self._stepped = True
+        self.clock.advance_to(now + spent + (cost.wake if now > self._ready else 0))
+        return self.executor.submit(batch)
+
+    def glide(
+        self, step: int, steps: int, first: Features, then: Features, until: int
+    ) -> list[tuple[int, int, int]]:
+        """Take so many steps at once, settled too, but none that begins at `until` or later.
+
+        first, then: of the first and the second; the same is added from each to the next, and
+        their tokens are as many. Of each, when it began, its nanoseconds and those of its host.
+        """
+        cost, now, taken = self.cost, self.clock.now(), list[tuple[int, int, int]]()
+        late = cost.wake if now > self._ready else 0
+        spents, hosts, behinds = (
+            count(at := price(first), price(then) - at)
+            for price in (cost.picoseconds, cost.host.of, cost.after.of)
+        )
+        noise, regime = self._noise, cost.regime(first)
+        factors = noise.ahead(step, steps, regime) if noise else repeat(KNOWN, steps)
+        for factor, spent, host, behind in zip(factors, spents, hosts, behinds, strict=False):
+            if now >= until:
+                break
+            spent = spent // 1_000 * factor // KNOWN + late
+            taken.append((now, spent, host // 1_000))
+            now += spent + behind // 1_000
+            late = 0
+        self.clock.advance_to(now)
+        self._ready = now
+        return taken
 
     def collect(self, ticket: int) -> Output:
         output = self.executor.collect(ticket)
-        return replace(output, host=self.host) if self.host else output
+        return replace(output, host=self._host) if self._host else output
 
     def settle(self) -> None:
         """Charge the clock for what the host does behind a step. Without one the engine slept."""

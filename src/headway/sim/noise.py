@@ -1,15 +1,18 @@
 """By how much each step differs from its price: drawn, correlated in time, keyed by the step."""
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import accumulate
 from math import erf, sqrt
 from random import Random
+from statistics import NormalDist
 
 from headway.core.cost import KNOWN, Echo, StepCost
 
 HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once
 WIDE, FINE = 5, 100  # standard deviations that are told apart, and parts of each
+LEVELS = 4_096  # as fine as that; drawing one of them takes a third of what random.gauss does
+NORMAL = [NormalDist().inv_cdf((place + 0.5) / LEVELS) for place in range(LEVELS)]
 
 
 class Noise:
@@ -36,20 +39,27 @@ class Noise:
             for kept, echo in enumerate([own, *cost.echoes])
             if echo.share
         ]
-        self._normal = list[float]()
+        self._places = list[int]()  # of each step, in either list of factors
 
     def at(self, step: int, regime: int) -> int:
         """Thousandths of its price that this step takes; steps count from 1."""
-        normal = self._normal
-        while len(normal) <= step:
-            normal += map(sum, zip(*[islice(chain, AHEAD) for chain in self._chains], strict=True))
-        return self._factors[regime][round((min(max(normal[step], -WIDE), WIDE) + WIDE) * FINE)]
+        return self.ahead(step, 1, regime)[0]
+
+    def ahead(self, step: int, count: int, regime: int) -> list[int]:
+        """The same of so many steps, this one first."""
+        places, factors = self._places, self._factors[regime]
+        while len(places) < step + count:
+            normal = map(sum, zip(*map(next, self._chains), strict=True))
+            places += [round((min(max(each, -WIDE), WIDE) + WIDE) * FINE) for each in normal]
+        return [factors[place] for place in places[step : step + count]]
 
 
-def _chain(echo: Echo, random: Random) -> Iterator[float]:
-    """Normal numbers of this variance and correlation, for ever."""
-    scale, kept, gauss = sqrt(echo.share / KNOWN), echo.kept / KNOWN, random.gauss
-    value, fresh = scale * gauss(), scale * sqrt(1 - kept**2)
+def _chain(echo: Echo, random: Random) -> Iterator[list[float]]:
+    """Normal numbers of this variance and correlation, for ever: so many at a time."""
+    scale, kept = sqrt(echo.share / KNOWN), echo.kept / KNOWN
+    fresh, last = scale * sqrt(1 - kept**2), scale * random.gauss()
     while True:
-        yield value
-        value = kept * value + fresh * gauss()
+        drawn = random.choices(NORMAL, k=AHEAD)
+        line = list(accumulate(drawn, lambda x, e: kept * x + fresh * e, initial=last))
+        last = line.pop()
+        yield line
