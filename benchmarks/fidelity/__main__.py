@@ -11,9 +11,11 @@ So a live run is halted every few dozen steps, its clock with it, and for as lon
 traffic that cost models learn from (azure2023-conv too, at another scale, load and chunk) is
 served: both have met the same slow and quick moments. Designed batches are measured once, in the
 beginning; what was learned in a run's pauses gives the level and the spread of the cost model that
-simulates that run. The two live runs are rounds that alternate, each of all requests of the window.
-`speed_at80` says how much longer than foretold the steps of the live runs took, `spread_levels` by
-how much the runs' cost models disagree about one and the same step: so much the machine moved.
+simulates that run, and how fast the machine was around each moment of it (fidelity.pace). Who plans
+knows no such pace: the second table, stated, is simulated at one level a run. The two live runs are
+rounds that alternate, each of all requests of the window. `speed_at80` says how much longer than
+foretold the steps of the live runs took, `spread_levels` by how much the runs' cost models disagree
+about one and the same step: so much the machine moved.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, 40 minutes
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, over an hour
@@ -23,6 +25,7 @@ import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import log
 from statistics import mean
 
@@ -60,27 +63,31 @@ class Bench:
 
         return capacity(serve, begin, 64 * begin, GUESSED).rate
 
-    def capacities(self, guess: float) -> tuple[Grid, Grid]:
-        """Live, and simulated: each rate and turn from what was learned in that live run."""
+    def capacities(self, guess: float) -> tuple[Grid, Grid, Grid]:
+        """Live, and simulated at the machine's pace and at one level a run: each rate and turn from
+        what was learned in that live run."""
         stage, runs = self.stage, dict[tuple[float, int], Lived]()
 
         def asked(rate: float, turn: int) -> Mapping[str, float]:
             lived = runs[rate, turn] = self.live(rate)
             return _said(f"Live, turn {turn + 1}", rate, stage.attainment(lived.outcome))
 
-        def simulated(rate: float, turn: int) -> Mapping[str, float]:
+        def simulated(rate: float, turn: int, *, paced: bool) -> Mapping[str, float]:
             near = min(runs, key=lambda run: (run[1] != turn, abs(log(run[0] / rate))))
-            kept = [stage.attainment(each) for each in stage.again(runs[near], rate, turn)]
+            again = stage.again(runs[near], rate, turn, paced=paced)
+            kept = [stage.attainment(each) for each in again]
             both = {lane: mean(each[lane] for each in kept) for lane in kept[0]}
             return _said(f"Simulated, turn {turn + 1}", rate, both)
 
-        grids = [Grid(serve, guess, 2 * stage.scale.rounds) for serve in (asked, simulated)]
-        for grid in grids:
+        ways = asked, partial(simulated, paced=True), partial(simulated, paced=False)
+        live, paced, level = (Grid(serve, guess, 2 * stage.scale.rounds) for serve in ways)
+        for grid in (live, paced, level):
             grid.search()
         self.tell("capacity", list(runs.values()))
-        return grids[0], grids[1]
+        return live, paced, level
 
-    def compared(self, rate: float, load: int) -> list[Error]:
+    def compared(self, rate: float, load: int) -> tuple[list[Error], list[Error]]:
+        """At the machine's pace, and at one level a run."""
         stage, offered = self.stage, rate * load / 100
         halves = list[Lived](), list[Lived]()
         for turn in range(stage.scale.rounds):
@@ -89,13 +96,17 @@ class Bench:
                 half.append(self.live(offered))
         every = [*halves[0], *halves[1]]
         self.tell(f"at{load}", every)
-        simulated = [
-            stage.counted(each)
-            for turn, lived in enumerate(every)
-            for each in stage.again(lived, offered, turn)
-        ]
         live = [[stage.counted(lived.outcome) for lived in half] for half in halves]
-        return errors([lane.name for lane in stage.lanes], load, live, simulated)
+
+        def simulated(*, paced: bool) -> list[Error]:
+            outcomes = [
+                stage.counted(each)
+                for turn, lived in enumerate(every)
+                for each in stage.again(lived, offered, turn, paced=paced)
+            ]
+            return errors([lane.name for lane in stage.lanes], load, live, outcomes)
+
+        return simulated(paced=True), simulated(paced=False)
 
     def live(self, rate: float) -> Lived:
         self.lived.append(self.stage.live(rate, len(self.lived)))
@@ -105,7 +116,7 @@ class Bench:
         """How much longer than foretold the steps took, in each."""
         ratios = [
             sum(step.nanoseconds for step in lived.steps)
-            / sum(step.predicted(lived.calibration.cost) for step in lived.steps)
+            / sum(step.predicted(lived.level.cost) for step in lived.steps)
             for lived in runs
         ]
         self.speeds.append(Figure(f"speed_{part}", ratios))
@@ -114,7 +125,7 @@ class Bench:
         """Of a step of full slots: the most less the least that the runs say, over the mean."""
         reads = self.stage.rig.context // 8
         step = sum((row_features(reads, 1, logits=1) for _ in range(SLOTS)), start=NONE)
-        said = [lived.calibration.cost.predict(step) for lived in self.lived]
+        said = [lived.level.cost.predict(step) for lived in self.lived]
         return (max(said) - min(said)) / mean(said)
 
 
@@ -148,19 +159,26 @@ def show(rows: list[Error], title: str) -> None:
     CONSOLE.print(table)
 
 
-def of_capacity(live: Grid, simulated: Grid) -> list[Figure]:
+def of_capacity(live: Grid, paced: Grid, level: Grid) -> list[Figure]:
     two = live.halves
-    error = simulated.crossing() / live.crossing() - 1
+    error, steady = (each.crossing() / live.crossing() - 1 for each in (paced, level))
     spread = (max(two) - min(two)) / mean(two)
     CONSOLE.print(
         f"Capacity: live {live.crossing():.2f} requests/s ({two[0]:.2f} / {two[1]:.2f}), simulated "
-        f"{simulated.crossing():.2f}: {error:+.1%}, beside a live spread of {spread:.1%}.",
+        f"{paced.crossing():.2f}: {error:+.1%}, beside a live spread of {spread:.1%}; at one level "
+        f"a run {level.crossing():.2f}: {steady:+.1%}.",
         highlight=False,
     )
     return [
         Figure("err_capacity", [error], least=-0.05, most=0.05),
+        Figure("err_capacity_level", [steady]),
         Figure("spread_capacity", [spread]),
     ]
+
+
+def within(rows: Sequence[Error]) -> float:
+    """The share of those that are judged."""
+    return mean(each.holds for each in rows if each.is_judged)
 
 
 def main() -> int:
@@ -183,12 +201,18 @@ def main() -> int:
     )
     figures = list[Figure]()
     if asked.capacity == "live":
-        live, simulated = bench.capacities(rate)
-        figures += of_capacity(live, simulated)
-        rate = live.crossing()
-    loads = [int(load) for load in asked.loads.split(",")]
-    rows = [each for load in loads for each in bench.compared(rate, load)]
+        grids = bench.capacities(rate)
+        figures += of_capacity(*grids)
+        rate = grids[0].crossing()
+    found = [bench.compared(rate, int(load)) for load in asked.loads.split(",")]
+    rows, level = ([each for some in side for each in some] for side in zip(*found, strict=True))
     show(rows, "Simulated against live")
+    show(level, "The same at one level a run, as who does not know the machine's pace has it")
+    figures += [
+        Figure(name, [within(each)], unit="of those judged")
+        for name, each in (("within", rows), ("within_level", level))
+        if any(each.is_judged for each in rows)
+    ]
     figures += [
         Figure(each.name, [each.signed], least=-each.limit, most=each.limit)
         if each.is_judged

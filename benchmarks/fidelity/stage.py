@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous
@@ -20,6 +21,7 @@ from headway.tools.rig import BLOCK_SIZE, Rig, priced_rig
 from headway.tools.run import Outcome, Run
 from headway.tools.strategy import SLOTS
 from headway.tools.trace import shipped
+from headway.tools.validate import with_residuals
 from headway.tools.workload import Prompts, scaled, shape, worded
 from headway.tools.yardstick import alone, steadiest, warm_up
 
@@ -28,6 +30,7 @@ DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the r
 CHUNK = 64  # prompt tokens of a step
 SEEDS = 4  # simulations of a live run
 MOST = 2  # times as long as a live run: what there is to learn from
+SMOOTH = 2  # spans around a moment, of whose pauses its pace is taken
 SECOND = 1e9
 MS = 1_000_000
 TRACES = {"chat": "azure2023-conv", "code": "azure2023-code"}
@@ -71,7 +74,9 @@ class Lived:
 
     outcome: Outcome
     steps: list[LiveStep]
-    calibration: Calibration
+    level: Calibration  # one for the whole run
+    pace: Pace
+    even: Calibration  # what is left of its residuals beside the pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +98,31 @@ class Stage:
         learning = traffic(beside, LEARNED, cost, SLOTS, seconds, seed)
         span = self.scale.span
         both = Turn(mine.run.going(), clock, span), Turn(learning.run.going(), other, span)
-        in_turns(*both)
+        ends = in_turns(*both)
         learned = enough(learning.steps(), LEARNED, seconds)
-        return Lived(mine.run.outcome(), mine.steps(), self.learned(learned))
+        level = self.learned(learned)
+        began = mine.run.began, learning.run.began
+        pauses = split(learned, [(at - began[0], end - began[1]) for at, end in ends])
+        found = pace(level.cost, pauses, SMOOTH * span)
+        even = replace(level, cost=with_residuals(level.cost, found.evened(pauses)))
+        return Lived(mine.run.outcome(), mine.steps(), level, found, even)
 
     def learned(self, steps: Sequence[LiveStep]) -> Calibration:
         """The designed batches' cost model, at the level and with the spread of these steps."""
         return concluded(self.rig, self.kv_bytes, replace(self.first, learned=steps))
 
     def simulated(self, calibration: Calibration, rate: float, seed: int) -> Outcome:
+        """At one level from beginning to end."""
         return self._run(priced_rig(calibration, seed), rate).serve()
 
-    def again(self, lived: Lived, rate: float, turn: int) -> list[Outcome]:
+    def again(self, lived: Lived, rate: float, turn: int, *, paced: bool) -> list[Outcome]:
         """Simulations of a run, priced by what was learned in its pauses; each turn's have seeds of
         their own, or all would share their luck."""
         seeds = range(SEEDS * turn, SEEDS * (turn + 1))
-        return [self.simulated(lived.calibration, rate, seed) for seed in seeds]
+        if not paced:
+            return [self.simulated(lived.level, rate, seed) for seed in seeds]
+        rigs = [paced_rig(lived.even, seed, lived.pace) for seed in seeds]
+        return [self._run(rig, rate).serve() for rig in rigs]
 
     def _run(self, rig: Rig, rate: float) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""

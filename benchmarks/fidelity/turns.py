@@ -44,12 +44,18 @@ class Turn:
         return any(self.clock.now() >= until for _ in self.going)
 
 
-def in_turns(first: Turn, second: Turn) -> None:
-    """Until the first has nothing left; the second is broken off."""
+def in_turns(first: Turn, second: Turn) -> list[tuple[int, int]]:
+    """Until the first has nothing left; the second is broken off.
+
+    Of each of the first's pauses: when it was on its clock, and when it ended on the other's.
+    """
+    pauses = list[tuple[int, int]]()
     second.clock.halt()
     while first.take():
         first.clock.halt()
         second.clock.resume()
         second.take()
         second.clock.halt()
+        pauses.append((first.clock.now(), second.clock.now()))
         first.clock.resume()
+    return pauses

@@ -1,10 +1,22 @@
 """What benchmarks.fidelity measures with: clocks that stand, turns, and a capacity of many runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
+from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
+from headway.core.cost import StepCost, row_features
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import Request
 from headway.sim.clock import VirtualClock
+from headway.tools.observe import LiveStep
+from headway.tools.run import Run
+from tests.tools.priced import CALIBRATION
+
+MS = 1_000_000
 
 
 def test_a_halted_clock_stands():
@@ -33,7 +45,8 @@ def test_two_take_turns_until_the_first_has_ended():
     wall, ours, theirs = VirtualClock(), [], []
     clocks = HaltingClock(wall), HaltingClock(wall)
     first = Turn(going(clocks[0], 7, ours), clocks[0], 25)
-    in_turns(first, Turn(going(clocks[1], 99, theirs), clocks[1], 20))
+    pauses = in_turns(first, Turn(going(clocks[1], 99, theirs), clocks[1], 20))
+    assert pauses == [(30, 20), (60, 40)]
     assert [own for own, _ in ours] == [0, 10, 20, 30, 40, 50, 60], "nothing was lost in a pause"
     assert [at for _, at in ours] == [0, 10, 20, 50, 60, 70, 100]
     assert [at for _, at in theirs] == [30, 40, 80, 90], "broken off"
@@ -83,3 +96,46 @@ def test_each_half_is_bracketed_and_all_turns_count():
 def test_what_never_or_always_breaks_ends_at_the_furthest(kept, end):
     made, _ = grid(lambda rate, turn: kept)
     assert made.crossing() == pytest.approx(10.0 * STEP**end)
+
+
+def step(began, nanoseconds):
+    return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, False, 1)
+
+
+def test_a_pace_is_that_of_the_pauses_nearby():
+    """Steps cost 10 ms: those of the first second's pauses take that, the later ones twice."""
+    cost, each = StepCost.of(10 * MS), 20
+    ends = [(250 * MS * k, 250 * MS * k) for k in range(1, 9)]
+    lengths = [10 * MS if end <= 1_000 * MS else 20 * MS for _, end in ends]
+    pauses = split(
+        (
+            step(end - 250 * MS + k * MS, length)
+            for (_, end), length in zip(ends, lengths, strict=True)
+            for k in range(each)
+        ),
+        ends,
+    )
+    assert [len(pause.steps) for pause in pauses] == [each] * 8
+    found = pace(cost, pauses, 100 * MS)
+    assert (found.at(0), found.at(500 * MS), found.at(2_000 * MS)) == (1_000, 1_000, 2_000)
+    assert found.at(1_100 * MS) + found.at(1_150 * MS) == 3_000, "on either side of the middle"
+    assert found.at(10**12) == 2_000, "behind the last pause, what that one said"
+    evened = {round(each.nanoseconds / MS) for each in found.evened(pauses)}
+    assert evened == {10}
+
+
+def test_a_moment_far_from_every_pause_has_the_price_as_it_is():
+    found = pace(StepCost.of(10 * MS), split([step(0, 20 * MS)], [(900 * MS, MS)]), 100 * MS)
+    assert (found.at(0), found.at(900 * MS)) == (1_000, 2_000)
+
+
+def test_a_paced_simulation_takes_as_much_longer_as_the_machine_did():
+    def took(thousandths):
+        calibration = replace(CALIBRATION, cost=StepCost.of(10 * MS))
+        rig = paced_rig(calibration, 0, Pace(thousandths))
+        asked = [Request("a", (1, 2, 3), 9, 0, lane="default")]
+        return Run(rig, Policies(), [Lane()], asked).serve().nanoseconds
+
+    assert took((1_000,)) == 90 * MS
+    assert took((1_500,)) == 135 * MS
+    assert took((1_000, 2_000)) == (5 * 10 + 4 * 20) * MS, "from 50 ms on"

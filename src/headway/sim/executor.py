@@ -51,14 +51,16 @@ class PricedExecutor:
     def submit(self, batch: Batch) -> int:
         """The host's time behind the step is charged by settle, when its output was taken in."""
         features, cost, now = batch_features(batch), self.cost, self.clock.now()
-        spent = cost.predict(features)
-        if self._noise is not None:
-            spent = spent * self._noise.at(batch.step, cost.regime(features)) // KNOWN
+        spent = cost.predict(features) * self.factor(batch.step, features) // KNOWN
         if self._has_host:
             self._host, self._behind = cost.on_host(features), cost.behind(features)
         self._stepped = True
         self.clock.advance_to(now + spent + (cost.wake if now > self._ready else 0))
         return self.executor.submit(batch)
+
+    def factor(self, step: int, features: Features) -> int:
+        """Thousandths of its price that this step takes."""
+        return self._noise.at(step, self.cost.regime(features)) if self._noise else KNOWN
 
     def glide(
         self, step: int, steps: int, first: Features, then: Features, until: int

@@ -1,0 +1,97 @@
+"""How fast the machine was while a live run went on: measured in its pauses, by other traffic."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import exp
+
+from headway.core.cost import KNOWN, Features, StepCost
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.tools.calibration import Calibration
+from headway.tools.observe import LiveStep
+from headway.tools.rig import Relay, Rig, priced_rig
+
+FINE = 50_000_000  # nanoseconds between two looks at it
+REACH = 3  # spans, beyond which a pause says nothing of a moment
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Of a live run: when it was, and the steps that others took in it."""
+
+    at: int  # nanoseconds from the run's beginning
+    steps: tuple[LiveStep, ...]
+
+
+def split(steps: Iterable[LiveStep], ends: Iterable[tuple[int, int]]) -> list[Pause]:
+    """ends: of each pause, when it was in the live run, and when it ended on the steps' clock."""
+    left, pauses = deque(steps), list[Pause]()
+    for at, end in ends:
+        mine = list[LiveStep]()
+        while left and left[0].began < end:
+            mine.append(left.popleft())
+        pauses.append(Pause(at, tuple(mine)))
+    return pauses
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """thousandths: that steps took of their price, every FINE nanoseconds of the live run."""
+
+    thousandths: tuple[int, ...]
+
+    def at(self, time: int) -> int:
+        return self.thousandths[min(time // FINE, len(self.thousandths) - 1)]
+
+    def evened(self, pauses: Iterable[Pause]) -> list[LiveStep]:
+        """What their steps would have taken at the price's own pace."""
+        return [
+            replace(step, nanoseconds=step.nanoseconds * KNOWN // self.at(pause.at))
+            for pause in pauses
+            for step in pause.steps
+        ]
+
+
+def pace(cost: StepCost, pauses: Sequence[Pause], span: int) -> Pace:
+    """Around each moment, what the steps of the pauses took over what they were foretold: the
+    nearer a pause, the more it weighs (a bell; span: nanoseconds of its standard deviation)."""
+    took = [float(sum(step.nanoseconds for step in pause.steps)) for pause in pauses]
+    foretold = [float(sum(step.predicted(cost) for step in pause.steps)) for pause in pauses]
+    found = list[int]()
+    for moment in range(0, pauses[-1].at + FINE, FINE):
+        weights = [_bell((pause.at - moment) / span) for pause in pauses]
+        above = sum(map(float.__mul__, weights, took))
+        below = sum(map(float.__mul__, weights, foretold))
+        found.append(round(KNOWN * above / below) if below else KNOWN)
+    return Pace(tuple(found))
+
+
+def _bell(distance: float) -> float:
+    return exp(-(distance**2) / 2) if abs(distance) < REACH else 0.0
+
+
+class Paced(PricedExecutor):
+    """Prices on a machine whose pace is known."""
+
+    def __init__(self, cost: StepCost, clock: VirtualClock, seed: int, pace: Pace) -> None:
+        super().__init__(cost, clock, seed=seed)
+        self._pace = pace
+
+    def factor(self, step: int, features: Features) -> int:
+        return super().factor(step, features) * self._pace.at(self.clock.now()) // KNOWN
+
+
+def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Rig:
+    """As priced_rig, and step by step: each asks anew how fast the machine is."""
+    clock = VirtualClock()
+    priced = Paced(calibration.cost, clock, seed, pace)
+    return replace(
+        priced_rig(calibration, seed),
+        executor=Relay(priced),
+        clock=clock,
+        engine=lambda scheduler, executor, inbox, _: VirtualEngine(
+            scheduler, executor, inbox, clock, priced
+        ),
+    )
