@@ -14,7 +14,7 @@ from headway.tools.observe import LiveStep
 from headway.tools.rig import Relay, Rig, priced_rig
 
 FINE = 50_000_000  # nanoseconds between two looks at it
-REACH = 3  # spans, beyond which a pause says nothing of a moment
+REACH = 3  # standard deviations, beyond which a pause says nothing of a moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ class Pace:
         ]
 
 
-def pace(cost: StepCost, pauses: Sequence[Pause], span: int) -> Pace:
+def pace(cost: StepCost, pauses: Sequence[Pause], width: int) -> Pace:
     """Around each moment, what the steps of the pauses took over what they were foretold: the
-    nearer a pause, the more it weighs (a bell; span: nanoseconds of its standard deviation)."""
+    nearer a pause, the more it weighs (a bell; width: nanoseconds of its standard deviation)."""
     took = [float(sum(step.nanoseconds for step in pause.steps)) for pause in pauses]
     foretold = [float(sum(step.predicted(cost) for step in pause.steps)) for pause in pauses]
     found = list[int]()
     for moment in range(0, pauses[-1].at + FINE, FINE):
-        weights = [_bell((pause.at - moment) / span) for pause in pauses]
+        weights = [_bell((pause.at - moment) / width) for pause in pauses]
         above = sum(map(float.__mul__, weights, took))
         below = sum(map(float.__mul__, weights, foretold))
         found.append(round(KNOWN * above / below) if below else KNOWN)
@@ -73,7 +73,8 @@ def _bell(distance: float) -> float:
 
 
 class Paced(PricedExecutor):
-    """Prices on a machine whose pace is known."""
+    """Prices on a machine whose pace is known. It is the steps': what the host does behind them,
+    and waking, take what they take on average."""
 
     def __init__(self, cost: StepCost, clock: VirtualClock, seed: int, pace: Pace) -> None:
         super().__init__(cost, clock, seed=seed)

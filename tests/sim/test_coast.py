@@ -17,7 +17,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import uncollected
-from tests.traces import MS, THRASH, Case, ask, cases, make, settings_of
+from tests.traces import BLOCK, MS, THRASH, Case, ask, cases, make, settings_of
 
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
@@ -50,10 +50,11 @@ class Asked(PricedExecutor):
         return super().submit(batch)
 
 
-def left(case, coasting, seed=1):
+def left(case, coasting, seed=1, size=BLOCK):
     """The scheduler after a run, its events by request, and how many steps were really built."""
     settings = settings_of(case.blocks, case.policies, ("bulk", "chat"))
-    scheduler, clock, told = Scheduler(replace(settings, cost=CHEAPER)), VirtualClock(), {}
+    settings = replace(settings, cost=CHEAPER, block_size=size)
+    scheduler, clock, told = Scheduler(settings), VirtualClock(), {}
     priced, inbox = Asked(COST, clock, seed=seed), TraceInbox(case.timed, clock)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
     while not scheduler.finished:
@@ -65,9 +66,9 @@ def left(case, coasting, seed=1):
     return scheduler, told, priced.submitted
 
 
-def assert_same(case):
-    by_step, told, built = left(case, coasting=False)
-    at_once, told_at_once, fewer = left(case, coasting=True)
+def assert_same(case, size=BLOCK):
+    by_step, told, built = left(case, coasting=False, size=size)
+    at_once, told_at_once, fewer = left(case, coasting=True, size=size)
     assert at_once.ledger.steps == by_step.ledger.steps
     assert at_once.ledger.requests == by_step.ledger.requests
     assert told_at_once == told
@@ -160,6 +161,16 @@ def test_one_ends_where_another_fills_a_block():
     """Blocks of four: after seven tokens the one of five ends, and the one of one is at eight."""
     asks = [ask("a", (1,) * 5, 8, lane="chat"), ask("b", (2,), 30, lane="chat")]
     assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
+
+
+@pytest.mark.parametrize("size, blocks", [(1, 150), (3, 40), (16, 12)])
+def test_blocks_of_other_sizes(size, blocks):
+    """An arrival and a cancel fall into stretches; in the end too few blocks are free for all."""
+    asks = [ask(f"r{i}", (i,) * (5 + 7 * i), 60 - 9 * i, arrived=137 * i * MS) for i in range(4)]
+    asks = [replace(each, lane="chat") for each in asks]
+    timed = [*((each.arrived, Add(each)) for each in asks), (555 * MS, Cancel("r1"))]
+    built, fewer = assert_same(Case(blocks, Policies(), timed), size)
+    assert fewer < built / 2
 
 
 def test_an_old_block_under_a_name_is_forgotten_before_another_is_offered_under_it_or_after():

@@ -1,11 +1,11 @@
 """Residuals: as they were measured, correlated as they were, and keyed by the step."""
 
-from statistics import NormalDist, mean
+from statistics import NormalDist, mean, pvariance
 
 import pytest
 
 from headway.core.cost import Echo, Residuals, StepCost
-from headway.sim.noise import Noise
+from headway.sim.noise import AHEAD, Noise
 
 QUANTILES = (800, 950, 1_000, 1_050, 1_400)
 
@@ -39,6 +39,15 @@ def test_what_lasts_is_still_there_when_what_fades_has_gone():
     values = drawn(Echo(300, 995), Echo(500, 600), quantiles=bell, count=100_000)
     assert correlation(values) == pytest.approx(0.3 * 0.995 + 0.5 * 0.6, abs=0.03)
     assert correlation(values, lag=30) == pytest.approx(0.3 * 0.995**30, abs=0.04)
+
+
+def test_what_lasts_goes_on_where_another_piece_is_drawn():
+    bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
+    values = drawn(Echo(1_000, 900), quantiles=bell, count=300 * AHEAD)  # of step 1 and so on
+    across = [(values[at - 2], values[at - 1]) for at in range(AHEAD, len(values), AHEAD)]
+    middle, spread = mean(values), pvariance(values)
+    found = mean((a - middle) * (b - middle) for a, b in across) / spread
+    assert 0.7 < found < 1.1 and sum(a == b for a, b in across) < len(across) / 4
 
 
 def test_a_slow_second_is_slow_for_small_and_for_large_steps():

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
-from headway.core.cost import StepCost, row_features
+from headway.core.cost import Residuals, StepCost, row_features
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
@@ -130,12 +130,15 @@ def test_a_moment_far_from_every_pause_has_the_price_as_it_is():
 
 
 def test_a_paced_simulation_takes_as_much_longer_as_the_machine_did():
-    def took(thousandths):
-        calibration = replace(CALIBRATION, cost=StepCost.of(10 * MS))
+    def took(thousandths, residual=1_000):
+        often = Residuals((residual,) * 2)
+        cost = replace(StepCost.of(10 * MS), residuals=(often, often))
+        calibration = replace(CALIBRATION, cost=cost)
         rig = paced_rig(calibration, 0, Pace(thousandths))
         asked = [Request("a", (1, 2, 3), 9, 0, lane="default")]
         return Run(rig, Policies(), [Lane()], asked).serve().nanoseconds
 
     assert took((1_000,)) == 90 * MS
     assert took((1_500,)) == 135 * MS
+    assert took((1_500,), residual=800) == 108 * MS
     assert took((1_000, 2_000)) == (5 * 10 + 4 * 20) * MS, "from 50 ms on"

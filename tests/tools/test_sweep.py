@@ -7,6 +7,7 @@ from html import unescape
 from io import StringIO
 from math import inf
 from multiprocessing import active_children
+from multiprocessing.connection import wait
 from time import sleep
 
 import pytest
@@ -351,15 +352,16 @@ class Ended(Exception):
 
 
 def test_what_stops_the_caller_stops_its_workers():
+    workers, before = set(), set(active_children())
+
     def keep(result):
+        workers.update(set(active_children()) - before)
         raise Ended
 
-    before = set(active_children())
     with pytest.raises(Ended):  # the second would work on for an hour
         in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
-    for worker in set(active_children()) - before:
-        worker.join(10)
-        assert not worker.is_alive()
+    ends = {worker.sentinel for worker in workers}
+    assert len(ends) == 2 and set(wait(ends, 0)) == ends
 
 
 def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):

@@ -63,7 +63,7 @@ class BlockPool:
         return keys[: next((i for i, key in enumerate(keys) if key not in known), len(keys))]
 
     def knows(self, keys: Iterable[bytes]) -> bool:
-        """Any of these names."""
+        """Whether a block is there under any of these names."""
         return not self._block_of.keys().isdisjoint(keys)
 
     def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
@@ -209,14 +209,14 @@ def publish(pool: BlockPool, sequence: Sequence) -> None:
     sequence.fills = (full + 1) * pool.block_size
 
 
-def next_names(pool: BlockPool, sequences: Iterable[Sequence]) -> list[bytes]:
+def next_names(pool: BlockPool, sequences: Seq[Sequence]) -> list[bytes]:
     """Of the block that each has filled last and not offered yet."""
     for sequence in sequences:
         _name(pool, sequence, sequence.published + 1)
     return [sequence.keys[sequence.published] for sequence in sequences]
 
 
-def publish_each(pool: BlockPool, sequences: Iterable[Sequence]) -> None:
+def publish_each(pool: BlockPool, sequences: Seq[Sequence]) -> None:
     """Offer the block that each has filled last."""
     blocks = [sequence.blocks[sequence.published] for sequence in sequences]
     pool.publish(blocks, next_names(pool, sequences))
@@ -226,7 +226,7 @@ def publish_each(pool: BlockPool, sequences: Iterable[Sequence]) -> None:
 
 
 def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
-    """Names for its first full blocks, each built upon the one before it: 128 bits, whose secret
+    """Names of 128 bits for its first full blocks, each built upon the one before it. The secret
     is in the chain's root, and so in every one of them."""
     keys, tokens, size = sequence.keys, sequence.tokens, pool.block_size
     if len(keys) >= full:

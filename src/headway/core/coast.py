@@ -3,9 +3,10 @@
 While everybody who runs lacks just its next token, nobody may join and no command comes, a step
 is the one before it with every row one position further on. What differs is done here exactly as
 the scheduler does it: time and its shares, blocks taken and offered, ends. What does not (a share
-for each row, a Row, an Event, a token appended) is made up for at the end. So is taken at once
-what lies before the next end, but never more steps than a block has tokens: in so many nobody
-needs or fills two. For simulations: where tokens are computed, there is nothing to save.
+for each row, a Row, an Event, a token appended) is made up for at the end. Steps are taken at once
+up to the next one in which somebody ends, but no more than a block has tokens: in so many nobody
+needs or fills two. Where fewer blocks are free than rows may need, they are taken one by one.
+For simulations: where tokens are computed, there is nothing to save.
 """
 
 from itertools import chain
@@ -158,7 +159,8 @@ class Coast:
             self._sync(place)
         filled = [running[place] for place in chain.from_iterable(fills)]
         if not pool.knows(next_names(pool, filled)):
-            # No block of another's has such a name: when that is forgotten cannot matter.
+            # Else an older block has such a name, and it matters whether it is evicted, and its
+            # name forgotten, before a step offers another under it or after.
             grows, fills = [list(chain.from_iterable(grows))], [list(chain.from_iterable(fills))]
         for growing, filling in zip(grows, fills, strict=True):
             grow_each(pool, [running[place] for place in growing])

@@ -59,19 +59,20 @@ class PricedExecutor:
         return self.executor.submit(batch)
 
     def factor(self, step: int, features: Features) -> int:
-        """Thousandths of its price that this step takes."""
+        """Thousandths of its price that this step takes. Of skipped steps it is not asked: whoever
+        overrides it takes every step by itself."""
         return self._noise.at(step, self.cost.regime(features)) if self._noise else KNOWN
 
     def glide(
         self, step: int, steps: int, first: Features, then: Features, until: int
     ) -> list[tuple[int, int, int]]:
         """Take so many steps at once, settled too, but none that begins at `until` or later.
+        The engine has not slept before the first: somebody runs.
 
         first, then: of the first and the second; the same is added from each to the next, and
         their tokens are as many. Of each, when it began, its nanoseconds and those of its host.
         """
         cost, now, taken = self.cost, self.clock.now(), list[tuple[int, int, int]]()
-        late = cost.wake if now > self._ready else 0
         spents, hosts, behinds = (
             count(at := price(first), price(then) - at)
             for price in (cost.picoseconds, cost.host.of, cost.after.of)
@@ -81,10 +82,9 @@ class PricedExecutor:
         for factor, spent, host, behind in zip(factors, spents, hosts, behinds, strict=False):
             if now >= until:
                 break
-            spent = spent // 1_000 * factor // KNOWN + late
+            spent = spent // 1_000 * factor // KNOWN
             taken.append((now, spent, host // 1_000))
             now += spent + behind // 1_000
-            late = 0
         self.clock.advance_to(now)
         self._ready = now
         return taken

@@ -1,6 +1,7 @@
 """Jobs in processes of their own, with their progress; Ctrl-C keeps what is done."""
 
 import multiprocessing
+import multiprocessing.connection
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -40,11 +41,14 @@ def in_processes(
                 told(futures[future])
         pool.shutdown()
     except BaseException:
-        for child in set(multiprocessing.active_children()) - before:
+        pool.shutdown(wait=False, cancel_futures=True)
+        ours = set(multiprocessing.active_children()) - before
+        for child in ours:
             child.terminate()
-        # Only the pool's thread waits for them: a death can be asked for once, and of two that ask
-        # at a time one is told that the child still lives.
-        pool.shutdown(cancel_futures=True)
+        for child in ours:
+            # Not joined: the pool's thread does that, and of two threads that ask for one death at
+            # a time one is told that the child still lives.
+            multiprocessing.connection.wait([child.sentinel])
         raise
 
 
