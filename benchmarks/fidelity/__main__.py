@@ -18,7 +18,7 @@ how much the runs' cost models disagree about one and the same step: so much the
 The second table is simulated once more, on a machine as fast around each moment as the pauses there
 say (fidelity.pace): what of an error is only that slow moments came when they did. It is stated.
 
-    python -m benchmarks.fidelity --part tiny       the embedded model, 40 minutes
+    python -m benchmarks.fidelity --part tiny       the embedded model, 35 minutes
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, over an hour
 """
 

@@ -60,9 +60,16 @@ def calibrate_rig(
 
 
 def measured(
-    rig: Rig, slots: int, threads: int, seed: int, seconds: float, watch: Watch
+    rig: Rig,
+    slots: int,
+    threads: int,
+    seed: int,
+    seconds: float,
+    watch: Watch,
+    *,
+    checking: float = CHECKING,
 ) -> Measured:
-    """As calibrate_rig says."""
+    """As calibrate_rig says. checking: the share of the time; 0: no steps are held out."""
     others, stand = Neighbours(), Stand(rig, seed)
     made = designs(slots, rig.context, rig.num_blocks, rig.block_size, seed)
     probes = [Design((rig.context // 8,) * slots), Design(prompts=((0, rig.context // 16),))]
@@ -74,7 +81,7 @@ def measured(
     )
     cost = fitted(samples)
     stand.meet(slots + CHUNK, seconds * MEETING)
-    live = seconds * LEARNING, seconds * CHECKING
+    live = seconds * LEARNING, seconds * checking
 
     def steps(trace: str, span: float, done: float) -> list[LiveStep]:
         def told(share: float) -> None:
@@ -82,7 +89,8 @@ def measured(
 
         return enough(served(rig, trace, cost, slots, span, seed, told), trace, span)
 
-    learned, held_out = steps(LEARNED, live[0], 0.0), steps(CHECKED, live[1], live[0])
+    learned = steps(LEARNED, live[0], 0.0)
+    held_out = steps(CHECKED, live[1], live[0]) if checking else []
     return Measured(
         samples, learned, held_out, cost, slots, threads, seed, sum(live), others.cores()
     )
