@@ -12,7 +12,7 @@ from headway.core.plan import Policies
 from headway.core.request import Request
 from headway.tools.calibration import Calibration
 from headway.tools.endpoint import Endpoint
-from headway.tools.learn import Measured, Watch, concluded, enough, measured
+from headway.tools.learn import Measured, concluded, enough, measured
 from headway.tools.loaded import kv_bytes, load_here, named_rig, rig_of
 from headway.tools.measure import arrived_after, lane_figures
 from headway.tools.observe import LEARNED, LiveStep, Observed, traffic
@@ -154,9 +154,8 @@ def staged(name: str, seed: int, rounds: int) -> Stage:
     threads = steadiest(rig, asks, prompts)
     unloaded = {name: alone(rig, shape(asks, name), prompts) for name in TRACES}
     lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
-    told: Watch = lambda phase, share: None
-    # The live runs are the check.
-    first = measured(beside, SLOTS, threads, seed, scale.seconds, told, checking=0.0)
+    # The live runs are the check: nothing else is held out.
+    first = measured(beside, SLOTS, threads, seed, scale.seconds, checking=0.0)
     return Stage(rig, beside, bytes_per_token, first, lanes, worded(asks, prompts), scale)
 
 

@@ -65,7 +65,7 @@ def measured(
     threads: int,
     seed: int,
     seconds: float,
-    watch: Watch,
+    watch: Watch = lambda phase, share: None,
     *,
     checking: float = CHECKING,
 ) -> Measured:
