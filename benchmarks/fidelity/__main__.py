@@ -33,7 +33,7 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fidelity.compared import Error, attainments, errors
+from benchmarks.fidelity.compared import Error, attainments, errors, unsaid
 from benchmarks.fidelity.grid import Grid
 from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
@@ -205,10 +205,13 @@ def main() -> int:
         grids = bench.capacities(rate)
         figures += of_capacity(*grids)
         rate = grids[0].crossing()
-    found = [bench.compared(rate, int(load)) for load in asked.loads.split(",")]
+    loads = [int(load) for load in asked.loads.split(",")]
+    found = [bench.compared(rate, load) for load in loads]
     rows, paced = ([each for some in side for each in some] for side in zip(*found, strict=True))
     show(rows, "Simulated against live")
     show(paced, "Simulated at the machine's pace (stated)")
+    if few := unsaid([lane.name for lane in bench.stage.lanes], loads, rows):
+        CONSOLE.print(f"Too few requests were served to say {', '.join(few)}: more rounds.")
     if any(each.is_judged for each in rows):
         unit = f"of {sum(each.is_judged for each in rows)}"
         figures += [

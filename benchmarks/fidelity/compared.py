@@ -59,7 +59,7 @@ def errors(
     simulated: Sequence[Outcome],
 ) -> list[Error]:
     """live: of each of the two, its rounds. Of all their requests together, where there are enough
-    for the percentile; ValueError where one that is judged cannot be said."""
+    for the percentile and they were served."""
     found = list[Error]()
     for lane in ("", *lanes):
         for metric in METRICS:
@@ -68,9 +68,20 @@ def errors(
                 if all(said):
                     *real, priced = said
                     found.append(Error(lane, metric, percent, load, tuple(real), priced))
-                elif load <= MOST_LOAD and percent <= MOST_PERCENT:
-                    raise ValueError(f"too few were served for {metric} p{percent} at {load} %")
     return found
+
+
+def unsaid(lanes: Sequence[str], loads: Iterable[int], rows: Iterable[Error]) -> list[str]:
+    """Names of those that would be judged, and for which there were too few requests."""
+    wanted = [
+        Error(lane, metric, percent, load, (), 0)
+        for load in loads
+        for lane in ("", *lanes)
+        for metric in METRICS
+        for percent in PERCENTS
+    ]
+    said = {each.name for each in rows}
+    return [each.name for each in wanted if each.is_judged and each.name not in said]
 
 
 def _percentile(outcomes: Iterable[Outcome], lane: str, metric: str, percent: int) -> int:

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import pytest
 
+from benchmarks.fidelity.compared import errors, unsaid
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.core.cost import Residuals, StepCost, row_features
-from headway.core.lane import Lane
+from headway.core.lane import Budget, Lane
+from headway.core.ledger import RequestRow
 from headway.core.plan import Policies
-from headway.core.request import Request
+from headway.core.request import Finish, Request
 from headway.sim.clock import VirtualClock
 from headway.tools.observe import LiveStep
-from headway.tools.run import Run
+from headway.tools.run import Outcome, Run
 from tests.tools.priced import CALIBRATION
 
 MS = 1_000_000
@@ -96,6 +98,27 @@ def test_each_half_is_bracketed_and_all_turns_count():
 def test_what_never_or_always_breaks_ends_at_the_furthest(kept, end):
     made, _ = grid(lambda rate, turn: kept)
     assert made.crossing() == pytest.approx(10.0 * STEP**end)
+
+
+def served(lane, ttft, generated=3):
+    times = 0, 0, ttft, 2 * ttft, 2 * ttft
+    return RequestRow("", lane, Budget(), Finish.LENGTH, *times, 1, generated, 0, 0, 0, 0)
+
+
+def outcome(count, ttft):
+    rows = [served("chat", ttft)] * count + [served("code", ttft, generated=1)] * count
+    return Outcome({}, tuple(rows), (), 0, complete=True)
+
+
+def test_what_too_few_say_is_left_out_and_named():
+    """No answer of the code endpoint has a second token; fifty requests have a p90, ten a p50."""
+    lanes, two = ["chat", "code"], [[outcome(50, 20)], [outcome(50, 24)]]
+    found = errors(lanes, 80, two, [outcome(50, 22)])
+    assert {each.signed for each in found} == {0.0}
+    assert unsaid(lanes, [80], found) == ["err_tpot_p50_at80_code", "err_tpot_p90_at80_code"]
+    few = errors(lanes, 80, two, [outcome(10, 22)])
+    assert "err_ttft_p90_at80_chat" in unsaid(lanes, [80], few)
+    assert unsaid(lanes, [95], []) == [], "not judged"
 
 
 def step(began, nanoseconds):
