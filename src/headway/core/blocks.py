@@ -7,9 +7,8 @@ comes before it is vLLM's automatic prefix caching.
 from collections import Counter, deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from functools import cache
 from hashlib import blake2b
-from struct import Struct
+from struct import pack
 
 from headway.core.request import Sequence
 from headway.errors import SettingError
@@ -232,15 +231,10 @@ def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
     if len(keys) >= full:
         return
     key = keys[-1] if keys else pool.root(sequence.request.salt)
-    fresh, packed, add = LINK.copy, _struct(size).pack, keys.append
+    fresh, layout, add = LINK.copy, f"<{size}I", keys.append
     for at in range(len(keys) * size, full * size, size):
         link = fresh()
         link.update(key)
-        link.update(packed(*tokens[at : at + size]))
+        link.update(pack(layout, *tokens[at : at + size]))
         key = link.digest()
         add(key)
-
-
-@cache
-def _struct(size: int) -> Struct:
-    return Struct(f"<{size}I")
