@@ -15,6 +15,7 @@ from headway.errors import SettingError
 
 SCRATCH = 0  # never handed out: padding and held slots write there
 LINK = blake2b(digest_size=16)  # copied for each name, which is faster than making another
+TOKEN = 4  # bytes of one in a name
 SLACK = 64  # void places that are put up with, beside as many as there are others
 
 
@@ -215,10 +216,9 @@ def next_names(pool: BlockPool, sequences: Seq[Sequence]) -> list[bytes]:
     return [sequence.keys[sequence.published] for sequence in sequences]
 
 
-def publish_each(pool: BlockPool, sequences: Seq[Sequence]) -> None:
-    """Offer the block that each has filled last."""
-    blocks = [sequence.blocks[sequence.published] for sequence in sequences]
-    pool.publish(blocks, next_names(pool, sequences))
+def publish_each(pool: BlockPool, sequences: Seq[Sequence], names: Seq[bytes]) -> None:
+    """Offer the block that each has filled last, under its name."""
+    pool.publish([sequence.blocks[sequence.published] for sequence in sequences], names)
     for sequence in sequences:
         sequence.published += 1
         sequence.fills += pool.block_size
@@ -231,10 +231,11 @@ def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
     if len(keys) >= full:
         return
     key = keys[-1] if keys else pool.root(sequence.request.salt)
-    fresh, layout, add = LINK.copy, f"<{size}I", keys.append
-    for at in range(len(keys) * size, full * size, size):
+    fresh, add = LINK.copy, keys.append
+    fill = tokens[len(keys) * size : full * size]
+    packed, width = pack(f"<{len(fill)}I", *fill), size * TOKEN
+    for at in range(0, len(packed), width):
         link = fresh()
-        link.update(key)
-        link.update(pack(layout, *tokens[at : at + size]))
+        link.update(key + packed[at : at + width])
         key = link.digest()
         add(key)

@@ -9,7 +9,7 @@ needs or fills two. Where fewer blocks are free than rows may need, they are tak
 For simulations: where tokens are computed, there is nothing to save.
 """
 
-from itertools import chain
+from itertools import chain, islice
 
 from headway.core.batch import Event
 from headway.core.blocks import grow_each, next_names, publish_each
@@ -38,9 +38,8 @@ class Coast:
         self._waiting = scheduler.roster.waiting
         self._ends = dict[int, list[int]]()  # by steps from here: who ends then, by place
         self._stops = list[int]()  # these numbers of steps, the next one last
-        # By steps modulo a block: who may need a block, who may have filled one, by place.
-        self._grows = [list[int]() for _ in range(self._size)]
-        self._fills = [list[int]() for _ in range(self._size)]
+        self._grows = dict[int, list[int]]()  # and who needs a block then, if it still runs
+        self._fills = dict[int, list[int]]()  # or has filled one
         self._origins = [sequence.computed for sequence in self.running]
         self._left = len(self.running)
         self._held, self._width = scheduler.group.rectangle(self._left, 1)
@@ -71,10 +70,12 @@ class Coast:
         return isinstance(policies.join, PATIENT) and not policies.join.start(view).count
 
     def _foresee(self) -> None:
+        ends, grows, fills = self._ends, self._grows, self._fills
         for place, sequence in enumerate(self.running):
-            self._ends.setdefault(sequence.limit - len(sequence.tokens), []).append(place)
-            self._grows[(sequence.room - sequence.computed + 1) % self._size].append(place)
-            self._fills[(sequence.fills - sequence.computed) % self._size].append(place)
+            computed = sequence.computed
+            ends.setdefault(sequence.limit - len(sequence.tokens), []).append(place)
+            grows.setdefault(sequence.room - computed + 1, []).append(place)
+            fills.setdefault(sequence.fills - computed, []).append(place)
         self._stops = sorted(self._ends, reverse=True)
 
     @property
@@ -85,24 +86,18 @@ class Coast:
         free = self.pool.num_free
         if free >= self._left:
             return min(self._size, self._stops[-1] - self.taken)
-        return int(free >= len(self._growing(1)))
+        grows = self._grows.get(self.taken + 1, ())
+        return int(free >= sum([not self.running[place].ended for place in grows]))
 
-    def _growing(self, step: int) -> list[int]:
-        """Who needs a block in this step from here, by place; 1 is the next."""
-        at, running, origins = self.taken + step, self.running, self._origins
-        return [
-            place
-            for place in self._grows[at % self._size]
-            if running[place].room == origins[place] + at - 1 and not running[place].ended
-        ]
-
-    def _filling(self, step: int) -> list[int]:
-        at, running, origins = self.taken + step, self.running, self._origins
-        return [
-            place
-            for place in self._fills[at % self._size]
-            if running[place].fills == origins[place] + at and not running[place].ended
-        ]
+    def _due(self, due: dict[int, list[int]], steps: int) -> list[list[int]]:
+        """Of each of the next steps, whose turn it is, by place; and again a block later."""
+        running, size, after, turns = self.running, self._size, self.taken + 1, list[list[int]]()
+        for at in range(after, after + steps):
+            turn = [place for place in due.pop(at, ()) if not running[place].ended]
+            if turn:
+                due[at + size] = sorted([*due.get(at + size, ()), *turn])
+            turns.append(turn)
+        return turns
 
     def features(self, step: int) -> Features:
         """Of this step from here; from one to the next ahead, the same is added."""
@@ -121,8 +116,7 @@ class Coast:
 
         times: of each, when it began, its nanoseconds and those of its host.
         """
-        steps = range(1, len(times) + 1)
-        grows, fills = list(map(self._growing, steps)), list(map(self._filling, steps))
+        grows, fills = self._due(self._grows, len(times)), self._due(self._fills, len(times))
         self._account(times, grows)
         self._reads += self._left * len(times)
         self.taken += len(times)
@@ -158,13 +152,18 @@ class Coast:
         for place in chain.from_iterable(fills):
             self._sync(place)
         filled = [running[place] for place in chain.from_iterable(fills)]
-        if not pool.knows(next_names(pool, filled)):
-            # Else an older block has such a name, and it matters whether it is evicted, and its
-            # name forgotten, before a step offers another under it or after.
-            grows, fills = [list(chain.from_iterable(grows))], [list(chain.from_iterable(fills))]
-        for growing, filling in zip(grows, fills, strict=True):
-            grow_each(pool, [running[place] for place in growing])
-            publish_each(pool, [running[place] for place in filling])
+        names = next_names(pool, filled)
+        if pool.knows(names):
+            # An older block has such a name, and it matters whether it is evicted, and its name
+            # forgotten, before a step offers another under it or after.
+            named = iter(names)
+            for growing, filling in zip(grows, fills, strict=True):
+                grow_each(pool, [running[place] for place in growing])
+                offered = [running[place] for place in filling]
+                publish_each(pool, offered, list(islice(named, len(offered))))
+        else:
+            grow_each(pool, [running[place] for place in chain.from_iterable(grows)])
+            publish_each(pool, filled, names)
 
     def _ending(self) -> list[Event]:
         """Who ends in the last step, in the order of its rows."""

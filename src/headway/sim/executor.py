@@ -1,5 +1,6 @@
 """Steps that take the time they would have cost."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count, repeat
 
@@ -73,9 +74,10 @@ class PricedExecutor:
         their tokens are as many. Of each, when it began, its nanoseconds and those of its host.
         """
         cost, now, taken = self.cost, self.clock.now(), list[tuple[int, int, int]]()
-        spents, hosts, behinds = (
-            count(at := price(first), price(then) - at)
-            for price in (cost.picoseconds, cost.host.of, cost.after.of)
+        spents = _even(cost.picoseconds, first, then)
+        hosts, behinds = (
+            _even(rates.of, first, then) if self._has_host else repeat(0)
+            for rates in (cost.host, cost.after)
         )
         noise, regime = self._noise, cost.regime(first)
         factors = noise.ahead(step, steps, regime) if noise else repeat(KNOWN, steps)
@@ -99,3 +101,9 @@ class PricedExecutor:
             if self._behind:
                 self.clock.advance_to(self.clock.now() + self._behind)
             self._ready, self._behind, self._stepped = self.clock.now(), 0, False
+
+
+def _even(price: Callable[[Features], int], first: Features, then: Features) -> Iterator[int]:
+    """Prices of steps of which each differs from the one before it as the second from the first."""
+    begin = price(first)
+    return count(begin, price(then) - begin)
