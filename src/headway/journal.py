@@ -35,7 +35,7 @@ KNOWN: dict[str, type] = {
         *(Add, Cancel, Stop, Close),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
-        *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo),
+        *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo, cost.Rounding),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
     )
 }

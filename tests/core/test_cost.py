@@ -11,6 +11,7 @@ from headway.core.cost import (
     Features,
     Rates,
     Residuals,
+    Rounding,
     StepCost,
     added,
     batch_features,
@@ -54,6 +55,16 @@ def test_the_tokens_have_a_price_that_depends_on_how_many_there_are():
     assert base == (5_000 + 1_000) // 1_000
     prices = [COST._tokens(tokens) for tokens in (0, 8, 9, 32, 33)]
     assert prices == [0, 80, 580, 80 + 24 * 500, 80 + 24 * 500 + 200]
+
+
+def test_tokens_are_priced_as_the_executor_rounds_them():
+    rounding = Rounding(least=4, digits=5)
+    counts = (0, 1, 3, 5, 32, 33, 65, 68, 257, 1_000)
+    assert [rounding.of(count) for count in counts] == [0, 4, 4, 5, 32, 34, 68, 68, 272, 1_024]
+    cost = StepCost(pieces=((0, 1_000), (66, 3_000)), rounding=rounding)
+    prices = [cost.predict(Features(tokens=count)) for count in (0, 1, 4, 64, 65, 68)]
+    assert prices == [0, 4, 4, 64, 66 + 6, 66 + 6]
+    assert Rounding().of(1_001) == 1_001, "where nobody says so, it does not"
 
 
 def test_attention_work_is_that_of_every_query_and_what_it_sees():

@@ -7,7 +7,7 @@ from headway.core.sampling import Sampling
 from headway.executor.linear import Linear
 from headway.executor.load import load
 from headway.executor.memory import Limits
-from headway.executor.model import rounded, sizes
+from headway.executor.model import LARGE, SMALL, sizes
 from headway.models import EMBEDDED
 
 TOKENS, ROWS = 70, 5
@@ -28,9 +28,9 @@ def met(monkeypatch):
 
 
 def test_few_sizes_and_no_row_more_than_a_sixteenth():
-    assert sizes(40) == [*range(1, 33), 34, 36, 38, 40]
-    assert sizes(33) == [*range(1, 33), 34]
-    assert max(rounded(rows) / rows for rows in range(1, 5_000)) < 1 + 1 / 16
+    assert sizes(40, SMALL) == [*range(1, 33), 34, 36, 38, 40]
+    assert sizes(33, LARGE) == [*range(4, 33), 34]
+    assert max(SMALL.of(rows) / rows for rows in range(1, 5_000)) < 1 + 1 / 16
 
 
 def step(number, rows, tokens):
@@ -44,10 +44,13 @@ def step(number, rows, tokens):
     return Batch(number, tuple(asked), begun)
 
 
-def test_no_step_meets_a_new_size(met):
+@pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if weights were many, or few
+def test_no_step_meets_a_new_size(met, monkeypatch, cached):
+    monkeypatch.setattr("headway.executor.model.CACHED", cached)
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, 60.0)
     prepared = set(met)
+    assert min(rows for rows, _ in met) == (1 if cached else 4)
     for number, tokens in enumerate(range(ROWS, TOKENS + 1)):
         executor.collect(executor.submit(step(number, 1 + tokens % ROWS, tokens)))
     assert met == prepared

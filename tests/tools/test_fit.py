@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
 
-from headway.core.cost import Features, Rates, StepCost
+from headway.core.cost import Features, Rates, Rounding, StepCost
 from headway.tools.design import designs
 from headway.tools.fit import HOST, Fitted, Point, fit_device, fit_rates, knee, segments, solve
 from headway.tools.stand import Stand
@@ -47,6 +47,16 @@ def test_it_finds_the_prices_that_the_steps_were_made_of(priced):
     assert max(off(found, priced)) < 0.005
     assert found.rates.read == pytest.approx(COST.device.read, rel=0.05)
     assert found.rates.pair == pytest.approx(COST.device.pair, rel=0.05)
+
+
+def test_it_knows_of_how_many_tokens_an_executor_makes_more():
+    rounding = Rounding(least=4, digits=4)
+    rounded = points(replace(COST, rounding=rounding))
+    plain, found = fit_device(rounded), fit_device(rounded, rounding)
+    cost = StepCost(found.rates, found.pieces, rounding=rounding)
+    errors = [abs(cost.predict(each.features) / each.nanoseconds - 1) for each in rounded]
+    assert max(errors) < 0.005 < found.error + plain.error
+    assert max(off(plain, rounded)) > 0.02
 
 
 def test_a_neighbour_that_takes_the_core_now_and_then_does_not_lead_it_astray(priced):

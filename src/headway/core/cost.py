@@ -154,6 +154,22 @@ class Echo:
 
 
 @dataclass(frozen=True, slots=True)
+class Rounding:
+    """How many tokens an executor computes where a step has so many: it may round them up, so that
+    its device meets few sizes, and none that it is slow at."""
+
+    least: int = 1
+    digits: int = 0  # leading binary ones that are kept; 0: all
+
+    def of(self, tokens: int) -> int:
+        """Tokens computed for so many: none for none."""
+        if self.digits:
+            step = 1 << max(0, (tokens - 1).bit_length() - self.digits)
+            tokens = -(-tokens // step) * step
+        return max(self.least, tokens) if tokens else 0
+
+
+@dataclass(frozen=True, slots=True)
 class StepCost:
     """A device and its host, priced. All zeros: nothing is known of them.
 
@@ -173,6 +189,7 @@ class StepCost:
     after: Rates = Rates()  # behind it: committing it, telling callers, keeping rows
     wake: int = 0  # nanoseconds more that a step takes for which the engine had slept
     knee: int = 0  # tokens; a step of more is compute-bound
+    rounding: Rounding = Rounding()  # of a step's tokens, before the pieces price them
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime
     echoes: tuple[Echo, ...] = ()  # of the residuals of both; the rest is each step's own
 
@@ -211,7 +228,7 @@ class StepCost:
 
     def _tokens(self, tokens: int) -> int:
         """Picoseconds under the pieces, up to so many tokens."""
-        total = 0
+        total, tokens = 0, self.rounding.of(tokens)
         for begin, slope in reversed(self.pieces):
             if tokens > begin:
                 total += slope * (tokens - begin)

@@ -15,7 +15,7 @@ from headway.core.grammar import Grammar
 from headway.executor.cache import KVCache
 from headway.executor.grammar import Grammars
 from headway.executor.inputs import Builder, Inputs, Scoring
-from headway.executor.model import Decoder, rounded, sizes
+from headway.executor.model import Decoder, sizes
 from headway.executor.sampling import Scores, sample, score
 from headway.executor.slots import Slots
 
@@ -66,9 +66,10 @@ class TorchExecutor:
         """On a CPU, steps of all sizes up to so many tokens and sampled rows, the smallest first,
         while the time lasts: then no caller waits for it, and memory does not grow by it."""
         until = perf_counter_ns() + seconds * 1e9
-        for rows in sizes(tokens) if self.model.device.type == "cpu" else ():
+        rounding = self.model.rounding
+        for rows in sizes(tokens, rounding) if self.model.device.type == "cpu" else ():
             if perf_counter_ns() < until:
-                self.model.prepare(rows, rows <= rounded(sampled))
+                self.model.prepare(rows, rows <= rounding.of(sampled))
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> int:

@@ -152,6 +152,9 @@ def terms(cost: StepCost) -> dict[str, str]:
                 said[f"{part}per {name}"] = duration(coefficient / 1_000)
     for begin, slope in cost.pieces:
         said[f"per token from {begin} on"] = duration(slope / 1_000)
+    if cost.rounding.digits:
+        least, digits = cost.rounding.least, cost.rounding.digits
+        said["tokens are rounded up"] = f"to {digits} binary digits, at least {least}"
     if cost.wake:
         said["after the engine slept"] = duration(cost.wake)
     return said

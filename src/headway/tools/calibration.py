@@ -7,10 +7,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from headway.core.cost import KNOWN, Echo, Rates, Residuals, StepCost
+from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
 from headway.errors import SettingError
 
-VERSION = 3
+VERSION = 4
 TOLD = ("median", "p90")  # of a regime's errors
 
 
@@ -108,12 +108,14 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
         pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
         wake=plain["wake"],
         knee=plain["knee"],
+        rounding=Rounding(**plain["rounding"]),
         residuals=(memory, compute),
         echoes=tuple(Echo(**each) for each in plain["echoes"]),
         **made,
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values(), cost.wake, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
+    numbers += asdict(cost.rounding).values()
     if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
     begins = [begin for begin, _ in cost.pieces]

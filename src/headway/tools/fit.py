@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from statistics import median
 
-from headway.core.cost import Features, Rates, StepCost
+from headway.core.cost import Features, Rates, Rounding, StepCost
 from headway.errors import SettingError
 from headway.tools.stand import Sample
 
@@ -34,6 +34,8 @@ TERMS: dict[str, Callable[[Features], float]] = {
     "decode": lambda f: f.decodes,
 }
 
+EXACTLY = Rounding()
+
 Line = Sequence[float]
 
 
@@ -53,23 +55,27 @@ class Fitted:
     largest: int  # tokens in one of them
 
 
-def fitted(samples: Sequence[Sample]) -> StepCost:
-    """The device's time and, apart, its host's: building inputs, sampling."""
+def fitted(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
+    """The device's time and, apart, its host's: building inputs, sampling.
+
+    rounding: of the executor that took these steps.
+    """
     device = [Point(s.features, max(1, s.nanoseconds - s.host)) for s in samples]
     host = [Point(sample.features, sample.host) for sample in samples if sample.host]
-    found = fit_device(device)
+    found = fit_device(device, rounding)
     rates = fit_rates(host, HOST) if host else Rates()
-    return StepCost(found.rates, found.pieces, host=rates, knee=knee(found))
+    return StepCost(found.rates, found.pieces, host=rates, knee=knee(found), rounding=rounding)
 
 
-def fit_device(points: Sequence[Point]) -> Fitted:
+def fit_device(points: Sequence[Point], rounding: Rounding = EXACTLY) -> Fitted:
     """The device's rates, with as few pieces as are about as exact as many."""
     knots = [0, *_powers(max(point.features.tokens for point in points))]
-    best = _pieced(points, knots)
+    best = _pieced(points, knots, rounding)
     bound = max(EXACT, WORTH * best.error)
     while len(knots) > 1:
         fewer = [[each for each in knots if each != knot] for knot in knots[1:]]
-        tried = min((_pieced(points, each) for each in fewer), key=lambda fit: fit.error)
+        fits = [_pieced(points, each, rounding) for each in fewer]
+        tried = min(fits, key=lambda fit: fit.error)
         if tried.error > bound:
             break
         best, knots = tried, [begin for begin, _ in tried.pieces]
@@ -132,10 +138,11 @@ def segments(tokens: int, knots: Sequence[int]) -> list[int]:
     return [max(0, min(tokens, end) - begin) for begin, end in zip(knots, ends, strict=True)]
 
 
-def _pieced(points: Sequence[Point], knots: Sequence[int]) -> Fitted:
+def _pieced(points: Sequence[Point], knots: Sequence[int], rounding: Rounding) -> Fitted:
+    computed = [rounding.of(point.features.tokens) for point in points]
     rows = [
-        [*(TERMS[name](p.features) for name in DEVICE), *segments(p.features.tokens, knots)]
-        for p in points
+        [*(TERMS[name](point.features) for name in DEVICE), *segments(tokens, knots)]
+        for point, tokens in zip(points, computed, strict=True)
     ]
     targets = [point.nanoseconds * 1_000 for point in points]
     whole = [round(each) for each in solve(rows, targets)]
@@ -148,7 +155,7 @@ def _pieced(points: Sequence[Point], knots: Sequence[int]) -> Fitted:
         rates=Rates(**dict(zip(DEVICE, whole[:count], strict=True))),
         pieces=tuple(zip(knots, whole[count:], strict=True)),
         error=sum(map(abs, errors)) / len(errors),
-        largest=max(point.features.tokens for point in points),
+        largest=max(computed),
     )
 
 

@@ -79,7 +79,7 @@ def measured(
     samples = stand.measure(
         made, seconds * DESIGNED, lambda share: watch("designed batches", share)
     )
-    cost = fitted(samples)
+    cost = fitted(samples, rig.rounding)
     stand.meet(slots + CHUNK, seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
 

@@ -58,6 +58,7 @@ def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
         fit=loaded.plan.fit,
         threads=threads(),
         use_threads=use_threads,
+        rounding=loaded.executor.model.rounding,
     )
 
 

@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import Protocol
 
 from headway.core.batch import Batch, Output
+from headway.core.cost import Rounding
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, Executor
 from headway.errors import SettingError
@@ -74,6 +75,7 @@ class Rig:
     fit: int = 0  # blocks that there is room for; 0: no more than there are
     threads: int = 1  # that the executor has at most
     use_threads: Callable[[int], object] = lambda count: None
+    rounding: Rounding = Rounding()  # of a step's tokens, by the executor
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
     simulated: str = ""  # on whose prices, in words; empty: it is real
 

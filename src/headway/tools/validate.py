@@ -59,7 +59,8 @@ def level(
     cost: fitted on the designed batches alone, with the executor's host in it, not the engine's.
     """
     deciding, behind = engine_rates(learned)
-    refitted = fitted([*samples, *_balanced(learned, cost.knee, len(samples))])
+    both = [*samples, *_balanced(learned, cost.knee, len(samples))]
+    refitted = fitted(both, cost.rounding)
     low, high = LIMITS
     factor = min(high, max(low, _ratio(refitted, learned)))
     levelled = replace(
