@@ -84,6 +84,14 @@ def test_a_step_pays_once_for_the_attention_of_all_who_decode():
     assert [cost.predict(each) for each in (chunk, one + chunk, one + one)] == [0, 5, 5]
 
 
+def test_a_step_pays_once_for_the_output_layer_and_not_where_nothing_is_sampled():
+    middle, last = row_features(0, 4), row_features(4, 4, logits=1)
+    cost = StepCost(Rates(head=5_000), host=Rates(head=1_000))
+    assert [cost.predict(each) for each in (middle, last, middle + last, last + last)] == [
+        0, 6, 6, 6,
+    ]  # fmt: skip
+
+
 def test_padding_and_held_slots_are_priced_as_they_are_computed():
     short = Row(1, 0, (1, 1), (), Want.LAST)
     long = Row(2, 0, (1,) * 4, (), Want.LAST)

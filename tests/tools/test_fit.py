@@ -17,7 +17,7 @@ from tests.tools.rigs import rig
 
 COST = StepCost(
     device=Rates(step=2_000_000_000, row=4_000_000, prompt=90_000_000, read=300_000, pair=9_000,
-                 logit=20_000_000, decode=1_000_000_000),
+                 logit=20_000_000, decode=1_000_000_000, head=300_000_000),
     pieces=((0, 5_000_000), (128, 40_000_000)),
 )  # fmt: skip
 
@@ -47,6 +47,7 @@ def test_it_finds_the_prices_that_the_steps_were_made_of(priced):
     assert max(off(found, priced)) < 0.005
     assert found.rates.read == pytest.approx(COST.device.read, rel=0.05)
     assert found.rates.pair == pytest.approx(COST.device.pair, rel=0.05)
+    assert found.rates.head == pytest.approx(COST.device.head, rel=0.05)
 
 
 def test_it_knows_of_how_many_tokens_an_executor_makes_more():

@@ -112,6 +112,7 @@ class Rates:
     pair: int = 0
     logit: int = 0
     decode: int = 0
+    head: int = 0  # once, where any logits are computed: its weights are many
 
     def of(self, f: Features) -> int:
         return (
@@ -123,6 +124,7 @@ class Rates:
             + self.pair * f.pairs
             + self.logit * f.logits
             + self.decode * f.decodes
+            + (self.head if f.logits else 0)
         )
 
 

@@ -17,8 +17,8 @@ from headway.tools.stand import Sample
 TURNS = 5  # of weighing anew what lies far off
 FAR = 1.5  # times the typical error, beyond which a sample is weighed less
 SMALLEST = 8  # tokens of the first knot: below it, tokens cannot be told from rows
-DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode")
-HOST = ("step", "token", "row", "prompt", "read", "pair", "logit", "decode")
+DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "head")
+HOST = ("step", "token", "row", "prompt", "read", "pair", "logit", "decode", "head")
 WORTH = 1.02  # times the error of all pieces: fewer may not be less exact than that
 EXACT = 0.002  # error below which more pieces explain nothing
 ENGINE = ("step", "row", "prompt", "token")  # what deciding and committing depend on
@@ -32,6 +32,7 @@ TERMS: dict[str, Callable[[Features], float]] = {
     "pair": lambda f: f.pairs,
     "logit": lambda f: f.logits,
     "decode": lambda f: f.decodes,
+    "head": lambda f: f.logits > 0,
 }
 
 EXACTLY = Rounding()
