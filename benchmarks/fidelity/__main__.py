@@ -15,7 +15,7 @@ simulates that run. The two live runs are rounds that alternate, each of all req
 `speed_at80` says how much longer than foretold the steps of the live runs took, `spread_levels` by
 how much the runs' cost models disagree about one and the same step: so much the machine moved.
 
-Each load's second table is simulated once more, on a machine as fast around each moment as the
+For a second table each load is simulated once more, on a machine as fast around each moment as the
 pauses there say (fidelity.pace): what of an error is only that slow moments came when they did. It
 is stated.
 

@@ -79,6 +79,16 @@ def test_logits(goldens, shape):
             assert (found - want).abs().max() < 1e-4
 
 
+@pytest.mark.parametrize("shape", ["mistral-gqa", "qwen2-bias-tied", "gemma2"])
+def test_logits_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
+    monkeypatch.setattr("headway.executor.model.CACHED", 0)
+    tokens, executor = prompts()[4], load(goldens[shape].folder).executor
+    assert executor.model.rounding.least == 4
+    for chunk in (1, 2, 3):
+        found = all_logits(executor, tokens, chunk)
+        assert (found - goldens[shape].logits(list(tokens))).abs().max() < 1e-4
+
+
 def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
     monkeypatch.setattr("headway.executor.attention.SCORES", 6 * 63 * 7)  # seven queries at once
     tokens = prompts()[2] + prompts()[4]

@@ -58,6 +58,14 @@ def test_no_step_meets_a_new_size(met, monkeypatch, cached):
     assert met > prepared, "beyond what was prepared for, one is met when it comes"
 
 
+def test_no_experts_are_read_for_tokens_of_nobody(monkeypatch, goldens):
+    monkeypatch.setattr("headway.executor.model.CACHED", 0)
+    found = [
+        load(goldens[each].folder, Limits(ROWS)).executor for each in ("mistral-gqa", "mixtral")
+    ]
+    assert [executor.model.rounding for executor in found] == [LARGE, SMALL]
+
+
 def test_not_for_longer_than_was_allowed(met):
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, -1.0)

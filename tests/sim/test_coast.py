@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, example, given, settings
 
 from headway.core.batch import Add, Cancel
-from headway.core.cost import Echo, Rates, Residuals, StepCost
+from headway.core.cost import Echo, Rates, Residuals, Rounding, StepCost
 from headway.core.join import Continuous, Dynamic, Start, Static
 from headway.core.plan import Policies
 from headway.core.request import NEVER
@@ -35,6 +35,7 @@ COST = StepCost(
     after=Rates(step=200_000_001, row=3_000_003),
     wake=1_234_567,
     knee=6,
+    rounding=Rounding(least=3, digits=2),
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 600), Echo(500, 990)),
 )

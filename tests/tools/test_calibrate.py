@@ -12,7 +12,7 @@ from rich.console import Console
 
 pytest.importorskip("scipy")
 
-from headway.core.cost import KNOWN, Rates, StepCost, row_features
+from headway.core.cost import KNOWN, Rates, Rounding, StepCost, row_features
 from headway.errors import HeadwayError, SettingError
 from headway.models import called
 from headway.sim.engine import VirtualEngine
@@ -31,7 +31,7 @@ from tests.tools.test_fit import COST
 
 HOSTED = StepCost(
     COST.device, COST.pieces, host=Rates(step=400_000_000, row=9_000_000), knee=128,
-    after=Rates(step=70_000_000, row=6_000_000),
+    after=Rates(step=70_000_000, row=6_000_000), rounding=Rounding(least=4, digits=5),
 )  # fmt: skip
 
 
@@ -39,7 +39,12 @@ def virtual(cost=HOSTED):
     """A rig whose host takes time too, in a step and behind it; every step is really asked for."""
     here = rig(cost=cost)
     priced = here.executor.executor
-    return replace(here, fit=9_000, engine=lambda *parts: VirtualEngine(*parts, priced))
+    return replace(
+        here,
+        fit=9_000,
+        rounding=cost.rounding,
+        engine=lambda *parts: VirtualEngine(*parts, priced),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +66,7 @@ def test_the_prices_come_back_host_and_device_apart(found):
         assert found.cost.on_host(step) == pytest.approx(HOSTED.on_host(step), rel=0.05)
         assert found.cost.behind(step) == pytest.approx(HOSTED.behind(step), rel=0.05)
     assert found.cost.knee == 128 and found.cost.wake == 0
+    assert found.cost.rounding == HOSTED.rounding
     assert found.about["factor"] == pytest.approx(1.0, abs=0.01)
 
 
@@ -208,6 +214,7 @@ def test_waking_counts_where_it_is_sure():
         ("cost.pieces", [[7, 5]], "do not ascend from 0"),
         ("cost.device.read", True, "a coefficient"),
         ("cost.wake", 1.5, "a coefficient"),
+        ("cost.rounding.digits", "5", "tokens are not rounded up to whole numbers"),
         ("cost", [], "list"),
         ("block_size", 0, "block_size is 0"),
         ("num_blocks", "2048", "num_blocks is '2048'"),

@@ -24,6 +24,8 @@ def test_eight_billion_parameters_on_one_h100():
     assert 30_000 < found.cost.device.read < 65_000
     assert 100 < found.cost.knee < 400
     assert found.cost.predict(prompt) > 8 * found.cost.predict(alone)
+    middle = row_features(500, 1)  # of a prompt: nothing is sampled, and no output layer needed
+    assert 0.92 < found.cost.predict(middle) / found.cost.predict(alone) < 0.96
     assert found.analytical and found.kv_bytes == 131_072
     held = found.num_blocks * found.block_size * found.kv_bytes
     assert 0.3 * 80e9 < held < 80e9 - 15e9

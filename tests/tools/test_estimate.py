@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.cost import KNOWN, Rates, Residuals, StepCost
+from headway.core.cost import KNOWN, Rates, Residuals, Rounding, StepCost
 from headway.core.join import Dynamic
 from headway.core.plan import Policies
 from headway.errors import SettingError
@@ -127,6 +127,16 @@ def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
     tpot, batch, held, ttft = questions.flow_answers(machine, work, run)
     assert near(tpot) and near(batch) and near(held)
     assert ttft.estimate.outside or near(ttft)
+
+
+@pytest.mark.parametrize("rho", [0.2, 0.5])
+def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
+    cost = replace(COST, rounding=Rounding(least=4, digits=5))
+    rate = rate_at(lambda each: flow(Steps(cost), steady(1, 300, 60), each).rho, rho)
+    work = steady(rate, 300, 60)
+    run = serve(Machine(cost, 256), default(256), work.poisson(3_000, work.rate, seed=1))
+    tpot, batch, held, _ = questions.flow_answers(Machine(cost, 256), work, run)
+    assert near(tpot) and near(batch) and near(held)
 
 
 def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():

@@ -4,13 +4,21 @@ import pytest
 
 pytest.importorskip("torch")
 
+from headway.core.cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
+from headway.executor.model import LARGE, SMALL
 from headway.tools.loaded import live_rig
 from headway.tools.price import Ask, Price
 from headway.tools.run import Run
 from headway.tools.strategy import SLOTS, strategies
 from headway.tools.workload import Prompts, worded
+
+
+@pytest.mark.parametrize("cached, rounding", [(0, LARGE), (1 << 30, SMALL)])
+def test_a_rig_knows_how_its_executor_rounds_tokens(cached, rounding, monkeypatch):
+    monkeypatch.setattr("headway.executor.model.CACHED", cached)
+    assert live_rig(None).rounding == rounding != Rounding()
 
 
 def test_every_strategy_answers_in_full():

@@ -20,8 +20,8 @@ Turn = tuple[Tensor, Tensor]  # cosines and sines
 CACHED = 64 << 20  # bytes of weights of which a processor keeps much from one step to the next
 # Of rows, on a CPU. oneDNN prepares and keeps half a megabyte for each number of them and shape of
 # weights: five digits are 32 numbers, and then 16 each time that they double. At 1 to 3 rows it is
-# slow where weights come from memory: computing 4 instead takes 0.90 of a decode step of one row,
-# 0.79 of two rows (bfloat16, the shapes of Qwen2.5-0.5B, one thread of a Zen 4; two: 0.95, 0.92).
+# slow where packed weights come from memory: computing 4 instead takes 0.90 of a decode step of one
+# row, 0.79 of two (bfloat16, the shapes of Qwen2.5-0.5B, one thread of a Zen 4; two: 0.95, 0.92).
 SMALL, LARGE = Rounding(digits=5), Rounding(least=4, digits=5)
 
 
@@ -35,7 +35,9 @@ class Decoder:
         """context: positions that will be asked for; 0: all that the model was made for."""
         self.config, self.weights = config, weights
         self.dtype, self.device = weights.embed.dtype, weights.embed.device
-        rounding = SMALL if weights.nbytes < CACHED else LARGE
+        # Rows of nobody would choose experts, each of which is read for them.
+        few = weights.nbytes < CACHED or config.experts is not None
+        rounding = SMALL if few or weights.head.packed is None else LARGE
         self.rounding = rounding if self.device.type == "cpu" else Rounding()
         length = context or config.context
         ropes = list(dict.fromkeys(sight.rope for sight in config.sights if sight.rope))

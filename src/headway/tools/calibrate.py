@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.cost import KNOWN, StepCost
+from headway.core.cost import KNOWN, Rounding, StepCost
 from headway.errors import SettingError
 from headway.models import called
 from headway.tools.calibration import Calibration, write
@@ -25,6 +25,7 @@ from headway.tools.table import print_notes
 from headway.tools.words import duration
 
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
+ONCE = {"decode": "where anybody decodes", "head": "where anything is sampled"}
 SPOILT = 0.3  # cores at work for others, from which on the figures are another machine's
 NOTE = (
     "Predicted against measured step times, in live traffic of a trace that nothing was learned "
@@ -149,12 +150,12 @@ def terms(cost: StepCost) -> dict[str, str]:
     for part, rates in parts:
         for name in rates.__slots__:
             if coefficient := getattr(rates, name):
-                said[f"{part}per {name}"] = duration(coefficient / 1_000)
+                said[part + ONCE.get(name, f"per {name}")] = duration(coefficient / 1_000)
     for begin, slope in cost.pieces:
         said[f"per token from {begin} on"] = duration(slope / 1_000)
-    if cost.rounding.digits:
-        least, digits = cost.rounding.least, cost.rounding.digits
-        said["tokens are rounded up"] = f"to {digits} binary digits, at least {least}"
+    if cost.rounding != Rounding():
+        digits = f"to {cost.rounding.digits} binary digits" if cost.rounding.digits else "not"
+        said["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
     if cost.wake:
         said["after the engine slept"] = duration(cost.wake)
     return said

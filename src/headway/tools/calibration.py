@@ -115,9 +115,10 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values(), cost.wake, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
-    numbers += asdict(cost.rounding).values()
     if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
+    if not _are_whole(asdict(cost.rounding).values()):
+        raise ValueError("tokens are not rounded up to whole numbers")
     begins = [begin for begin, _ in cost.pieces]
     if begins != sorted(begins) or begins[:1] not in ([], [0]):
         raise ValueError("the pieces of the token's price do not ascend from 0")

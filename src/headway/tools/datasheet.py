@@ -131,14 +131,17 @@ def analytical(
 
 
 def roofline(work: Work, sheet: Accelerator) -> StepCost:
-    """The weights' bytes are the step's; tokens cost where their products take longer than that."""
+    """The weights' bytes are the step's, the head's where anything is sampled; tokens cost where
+    their products take longer than all of them."""
     per_byte = PS / (sheet.bandwidth * 1e9 * BANDWIDTH_REACHED)
     per_flop = PS / (sheet.products * 1e12 * PRODUCTS_REACHED)
     step, token = work.weights * per_byte, work.flops * per_flop
+    head = work.head // 2 * ITEMSIZE * per_byte  # two FLOP a weight
     knee = round(step / token)
     return StepCost(
         device=Rates(
-            step=round(step),
+            step=round(step - head),
+            head=round(head),
             read=round(work.kv * per_byte),
             pair=round(work.pair * per_flop),
             logit=round(work.head * per_flop),

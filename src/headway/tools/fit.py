@@ -94,14 +94,15 @@ def knee(fitted: Fitted) -> int:
     """Tokens from which on a further one costs more than half of what one costs on average.
 
     Where the first one does, the step has no flat part: then the tokens whose time equals what
-    the step takes without any. More than those, and they decide how long it takes.
+    the step and its output layer take without any. More than those, and they decide how long it
+    takes.
     """
     begins = [begin for begin, _ in fitted.pieces]
     amounts = segments(fitted.largest, begins)
     slopes = [slope for _, slope in fitted.pieces]
     mean = sum(map(int.__mul__, amounts, slopes)) / fitted.largest
     at = next((begin for begin, slope in fitted.pieces if 2 * slope > mean), 0)
-    return at or fitted.rates.step // max(1, slopes[0])
+    return at or (fitted.rates.step + fitted.rates.head) // max(1, slopes[0])
 
 
 def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:

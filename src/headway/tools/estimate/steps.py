@@ -1,21 +1,25 @@
 """What steps of a given composition take, in nanoseconds: the formulas' view of a cost model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import floor
 from statistics import fmean
 
-from headway.core.cost import KNOWN, NONE, Features, Residuals, StepCost, row_features
+from headway.core.cost import KNOWN, NONE, Features, Residuals, Rounding, StepCost, row_features
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
     """From a step's beginning to the next one's: the host's time behind it counts.
 
-    Each at the mean of its residuals. The engine's sleep before a step (`wake`) is not in it.
+    Each at the mean of its residuals. The engine's sleep before a step (`wake`) is not in it, nor
+    how an executor rounds tokens up: formulas take slopes, and stairs have none that mean anything.
     """
 
     cost: StepCost
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cost", replace(self.cost, rounding=Rounding()))
 
     def of(self, features: Features) -> float:
         spent = self.cost.predict(features) * _mean(self.cost.residuals[self.cost.regime(features)])
