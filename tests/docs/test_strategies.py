@@ -53,11 +53,16 @@ def test_the_document_says_what_the_command_says_now(part, tmp_path):
     assert quoted <= figures.keys()
 
 
+# Of a line through times that were taken once: a neighbour may turn it either way.
+FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee"}
+
+
 @pytest.mark.parametrize("part", sorted(CLOCKED))
 def test_a_measured_part_runs(part):
     said = ran(f"python -m benchmarks.textbook --part {part}", "--quick")
     figures = json.loads(said.splitlines()[-1])["figures"]
-    assert figures and all(value > 0 for value in figures.values())
+    took = [value for name, value in figures.items() if name not in FITTED]
+    assert took and all(value > 0 for value in took)
     table = next(match[0] for match in TABLE.finditer(TEXT) if match[1] == part)
     assert table.count("\n") > 4, f"python -m benchmarks.textbook --part {part} --write"
 
