@@ -51,7 +51,7 @@ COST = StepCost(
     ((0, 35_000_000),),
     knee=295,
     residuals=(NOISE, NOISE),
-    echoes=(Echo(1_000, 500),),
+    echoes=(Echo(1_000, 17_000_000),),  # half of it a step later
 )
 WORDS = tuple(range(100, 9_000))
 SAMPLE = 0.001  # seconds of processor time between two looks of the profile

@@ -80,8 +80,8 @@ class Paced(PricedExecutor):
         super().__init__(cost, clock, seed=seed)
         self._pace = pace
 
-    def factor(self, step: int, features: Features) -> int:
-        return super().factor(step, features) * self._pace.at(self.clock.now()) // KNOWN
+    def factor(self, features: Features) -> int:
+        return super().factor(features) * self._pace.at(self.clock.now()) // KNOWN
 
 
 def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Rig:

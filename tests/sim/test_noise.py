@@ -1,5 +1,6 @@
 """Residuals: as they were measured, correlated as they were, and keyed by the step."""
 
+from math import exp, log
 from statistics import NormalDist, mean, pvariance
 
 import pytest
@@ -10,9 +11,17 @@ from headway.sim.noise import AHEAD, Noise
 QUANTILES = (800, 950, 1_000, 1_050, 1_400)
 
 
-def drawn(*echoes, quantiles=QUANTILES, count=20_000):
+STEP = 10_000_000  # nanoseconds from a step to the next
+
+
+def drawn(*echoes, quantiles=QUANTILES, count=20_000, step=STEP):
     noise = Noise(StepCost(residuals=(Residuals(quantiles), Residuals()), echoes=echoes), seed=3)
-    return [noise.at(step, 0) for step in range(1, count + 1)]
+    return [noise.next(number * step, 0) for number in range(1, count + 1)]
+
+
+def lasting(kept):
+    """Nanoseconds, of which so much is left a step later."""
+    return round(-STEP / log(kept))
 
 
 def correlation(values, lag=1):
@@ -31,19 +40,20 @@ def test_they_have_the_measured_distribution():
 
 def test_a_slow_step_is_followed_by_slow_ones():
     assert abs(correlation(drawn())) < 0.05
-    assert 0.6 < correlation(drawn(Echo(1_000, 700))) < 0.75
+    assert 0.6 < correlation(drawn(Echo(1_000, lasting(0.7)))) < 0.75
 
 
 def test_what_lasts_is_still_there_when_what_fades_has_gone():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
-    values = drawn(Echo(300, 995), Echo(500, 600), quantiles=bell, count=100_000)
+    both = Echo(300, lasting(0.995)), Echo(500, lasting(0.6))
+    values = drawn(*both, quantiles=bell, count=100_000)
     assert correlation(values) == pytest.approx(0.3 * 0.995 + 0.5 * 0.6, abs=0.03)
     assert correlation(values, lag=30) == pytest.approx(0.3 * 0.995**30, abs=0.04)
 
 
 def test_what_lasts_goes_on_where_another_piece_is_drawn():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
-    values = drawn(Echo(1_000, 900), quantiles=bell, count=300 * AHEAD)  # of step 1 and so on
+    values = drawn(Echo(1_000, lasting(0.9)), quantiles=bell, count=300 * AHEAD)
     across = [(values[at - 2], values[at - 1]) for at in range(AHEAD, len(values), AHEAD)]
     middle, spread = mean(values), pvariance(values)
     found = mean((a - middle) * (b - middle) for a, b in across) / spread
@@ -52,8 +62,15 @@ def test_what_lasts_goes_on_where_another_piece_is_drawn():
 
 def test_a_slow_second_is_slow_for_small_and_for_large_steps():
     cost = StepCost(residuals=(Residuals(QUANTILES), Residuals(QUANTILES)))
-    noise = Noise(cost, 1)
-    assert [noise.at(step, 0) for step in range(9)] == [noise.at(step, 1) for step in range(9)]
+    small, large = Noise(cost, 1), Noise(cost, 1)
+    assert [small.next(at, 0) for at in range(9)] == [large.next(at, 1) for at in range(9)]
+
+
+def test_it_fades_with_time_and_not_with_steps():
+    bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
+    for step in (STEP, 4 * STEP):
+        values = drawn(Echo(1_000, 8 * STEP), quantiles=bell, count=60_000, step=step)
+        assert correlation(values, 8 * STEP // step) == pytest.approx(exp(-1), abs=0.05)
 
 
 def test_sums_vary_more_than_those_of_independent_steps():
@@ -63,18 +80,21 @@ def test_sums_vary_more_than_those_of_independent_steps():
         sums = sorted(sum(values[at : at + 100]) for at in range(0, len(values), 100))
         return sums[-len(sums) // 10] - sums[len(sums) // 10]
 
-    assert spread(drawn(Echo(1_000, 900))) > 2 * spread(drawn())
+    assert spread(drawn(Echo(1_000, lasting(0.9)))) > 2 * spread(drawn())
 
 
-def test_a_step_has_its_residual_whoever_asks_first():
+def test_the_same_steps_at_the_same_times_have_the_same_residuals_and_seeds_differ():
     cost = StepCost(
-        residuals=(Residuals(QUANTILES), Residuals(QUANTILES)), echoes=(Echo(700, 500),)
+        residuals=(Residuals(QUANTILES), Residuals(QUANTILES)), echoes=(Echo(700, STEP),)
     )
-    forward, backward = Noise(cost, 1), Noise(cost, 1)
-    asked = [forward.at(step, 0) for step in (1, 2, 300)]
-    assert [backward.at(step, 0) for step in (300, 2, 1)] == asked[::-1]
-    assert [Noise(cost, 2).at(step, 0) for step in (1, 2, 300)] != asked, "seeds differ"
+    times = [STEP, 2 * STEP, 90 * STEP]
+
+    def asked(seed):
+        noise = Noise(cost, seed)
+        return [noise.next(at, 0) for at in times]
+
+    assert asked(1) == asked(1) != asked(2)
 
 
 def test_without_residuals_every_step_takes_its_price():
-    assert {Noise(StepCost(), 5).at(step, 1) for step in range(9)} == {1_000}
+    assert {Noise(StepCost(), 5).next(at, 1) for at in range(9)} == {1_000}

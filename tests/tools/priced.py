@@ -9,7 +9,7 @@ QUANTILES = (700, 850, 950, 1000, 1050, 1200, 1800)
 COST = replace(
     StepCost.of(3_000_000, per_token=100_000, per_pair=20),
     residuals=(Residuals(QUANTILES), Residuals(QUANTILES)),
-    echoes=(Echo(1_000, 600),),
+    echoes=(Echo(1_000, 20_000_000),),
 )
 CALIBRATION = Calibration(
     model="handmade",

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from io import StringIO
 from itertools import pairwise
-from math import inf, nan, sqrt
+from math import exp, inf, nan, sqrt
 from random import Random
 
 import pytest
@@ -24,7 +24,7 @@ from headway.tools.fit import fitted
 from headway.tools.learn import calibrate_rig
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
-from headway.tools.validate import engine_rates, errors, level, residuals, waking
+from headway.tools.validate import LIMITS, engine_rates, errors, extra, level, residuals
 from tests.tools.priced import CALIBRATION
 from tests.tools.rigs import rig
 from tests.tools.test_fit import COST
@@ -108,7 +108,7 @@ def test_designs_fit_into_the_memory_and_reach_all_slots():
 def live(spent, number=0, features=STEPS[2], woken=False):
     """A step of this share of its price."""
     price = COST.predict(features)
-    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, number)
+    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, False, number)
 
 
 def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_times_as_long():
@@ -118,6 +118,9 @@ def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_time
     q = found.quantiles
     drawn = sum((a + b) / 2 for a, b in pairwise(q)) / 20
     assert drawn == pytest.approx(KNOWN * sum(factors) / 1_000, rel=0.01)
+
+
+STEP = 8_000_000  # nanoseconds from a step to the next
 
 
 def chains(*parts, count=6_000, seed=1):
@@ -133,23 +136,24 @@ def chains(*parts, count=6_000, seed=1):
 
 def left(found, lag):
     """Of the correlation, so many steps later."""
-    return sum(each.share * (each.kept / KNOWN) ** lag for each in found) / KNOWN
+    return sum(each.share * exp(-lag * STEP / each.lasts) for each in found) / KNOWN
 
 
 def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
-    numbers = range(6_000)
-    slow = echoes(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), numbers)
+    times = range(0, 6_000 * STEP, STEP)
+    slow = echoes(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), times)
     assert left(slow, 1) == pytest.approx(0.4 * 0.99 + 0.4 * 0.6, abs=0.1)
     assert left(slow, 32) == pytest.approx(0.4 * 0.99**32, abs=0.12)
     assert sum(each.share for each in slow) <= KNOWN
-    assert left(echoes(normal_scores(chains((1, 0.0))), numbers), 1) < 0.1
-    assert not echoes([0.3] * 50, range(50)), "too few to say"
+    assert left(echoes(normal_scores(chains((1, 0.0))), times), 1) < 0.1
+    assert not echoes([0.3] * 50, range(0, 50 * STEP, STEP)), "too few to say"
 
 
 def test_an_echo_is_heard_across_the_steps_that_are_left_out():
     values = chains((0.5, 0.98), (0.5, 0.0))
     half = [number for number in range(6_000) if number // 100 % 2]
-    found = echoes(normal_scores([values[number] for number in half]), half)
+    times = [number * STEP for number in half]
+    found = echoes(normal_scores([values[number] for number in half]), times)
     assert left(found, 8) == pytest.approx(0.5 * 0.98**8, abs=0.12)
 
 
@@ -160,7 +164,7 @@ def test_the_level_is_learned_from_one_run_and_the_correction_is_bounded():
         levelled = level(fitted(samples), samples, steps[:200], steps[200:])
         assert levelled.after["all"].steps == 200
         assert levelled.before["all"].median == pytest.approx(1_000 / spent - 1_000, abs=10)
-        assert 0.8 <= levelled.factor <= 1.25
+        assert LIMITS[0] <= levelled.factor <= LIMITS[1]
         if spent == 1.1:
             assert abs(levelled.after["all"].median) <= 10
     assert errors(COST, [live(1.0)])["all"].median == 0
@@ -192,12 +196,26 @@ def test_a_few_large_steps_do_not_weigh_like_many():
     assert levelled.cost.predict(large) < 1.2 * COST.predict(large)
 
 
-def test_waking_counts_where_it_is_sure():
+def test_what_was_before_a_step_counts_where_it_is_sure():
     asleep = [live(1.2, k, woken=True) for k in range(20)]
-    assert waking(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
-    assert waking(COST, asleep[:5]) == 0, "too few to say"
-    mixed = [live(1 + 0.3 * (-1) ** k, k, woken=True) for k in range(20)]
-    assert waking(COST, mixed) == 0
+    assert extra(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
+    assert extra(COST, asleep[:5]) == 0, "too few to say"
+    assert extra(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
+
+
+def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the_others():
+    decodes = row_features(40, 1, logits=1)
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
+    more = COST.predict(decodes) // 2
+    steps = [live(1.0, k, decodes if k % 2 else STEPS[k % 4]) for k in range(400)]
+    steps = [
+        replace(step, nanoseconds=step.nanoseconds + more, turned=True) if k % 4 == 3 else step
+        for k, step in enumerate(steps)
+    ]
+    levelled = level(fitted(samples), samples, steps, steps)
+    assert levelled.cost.turn == pytest.approx(more, rel=0.02)
+    assert levelled.cost.predict(decodes) == pytest.approx(COST.predict(decodes), rel=0.02)
+    assert levelled.after["all"].total == pytest.approx(0, abs=5)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +226,7 @@ def test_waking_counts_where_it_is_sure():
         ("cost.residuals", [{"quantiles": [1_000]}], "not enough values"),
         ("cost.echoes.0.share", 1_001, "shares of the echoes"),
         ("cost.echoes.0.share", "1", "shares of the echoes"),
-        ("cost.echoes.0.kept", 1_001, "an echo keeps more"),
+        ("cost.echoes.0.lasts", 0, "an echo lasts for no time"),
         ("cost.pieces", [["0", 5]], "a coefficient"),
         ("cost.pieces", [[0, 5], [64, 1], [32, 2]], "do not ascend from 0"),
         ("cost.pieces", [[7, 5]], "do not ascend from 0"),

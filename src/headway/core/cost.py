@@ -112,6 +112,7 @@ class Rates:
     pair: int = 0
     logit: int = 0
     decode: int = 0
+    prefill: int = 0  # once, where any row has more than one position
     head: int = 0  # once, where any logits are computed: its weights are many
 
     def of(self, f: Features) -> int:
@@ -124,6 +125,7 @@ class Rates:
             + self.pair * f.pairs
             + self.logit * f.logits
             + self.decode * f.decodes
+            + (self.prefill if f.prompts else 0)
             + (self.head if f.logits else 0)
         )
 
@@ -146,13 +148,10 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """A part of what makes steps differ that outlasts them: a busy neighbour, a lowered clock.
+    """A part of what makes steps differ that outlasts them: a busy neighbour, a lowered clock."""
 
-    In thousandths: its share of the variance, and how much of it is left a step later.
-    """
-
-    share: int
-    kept: int
+    share: int  # of the variance, in thousandths
+    lasts: int  # nanoseconds, after which 1/e of it is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +189,7 @@ class StepCost:
     host: Rates = Rates()  # inside a step: deciding it, its inputs, its sampling
     after: Rates = Rates()  # behind it: committing it, telling callers, keeping rows
     wake: int = 0  # nanoseconds more that a step takes for which the engine had slept
+    turn: int = 0  # and one without prompts behind one that had some
     knee: int = 0  # tokens; a step of more is compute-bound
     rounding: Rounding = Rounding()  # of a step's tokens, before the pieces price them
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime

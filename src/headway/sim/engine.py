@@ -41,6 +41,6 @@ class VirtualEngine(Engine):
             return events
         coast, glide = Coast(self.scheduler, clock.now()), self._priced.glide
         while coast.is_steady and (ahead := coast.ahead) and clock.now() < until:
-            first, then, step = coast.features(1), coast.features(2), self.scheduler.steps + 1
-            events += coast.take(glide(step, ahead, first, then, until))
+            first, then = coast.features(1), coast.features(2)
+            events += coast.take(glide(ahead, first, then, until))
         return events + coast.close()

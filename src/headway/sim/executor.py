@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import count, repeat
+from itertools import count, islice, repeat
 
 from headway.core.batch import Batch, Output, Want
 from headway.core.cost import KNOWN, Features, Rates, StepCost, batch_features
@@ -45,6 +45,7 @@ class PricedExecutor:
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host was done with the last step
         self._stepped = False  # one was priced since then
+        self._prompted = False  # the last step had prompts
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
         self._host = 0  # nanoseconds of the latest step
         self._behind = 0
@@ -52,20 +53,27 @@ class PricedExecutor:
     def submit(self, batch: Batch) -> int:
         """The host's time behind the step is charged by settle, when its output was taken in."""
         features, cost, now = batch_features(batch), self.cost, self.clock.now()
-        spent = cost.predict(features) * self.factor(batch.step, features) // KNOWN
+        spent = cost.predict(features) * self.factor(features) // KNOWN
         if self._has_host:
             self._host, self._behind = cost.on_host(features), cost.behind(features)
-        self._stepped = True
-        self.clock.advance_to(now + spent + (cost.wake if now > self._ready else 0))
+        more = cost.wake if now > self._ready else self._turning(features)
+        self._stepped, self._prompted = True, features.prompts > 0
+        self.clock.advance_to(now + spent + more)
         return self.executor.submit(batch)
 
-    def factor(self, step: int, features: Features) -> int:
-        """Thousandths of its price that this step takes. Of skipped steps it is not asked: whoever
-        overrides it takes every step by itself."""
-        return self._noise.at(step, self.cost.regime(features)) if self._noise else KNOWN
+    def _turning(self, features: Features) -> int:
+        """Nanoseconds more for a step that begins where the last one ended."""
+        return self.cost.turn if self._prompted and not features.prompts else 0
+
+    def factor(self, features: Features) -> int:
+        """Thousandths of its price that the next step takes. Of skipped steps it is not asked:
+        whoever overrides it takes every step by itself."""
+        if not self._noise:
+            return KNOWN
+        return self._noise.next(self.clock.now(), self.cost.regime(features))
 
     def glide(
-        self, step: int, steps: int, first: Features, then: Features, until: int
+        self, steps: int, first: Features, then: Features, until: int
     ) -> list[tuple[int, int, int]]:
         """Take so many steps at once, settled too, but none that begins at `until` or later.
         The engine has not slept before the first: somebody runs.
@@ -79,14 +87,15 @@ class PricedExecutor:
             _even(rates.of, first, then) if self._has_host else repeat(0)
             for rates in (cost.host, cost.after)
         )
-        noise, regime = self._noise, cost.regime(first)
-        factors = noise.ahead(step, steps, regime) if noise else repeat(KNOWN, steps)
-        for factor, spent, host, behind in zip(factors, spents, hosts, behinds, strict=False):
+        noise, regime, more = self._noise, cost.regime(first), self._turning(first)
+        for spent, host, behind in islice(zip(spents, hosts, behinds, strict=False), steps):
             if now >= until:
                 break
-            spent = spent // 1_000 * factor // KNOWN
+            factor = noise.next(now, regime) if noise else KNOWN
+            spent = spent // 1_000 * factor // KNOWN + more
             taken.append((now, spent, host // 1_000))
             now += spent + behind // 1_000
+            more, self._prompted = 0, False
         self.clock.advance_to(now)
         self._ready = now
         return taken

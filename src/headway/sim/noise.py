@@ -1,8 +1,7 @@
 """By how much each step differs from its price: drawn, correlated in time, keyed by the step."""
 
-from collections.abc import Iterator
-from itertools import accumulate
-from math import erf, sqrt
+from collections.abc import Generator
+from math import erf, exp, sqrt
 from random import Random
 from statistics import NormalDist
 
@@ -11,6 +10,7 @@ from headway.core.cost import KNOWN, Echo, StepCost
 HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once
 WIDE, FINE = 5, 100  # standard deviations that are told apart, and parts of each
+MIDDLE, WIDEST = WIDE * FINE + 0.5, 2 * WIDE * FINE  # places of none and of most of them
 # Equally likely, drawn in a third of random.gauss's time: up to 3.7 standard deviations, where the
 # factors of a few dozen quantiles have long come to their ends.
 LEVELS = 4_096
@@ -18,11 +18,14 @@ NORMAL = [NormalDist().inv_cdf((place + 0.5) / LEVELS) for place in range(LEVELS
 
 
 class Noise:
-    """One normal number per step, the sum of chains x[n] = kept x[n-1] + sqrt(1 - kept^2) e[n].
+    """One normal number per step, the sum of chains that fade with time (Ornstein and Uhlenbeck).
 
-    The nth number belongs to step n, whoever asks for it and in which order; so steps that are
-    skipped over in one go are priced as they would have been one by one. Drawn independently the
-    tails of long waits come out too thin: a slow second has many slow steps, small and large.
+        x[n] = kept x[n-1] + sqrt(1 - kept^2) e[n],  kept = exp(-time since step n-1 began / lasts)
+
+    The nth e belongs to step n; steps are asked for in their order. Drawn independently the tails
+    of long waits come out too thin: a slow second has many slow steps, small and large. And if it
+    lasted for so many steps instead of so much time, slow moments were longest where steps are:
+    in bursts of prompts, whose waits came out too long.
     """
 
     def __init__(self, cost: StepCost, seed: int) -> None:
@@ -31,37 +34,41 @@ class Noise:
         self._factors = [
             [
                 residuals.at((1 + erf((place / FINE - WIDE) * HALF)) / 2)
-                for place in range(2 * WIDE * FINE + 1)
+                for place in range(WIDEST + 1)
             ]
             for residuals in cost.residuals
         ]
-        own = Echo(KNOWN - sum(echo.share for echo in cost.echoes), 0)
-        self._chains = [
-            _chain(echo, Random(f"{seed} steps {kept}"))
-            for kept, echo in enumerate([own, *cost.echoes])
+        alone = KNOWN - sum(echo.share for echo in cost.echoes)
+        chains = [
+            _chain(echo, Random(f"{seed} steps {place}"))
+            for place, echo in enumerate([Echo(alone, 0), *cost.echoes])
             if echo.share
         ]
-        self._places = list[int]()  # of each step, in either list of factors
+        for each in chains:
+            next(each)
+        self._chains = [each.send for each in chains]
+        self._began = 0  # the step before, in nanoseconds
 
-    def at(self, step: int, regime: int) -> int:
-        """Thousandths of its price that this step takes; steps count from 1."""
-        return self.ahead(step, 1, regime)[0]
-
-    def ahead(self, step: int, count: int, regime: int) -> list[int]:
-        """The same of so many steps, this one first."""
-        places, factors = self._places, self._factors[regime]
-        while len(places) < step + count:
-            normal = map(sum, zip(*map(next, self._chains), strict=True))
-            places += [round((min(max(each, -WIDE), WIDE) + WIDE) * FINE) for each in normal]
-        return [factors[place] for place in places[step : step + count]]
+    def next(self, now: int, regime: int) -> int:
+        """Thousandths of its price that the next step takes, which begins now."""
+        gone, self._began, normal = now - self._began, now, MIDDLE
+        for chain in self._chains:
+            normal += chain(gone)
+        factors = self._factors[regime]
+        return factors[min(int(normal), WIDEST)] if normal > 0 else factors[0]
 
 
-def _chain(echo: Echo, random: Random) -> Iterator[list[float]]:
-    """Normal numbers of this variance and correlation, for ever, AHEAD of them at a time."""
-    scale, kept = sqrt(echo.share / KNOWN), echo.kept / KNOWN
-    fresh, last = scale * sqrt(1 - kept**2), scale * random.gauss()
+def _chain(echo: Echo, random: Random) -> Generator[float, int, None]:
+    """Numbers of this variance, in FINE parts of a standard deviation, that fade; is sent the
+    nanoseconds from one to the next. A generator, because no other way to keep a value is as quick.
+    """
+    scale, lasts = FINE * sqrt(echo.share / KNOWN), echo.lasts
+    values = [scale * each for each in NORMAL]
+    value, kept = scale * random.gauss(), 0.0
+    gone = yield 0.0
     while True:
-        drawn = random.choices(NORMAL, k=AHEAD)
-        line = list(accumulate(drawn, lambda x, e: kept * x + fresh * e, initial=last))
-        last = line.pop()
-        yield line
+        for fresh in random.choices(values, k=AHEAD):
+            if lasts:
+                kept = exp(-gone / lasts)
+            value = kept * value + sqrt(1 - kept * kept) * fresh
+            gone = yield value

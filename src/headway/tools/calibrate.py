@@ -25,7 +25,11 @@ from headway.tools.table import print_notes
 from headway.tools.words import duration
 
 INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
-ONCE = {"decode": "where anybody decodes", "head": "where anything is sampled"}
+ONCE = {
+    "decode": "where anybody decodes",
+    "prefill": "where any prompt is computed",
+    "head": "where anything is sampled",
+}
 SPOILT = 0.3  # cores at work for others, from which on the figures are another machine's
 NOTE = (
     "Predicted against measured step times, in live traffic of a trace that nothing was learned "
@@ -158,6 +162,8 @@ def terms(cost: StepCost) -> dict[str, str]:
         said["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
     if cost.wake:
         said["after the engine slept"] = duration(cost.wake)
+    if cost.turn:
+        said["the first without prompts"] = duration(cost.turn)
     return said
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
 from headway.errors import SettingError
 
-VERSION = 4
+VERSION = 5
 TOLD = ("median", "p90")  # of a regime's errors
 
 
@@ -107,13 +107,15 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     cost = StepCost(
         pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
         wake=plain["wake"],
+        turn=plain["turn"],
         knee=plain["knee"],
         rounding=Rounding(**plain["rounding"]),
         residuals=(memory, compute),
         echoes=tuple(Echo(**each) for each in plain["echoes"]),
         **made,
     )
-    numbers = [*asdict(cost.device).values(), *asdict(cost.host).values(), cost.wake, cost.knee]
+    numbers = [*asdict(cost.device).values(), *asdict(cost.host).values()]
+    numbers += [cost.wake, cost.turn, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
     if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
@@ -125,8 +127,8 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     if not all(each.quantiles and _are_whole(each.quantiles) for each in cost.residuals):
         raise ValueError("the residuals of a regime are not thousandths, one or more of them")
     shares = [each.share for each in cost.echoes]
-    if not _are_whole([*shares, *(each.kept for each in cost.echoes)]) or sum(shares) > KNOWN:
+    if not _are_whole([*shares, *(each.lasts for each in cost.echoes)]) or sum(shares) > KNOWN:
         raise ValueError(f"the shares of the echoes are not thousandths, at most {KNOWN:,} in all")
-    if any(each.kept > KNOWN for each in cost.echoes):
-        raise ValueError(f"an echo keeps more than {KNOWN:,} thousandths of itself")
+    if not all(each.lasts for each in cost.echoes):
+        raise ValueError("an echo lasts for no time")
     return cost

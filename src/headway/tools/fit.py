@@ -1,8 +1,9 @@
 """From timed steps to coefficients: none negative, in whole picoseconds, few pieces.
 
 Least squares of the *relative* error, so that a step of one row counts as much as one of a
-thousand tokens; non-negative (Lawson and Hanson, 1974), because no work takes less than no time;
-and each sample's say is bounded (Huber, 1964), because another process may have taken its core.
+thousand tokens; relative to what is foretold, which makes it the mean (Wedderburn, 1974);
+non-negative (Lawson and Hanson, 1974), because no work takes less than no time; and each sample's
+say is bounded (Huber, 1964), because another process may have taken its core.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ from headway.core.cost import Features, Rates, Rounding, StepCost
 from headway.errors import SettingError
 from headway.tools.stand import Sample
 
-TURNS = 5  # of weighing anew what lies far off
-FAR = 1.5  # times the typical error, beyond which a sample is weighed less
+TURNS = 8  # of weighing anew what lies far off
+FAR = 3.0  # times the typical error, beyond which a sample is weighed less
+LEAST = 0.1  # of what was measured: no step is taken to be foretold less
 SMALLEST = 8  # tokens of the first knot: below it, tokens cannot be told from rows
-DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "head")
-HOST = ("step", "token", "row", "prompt", "read", "pair", "logit", "decode", "head")
-WORTH = 1.02  # times the error of all pieces: fewer may not be less exact than that
+DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "prefill", "head")
+HOST = ("step", "token", *DEVICE[1:])
+WORTH = 1.005  # times the error of all pieces: fewer may not be less exact than that
 EXACT = 0.002  # error below which more pieces explain nothing
 ENGINE = ("step", "row", "prompt", "token")  # what deciding and committing depend on
 
@@ -32,6 +34,7 @@ TERMS: dict[str, Callable[[Features], float]] = {
     "pair": lambda f: f.pairs,
     "logit": lambda f: f.logits,
     "decode": lambda f: f.decodes,
+    "prefill": lambda f: f.prompts > 0,
     "head": lambda f: f.logits > 0,
 }
 
@@ -106,17 +109,21 @@ def knee(fitted: Fitted) -> int:
 
 
 def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
-    """Non-negative x with rows @ x near the targets, as a share of each target, and robustly."""
+    """Non-negative x with rows @ x near the targets, as a share of what is foretold, and robustly.
+
+    A share of the measured ones would lie below their mean, the lower the more they spread; and
+    small steps spread more than large ones.
+    """
     scale = [max(column) or 1.0 for column in zip(*rows, strict=True)]
-    known = [
-        ([value / most / target for value, most in zip(row, scale, strict=True)])
-        for row, target in zip(rows, targets, strict=True)
-    ]
-    weights = [1.0] * len(known)
+    known = [[value / most for value, most in zip(row, scale, strict=True)] for row in rows]
+    foretold, weights = list(targets), [1.0] * len(known)
     for _ in range(TURNS):
-        left = [[w * value for value in row] for w, row in zip(weights, known, strict=True)]
-        found = nonnegative(left, weights)
-        errors = [abs(1 - sum(map(float.__mul__, row, found))) for row in known]
+        shares = [weight / each for weight, each in zip(weights, foretold, strict=True)]
+        left = [[share * value for value in row] for share, row in zip(shares, known, strict=True)]
+        found = nonnegative(left, list(map(float.__mul__, shares, map(float, targets))))
+        said = [sum(map(float.__mul__, row, found)) for row in known]
+        foretold = [max(each, LEAST * target) for each, target in zip(said, targets, strict=True)]
+        errors = [abs(target / each - 1) for target, each in zip(targets, foretold, strict=True)]
         typical = FAR * 1.4826 * median(errors) or inf
         weights = [min(1.0, sqrt(typical / error)) if error else 1.0 for error in errors]
     return [value / most for value, most in zip(found, scale, strict=True)]
@@ -149,7 +156,7 @@ def _pieced(points: Sequence[Point], knots: Sequence[int], rounding: Rounding) -
     targets = [point.nanoseconds * 1_000 for point in points]
     whole = [round(each) for each in solve(rows, targets)]
     errors = [
-        sum(value * each for value, each in zip(row, whole, strict=True)) / target - 1
+        target / max(1, sum(value * each for value, each in zip(row, whole, strict=True))) - 1
         for row, target in zip(rows, targets, strict=True)
     ]
     count = len(DEVICE)

@@ -12,7 +12,7 @@ from headway.tools.calibration import Calibration
 from headway.tools.design import Design, designs
 from headway.tools.fit import fitted
 from headway.tools.machine import Neighbours, machine
-from headway.tools.observe import CHECKED, CHUNK, LEARNED, LOAD, LiveStep, served
+from headway.tools.observe import CHECKED, CHUNKS, LEARNED, LOAD, LiveStep, served
 from headway.tools.rig import Rig
 from headway.tools.stand import Sample, Stand
 from headway.tools.strategy import SLOTS
@@ -80,7 +80,7 @@ def measured(
         made, seconds * DESIGNED, lambda share: watch("designed batches", share)
     )
     cost = fitted(samples, rig.rounding)
-    stand.meet(slots + CHUNK, seconds * MEETING)
+    stand.meet(slots + max(CHUNKS), seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
 
     def steps(trace: str, span: float, done: float) -> list[LiveStep]:
@@ -154,5 +154,6 @@ def _live(seconds: float, slots: int) -> dict[str, Any]:
         "token_scale": TOKEN_SCALE,
         "seconds": round(seconds, 1),
         "load": LOAD,
-        "policy": f"continuous, {slots} slots, prompts in chunks of {CHUNK} tokens",
+        "policy": f"continuous, {slots} slots, prompts in chunks of "
+        f"{', '.join(map(str, CHUNKS))} tokens in turn",
     }

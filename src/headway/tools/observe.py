@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headway.core.batch import Batch, Output
-from headway.core.chunk import Fixed
+from headway.core.chunk import Allowance
 from headway.core.cost import NONE, Features, StepCost, batch_features, row_features
 from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.ledger import StepRow
 from headway.core.plan import Policies
+from headway.core.view import View
 from headway.engine import Executor
 from headway.tools.endpoint import Endpoint
 from headway.tools.offer import Demand, offer
@@ -24,7 +25,8 @@ from headway.tools.workload import TOKEN_SCALE, Prompts, worded
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
 CHECKED = "azure2023-code"  # and the one that it is held against
 LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and idle now and then
-CHUNK = 256  # prompt tokens in a step
+CHUNKS = (32, 64, 128, 256)  # prompt tokens in a step
+STRETCH = 8  # steps, after which their number is another
 FULL = 512  # prompt tokens of the step whose price is that of a prompt token
 FIRST = 20  # steps of a run that are not counted: its first are slow
 
@@ -47,6 +49,20 @@ class Recorder:
         return output
 
 
+@dataclass(slots=True)
+class Alternating:
+    """Chunks of several sizes, each for a stretch of steps. A cost model that has met only large
+    ones takes small ones, of which every one is foretold a little wrongly, for a twentieth more or
+    less than they are."""
+
+    asked: int = 0  # steps
+
+    def allow(self, view: View) -> Allowance:
+        size = CHUNKS[self.asked // STRETCH % len(CHUNKS)]
+        self.asked += 1
+        return Allowance(size, split=True)
+
+
 @dataclass(frozen=True, slots=True)
 class LiveStep:
     features: Features
@@ -56,10 +72,19 @@ class LiveStep:
     deciding: int  # of them: the engine, before it submits
     after: int  # until the next began; -1: the engine had nothing to do then
     woken: bool  # the engine had slept before it
+    turned: bool  # it had not, and the step before had prompts, which this one has not
     number: int  # of the step
 
     def predicted(self, cost: StepCost) -> int:
-        return cost.predict(self.features) + (cost.wake if self.woken else 0)
+        return cost.predict(self.features) + self.more(cost)
+
+    def more(self, cost: StepCost) -> int:
+        """Nanoseconds that it takes for what was before it."""
+        return cost.wake if self.woken else cost.turn if self.turned else 0
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.woken and not self.turned
 
 
 class Observed:
@@ -82,7 +107,7 @@ def traffic(
     """A trace's window under continuous batching, to be served."""
     asks = _asks(rig, trace, cost, slots, seconds, seed)
     requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
-    policies = Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
+    policies = Policies(Continuous(slots), chunk=Alternating(), step_tokens=slots + max(CHUNKS))
     limit = round(seconds * 1e9)
     return Observed(rig, lambda rig: Run(rig, policies, [Lane(trace)], requests, limit))
 
@@ -123,18 +148,20 @@ def price(cost: StepCost, slots: int) -> Price:
 
 def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
     """All but the last, behind which nothing begins."""
-    idle = True  # before the first
+    idle, prompted = True, False  # before the first
     for row, following in pairwise(rows):
-        executor = recorder.hosts[row.step]
+        executor, features = recorder.hosts[row.step], batch_features(recorder.batches[row.step])
         gap = following.began - row.began - row.nanoseconds
         yield LiveStep(
-            features=batch_features(recorder.batches[row.step]),
+            features=features,
             began=row.began,
             nanoseconds=row.nanoseconds,
             executor=executor,
             deciding=row.host - executor,
             after=gap if row.running else -1,
             woken=idle,
+            turned=prompted and not idle and not features.prompts,
             number=row.step,
         )
         idle = not row.running and not row.waiting and gap > 0
+        prompted = features.prompts > 0

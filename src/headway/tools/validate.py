@@ -15,11 +15,11 @@ from headway.tools.fit import ENGINE, Point, fit_rates, fitted
 from headway.tools.observe import LiveStep
 from headway.tools.stand import Sample
 
-LIMITS = 0.8, 1.25  # that the level may be corrected by
+LIMITS = 0.5, 2.0  # that the level may be corrected by
 QUANTILES = 21
 OFTEN = 3  # that one step may count, where there are few like it
 ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
-WAKINGS, SURE = 10, 3.0  # of a waking time: steps it is taken from, and its standard errors
+FEW, SURE = 10, 3.0  # of what steps take more: how many it is taken from, and its standard errors
 REGIMES = {MEMORY: "memory", COMPUTE: "compute"}
 
 
@@ -39,7 +39,7 @@ class Levelled:
     """A cost model that has seen live traffic, and how it fares with other traffic."""
 
     cost: StepCost
-    factor: float  # by which its coefficients were multiplied in the end
+    factor: float  # by which live steps took longer than designed batches
     before: dict[str, Errors]  # of the designed batches' fit alone; by regime, and of all steps
     after: dict[str, Errors]
 
@@ -54,15 +54,18 @@ def level(
 
     The designed batches tell the terms apart, the live steps say how they add up in traffic: a
     sum of terms fits either a little wrongly, and it is traffic that it is to predict. What is
-    then left of the level is one factor, within LIMITS.
+    then left of the level is one factor; with that which the designed batches' times are brought to
+    the live steps' level by, within LIMITS.
 
     cost: fitted on the designed batches alone, with the executor's host in it, not the engine's.
     """
     deciding, behind = engine_rates(learned)
-    both = [*samples, *_balanced(learned, cost.knee, len(samples))]
+    # What was measured at another hour's speed must not pull at some of the terms only.
+    first = _within(_ratio(cost, learned))
+    level_with = [_scaled(sample, first) for sample in samples]
+    both = [*level_with, *_balanced(learned, cost.knee, len(samples))]
     refitted = fitted(both, cost.rounding)
-    low, high = LIMITS
-    factor = min(high, max(low, _ratio(refitted, learned)))
+    factor = _within(first * _ratio(refitted, learned)) / first
     levelled = replace(
         refitted,
         device=_times(refitted.device, factor),
@@ -70,23 +73,35 @@ def level(
         host=_sum(_times(refitted.host, factor), deciding),
         after=behind,
     )
-    levelled = replace(levelled, wake=waking(levelled, learned))
+    woken = extra(levelled, [step for step in learned if step.woken])
+    turned = extra(levelled, [step for step in learned if step.turned])
+    levelled = replace(levelled, wake=woken, turn=turned)
     alone = replace(cost, host=_sum(cost.host, deciding), after=behind, knee=levelled.knee)
     final = with_residuals(levelled, learned)
     return Levelled(
         cost=final,
-        factor=factor,
+        factor=first * factor,
         before=errors(with_residuals(alone, learned), held_out),
         after=errors(final, held_out),
     )
 
 
+def _within(factor: float) -> float:
+    low, high = LIMITS
+    return min(high, max(low, factor))
+
+
+def _scaled(sample: Sample, factor: float) -> Sample:
+    spent, host = sample.nanoseconds * factor, sample.host * factor
+    return Sample(sample.features, round(spent), round(host))
+
+
 def _balanced(steps: Sequence[LiveStep], knee: int, count: int) -> list[Sample]:
     """Of small and of large steps half as many each as `count`, though traffic has few large ones,
-    and none more than OFTEN times; without those before which the engine slept."""
+    and none more than OFTEN times; of those that do not take more for what was before them."""
     sides: tuple[list[Sample], list[Sample]] = [], []
     for step in steps:
-        if not step.woken:
+        if step.is_plain:
             spent = step.nanoseconds - step.deciding
             sample = Sample(step.features, spent, step.executor)
             sides[step.features.tokens > knee].append(sample)
@@ -119,17 +134,20 @@ def _engine(points: Sequence[Point]) -> Rates:
     return _times(rates, measured / predicted) if predicted else rates
 
 
-def waking(cost: StepCost, steps: Iterable[LiveStep]) -> int:
-    """Nanoseconds more that a step takes before which the engine slept; 0 where it is not sure.
+def extra(cost: StepCost, steps: Sequence[LiveStep]) -> int:
+    """Nanoseconds more that these steps take, behind a sleep or a step of another kind; 0 where it
+    is not sure. What lies far off counts as SURE standard deviations.
 
     Caches have been used by others meanwhile, clocks have been lowered.
     """
-    extra = [step.nanoseconds - cost.predict(step.features) for step in steps if step.woken]
-    if len(extra) < WAKINGS:
+    more = [step.nanoseconds - cost.predict(step.features) for step in steps]
+    if len(more) < FEW:
         return 0
-    found = median(extra)
-    spread = 1.4826 * median(abs(each - found) for each in extra)
-    return round(found) if found > SURE * spread / sqrt(len(extra)) else 0
+    middle = median(more)
+    spread = 1.4826 * median(abs(each - middle) for each in more)
+    low, high = middle - SURE * spread, middle + SURE * spread
+    found = mean(min(max(each, low), high) for each in more)
+    return round(found) if found > SURE * spread / sqrt(len(more)) else 0
 
 
 def errors(cost: StepCost, steps: Sequence[LiveStep]) -> dict[str, Errors]:
@@ -158,7 +176,7 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
 
 def _often(cost: StepCost, step: LiveStep) -> int:
     """Nanoseconds that nine of ten such steps do not exceed, as a simulation has them."""
-    return cost.quantile(step.features, 0.9) + (cost.wake if step.woken else 0)
+    return cost.quantile(step.features, 0.9) + step.more(cost)
 
 
 def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
@@ -167,12 +185,12 @@ def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
     known = [[step for step in steps if cost.regime(step.features) == regime] for regime in REGIMES]
     memory, compute = (residuals(cost, mine if len(mine) >= ENOUGH else steps) for mine in known)
     scored = sorted(
-        (step.number, score)
+        (step.began, score)
         for mine in known
         for step, score in zip(mine, normal_scores(_factors(cost, mine)), strict=True)
     )
-    kept = echoes([score for _, score in scored], [number for number, _ in scored])
-    return replace(cost, residuals=(memory, compute), echoes=kept)
+    found = echoes([score for _, score in scored], [began for began, _ in scored])
+    return replace(cost, residuals=(memory, compute), echoes=found)
 
 
 def residuals(cost: StepCost, steps: Sequence[LiveStep]) -> Residuals:
@@ -199,7 +217,7 @@ def _factors(cost: StepCost, steps: Iterable[LiveStep]) -> list[float]:
 def _ratio(cost: StepCost, steps: Iterable[LiveStep]) -> float:
     """Of what these steps took without the engine to what they were predicted to take."""
     took, predicted = 0, 0
-    for step in [step for step in steps if not step.woken]:
+    for step in [step for step in steps if step.is_plain]:
         took += step.nanoseconds - step.deciding
         predicted += step.predicted(cost)
     return took / predicted if predicted else 1.0
