@@ -8,12 +8,13 @@ the capacity within 5 %. The rest is stated.
 
 A machine's speed moves within seconds, and what it was a minute ago is no fault of a simulator's.
 So a live run is halted every few dozen steps, its clock with it, and for as long some of the
-traffic that cost models learn from (azure2023-conv too, at another scale, load and chunk) is
-served: both have met the same slow and quick moments. Designed batches are measured once, in the
-beginning; what was learned in a run's pauses gives the level and the spread of the cost model that
-simulates that run. The two live runs are rounds that alternate, each of all requests of the window.
-`speed_at80` says how much longer than foretold the steps of the live runs took, `spread_levels` by
-how much the runs' cost models disagree about one and the same step: so much the machine moved.
+traffic that cost models learn from (azure2023-conv too, at another scale and load, in chunks of
+four sizes, the run's own among them) is served: both have met the same slow and quick moments.
+Designed batches are measured once, in the beginning; what was learned in a run's pauses gives the
+level and the spread of the cost model that simulates that run. The two live runs are rounds that
+alternate, each of all requests of the window. `speed_at80` says how much longer than foretold the
+steps of the live runs took, `spread_levels` by how much the runs' cost models disagree about one
+and the same step: so much the machine moved.
 
 For a second table each load is simulated once more, on a machine as fast around each moment as the
 pauses there say (fidelity.pace): what of an error is only that slow moments came when they did. It

@@ -92,6 +92,14 @@ def test_a_step_pays_once_for_the_output_layer_and_not_where_nothing_is_sampled(
     ]  # fmt: skip
 
 
+def test_a_step_pays_once_for_prompts_however_many_they_are():
+    one, chunk = row_features(9, 1, logits=1), row_features(0, 4)
+    cost = StepCost(Rates(prefill=5_000))
+    assert [cost.predict(each) for each in (one, chunk, chunk + chunk, one + chunk)] == [
+        0, 5, 5, 5,
+    ]  # fmt: skip
+
+
 def test_padding_and_held_slots_are_priced_as_they_are_computed():
     short = Row(1, 0, (1, 1), (), Want.LAST)
     long = Row(2, 0, (1,) * 4, (), Want.LAST)

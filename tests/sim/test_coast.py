@@ -34,13 +34,12 @@ COST = StepCost(
     host=Rates(step=300_000_001, row=5_000_003),
     after=Rates(step=200_000_001, row=3_000_003),
     wake=1_234_567,
-    turn=765_432,
     knee=6,
     rounding=Rounding(least=3, digits=2),
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
-CHEAPER = replace(COST, wake=0, turn=0, knee=7)  # what the scheduler believes: it will see a drift
+CHEAPER = replace(COST, wake=0, knee=7)  # what the scheduler believes: it will see a drift
 
 
 class Asked(PricedExecutor):
@@ -127,16 +126,15 @@ def test_answers_that_are_given_together_are_not_skipped_over():
     assert built == fewer
 
 
-def test_a_skipped_step_is_priced_by_its_number():
-    """Whoever asks first: a run whose steps are not skipped draws the same residuals."""
+def test_seeds_draw_residuals_of_their_own():
     case = Case(60, Policies(), [(0, Add(ask("a", 5, 30, lane="chat")))])
     one, other = left(case, True, seed=1)[0], left(case, True, seed=2)[0]
     assert one.ledger.steps != other.ledger.steps
     assert all(row.first_token != NEVER for row in other.ledger.requests)
 
 
-def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
-    cost = StepCost(Rates(step=5 * MS * 1_000), wake=2 * MS, turn=MS, after=Rates(step=MS * 1_000))
+def test_a_step_before_which_the_engine_slept_takes_longer():
+    cost = StepCost(device=Rates(step=5 * MS * 1_000), wake=2 * MS, after=Rates(step=MS * 1_000))
     asks = [replace(ask("a", 5, 3), arrived=MS), replace(ask("b", 5, 2), arrived=60 * MS)]
     for coasting in (False, True):
         scheduler, clock = make(60), VirtualClock()
@@ -146,8 +144,7 @@ def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
         while not scheduler.finished:
             engine.step()
         spent = [row.nanoseconds // MS for row in scheduler.ledger.steps]
-        # All but the last token of the second prompt are cached: one position is no prompt.
-        assert spent == [7, 6, 5, 7, 5]
+        assert spent == [7, 5, 5, 7, 5]
 
 
 def test_who_keeps_a_journal_gets_every_step():

@@ -323,15 +323,6 @@ def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
     assert said["pricing"] == pytest.approx((spent + 2 * 2 * MS) / spent)
 
 
-def test_the_first_step_without_prompts_is_priced_with_the_turn(tmp_path):
-    timed = [(0, Add(ask("one", 8, 3, 0, lane="chat")))]
-    case = Case(32, Policies(), timed)
-    spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
-    calibration.write(made(prices=replace(COST, turn=2 * MS)), tmp_path / "cost.json")
-    said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
-    assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "of three steps, one"
-
-
 def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
     text = lived[0].read_text()
     lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""By how much each step differs from its price: drawn, correlated in time, keyed by the step."""
+"""By how much each step differs from its price: drawn step by step, and correlated in time."""
 
 from collections.abc import Generator
 from math import erf, exp, sqrt

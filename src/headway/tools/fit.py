@@ -16,7 +16,7 @@ from headway.errors import SettingError
 from headway.tools.stand import Sample
 
 TURNS = 8  # of weighing anew what lies far off
-FAR = 3.0  # times the typical error, beyond which a sample is weighed less
+FAR = 4.0  # times the typical error, beyond which a sample is weighed less
 LEAST = 0.1  # of what was measured: no step is taken to be foretold less
 SMALLEST = 8  # tokens of the first knot: below it, tokens cannot be told from rows
 DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "prefill", "head")
@@ -55,7 +55,7 @@ class Point:
 class Fitted:
     rates: Rates
     pieces: tuple[tuple[int, int], ...]  # (tokens from which, ps per token)
-    error: float  # mean of the absolute relative errors
+    error: float  # mean of the absolute relative errors, each at most 1
     largest: int  # tokens in one of them
 
 
@@ -155,15 +155,16 @@ def _pieced(points: Sequence[Point], knots: Sequence[int], rounding: Rounding) -
     ]
     targets = [point.nanoseconds * 1_000 for point in points]
     whole = [round(each) for each in solve(rows, targets)]
+    said = [sum(value * each for value, each in zip(row, whole, strict=True)) for row in rows]
     errors = [
-        target / max(1, sum(value * each for value, each in zip(row, whole, strict=True))) - 1
-        for row, target in zip(rows, targets, strict=True)
+        min(1.0, abs(target / max(each, LEAST * target) - 1))  # one step is not to decide the knots
+        for target, each in zip(targets, said, strict=True)
     ]
     count = len(DEVICE)
     return Fitted(
         rates=Rates(**dict(zip(DEVICE, whole[:count], strict=True))),
         pieces=tuple(zip(knots, whole[count:], strict=True)),
-        error=sum(map(abs, errors)) / len(errors),
+        error=sum(errors) / len(errors),
         largest=max(computed),
     )
 

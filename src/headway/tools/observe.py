@@ -51,11 +51,10 @@ class Recorder:
 
 @dataclass(slots=True)
 class Alternating:
-    """Chunks of several sizes, each for a stretch of steps. A cost model that has met only large
-    ones takes small ones, of which every one is foretold a little wrongly, for a twentieth more or
-    less than they are."""
+    """Chunks of several sizes, each for a stretch of steps: a cost model that has met one size
+    foretells steps of another a twentieth too long. For one run, because it counts."""
 
-    asked: int = 0  # steps
+    asked: int = 0  # times
 
     def allow(self, view: View) -> Allowance:
         size = CHUNKS[self.asked // STRETCH % len(CHUNKS)]
@@ -72,19 +71,9 @@ class LiveStep:
     deciding: int  # of them: the engine, before it submits
     after: int  # until the next began; -1: the engine had nothing to do then
     woken: bool  # the engine had slept before it
-    turned: bool  # it had not, and the step before had prompts, which this one has not
-    number: int  # of the step
 
     def predicted(self, cost: StepCost) -> int:
-        return cost.predict(self.features) + self.more(cost)
-
-    def more(self, cost: StepCost) -> int:
-        """Nanoseconds that it takes for what was before it."""
-        return cost.wake if self.woken else cost.turn if self.turned else 0
-
-    @property
-    def is_plain(self) -> bool:
-        return not self.woken and not self.turned
+        return cost.predict(self.features) + (cost.wake if self.woken else 0)
 
 
 class Observed:
@@ -148,20 +137,17 @@ def price(cost: StepCost, slots: int) -> Price:
 
 def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
     """All but the last, behind which nothing begins."""
-    idle, prompted = True, False  # before the first
+    idle = True  # before the first
     for row, following in pairwise(rows):
-        executor, features = recorder.hosts[row.step], batch_features(recorder.batches[row.step])
+        executor = recorder.hosts[row.step]
         gap = following.began - row.began - row.nanoseconds
         yield LiveStep(
-            features=features,
+            features=batch_features(recorder.batches[row.step]),
             began=row.began,
             nanoseconds=row.nanoseconds,
             executor=executor,
             deciding=row.host - executor,
             after=gap if row.running else -1,
             woken=idle,
-            turned=prompted and not idle and not features.prompts,
-            number=row.step,
         )
         idle = not row.running and not row.waiting and gap > 0
-        prompted = features.prompts > 0

@@ -21,8 +21,8 @@ def quiet(calibration: Calibration) -> Rig:
 
 
 def noisy(calibration: Calibration, seed: int, repeat: int) -> Rig:
-    """Fresh for each run: its first step is step 1, and has that step's residual. Repeats differ
-    in the residuals alone; strategies of one repeat have them in common."""
+    """Fresh for each run, whose nth step gets the nth numbers. Repeats differ in these alone;
+    strategies of one repeat have them in common, and what time makes of them is their own."""
     return priced_rig(calibration, REPEATS * seed + repeat)
 
 

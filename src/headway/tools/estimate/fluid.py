@@ -60,7 +60,7 @@ def _led_to(steps: Steps, work: Work, rate: float, pace: float) -> Flow | None:
     cycle T is D + the prompts of all who came during the last: on average D / (1 - r) with
     r = rate x a prompt's share s, and with variance rate T E[s^2] / (1 - r^2). The cycle that
     computes one's own prompt is long, so many come in it: the first gaps are longer than the
-    rest, each by r times as much as the one before.
+    rest, each by r times as much as the one before. What prompts cost once a step counts for each.
     """
     rows, context, count = 1 + rate * work.decodes * pace, work.context, work.decodes
     base, plain = steps.decoding(1, context), steps.decoding(rows, context)
