@@ -411,7 +411,7 @@ def test_tables_are_the_jsons(ran):
         assert len(rows) == len(at)
         for row, (name, point) in zip(rows, at, strict=True):
             runs = [f["lanes"][lane] for f in point["figures"] if f["strategy"] == name]
-            goodput = sorted(f"{each['goodput']:.2f}" for each in runs)
+            goodput = [f"{each:.2f}" for each in sorted(each["goodput"] for each in runs)]
             assert row[:3] == [name, f"{point['value']:g}", str(runs[0]["offered"])]
             assert row[-1].endswith(f"({goodput[0]}..{goodput[1]})") or goodput[0] == goodput[1]
     for row, (name, point) in zip(cells_of(html, "throughput-values")[1:], at, strict=True):
