@@ -182,5 +182,5 @@ def _half_b() -> tuple[Rig, int]:
 
     context = 1_024
     limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
-    loaded = load_random(shape_of("qwen2.5-0.5b"), limits, "bfloat16")
+    loaded = load_random(shape_of("qwen2.5-0.5b"), limits)
     return rig_of(loaded, SCALES["half-b"].model), kv_bytes(loaded)

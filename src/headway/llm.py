@@ -37,8 +37,8 @@ class LLM:
     """A checkpoint with its tokenizer and an engine of its own. A context manager.
 
     model: a local folder or a hub id; None is the embedded headway-tiny.
-    dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored. device: as torch names
-    it; empty: cuda if there is one, else cpu.
+    dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored, but float32 on a CPU
+    that is slow at bfloat16. device: as torch names it; empty: cuda if there is one, else cpu.
     policies: the batching strategy; None: Continuous(slots), whole prompts in mixed steps.
     slots: sequences that run at once, at most; context: tokens that one may hold, at most
     (0: what the model was made for). memory says, in a line, where the memory went.

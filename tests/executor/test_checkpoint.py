@@ -149,10 +149,16 @@ def test_settings_that_cannot_be_obeyed(golden, settings, named, monkeypatch):
         load(golden.folder, **settings)
 
 
+@pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
-def test_half_precision_is_computed_in_bfloat16_unless_asked(folder, stored):
+def test_half_precision_is_computed_as_the_cpu_is_quick_unless_asked(
+    folder, stored, quick, monkeypatch
+):
+    monkeypatch.setattr("headway.executor.config.multiplies_bfloat16", lambda: quick)
     config = json.loads((folder / "config.json").read_text())
     config.pop("dtype", None)
     (folder / "config.json").write_text(json.dumps(config | {"dtype": stored}))
-    assert load(folder).dtype == "bfloat16"
+    assert load(folder, device="cpu").dtype == ("bfloat16" if quick else "float32")
     assert load(folder, dtype="float32").dtype == "float32"
+    assert load(folder, dtype="bfloat16").dtype == "bfloat16"
+    assert read_config(folder).computed_in("", "cuda") == "bfloat16"

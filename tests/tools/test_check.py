@@ -40,6 +40,12 @@ MIXTRAL = MISTRAL | {
 }
 
 
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    """At bfloat16, whatever this machine is."""
+    monkeypatch.setattr("headway.executor.config.multiplies_bfloat16", lambda: True)
+
+
 @pytest.fixture
 def free(monkeypatch):
     """Sets how much memory there is, on both ways to the plan."""

@@ -101,7 +101,10 @@ def check(
     ] = None,
     prompt_tokens: Annotated[int | None, typer.Option(help="Of a request. Default: 512.")] = None,
     answer_tokens: Annotated[int | None, typer.Option(help="Of a request. Default: 128.")] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16. Default: as stored.")] = "",
+    dtype: Annotated[
+        str,
+        typer.Option(help="float32 or bfloat16. Default: as stored, if this CPU is quick at it."),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Would this checkpoint run here? Or why not; its KV memory, and the largest batch.

@@ -43,7 +43,10 @@ def calibrate(
     ] = None,
     out: Annotated[Path, typer.Option(help="The cost file.")] = Path("cost.json"),
     slots: Annotated[int, typer.Option(min=1, help="Rows that may decode at once.")] = 16,
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16. Default: as stored.")] = "",
+    dtype: Annotated[
+        str,
+        typer.Option(help="float32 or bfloat16. Default: as stored, if this CPU is quick at it."),
+    ] = "",
     threads: Annotated[
         int,
         typer.Option(

@@ -2,14 +2,17 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 READ = {"cpu": 256 << 20}  # bytes that are read at once: no cache holds them
 READ_ELSEWHERE = 2 << 30
-SIDE = {"cpu": 2_048}  # of the square matrices that are multiplied
+SIDE = {"cpu": 2_048}  # of the square matrices that are multiplied, at most
 SIDE_ELSEWHERE = 8_192
+SMALLEST = 256  # side that is begun with; it is doubled
+LONG = 50_000_000  # nanoseconds: a product that takes so long is large enough
 QUIET = "99"  # of the profiler's library, which else says on stderr that it begins and ends
 TRIALS = 7  # the best counts: a ceiling is what nothing has disturbed
 
@@ -24,10 +27,14 @@ def read_speed(device: str, now: Callable[[], int]) -> float:
 
 @torch.inference_mode()
 def product_speed(dtype: str, device: str, now: Callable[[], int]) -> float:
-    """FLOP per second of one large product in this dtype."""
-    side = SIDE.get(torch.device(device).type, SIDE_ELSEWHERE)
-    square = torch.full((side, side), 0.5, dtype=getattr(torch, dtype), device=device)
-    return 2 * side**3 * 1e9 / _best(lambda: square @ square, now)
+    """FLOP per second of one large product in this dtype. Where the processor has no products in
+    it, one that is large elsewhere would take a quarter of a minute."""
+    most, side, took = SIDE.get(torch.device(device).type, SIDE_ELSEWHERE), SMALLEST // 2, 0
+    while side < most and took < LONG:
+        side *= 2
+        square = torch.full((side, side), 0.5, dtype=getattr(torch, dtype), device=device)
+        took = _best(partial(torch.matmul, square, square), now)
+    return 2 * side**3 * 1e9 / took
 
 
 def _best(work: Callable[[], Tensor], now: Callable[[], int]) -> int:

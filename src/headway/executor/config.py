@@ -12,9 +12,11 @@ from headway.errors import CheckpointError, SettingError, UnsupportedModelError
 from headway.executor.families import FAMILIES, FOREIGN, Family
 from headway.executor.keys import Keys, Raw, read_json, short
 from headway.executor.positions import Each, Sight, read_sights
+from headway.executor.processor import multiplies_bfloat16
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
+HALVES = "float16", "bfloat16"  # that weights are stored in
 ITEMSIZES = {"float32": 4, "bfloat16": 2}  # the dtypes that are computed in, and their bytes
 
 
@@ -70,10 +72,13 @@ class ModelConfig:
         """Numbers kept per token, over all layers: one key and one value per KV head."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
-    def computed_in(self, asked: str) -> str:
+    def computed_in(self, asked: str, device: str) -> str:
         """The dtype asked for; "": as stored, but bfloat16 for float16, which a CPU has no fast
-        products for. Raises SettingError for one that nothing is computed in."""
-        name = asked or ("bfloat16" if self.dtype == "float16" else self.dtype)
+        products for, and float32 on a CPU that has none for bfloat16 either. Raises SettingError
+        for one that nothing is computed in. device: its kind, as torch names it."""
+        quick = device != "cpu" or multiplies_bfloat16()
+        half = "bfloat16" if quick else "float32"
+        name = asked or (half if self.dtype in HALVES else self.dtype)
         if name not in ITEMSIZES:
             raise SettingError(f"dtype must be one of {', '.join(ITEMSIZES)}, not {name}")
         return name

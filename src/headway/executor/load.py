@@ -46,14 +46,16 @@ def load(
 ) -> Loaded:
     """Load a Hugging Face checkpoint: a folder, or a model's id on the hub.
 
-    dtype: float32 or bfloat16; empty: as it is stored (bfloat16 for float16, which a CPU has
-    no fast products for). device: as torch names it; empty: cuda if there is one, else cpu.
+    dtype: float32 or bfloat16; empty: as it is stored, but bfloat16 for float16, and float32
+    for either on a CPU without products in bfloat16. device: as torch names it; empty: cuda if
+    there is one, else cpu.
 
     Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
     """
     folder = locate(source)
     config = read_config(folder)
-    name, chosen = config.computed_in(dtype), _device(device)
+    chosen = _device(device)
+    name = config.computed_in(dtype, chosen.type)
     weights = load_weights(folder, config, DTYPES[name], chosen)
     return _assemble(config, weights, limits, folder)
 
@@ -62,7 +64,8 @@ def load_random(
     config: ModelConfig, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
 ) -> Loaded:
     """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
-    name, chosen = config.computed_in(dtype), _device(device)
+    chosen = _device(device)
+    name = config.computed_in(dtype, chosen.type)
     weights = random_weights(config, DTYPES[name], chosen)
     return _assemble(config, weights, limits, Path())
 

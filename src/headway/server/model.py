@@ -22,7 +22,10 @@ class ModelSettings(Section):
     path: Annotated[
         str, Field(description="A checkpoint's folder or hub id. Default: the embedded model.")
     ] = ""
-    dtype: Annotated[str, Field(description="float32 or bfloat16. Default: as stored.")] = ""
+    dtype: Annotated[
+        str,
+        Field(description="float32 or bfloat16. Default: as stored, if this CPU is quick at it."),
+    ] = ""
     device: Annotated[
         str, Field(description="As torch names it. Default: cuda if there is one, else cpu.")
     ] = ""

@@ -21,7 +21,7 @@ class EngineOptions:
     """What an engine process is made of."""
 
     model: str | None = None  # a folder or a hub id; None: the embedded headway-tiny
-    dtype: str = ""  # empty: as the checkpoint is stored
+    dtype: str = ""  # empty: as the checkpoint is stored, if the CPU is quick at it
     device: str = ""  # as torch names it; empty: cuda if there is one, else cpu
     policies: Policies = Policies()
     lanes: tuple[Lane, ...] = (Lane(),)

@@ -135,7 +135,7 @@ def _lengths(context: int, prompt: int | None, answer: int | None) -> tuple[int,
 
 
 def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
-    dtype, of = config.computed_in(asked), shapes(config)
+    dtype, of = config.computed_in(asked, free_here()[0]), shapes(config)
     parameters, itemsize = sum(map(prod, of.values())), ITEMSIZES[dtype]
     headers = local or _complete(folder)
     if headers:

@@ -1,0 +1,45 @@
+"""What the system says of its processor, and what torch makes of it."""
+
+import pytest
+import torch
+
+from headway.executor import processor
+
+ZEN3 = "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 fma\nbugs\t\t: sysret_ss_attrs\n"
+ZEN4 = ZEN3.replace("avx2", "avx2 avx512f avx512dq avx512bw avx512vl avx512_bf16")
+NEOVERSE = "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd40\n"
+
+
+@pytest.fixture
+def said(monkeypatch, tmp_path):
+    """Of a processor of which the system says this."""
+
+    def ask(text):
+        path = tmp_path / "cpuinfo"
+        if text is not None:
+            path.write_text(text)
+        monkeypatch.setattr(processor, "CPUINFO", path)
+        return processor.multiplies_bfloat16.__wrapped__()
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("text", "quick"),
+    [
+        (ZEN3, False),
+        (ZEN4, True),
+        (NEOVERSE, True),
+        (NEOVERSE.replace(" bf16", ""), False),
+        ("model name\t: a processor of which no more is said\n", True),
+        (None, True),
+    ],
+)
+def test_products_in_bfloat16_are_read_from_the_flags(said, text, quick):
+    assert said(text) is quick
+
+
+@pytest.mark.skipif(not torch._C._has_mkldnn, reason="this torch has no oneDNN to agree with")
+@pytest.mark.skipif(not processor.CPUINFO.is_file(), reason="the system does not say")
+def test_torch_agrees():
+    assert processor.multiplies_bfloat16() == torch.ops.mkldnn._is_mkldnn_bf16_supported()
