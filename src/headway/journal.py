@@ -26,7 +26,7 @@ from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
-VERSION = 5
+VERSION = 6
 TOKENS = 2**32  # a token's id is below it: the prefix cache packs it into 32 bits
 KNOWN: dict[str, type] = {
     kind.__name__: kind

@@ -34,12 +34,13 @@ COST = StepCost(
     host=Rates(step=300_000_001, row=5_000_003),
     after=Rates(step=200_000_001, row=3_000_003),
     wake=1_234_567,
+    turn=765_432,
     knee=6,
     rounding=Rounding(least=3, digits=2),
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
-CHEAPER = replace(COST, wake=0, knee=7)  # what the scheduler believes: it will see a drift
+CHEAPER = replace(COST, wake=0, turn=0, knee=7)  # what the scheduler believes: it will see a drift
 
 
 class Asked(PricedExecutor):
@@ -133,8 +134,8 @@ def test_seeds_draw_residuals_of_their_own():
     assert all(row.first_token != NEVER for row in other.ledger.requests)
 
 
-def test_a_step_before_which_the_engine_slept_takes_longer():
-    cost = StepCost(device=Rates(step=5 * MS * 1_000), wake=2 * MS, after=Rates(step=MS * 1_000))
+def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
+    cost = StepCost(Rates(step=5 * MS * 1_000), wake=2 * MS, turn=MS, after=Rates(step=MS * 1_000))
     asks = [replace(ask("a", 5, 3), arrived=MS), replace(ask("b", 5, 2), arrived=60 * MS)]
     for coasting in (False, True):
         scheduler, clock = make(60), VirtualClock()
@@ -144,7 +145,8 @@ def test_a_step_before_which_the_engine_slept_takes_longer():
         while not scheduler.finished:
             engine.step()
         spent = [row.nanoseconds // MS for row in scheduler.ledger.steps]
-        assert spent == [7, 5, 5, 7, 5]
+        # All but the last token of the second prompt are cached: one position is no prompt.
+        assert spent == [7, 6, 5, 7, 5]
 
 
 def test_who_keeps_a_journal_gets_every_step():

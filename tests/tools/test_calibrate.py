@@ -25,7 +25,7 @@ from headway.tools.fit import fitted
 from headway.tools.learn import calibrate_rig
 from headway.tools.observe import CHUNKS, STRETCH, Alternating, LiveStep
 from headway.tools.stand import Sample
-from headway.tools.validate import LIMITS, engine_rates, errors, level, residuals, waking
+from headway.tools.validate import LIMITS, engine_rates, errors, extra, level, residuals
 from tests.tools.priced import CALIBRATION
 from tests.tools.rigs import rig
 from tests.tools.test_fit import COST
@@ -109,7 +109,7 @@ def test_designs_fit_into_the_memory_and_reach_all_slots():
 def live(spent, number=0, features=STEPS[2], woken=False):
     """A step of this share of its price."""
     price = COST.predict(features)
-    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken)
+    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, False)
 
 
 def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_times_as_long():
@@ -211,12 +211,36 @@ def test_traffic_is_learned_from_in_chunks_of_every_size():
     assert asked == 2 * [size for size in CHUNKS for _ in range(STRETCH)]
 
 
-def test_waking_counts_where_it_is_sure():
+def test_what_was_before_a_step_counts_where_it_is_sure():
     asleep = [live(1.2, k, woken=True) for k in range(20)]
-    assert waking(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
-    assert waking(COST, asleep[:5]) == 0, "too few to say"
-    mixed = [live(1 + 0.3 * (-1) ** k, k, woken=True) for k in range(20)]
-    assert waking(COST, mixed) == 0
+    assert extra(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
+    assert extra(COST, asleep[:5]) == 0, "too few to say"
+    assert extra(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
+
+
+def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the_others():
+    decodes = row_features(40, 1, logits=1)
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
+    more = COST.predict(decodes) // 2
+    steps = [live(1.0, k, decodes if k % 2 else STEPS[k % 4]) for k in range(400)]
+    steps = [
+        replace(step, nanoseconds=step.nanoseconds + more, turned=True) if k % 4 == 3 else step
+        for k, step in enumerate(steps)
+    ]
+    levelled = level(fitted(samples), samples, steps, steps)
+    assert levelled.cost.turn == pytest.approx(more, rel=0.02)
+    assert levelled.cost.predict(decodes) == pytest.approx(COST.predict(decodes), rel=0.02)
+    assert levelled.after["all"].total == pytest.approx(0, abs=5)
+
+
+def test_every_live_step_has_a_say_however_few_the_designed_batches_are():
+    """What is dearer in traffic than by itself, and half of all its steps."""
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS]
+    dear, other = STEPS[1], row_features(40, 1, logits=1)
+    steps = [live(1.1, k, dear) if k % 2 else live(1.0, k, other) for k in range(400)]
+    said = level(fitted(samples), samples, steps, []).cost
+    assert said.predict(dear) == pytest.approx(1.1 * COST.predict(dear), rel=0.01)
+    assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_what_too_few_say_is_left_out_and_named():
 
 
 def step(began, nanoseconds):
-    return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, False)
+    return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, False, False)
 
 
 def test_a_pace_is_that_of_the_pauses_nearby():

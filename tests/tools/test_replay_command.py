@@ -323,6 +323,15 @@ def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
     assert said["pricing"] == pytest.approx((spent + 2 * 2 * MS) / spent)
 
 
+def test_the_first_step_without_prompts_is_priced_with_the_turn(tmp_path):
+    timed = [(0, Add(ask("one", 8, 3, 0, lane="chat")))]
+    case = Case(32, Policies(), timed)
+    spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
+    calibration.write(made(prices=replace(COST, turn=2 * MS)), tmp_path / "cost.json")
+    said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
+    assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "of three steps, one"
+
+
 def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
     text = lived[0].read_text()
     lines = text.splitlines()
@@ -343,7 +352,7 @@ def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost,
     [
         ("", "bad.jsonl: line 1 is not JSON"),
         ("hello\nworld\n", "bad.jsonl: line 1 is not JSON"),
-        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 5"),
+        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 6"),
         ('{"headway_jour', "bad.jsonl: line 1 is not JSON; was the run cut off there"),
         ("[]\n", "line 1 is not the head of a journal"),
     ],

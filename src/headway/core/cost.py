@@ -189,6 +189,7 @@ class StepCost:
     host: Rates = Rates()  # inside a step: deciding it, its inputs, its sampling
     after: Rates = Rates()  # behind it: committing it, telling callers, keeping rows
     wake: int = 0  # nanoseconds more that a step takes for which the engine had slept
+    turn: int = 0  # and one without prompts behind one that had some
     knee: int = 0  # tokens; a step of more is compute-bound
     rounding: Rounding = Rounding()  # of a step's tokens, before the pieces price them
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime

@@ -45,6 +45,7 @@ class PricedExecutor:
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host was done with the last step
         self._stepped = False  # one was priced since then
+        self._prompted = False  # the last step had prompts
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
         self._host = 0  # nanoseconds of the latest step
         self._behind = 0
@@ -55,9 +56,14 @@ class PricedExecutor:
         spent = cost.predict(features) * self.factor(features) // KNOWN
         if self._has_host:
             self._host, self._behind = cost.on_host(features), cost.behind(features)
-        self._stepped = True
-        self.clock.advance_to(now + spent + (cost.wake if now > self._ready else 0))
+        more = cost.wake if now > self._ready else self._turning(features)
+        self._stepped, self._prompted = True, features.prompts > 0
+        self.clock.advance_to(now + spent + more)
         return self.executor.submit(batch)
+
+    def _turning(self, features: Features) -> int:
+        """Nanoseconds more for a step that begins where the last one ended."""
+        return self.cost.turn if self._prompted and not features.prompts else 0
 
     def factor(self, features: Features) -> int:
         """Thousandths of its price that the next step takes. Of skipped steps it is not asked:
@@ -81,14 +87,15 @@ class PricedExecutor:
             _even(rates.of, first, then) if self._has_host else repeat(0)
             for rates in (cost.host, cost.after)
         )
-        noise, regime = self._noise, cost.regime(first)
+        noise, regime, more = self._noise, cost.regime(first), self._turning(first)
         for spent, host, behind in islice(zip(spents, hosts, behinds, strict=False), steps):
             if now >= until:
                 break
             factor = noise.next(now, regime) if noise else KNOWN
-            spent = spent // 1_000 * factor // KNOWN
+            spent = spent // 1_000 * factor // KNOWN + more
             taken.append((now, spent, host // 1_000))
             now += spent + behind // 1_000
+            more, self._prompted = 0, False
         self.clock.advance_to(now)
         self._ready = now
         return taken

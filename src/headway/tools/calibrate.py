@@ -162,6 +162,8 @@ def terms(cost: StepCost) -> dict[str, str]:
         said["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
     if cost.wake:
         said["after the engine slept"] = duration(cost.wake)
+    if cost.turn:
+        said["the first without prompts"] = duration(cost.turn)
     return said
 
 

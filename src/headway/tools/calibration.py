@@ -10,7 +10,7 @@ from typing import Any
 from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
 from headway.errors import SettingError
 
-VERSION = 5
+VERSION = 6
 TOLD = ("median", "p90")  # of a regime's errors
 
 
@@ -107,13 +107,15 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     cost = StepCost(
         pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
         wake=plain["wake"],
+        turn=plain["turn"],
         knee=plain["knee"],
         rounding=Rounding(**plain["rounding"]),
         residuals=(memory, compute),
         echoes=tuple(Echo(**each) for each in plain["echoes"]),
         **made,
     )
-    numbers = [*asdict(cost.device).values(), *asdict(cost.host).values(), cost.wake, cost.knee]
+    numbers = [*asdict(cost.device).values(), *asdict(cost.host).values()]
+    numbers += [cost.wake, cost.turn, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
     if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")

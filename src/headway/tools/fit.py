@@ -8,15 +8,19 @@ say is bounded (Huber, 1964), because another process may have taken its core.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf, sqrt
-from statistics import median
+from math import inf
+from typing import TYPE_CHECKING
 
 from headway.core.cost import Features, Rates, Rounding, StepCost
 from headway.errors import SettingError
 from headway.tools.stand import Sample
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 TURNS = 8  # of weighing anew what lies far off
 FAR = 4.0  # times the typical error, beyond which a sample is weighed less
+SMALL = 1e-12  # error that is none
 LEAST = 0.1  # of what was measured: no step is taken to be foretold less
 SMALLEST = 8  # tokens of the first knot: below it, tokens cannot be told from rows
 DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "prefill", "head")
@@ -114,22 +118,25 @@ def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
     A share of the measured ones would lie below their mean, the lower the more they spread; and
     small steps spread more than large ones.
     """
-    scale = [max(column) or 1.0 for column in zip(*rows, strict=True)]
-    known = [[value / most for value, most in zip(row, scale, strict=True)] for row in rows]
-    foretold, weights = list(targets), [1.0] * len(known)
+    import numpy as np
+
+    known, took = np.array(rows, dtype=float), np.array(targets, dtype=float)
+    scale = known.max(axis=0)
+    scale[scale == 0] = 1.0
+    known /= scale
+    foretold, weights = took, np.ones_like(took)
     for _ in range(TURNS):
-        shares = [weight / each for weight, each in zip(weights, foretold, strict=True)]
-        left = [[share * value for value in row] for share, row in zip(shares, known, strict=True)]
-        found = nonnegative(left, list(map(float.__mul__, shares, map(float, targets))))
-        said = [sum(map(float.__mul__, row, found)) for row in known]
-        foretold = [max(each, LEAST * target) for each, target in zip(said, targets, strict=True)]
-        errors = [abs(target / each - 1) for target, each in zip(targets, foretold, strict=True)]
-        typical = FAR * 1.4826 * median(errors) or inf
-        weights = [min(1.0, sqrt(typical / error)) if error else 1.0 for error in errors]
-    return [value / most for value, most in zip(found, scale, strict=True)]
+        shares = weights / foretold
+        found = nonnegative(known * shares[:, None], took * shares)
+        foretold = np.maximum(known @ found, LEAST * took)
+        errors = np.abs(took / foretold - 1)
+        typical = FAR * 1.4826 * np.median(errors) or inf
+        weights = np.sqrt(np.minimum(1.0, typical / np.maximum(errors, SMALL)))
+    solved: list[float] = (found / scale).tolist()
+    return solved
 
 
-def nonnegative(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
+def nonnegative(rows: "ArrayLike", targets: "ArrayLike") -> list[float]:
     """Least squares."""
     try:
         from scipy.optimize import nnls

@@ -71,9 +71,18 @@ class LiveStep:
     deciding: int  # of them: the engine, before it submits
     after: int  # until the next began; -1: the engine had nothing to do then
     woken: bool  # the engine had slept before it
+    turned: bool  # it had not, and the step before had prompts, which this one has not
 
     def predicted(self, cost: StepCost) -> int:
-        return cost.predict(self.features) + (cost.wake if self.woken else 0)
+        return cost.predict(self.features) + self.more(cost)
+
+    def more(self, cost: StepCost) -> int:
+        """Nanoseconds that it takes for what was before it."""
+        return cost.wake if self.woken else cost.turn if self.turned else 0
+
+    @property
+    def is_plain(self) -> bool:
+        return not self.woken and not self.turned
 
 
 class Observed:
@@ -137,17 +146,19 @@ def price(cost: StepCost, slots: int) -> Price:
 
 def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
     """All but the last, behind which nothing begins."""
-    idle = True  # before the first
+    idle, prompted = True, False  # before the first
     for row, following in pairwise(rows):
-        executor = recorder.hosts[row.step]
+        executor, features = recorder.hosts[row.step], batch_features(recorder.batches[row.step])
         gap = following.began - row.began - row.nanoseconds
         yield LiveStep(
-            features=batch_features(recorder.batches[row.step]),
+            features=features,
             began=row.began,
             nanoseconds=row.nanoseconds,
             executor=executor,
             deciding=row.host - executor,
             after=gap if row.running else -1,
             woken=idle,
+            turned=prompted and not idle and not features.prompts,
         )
         idle = not row.running and not row.waiting and gap > 0
+        prompted = features.prompts > 0

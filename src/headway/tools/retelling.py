@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headway import __version__
+from headway.core.cost import Features, StepCost
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
@@ -119,8 +119,8 @@ class Retelling:
         """The cost model's price of the very steps that were recorded, over what they took."""
         assert self.calibration
         cost, rows = self.calibration.cost, self.runs[RECORDED].outcome.steps
-        measured = sum(row.nanoseconds for row in rows)
-        priced = sum(map(cost.predict, self.relived.steps)) + cost.wake * _wakings(rows)
+        steps, measured = self.relived.steps, sum(row.nanoseconds for row in rows)
+        priced = sum(map(cost.predict, steps)) + _more(cost, rows, steps)
         return priced / measured if measured else 1.0
 
     @property
@@ -198,13 +198,17 @@ class Retelling:
         report.write(found, strategies, {}, path)
 
 
-def _wakings(rows: Sequence[StepRow]) -> int:
-    """Steps for which the engine had slept, told apart as calibrating does."""
-    slept = [
-        not row.running and not row.waiting and following.began > row.began + row.nanoseconds
-        for row, following in pairwise(rows)
-    ]
-    return len(rows[:1]) + sum(slept)
+def _more(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:
+    """Nanoseconds that steps take for what was before them, told apart as calibrating does."""
+    more, ready, prompted = 0, -1, False
+    for row, features in zip(rows, steps, strict=True):
+        if ready < row.began:
+            more += cost.wake
+        elif prompted and not features.prompts:
+            more += cost.turn
+        is_last = not row.running and not row.waiting
+        ready, prompted = row.began + row.nanoseconds if is_last else NEVER, features.prompts > 0
+    return more
 
 
 def _plain(told: Told) -> dict[str, Any]:

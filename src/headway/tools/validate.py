@@ -19,7 +19,7 @@ LIMITS = 0.5, 2.0  # that the level may be corrected by
 QUANTILES = 21
 OFTEN = 3  # that one step may count, where there are few like it
 ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
-WAKINGS, SURE = 10, 3.0  # of a waking time: steps it is taken from, and its standard errors
+FEW, SURE = 10, 3.0  # of what steps take more: how many it is taken from, and its standard errors
 REGIMES = {MEMORY: "memory", COMPUTE: "compute"}
 
 
@@ -50,7 +50,7 @@ def level(
     learned: Sequence[LiveStep],
     held_out: Sequence[LiveStep],
 ) -> Levelled:
-    """Fit again, on the samples and as many live steps of those that may be learned from.
+    """Fit again, on the samples and on the live steps that may be learned from.
 
     The designed batches tell the terms apart, the live steps say how they add up in traffic: a
     sum of terms fits either a little wrongly, and it is traffic that it is to predict. What is
@@ -63,7 +63,7 @@ def level(
     # What was measured at another hour's speed must not pull at some of the terms only.
     first = _within(_ratio(cost, learned))
     designed = [_scaled(sample, first) for sample in samples]
-    both = [*designed, *_balanced(learned, cost.knee, len(samples))]
+    both = [*designed, *_balanced(learned, cost.knee)]
     refitted = fitted(both, cost.rounding)
     factor = _within(first * _ratio(refitted, learned)) / first
     levelled = replace(
@@ -73,7 +73,9 @@ def level(
         host=_sum(_times(refitted.host, factor), deciding),
         after=behind,
     )
-    levelled = replace(levelled, wake=waking(levelled, learned))
+    woken = extra(levelled, [step for step in learned if step.woken])
+    turned = extra(levelled, [step for step in learned if step.turned])
+    levelled = replace(levelled, wake=woken, turn=turned)
     alone = replace(cost, host=_sum(cost.host, deciding), after=behind, knee=levelled.knee)
     final = with_residuals(levelled, learned)
     return Levelled(
@@ -94,16 +96,16 @@ def _scaled(sample: Sample, factor: float) -> Sample:
     return Sample(sample.features, round(spent), round(host))
 
 
-def _balanced(steps: Sequence[LiveStep], knee: int, count: int) -> list[Sample]:
-    """Of small and of large steps half as many each as `count`, though traffic has few large ones,
-    and none more than OFTEN times; without those before which the engine slept."""
+def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
+    """As many small as large ones, though traffic has few large ones, and none more than OFTEN
+    times; of those that do not take more for what was before them."""
     sides: tuple[list[Sample], list[Sample]] = [], []
     for step in steps:
-        if not step.woken:
+        if step.is_plain:
             spent = step.nanoseconds - step.deciding
             sample = Sample(step.features, spent, step.executor)
             sides[step.features.tokens > knee].append(sample)
-    half = max(1, count // 2)
+    half = sum(map(len, sides)) // 2
     chosen = list[Sample]()
     for side in sides:
         many = min(half, OFTEN * len(side))
@@ -132,20 +134,20 @@ def _engine(points: Sequence[Point]) -> Rates:
     return _times(rates, measured / predicted) if predicted else rates
 
 
-def waking(cost: StepCost, steps: Iterable[LiveStep]) -> int:
-    """Nanoseconds more that a step takes before which the engine slept; 0 where it is not sure.
-    What lies far off counts as SURE standard deviations.
+def extra(cost: StepCost, steps: Sequence[LiveStep]) -> int:
+    """Nanoseconds more that these steps take, behind a sleep or a step of another kind; 0 where it
+    is not sure. What lies far off counts as SURE standard deviations.
 
     Caches have been used by others meanwhile, clocks have been lowered.
     """
-    extra = [step.nanoseconds - cost.predict(step.features) for step in steps if step.woken]
-    if len(extra) < WAKINGS:
+    more = [step.nanoseconds - cost.predict(step.features) for step in steps]
+    if len(more) < FEW:
         return 0
-    middle = median(extra)
-    spread = 1.4826 * median(abs(each - middle) for each in extra)
+    middle = median(more)
+    spread = 1.4826 * median(abs(each - middle) for each in more)
     low, high = middle - SURE * spread, middle + SURE * spread
-    found = mean(min(max(each, low), high) for each in extra)
-    return round(found) if found > SURE * spread / sqrt(len(extra)) else 0
+    found = mean(min(max(each, low), high) for each in more)
+    return round(found) if found > SURE * spread / sqrt(len(more)) else 0
 
 
 def errors(cost: StepCost, steps: Sequence[LiveStep]) -> dict[str, Errors]:
@@ -174,7 +176,7 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
 
 def _often(cost: StepCost, step: LiveStep) -> int:
     """Nanoseconds that nine of ten such steps do not exceed, as a simulation has them."""
-    return cost.quantile(step.features, 0.9) + (cost.wake if step.woken else 0)
+    return cost.quantile(step.features, 0.9) + step.more(cost)
 
 
 def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
@@ -215,7 +217,7 @@ def _factors(cost: StepCost, steps: Iterable[LiveStep]) -> list[float]:
 def _ratio(cost: StepCost, steps: Iterable[LiveStep]) -> float:
     """Of what these steps took without the engine to what they were predicted to take."""
     took, predicted = 0, 0
-    for step in [step for step in steps if not step.woken]:
+    for step in [step for step in steps if step.is_plain]:
         took += step.nanoseconds - step.deciding
         predicted += step.predicted(cost)
     return took / predicted if predicted else 1.0
