@@ -74,6 +74,7 @@ def test_one_steps_news_may_be_any_size(monkeypatch):
     executor = Permitted()
 
     async def scene(app, front, rows):
+        # Of a seed: the first step is one choice's alone, and of 97 tokens six have no text.
         client = Client(app, LONG | {"n": 4, "max_tokens": 8, "stream": True, "seed": 1})
         await until(lambda: front.door.open)
         call = next(iter(front.door._calls.values()))
