@@ -319,7 +319,7 @@ def test_keys_and_their_limits():
 
 def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():
     key = {"name": "team", "sha256": _digest("secret").hex(), "tokens_per_minute": 400}
-    with serving(ServerConfig(keys=[KeySettings(**key)])) as (url, front):
+    with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, front):
         mine = {"authorization": "Bearer secret"}
         asked = {"messages": [{"role": "user", "content": "Say more."}], "ignore_eos": True}
         post = f"{url}/v1/chat/completions"
