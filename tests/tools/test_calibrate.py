@@ -233,11 +233,12 @@ def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the
     assert levelled.after["all"].total == pytest.approx(0, abs=5)
 
 
-def test_every_live_step_has_a_say_however_few_the_designed_batches_are():
-    """What is dearer in traffic than by itself, and half of all its steps."""
-    samples = [Sample(step, COST.predict(step), 0) for step in STEPS]
+def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches():
+    """What is dearer in traffic than by itself, and one in ten of its many steps: one in ten of as
+    many as there are designed batches would be outvoted by them."""
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     dear, other = STEPS[1], row_features(40, 1, logits=1)
-    steps = [live(1.1, k, dear) if k % 2 else live(1.0, k, other) for k in range(400)]
+    steps = [live(1.0, k, other) if k % 10 else live(1.1, k, dear) for k in range(2_000)]
     said = level(fitted(samples), samples, steps, []).cost
     assert said.predict(dear) == pytest.approx(1.1 * COST.predict(dear), rel=0.01)
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.01)
