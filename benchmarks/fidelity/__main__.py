@@ -20,8 +20,8 @@ For a second table each load is simulated once more, on a machine as fast around
 pauses there say (fidelity.pace): what of an error is only that slow moments came when they did. It
 is stated.
 
-    python -m benchmarks.fidelity --part tiny       the embedded model, 35 minutes
-    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, over an hour
+    python -m benchmarks.fidelity --part tiny       the embedded model, 25 to 60 minutes
+    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 50 to 100 minutes
 """
 
 import sys
@@ -189,17 +189,20 @@ def main() -> int:
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0, help="0: four, of 0.5B two")
+    parser.add_argument("--requests", type=int, default=0, help="0: 400, of 0.5B 130")
     parser.add_argument("--loads", default="50,80,95", help="percent of the capacity")
     parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
+    if min(asked.rounds, asked.requests) < 0:
+        parser.error("--rounds and --requests: not below 0")
     CONSOLE.print("Loading, and calibrating ...")
-    bench = Bench(staged(asked.part, asked.seed, asked.rounds))
+    bench = Bench(staged(asked.part, asked.seed, asked.rounds, asked.requests))
     scale, rate = bench.stage.scale, bench.guess()
     CONSOLE.print(
         f"{scale.model}, {bench.stage.rig.dtype}, {bench.stage.first.threads} threads; "
-        f"{scale.requests} requests of azure2023-conv and -code, token counts divided by "
-        f"{scale.tokens:g}.",
+        f"{len(bench.stage.requests)} requests of azure2023-conv and -code, token counts "
+        f"divided by {scale.tokens:g}.",
         highlight=False,
     )
     figures = list[Figure]()

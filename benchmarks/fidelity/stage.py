@@ -141,11 +141,11 @@ class Stage:
         return {lane.name: lane_figures(counted, lane.name).attainment for lane in self.lanes}
 
 
-def staged(name: str, seed: int, rounds: int) -> Stage:
+def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
     """Loads the model, measures the unloaded latencies that the budgets are made of, and steps.
-    rounds: 0: the scale's own."""
+    rounds, requests: 0: the scale's own."""
     scale = SCALES[name]
-    scale = replace(scale, rounds=rounds or scale.rounds)
+    scale = replace(scale, rounds=rounds or scale.rounds, requests=requests or scale.requests)
     made = _tiny if name == "tiny" else _half_b
     (rig, bytes_per_token), (beside, _) = made(), made()
     asks = asked(scale, rig.context)
