@@ -12,16 +12,17 @@ traffic that cost models learn from (azure2023-conv too, at another scale and lo
 four sizes, the run's own among them) is served: both have met the same slow and quick moments.
 Designed batches are measured once, in the beginning; what was learned in a run's pauses gives the
 level and the spread of the cost model that simulates that run. The two live runs are rounds that
-alternate, each of all requests of the window. `speed_at80` says how much longer than foretold the
-steps of the live runs took, `spread_levels` by how much the runs' cost models disagree about one
-and the same step: so much the machine moved.
+alternate. Each round has a window of the traces of its own, the same one in both runs, so that an
+error is one of many arrivals and not of one burst that each round brings again. `speed_at80` says
+how much longer than foretold the steps of the live runs took, `spread_levels` by how much the runs'
+cost models disagree about one and the same step: so much the machine moved.
 
 For a second table each load is simulated once more, on a machine as fast around each moment as the
 pauses there say (fidelity.pace): what of an error is only that slow moments came when they did. It
 is stated.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, 25 to 60 minutes
-    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 50 to 100 minutes
+    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 70 to 200 minutes
 """
 
 import sys
@@ -40,6 +41,7 @@ from benchmarks.fidelity.grid import Grid
 from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
 from headway.core.cost import NONE, row_features
+from headway.errors import SettingError
 from headway.tools.capacity import capacity
 from headway.tools.strategy import SLOTS
 
@@ -56,31 +58,34 @@ class Bench:
     lived: list[Lived] = field(default_factory=list)
 
     def guess(self) -> float:
-        """Requests per second that a simulation of what was learned first can bear."""
+        """Requests per second that simulations of what was learned first can bear."""
         stage = self.stage
         first = stage.learned(stage.first.learned)
         begin = 1e9 * SLOTS / _longest(stage) / 8
 
         def serve(rate: float) -> Mapping[str, float]:
-            return stage.attainment(stage.simulated(first, rate, seed=0))
+            rounds = range(stage.scale.rounds)
+            return _mean(
+                [stage.attainment(stage.simulated(first, rate, k, seed=0)) for k in rounds]
+            )
 
         return capacity(serve, begin, 64 * begin, GUESSED).rate
 
     def capacities(self, guess: float) -> tuple[Grid, Grid, Grid]:
         """Live, and simulated at one level a run and at the machine's pace: each rate and turn from
-        what was learned in that live run, or in that turn's nearest if that rate had none."""
+        what was learned in that live run, or in that turn's nearest if that rate had none. Two
+        turns serve a window, one in either half."""
         stage, runs = self.stage, dict[tuple[float, int], Lived]()
 
         def asked(rate: float, turn: int) -> Mapping[str, float]:
-            lived = runs[rate, turn] = self.live(rate)
+            lived = runs[rate, turn] = self.live(rate, turn // 2)
             return _said(f"Live, turn {turn + 1}", rate, stage.attainment(lived.outcome))
 
         def simulated(rate: float, turn: int, *, paced: bool) -> Mapping[str, float]:
             near = min(runs, key=lambda run: (run[1] != turn, abs(log(run[0] / rate))))
             again = stage.again(runs[near], rate, turn, paced=paced)
-            kept = [stage.attainment(each) for each in again]
-            both = {lane: mean(each[lane] for each in kept) for lane in kept[0]}
-            return _said(f"Simulated, turn {turn + 1}", rate, both)
+            kept = _mean([stage.attainment(each) for each in again])
+            return _said(f"Simulated, turn {turn + 1}", rate, kept)
 
         ways = asked, partial(simulated, paced=False), partial(simulated, paced=True)
         live, level, paced = (Grid(serve, guess, 2 * stage.scale.rounds) for serve in ways)
@@ -96,7 +101,7 @@ class Bench:
         for turn in range(stage.scale.rounds):
             CONSOLE.print(f"At {load} %, round {turn + 1} of {stage.scale.rounds}", highlight=False)
             for half in halves:
-                half.append(self.live(offered))
+                half.append(self.live(offered, turn))
         every = [*halves[0], *halves[1]]
         self.tell(f"at{load}", every)
         live = [[stage.counted(lived.outcome) for lived in half] for half in halves]
@@ -111,8 +116,8 @@ class Bench:
 
         return simulated(paced=False), simulated(paced=True)
 
-    def live(self, rate: float) -> Lived:
-        self.lived.append(self.stage.live(rate, len(self.lived)))
+    def live(self, rate: float, window: int) -> Lived:
+        self.lived.append(self.stage.live(rate, window, len(self.lived)))
         return self.lived[-1]
 
     def tell(self, part: str, runs: Sequence[Lived]) -> None:
@@ -137,9 +142,13 @@ def _said(what: str, rate: float, kept: Mapping[str, float]) -> Mapping[str, flo
     return kept
 
 
+def _mean(kept: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {lane: mean(each[lane] for each in kept) for lane in kept[0]}
+
+
 def _longest(stage: Stage) -> float:
     """Nanoseconds for which a request has a slot, at least: its budget of time per token."""
-    tokens = mean(request.max_tokens for request in stage.requests)
+    tokens = mean(request.max_tokens for window in stage.windows for request in window)
     return tokens * max(lane.budget.tpot for lane in stage.lanes)
 
 
@@ -188,8 +197,10 @@ def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=0, help="0: four, of 0.5B two")
-    parser.add_argument("--requests", type=int, default=0, help="0: 400, of 0.5B 130")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="each with a window of its own; 0: four, of 0.5B two"
+    )
+    parser.add_argument("--requests", type=int, default=0, help="of a window; 0: 400, of 0.5B 260")
     parser.add_argument("--loads", default="50,80,95", help="percent of the capacity")
     parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")
@@ -197,12 +208,15 @@ def main() -> int:
     if min(asked.rounds, asked.requests) < 0:
         parser.error("--rounds and --requests: not below 0")
     CONSOLE.print("Loading, and calibrating ...")
-    bench = Bench(staged(asked.part, asked.seed, asked.rounds, asked.requests))
+    try:
+        bench = Bench(staged(asked.part, asked.seed, asked.rounds, asked.requests))
+    except SettingError as error:
+        parser.error(str(error))
     scale, rate = bench.stage.scale, bench.guess()
     CONSOLE.print(
         f"{scale.model}, {bench.stage.rig.dtype}, {bench.stage.first.threads} threads; "
-        f"{len(bench.stage.requests)} requests of azure2023-conv and -code, token counts "
-        f"divided by {scale.tokens:g}.",
+        f"{scale.rounds} windows of {scale.requests} requests of azure2023-conv and -code, token "
+        f"counts divided by {scale.tokens:g}.",
         highlight=False,
     )
     figures = list[Figure]()

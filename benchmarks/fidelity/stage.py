@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
@@ -10,6 +11,7 @@ from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
+from headway.errors import SettingError
 from headway.tools.calibration import Calibration
 from headway.tools.endpoint import Endpoint
 from headway.tools.learn import Measured, concluded, enough, measured
@@ -49,10 +51,10 @@ class Scale:
 
     model: str
     tokens: float  # that the trace's token counts are divided by
-    requests: int  # of a run
+    requests: int  # of a run: a window of the traces
     seconds: float  # of calibrating, before anything is compared
     span: int  # nanoseconds that a live run is given at once, and learning between
-    rounds: int
+    rounds: int  # each with a window of its own
 
 
 SCALES = {
@@ -60,7 +62,7 @@ SCALES = {
     "half-b": Scale(
         "random weights in the shape of Qwen2.5-0.5B",
         24,
-        requests=130,
+        requests=260,
         seconds=150,  # a step takes a fifth of a second: so long for enough of them
         span=3_000 * MS,
         rounds=2,
@@ -73,6 +75,7 @@ class Lived:
     """A run on the machine, and what was learned in its pauses."""
 
     outcome: Outcome
+    window: int  # that was served
     steps: list[LiveStep]
     level: Calibration  # one for the whole run
     pace: Pace
@@ -86,14 +89,14 @@ class Stage:
     kv_bytes: int  # per token
     first: Measured  # designed batches, and traffic, before anything is compared
     lanes: tuple[Lane, ...]
-    requests: tuple[Request, ...]  # by arrival; the last arrives after one second
+    windows: tuple[tuple[Request, ...], ...]  # of each round; the last arrives after one second
     scale: Scale
 
-    def live(self, rate: float, seed: int) -> Lived:
+    def live(self, rate: float, window: int, seed: int) -> Lived:
         """Requests per second, on the machine. seed: of the traffic that is learned from."""
         clock, other = HaltingClock(self.rig.clock), HaltingClock(self.beside.clock)
-        mine = Observed(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate))
-        seconds = MOST * (len(self.requests) / rate + DRAIN / SECOND)
+        mine = Observed(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate, window))
+        seconds = MOST * (self.scale.requests / rate + DRAIN / SECOND)
         beside, cost = replace(self.beside, clock=other), self.first.cost
         learning = traffic(beside, LEARNED, cost, SLOTS, seconds, seed)
         span = self.scale.span
@@ -105,29 +108,30 @@ class Stage:
         pauses = split(learned, [(at - began[0], end - began[1]) for at, end in ends])
         found = pace(level.cost, pauses, SMOOTH * span)
         even = replace(level, cost=with_residuals(level.cost, found.evened(pauses)))
-        return Lived(mine.run.outcome(), mine.steps(), level, found, even)
+        return Lived(mine.run.outcome(), window, mine.steps(), level, found, even)
 
     def learned(self, steps: Sequence[LiveStep]) -> Calibration:
         """The designed batches' cost model, at the level and with the spread of these steps."""
         return concluded(self.rig, self.kv_bytes, replace(self.first, learned=steps))
 
-    def simulated(self, calibration: Calibration, rate: float, seed: int) -> Outcome:
+    def simulated(self, calibration: Calibration, rate: float, window: int, seed: int) -> Outcome:
         """At one level from beginning to end."""
-        return self._run(priced_rig(calibration, seed), rate).serve()
+        return self._run(priced_rig(calibration, seed), rate, window).serve()
 
     def again(self, lived: Lived, rate: float, turn: int, *, paced: bool) -> list[Outcome]:
-        """Simulations of a run, priced by what was learned in its pauses; each turn's have seeds of
-        their own, or all would share their luck."""
+        """Simulations of a run's window, priced by what was learned in its pauses; each turn's have
+        seeds of their own, or all would share their luck."""
         seeds = range(SEEDS * turn, SEEDS * (turn + 1))
         if not paced:
-            return [self.simulated(lived.level, rate, seed) for seed in seeds]
+            return [self.simulated(lived.level, rate, lived.window, seed) for seed in seeds]
         rigs = [paced_rig(lived.even, seed, lived.pace) for seed in seeds]
-        return [self._run(rig, rate).serve() for rig in rigs]
+        return [self._run(rig, rate, lived.window).serve() for rig in rigs]
 
-    def _run(self, rig: Rig, rate: float) -> Run:
+    def _run(self, rig: Rig, rate: float, window: int) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""
-        seconds = len(self.requests) / rate
-        timed = [replace(each, arrived=round(each.arrived * seconds)) for each in self.requests]
+        requests = self.windows[window]
+        seconds = len(requests) / rate
+        timed = [replace(each, arrived=round(each.arrived * seconds)) for each in requests]
         limit = round(seconds * SECOND) + DRAIN
         return Run(rig, POLICIES, self.lanes, timed, limit)
 
@@ -143,12 +147,13 @@ class Stage:
 
 def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
     """Loads the model, measures the unloaded latencies that the budgets are made of, and steps.
-    rounds, requests: 0: the scale's own."""
+    rounds, requests: 0: the scale's own. SettingError: the traces have no more of them."""
     scale = SCALES[name]
     scale = replace(scale, rounds=rounds or scale.rounds, requests=requests or scale.requests)
     made = _tiny if name == "tiny" else _half_b
     (rig, bytes_per_token), (beside, _) = made(), made()
-    asks = asked(scale, rig.context)
+    windows = asked(scale, rig.context)
+    asks = list(chain.from_iterable(windows))
     prompts = Prompts(rig.text, rig.block_size, seed)
     warm_up(rig, asks, prompts)
     threads = steadiest(rig, asks, prompts)
@@ -156,18 +161,29 @@ def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
     lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
     # The live runs are the check: nothing else is held out.
     first = measured(beside, SLOTS, threads, seed, scale.seconds, checking=0.0)
-    return Stage(rig, beside, bytes_per_token, first, lanes, worded(asks, prompts), scale)
+    spoken = tuple(worded(window, prompts) for window in windows)
+    return Stage(rig, beside, bytes_per_token, first, lanes, spoken, scale)
 
 
-def asked(scale: Scale, context: int) -> list[Ask]:
-    """The beginning of the traces' shipped window, both together, within one second."""
+def asked(scale: Scale, context: int) -> list[list[Ask]]:
+    """Of the traces' shipped window, both together: of each round its own, one behind the other,
+    each within one second."""
     both = [
         ask
         for lane, trace in TRACES.items()
         for ask in scaled(shipped(trace), lane, context, scale.tokens)
     ]
-    both = sorted(both, key=lambda ask: ask.at)[: scale.requests]
-    return [replace(ask, at=round(ask.at / both[-1].at * SECOND)) for ask in both]
+    both.sort(key=lambda ask: ask.at)
+    if len(both) < (wanted := scale.rounds * scale.requests):
+        raise SettingError(f"the traces have {len(both)} requests, and {wanted} were asked for")
+    return [
+        _within_a_second(both[at : at + scale.requests]) for at in range(0, wanted, scale.requests)
+    ]
+
+
+def _within_a_second(asks: Sequence[Ask]) -> list[Ask]:
+    first, last = asks[0].at, asks[-1].at
+    return [replace(ask, at=round((ask.at - first) / (last - first) * SECOND)) for ask in asks]
 
 
 def _tiny() -> tuple[Rig, int]:

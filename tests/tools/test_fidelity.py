@@ -1,18 +1,21 @@
 """What benchmarks.fidelity measures with: clocks that stand, turns, and a capacity of many runs."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from benchmarks.fidelity.compared import errors, unsaid
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
+from benchmarks.fidelity.stage import SCALES, asked
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.core.cost import Residuals, StepCost, row_features
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow
 from headway.core.plan import Policies
 from headway.core.request import Finish, Request
+from headway.errors import SettingError
 from headway.sim.clock import VirtualClock
 from headway.tools.observe import LiveStep
 from headway.tools.run import Outcome, Run
@@ -98,6 +101,20 @@ def test_each_half_is_bracketed_and_all_turns_count():
 def test_what_never_or_always_breaks_ends_at_the_furthest(kept, end):
     made, _ = grid(lambda rate, turn: kept)
     assert made.crossing() == pytest.approx(10.0 * STEP**end)
+
+
+def test_each_round_has_requests_of_its_own():
+    """Of the traces' beginning, in order: as many in each, within one second."""
+    scale = replace(SCALES["tiny"], rounds=3, requests=50)
+    windows = asked(scale, context=1_024)
+    (together,) = asked(replace(scale, rounds=1, requests=150), context=1_024)
+    assert [len(window) for window in windows] == [50] * 3
+    bare = [(ask.lane, ask.prompt, ask.answer) for window in windows for ask in window]
+    assert bare == [(ask.lane, ask.prompt, ask.answer) for ask in together]
+    assert {(window[0].at, window[-1].at) for window in windows} == {(0, 10**9)}
+    assert all(a.at <= b.at for window in windows for a, b in pairwise(window))
+    with pytest.raises(SettingError, match="6071 requests, and 9000 were asked for"):
+        asked(replace(scale, requests=3_000), context=1_024)
 
 
 def served(lane, ttft, generated=3):
