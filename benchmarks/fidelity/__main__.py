@@ -22,7 +22,7 @@ pauses there say (fidelity.pace): what of an error is only that slow moments cam
 is stated.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, 25 to 60 minutes
-    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 70 to 200 minutes
+    python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 55 to 200 minutes
 """
 
 import sys
