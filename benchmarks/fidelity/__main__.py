@@ -205,8 +205,8 @@ def main() -> int:
     parser.add_argument("--capacity", choices=("live", "simulated"), default="live")
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()
-    if min(asked.rounds, asked.requests) < 0:
-        parser.error("--rounds and --requests: not below 0")
+    if asked.rounds < 0 or asked.requests < 0 or asked.requests == 1:
+        parser.error("--rounds and --requests: not below 0, and a window has two requests at least")
     CONSOLE.print("Loading, and calibrating ...")
     try:
         bench = Bench(staged(asked.part, asked.seed, asked.rounds, asked.requests))
