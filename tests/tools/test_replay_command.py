@@ -124,10 +124,12 @@ def test_unchanged_settings_give_every_request_the_tokens_it_had(lived):
     assert len(relived.said[stopped[0].id]) == stopped[0].generated + stopped[0].discarded
 
 
-def test_an_answer_that_was_left_is_no_longer_than_it_was(lived):
+def test_who_is_left_while_it_waits_says_nothing_and_the_others_all(lived):
+    """Steps so slow that both slots are still taken when its caller leaves."""
     relived = relive(load(lived[0]))
-    slow = what_if(relived, relived.recording.settings, StepCost.of(400 * MS))
-    assert slow.said["r4"] == relived.said["r4"][: len(slow.said["r4"])]
+    slow = what_if(relived, relived.recording.settings, StepCost.of(10_000 * MS))
+    assert slow.said["r4"] == () != relived.said["r4"] and not slow.ran_out
+    assert {row.id: row.finish for row in slow.outcome.requests}["r4"] is Finish.CANCELLED
     others = {*relived.said} - {"r4"}
     assert {id: slow.said[id] for id in others} == {id: relived.said[id] for id in others}
     assert counted(slow.outcome) == counted(relived.outcome)
