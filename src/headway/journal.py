@@ -16,7 +16,7 @@ from typing import Any, TextIO, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 from headway import __version__
-from headway.core import chunk, cost, join, mix, order, preempt
+from headway.core import chunk, cost, gather, join, mix, order, preempt
 from headway.core.batch import Add, Cancel, Close, Command, Row, Stop
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
@@ -26,7 +26,7 @@ from headway.core.sampling import Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
-VERSION = 6
+VERSION = 7
 TOKENS = 2**32  # a token's id is below it: the prefix cache packs it into 32 bits
 KNOWN: dict[str, type] = {
     kind.__name__: kind
@@ -35,7 +35,7 @@ KNOWN: dict[str, type] = {
         *(Add, Cancel, Stop, Close),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
-        *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo, cost.Rounding),
+        *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo, cost.Rounding, gather.Gathering),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
     )
 }

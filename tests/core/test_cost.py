@@ -1,5 +1,7 @@
 """The price of a step: additive, never negative, and the same however a step is counted."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ from headway.core.cost import (
     batch_features,
     row_features,
 )
+from headway.core.gather import Gathering
 
 COST = StepCost(
     device=Rates(step=5_000, row=700, prompt=60, read=11, pair=3, logit=90),
@@ -115,6 +118,27 @@ def test_a_held_slot_of_one_reads_as_much_as_the_longest_row():
     assert step == Features(
         tokens=4, rows=4, reads=6 + 10 + 20, pairs=6 + 10 + 20, logits=2, decodes=1
     )
+
+
+def test_rows_of_one_position_read_what_their_executor_pads_them_to():
+    gathering = Gathering(block=4, at_once=5)
+    assert gathering.groups([1, 1, 2, 4]) == [(0, 2), (2, 3), (3, 4)], "three of 2 are 6"
+    assert gathering.groups([9, 9]) == [(0, 1), (1, 2)], "one alone may need more"
+    assert gathering.keys([16, 3, 4, 5]) == 2 * 4 + 8 + 16
+    assert gathering.keys([]) == 0
+    rows = tuple(Row(n, held - 1, (1,), (), Want.LAST) for n, held in enumerate([16, 3, 4, 5]))
+    prompt = Row(9, 2, (1,) * 3, (), Want.NOTHING)
+    step = Batch(1, (*rows, prompt))
+    plain, padded = batch_features(step), batch_features(step, gathering)
+    assert (plain.reads, padded.reads) == (28 + 5, 32 + 5), "a prompt's past is its own"
+    assert padded == replace(plain, reads=32 + 5, pairs=plain.pairs + 32 - 28)
+
+
+@given(st.lists(st.integers(1, 90), max_size=9), st.integers(1, 16), st.integers(1, 40))
+def test_padding_reads_more_and_never_more_than_the_longest_for_each(lengths, block, at_once):
+    keys = Gathering(block, at_once).keys(lengths)
+    assert sum(lengths) <= keys <= len(lengths) * (max(lengths, default=0) + block - 1)
+    assert keys % block == 0 and Gathering(block).keys(lengths) == sum(lengths)
 
 
 def test_host_time_is_an_account_of_its_own():

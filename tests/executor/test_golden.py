@@ -10,6 +10,7 @@ import torch
 from headway.core.batch import Add, Batch, Begun, Row, Want
 from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
+from headway.core.gather import Gathering
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.plan import Policies
@@ -123,7 +124,7 @@ def crowded(golden, block_size):
     limits = Limits(sequences=5, block_size=block_size, num_blocks=96 // block_size)
     loaded = load(golden.folder, limits)
     if block_size == 4:  # so few that rows of a step are gathered in several groups
-        loaded.executor._builder._at_once = 20
+        loaded.executor._builder._gathering = Gathering(block_size, 20)
     return loaded
 
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
 
 from headway.core.batch import Add, Cancel
 from headway.core.cost import Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.gather import UNPADDED, Gathering
 from headway.core.join import Continuous, Dynamic, Start, Static
 from headway.core.plan import Policies
 from headway.core.request import NEVER
@@ -41,6 +43,7 @@ COST = StepCost(
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
 CHEAPER = replace(COST, wake=0, turn=0, knee=7)  # what the scheduler believes: it will see a drift
+PADDED = Gathering(3, at_once=5)  # not in the blocks of the engine, and in several groups
 
 
 class Asked(PricedExecutor):
@@ -53,12 +56,13 @@ class Asked(PricedExecutor):
         return super().submit(batch)
 
 
-def left(case, coasting, seed=1, size=BLOCK):
+def left(case, coasting, seed=1, size=BLOCK, gathering=UNPADDED):
     """The scheduler after a run, its events by request, and how many steps were really built."""
     settings = settings_of(case.blocks, case.policies, ("bulk", "chat"))
-    settings = replace(settings, cost=CHEAPER, block_size=size)
+    cheaper, cost = (replace(each, gathering=gathering) for each in (CHEAPER, COST))
+    settings = replace(settings, cost=cheaper, block_size=size)
     scheduler, clock, told = Scheduler(settings), VirtualClock(), {}
-    priced, inbox = Asked(COST, clock, seed=seed), TraceInbox(case.timed, clock)
+    priced, inbox = Asked(cost, clock, seed=seed), TraceInbox(case.timed, clock)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
     while not scheduler.finished:
         for each in engine.step():
@@ -69,9 +73,9 @@ def left(case, coasting, seed=1, size=BLOCK):
     return scheduler, told, priced.submitted
 
 
-def assert_same(case, size=BLOCK):
-    by_step, told, built = left(case, coasting=False, size=size)
-    at_once, told_at_once, fewer = left(case, coasting=True, size=size)
+def assert_same(case, size=BLOCK, gathering=UNPADDED):
+    by_step, told, built = left(case, False, size=size, gathering=gathering)
+    at_once, told_at_once, fewer = left(case, True, size=size, gathering=gathering)
     assert at_once.ledger.steps == by_step.ledger.steps
     assert at_once.ledger.requests == by_step.ledger.requests
     assert told_at_once == told
@@ -83,21 +87,23 @@ def assert_same(case, size=BLOCK):
 
 
 @settings(deadline=None)
-@given(cases())
-@example(THRASH)
-def test_as_one_by_one(case):
-    built, fewer = assert_same(case)
+@given(cases(), st.sampled_from([UNPADDED, PADDED]))
+@example(THRASH, UNPADDED)
+@example(THRASH, PADDED)
+def test_as_one_by_one(case, gathering):
+    built, fewer = assert_same(case, gathering=gathering)
     event("some skipped" if fewer < built else "none skipped")
 
 
+@pytest.mark.parametrize("gathering", [UNPADDED, PADDED])
 @pytest.mark.parametrize("join", [Continuous(3), Static(3), Dynamic(3, 20 * MS)])
-def test_most_steps_of_long_answers_are_skipped(join):
+def test_most_steps_of_long_answers_are_skipped(join, gathering):
     """One ends early while others wait for its slot, blocks run out, a cancel comes between."""
     asks = [ask(f"r{i}", (i,) * (5 + i), 60 - 9 * i, arrived=i * MS) for i in range(5)]
     asks = [replace(each, lane="chat") for each in asks]
     timed = [*((each.arrived, Add(each)) for each in asks), (400 * MS, Cancel("r0"))]
     case = Case(60, Policies(join=join), timed)
-    built, fewer = assert_same(case)
+    built, fewer = assert_same(case, gathering=gathering)
     assert fewer < built / 3
     assert left(case, coasting=True)[0].load(0).drift != 1_000, "something was learned on the way"
 

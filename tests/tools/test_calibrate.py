@@ -13,6 +13,7 @@ from rich.console import Console
 pytest.importorskip("scipy")
 
 from headway.core.cost import KNOWN, Rates, Rounding, StepCost, row_features
+from headway.core.gather import Gathering
 from headway.core.view import View
 from headway.errors import HeadwayError, SettingError
 from headway.models import called
@@ -23,7 +24,17 @@ from headway.tools.design import designs
 from headway.tools.echoes import echoes, normal_scores
 from headway.tools.fit import fitted
 from headway.tools.learn import calibrate_rig
-from headway.tools.observe import CHUNKS, STRETCH, Alternating, LiveStep
+from headway.tools.observe import (
+    BUSY,
+    CALM,
+    CHUNKS,
+    SLOWER,
+    STRETCH,
+    Alternating,
+    LiveStep,
+    calmed,
+)
+from headway.tools.price import Ask
 from headway.tools.stand import Sample
 from headway.tools.validate import LIMITS, engine_rates, errors, extra, level, residuals
 from tests.tools.priced import CALIBRATION
@@ -33,6 +44,7 @@ from tests.tools.test_fit import COST
 HOSTED = StepCost(
     COST.device, COST.pieces, host=Rates(step=400_000_000, row=9_000_000), knee=128,
     after=Rates(step=70_000_000, row=6_000_000), rounding=Rounding(least=4, digits=5),
+    gathering=Gathering(16, at_once=40),
 )  # fmt: skip
 
 
@@ -44,6 +56,7 @@ def virtual(cost=HOSTED):
         here,
         fit=9_000,
         rounding=cost.rounding,
+        gathering=cost.gathering,
         engine=lambda *parts: VirtualEngine(*parts, priced),
     )
 
@@ -68,6 +81,7 @@ def test_the_prices_come_back_host_and_device_apart(found):
         assert found.cost.behind(step) == pytest.approx(HOSTED.behind(step), rel=0.05)
     assert found.cost.knee == 128 and found.cost.wake == 0
     assert found.cost.rounding == HOSTED.rounding
+    assert found.cost.gathering == HOSTED.gathering
     assert found.about["factor"] == pytest.approx(1.0, abs=0.01)
 
 
@@ -244,6 +258,28 @@ def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.01)
 
 
+def test_where_both_have_been_live_steps_decide_and_designed_batches_elsewhere():
+    dear, rare, other = STEPS[1], STEPS[0], row_features(40, 1, logits=1)
+    samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(800)]
+    steps = [live(1.0, k, other) if k % 10 else live(1.2, k, dear) for k in range(2_000)]
+    said = level(fitted(samples), samples, steps, []).cost
+    assert said.predict(dear) == pytest.approx(1.2 * COST.predict(dear), rel=0.02)
+    assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.02)
+    without = level(fitted(samples), samples, steps[1::10], [])
+    for step in (dear, rare):
+        designed = without.factor * COST.predict(step)
+        assert without.cost.predict(step) == pytest.approx(designed, rel=0.005)
+
+
+def test_traffic_is_learned_from_in_which_the_engine_sleeps_now_and_then():
+    asks = [Ask(1_000 * k, "a", 1, 1) for k in range(2 * (BUSY + CALM))]
+    made = list(calmed(asks))
+    gaps = [later.at - ask.at for ask, later in pairwise(made)]
+    calm, busy = [1_000 * SLOWER] * CALM, [1_000] * BUSY
+    assert gaps == busy[1:] + calm + busy + calm
+    assert [replace(ask, at=0) for ask in made] == [replace(ask, at=0) for ask in asks]
+
+
 @pytest.mark.parametrize(
     "place, value, said",
     [
@@ -259,6 +295,8 @@ def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches
         ("cost.device.read", True, "a coefficient"),
         ("cost.wake", 1.5, "a coefficient"),
         ("cost.rounding.digits", "5", "tokens are not rounded up to whole numbers"),
+        ("cost.gathering.block", 0, "keys are not gathered in whole blocks"),
+        ("cost.gathering.at_once", -1, "keys are not gathered in whole blocks"),
         ("cost", [], "list"),
         ("block_size", 0, "block_size is 0"),
         ("num_blocks", "2048", "num_blocks is '2048'"),

@@ -109,8 +109,22 @@ def test_coefficients_are_whole_and_never_negative(seed):
 
 
 def test_a_relative_error_counts_alike_in_a_short_step_and_in_a_long_one():
-    found = solve([[1.0], [1_000.0]], [1.1, 900.0])
+    found = solve([[1.0], [1_000.0]], [1.1, 900.0], [1.0, 1.0])
     assert found[0] == pytest.approx(1.0, rel=0.03)
+
+
+def test_who_has_little_say_moves_little():
+    rows, targets = [[1.0]] * 4, [1.0, 1.0, 1.2, 1.2]
+    assert solve(rows, targets, [1.0] * 4)[0] == pytest.approx(1.1, abs=0.01)
+    assert solve(rows, targets, [1.0, 1.0, 0.02, 0.02])[0] == pytest.approx(1.0, abs=0.01)
+    steps = [Features(tokens, 1, 1, tokens, tokens, 1) for tokens in (10, 20, 40, 80)]
+    points = [Point(step, COST.predict(step) + 50_000) for step in steps]
+    points += [Point(step, COST.predict(step), 0.001) for step in steps]
+    found = fit_device(points)
+    cost = StepCost(found.rates, found.pieces)
+    assert [cost.predict(step) for step in steps] == pytest.approx(
+        [COST.predict(step) + 50_000 for step in steps], rel=0.002
+    )
 
 
 @given(st.integers(0, 10_000))

@@ -7,6 +7,7 @@ pytest.importorskip("torch")
 from headway.core.cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
+from headway.executor.memory import GATHERED
 from headway.executor.model import LARGE, SMALL
 from headway.tools.loaded import live_rig
 from headway.tools.price import Ask, Price
@@ -19,6 +20,14 @@ from headway.tools.workload import Prompts, worded
 def test_a_rig_knows_how_its_executor_rounds_tokens(cached, rounding, monkeypatch):
     monkeypatch.setattr("headway.executor.model.CACHED", cached)
     assert live_rig(None).rounding == rounding != Rounding()
+
+
+def test_a_rig_knows_how_its_executor_pads():
+    rig = live_rig(None)
+    cache = rig.executor.executor.cache
+    assert rig.gathering is cache.gathering and rig.gathering.block == rig.block_size
+    pair = 2 * cache.keys[0][: rig.block_size].nbytes
+    assert rig.gathering.at_once * pair <= GATHERED["cpu"] < (rig.gathering.at_once + 1) * pair
 
 
 def test_every_strategy_answers_in_full():

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from headway.core.batch import Event
 from headway.core.blocks import grow_each, next_names, publish_each
 from headway.core.cost import Features
+from headway.core.gather import Gathering
 from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
@@ -100,12 +101,13 @@ class Coast:
             turns.append(turn)
         return turns
 
-    def features(self, step: int) -> Features:
-        """Of this step from here; from one to the next ahead, the same is added."""
+    def features(self, step: int, gathering: Gathering) -> Features:
+        """Of this step from here. Without padding, the same is added from one to the next ahead."""
         rows, held = self._left, self._held
         reads = self._reads + rows * step
-        if held:
-            reads += held * (self.taken + step + max(self._positions()))
+        if held or gathering.at_once:
+            lengths = [self.taken + step + position for position in self._positions()]
+            reads = gathering.keys(lengths + [max(lengths)] * held)
         return Features(rows + held, rows + held, 0, reads, reads, rows, 1)
 
     def _positions(self) -> list[int]:
@@ -134,7 +136,8 @@ class Coast:
         for (now, spent, host), growing in zip(times, grows, strict=True):
             step += 1
             if estimates.looks_at(step):
-                estimates.learn(self.features(step - began), spent)
+                features = self.features(step - began, estimates.cost.gathering)
+                estimates.learn(features, spent)
             rate, extra = divmod(spent, slots)
             rates += rate
             extras += extra

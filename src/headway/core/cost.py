@@ -9,6 +9,7 @@ of each operator; fitted by `headway calibrate`, which is not needed to evaluate
 from dataclasses import dataclass
 
 from headway.core.batch import Batch, Row, Want
+from headway.core.gather import UNPADDED, Gathering
 
 LAST = Want.LAST
 KNOWN = 1_000  # a residual or a drift of so many thousandths is none
@@ -22,7 +23,7 @@ class Features:
     tokens: int = 0  # positions computed, wasted ones too
     rows: int = 0  # sequences and held slots in it
     prompts: int = 0  # of them, with more than one position: each has an attention of its own
-    reads: int = 0  # keys that are read from the KV memory
+    reads: int = 0  # keys that are read from the KV memory, padding too
     pairs: int = 0  # (query, key) pairs: length x (start + length / 2) of each row
     logits: int = 0  # positions whose logits are computed
     decodes: int = 0  # 1: some rows have one position; all of those have one attention together
@@ -45,7 +46,8 @@ NONE = Features()
 def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> Features:
     """Positions start .. start + length, and padding to their right that sees what the last sees.
 
-    logits: of so many positions.
+    logits: of so many positions. What is read beside it because its neighbours are longer is
+    nobody's own, and not in it.
     """
     end = start + length
     return Features(
@@ -59,20 +61,21 @@ def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> 
     )
 
 
-def batch_features(batch: Batch) -> Features:
-    """Of a whole step, its padding and held slots too."""
-    tokens = prompts = reads = pairs = logits = decodes = 0
-    width, longest = batch.width, 0
+def batch_features(batch: Batch, gathering: Gathering = UNPADDED) -> Features:
+    """Of a whole step, its padding and held slots too. gathering: the executor's, of the rows of
+    one position."""
+    tokens = prompts = reads = pairs = logits = 0
+    width, longest, singles = batch.width, 0, list[int]()
     for _, start, mine, _, want in batch.rows:
         length = len(mine)
-        reads += (end := start + length)
+        end = start + length
         tokens += length
         logits += 1 if want is LAST else _logits(start, length, want)
         if length == 1 >= width:
-            pairs += end
-            decodes = 1
+            singles.append(end)
         else:
             prompts += 1
+            reads += end
             pairs += length * start + length * (length + 1) // 2
             if width > length:
                 pairs += (width - length) * end
@@ -84,11 +87,11 @@ def batch_features(batch: Batch) -> Features:
         reads += held * width
         pairs += held * (width * (width + 1) // 2)
     elif held:  # each attends to as much as the longest row
-        reads += held * longest
-        pairs += held * longest
-        decodes = 1
-    rows = len(batch.rows) + held
-    return Features(tokens + batch.waste, rows, prompts, reads, pairs, logits, decodes)
+        singles += [longest] * held
+    keys, rows = gathering.keys(singles), len(batch.rows) + held
+    return Features(
+        tokens + batch.waste, rows, prompts, reads + keys, pairs + keys, logits, int(bool(singles))
+    )
 
 
 def _logits(start: int, length: int, want: Want) -> int:
@@ -192,6 +195,7 @@ class StepCost:
     turn: int = 0  # and one without prompts behind one that had some
     knee: int = 0  # tokens; a step of more is compute-bound
     rounding: Rounding = Rounding()  # of a step's tokens, before the pieces price them
+    gathering: Gathering = UNPADDED  # that the features are to be counted with
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime
     echoes: tuple[Echo, ...] = ()  # of the residuals of both; the rest is each step's own
 

@@ -58,7 +58,7 @@ class Estimates:
     def see(self, batch: Batch, nanoseconds: int) -> None:
         """A step that has taken so long, if it is one of those to be looked at."""
         if self.looks_at(batch.step):
-            self.learn(batch_features(batch), nanoseconds)
+            self.learn(batch_features(batch, self.cost.gathering), nanoseconds)
 
     def learn(self, features: Features, nanoseconds: int) -> None:
         """Such a step has taken so long."""

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.core.blocks import SCRATCH
+from headway.core.gather import Gathering
 from headway.executor.config import ModelConfig
 from headway.executor.memory import gathered
 
@@ -46,7 +47,7 @@ class KVCache:
         self._work = torch.empty(0, 0, dtype=dtype, device=device)
 
         pair = 2 * self.keys[0][:block_size].nbytes  # a block's keys and values of one layer
-        self.at_once = max(1, gathered(device.type) // pair)  # blocks
+        self.gathering = Gathering(block_size, max(1, gathered(device.type) // pair))
 
     @property
     def nbytes(self) -> int:

@@ -93,7 +93,7 @@ class Builder:
     def __init__(self, slots: Slots, cache: KVCache, vocab: int) -> None:
         self.slots, self.size, self.vocab = slots, cache.block_size, vocab
         self.dtype, self.device = cache.keys[0].dtype, cache.keys[0].device
-        self._at_once, self._windows = cache.at_once, cache.windows
+        self._gathering, self._windows = cache.gathering, cache.windows
 
     def build(self, batch: Batch) -> Inputs:
         """The batch's sequences must have begun. Adds the rows' blocks to their tables."""
@@ -174,7 +174,7 @@ class Builder:
                 self._tensor(tables[begin:end, : needs[end - 1]].ravel()),
                 self._ahead(needs[end - 1] * size, lengths[begin:end]),
             )
-            for begin, end in self._groups(needs.tolist())
+            for begin, end in self._gathering.groups(needs.tolist())
         )
 
     def _scoring(self, i: int, row: Row, slot: int, begin: int) -> Scoring:
@@ -190,14 +190,6 @@ class Builder:
             window: self._mask((at < seen) & (at >= seen - window) if window else at < seen)
             for window in self._windows
         }
-
-    def _groups(self, needs: list[int]) -> list[tuple[int, int]]:
-        """Cut rows of ascending needs where more blocks than `_at_once` would be gathered."""
-        cuts = [0]
-        for i, need in enumerate(needs):
-            if i > cuts[-1] and (i + 1 - cuts[-1]) * need > self._at_once:
-                cuts.append(i)
-        return list(zip(cuts, [*cuts[1:], len(needs)], strict=True))
 
     def _prefill(self, row: Row, slot: int, width: int, flat: _Flat) -> Prefill:
         """A row of many tokens. Padding to its right sees what its last token sees."""

@@ -1,5 +1,7 @@
 """The engine in virtual time: the same loop, with the host's time behind each step charged."""
 
+from functools import partial
+
 from headway.core.batch import Event
 from headway.core.coast import Coast
 from headway.core.scheduler import Scheduler
@@ -40,7 +42,7 @@ class VirtualEngine(Engine):
         if not self.scheduler.roster.running or until <= clock.now():
             return events
         coast, glide = Coast(self.scheduler, clock.now()), self._priced.glide
+        features = partial(coast.features, gathering=self._priced.cost.gathering)
         while coast.is_steady and (ahead := coast.ahead) and clock.now() < until:
-            first, then = coast.features(1), coast.features(2)
-            events += coast.take(glide(ahead, first, then, until))
+            events += coast.take(glide(ahead, features, until))
         return events + coast.close()

@@ -1,8 +1,8 @@
 """Steps that take the time they would have cost."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from itertools import count, islice, repeat
+from itertools import count, repeat
 
 from headway.core.batch import Batch, Output, Want
 from headway.core.cost import KNOWN, Features, Rates, StepCost, batch_features
@@ -52,7 +52,8 @@ class PricedExecutor:
 
     def submit(self, batch: Batch) -> int:
         """The host's time behind the step is charged by settle, when its output was taken in."""
-        features, cost, now = batch_features(batch), self.cost, self.clock.now()
+        cost, now = self.cost, self.clock.now()
+        features = batch_features(batch, cost.gathering)
         spent = cost.predict(features) * self.factor(features) // KNOWN
         if self._has_host:
             self._host, self._behind = cost.on_host(features), cost.behind(features)
@@ -73,22 +74,28 @@ class PricedExecutor:
         return self._noise.next(self.clock.now(), self.cost.regime(features))
 
     def glide(
-        self, steps: int, first: Features, then: Features, until: int
+        self, steps: int, features: Callable[[int], Features], until: int
     ) -> list[tuple[int, int, int]]:
         """Take so many steps at once, settled too, but none that begins at `until` or later.
         The engine has not slept before the first: somebody runs.
 
-        first, then: of the first and the second; the same is added from each to the next, and
-        their tokens are as many. Of each, when it began, its nanoseconds and those of its host.
+        features: of one of them, from 1 on; their tokens are as many, and where rows are not
+        padded, the same is added from each to the next. Of each, when it began, its nanoseconds and
+        those of its host.
         """
         cost, now, taken = self.cost, self.clock.now(), list[tuple[int, int, int]]()
-        spents = _even(cost.picoseconds, first, then)
+        padded = bool(cost.gathering.at_once)
+        known = [features(step) for step in range(1, 1 + (steps if padded else 2))]
+
+        def prices(price: Callable[[Features], int]) -> Iterable[int]:
+            return map(price, known) if padded else _even(price, *known)
+
+        spents = prices(cost.picoseconds)
         hosts, behinds = (
-            _even(rates.of, first, then) if self._has_host else repeat(0)
-            for rates in (cost.host, cost.after)
+            prices(rates.of) if self._has_host else repeat(0) for rates in (cost.host, cost.after)
         )
-        noise, regime, more = self._noise, cost.regime(first), self._turning(first)
-        for spent, host, behind in islice(zip(spents, hosts, behinds, strict=False), steps):
+        noise, regime, more = self._noise, cost.regime(known[0]), self._turning(known[0])
+        for _, spent, host, behind in zip(range(steps), spents, hosts, behinds, strict=False):
             if now >= until:
                 break
             factor = noise.next(now, regime) if noise else KNOWN

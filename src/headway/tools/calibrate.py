@@ -160,6 +160,8 @@ def terms(cost: StepCost) -> dict[str, str]:
     if cost.rounding != Rounding():
         digits = f"to {cost.rounding.digits} binary digits" if cost.rounding.digits else "not"
         said["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
+    if at_once := cost.gathering.at_once:
+        said["rows are padded"] = f"in groups of up to {at_once} blocks of {cost.gathering.block}"
     if cost.wake:
         said["after the engine slept"] = duration(cost.wake)
     if cost.turn:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.gather import Gathering
 from headway.errors import SettingError
 
-VERSION = 6
+VERSION = 7
 TOLD = ("median", "p90")  # of a regime's errors
 
 
@@ -110,6 +111,7 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
         turn=plain["turn"],
         knee=plain["knee"],
         rounding=Rounding(**plain["rounding"]),
+        gathering=Gathering(**plain["gathering"]),
         residuals=(memory, compute),
         echoes=tuple(Echo(**each) for each in plain["echoes"]),
         **made,
@@ -121,6 +123,8 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
     if not _are_whole(asdict(cost.rounding).values()):
         raise ValueError("tokens are not rounded up to whole numbers")
+    if not _are_whole([cost.gathering.at_once]) or not _are_whole([cost.gathering.block], least=1):
+        raise ValueError("keys are not gathered in whole blocks")
     begins = [begin for begin, _ in cost.pieces]
     if begins != sorted(begins) or begins[:1] not in ([], [0]):
         raise ValueError("the pieces of the token's price do not ascend from 0")

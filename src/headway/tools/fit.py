@@ -53,13 +53,14 @@ class Point:
 
     features: Features
     nanoseconds: float
+    say: float = 1.0  # beside others
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
     rates: Rates
     pieces: tuple[tuple[int, int], ...]  # (tokens from which, ps per token)
-    error: float  # mean of the absolute relative errors, each at most 1
+    error: float  # mean of the absolute relative errors, each at most 1, whatever their say
     largest: int  # tokens in one of them
 
 
@@ -68,8 +69,8 @@ def fitted(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
 
     rounding: of the executor that took these steps.
     """
-    device = [Point(s.features, max(1, s.nanoseconds - s.host)) for s in samples]
-    host = [Point(sample.features, sample.host) for sample in samples if sample.host]
+    device = [Point(s.features, max(1, s.nanoseconds - s.host), s.say) for s in samples]
+    host = [Point(sample.features, sample.host, sample.say) for sample in samples if sample.host]
     found = fit_device(device, rounding)
     rates = fit_rates(host, HOST) if host else Rates()
     return StepCost(found.rates, found.pieces, host=rates, knee=knee(found), rounding=rounding)
@@ -93,7 +94,8 @@ def fit_device(points: Sequence[Point], rounding: Rounding = EXACTLY) -> Fitted:
 def fit_rates(points: Sequence[Point], names: Sequence[str]) -> Rates:
     """Of the host: no pieces."""
     rows = [[TERMS[name](point.features) for name in names] for point in points]
-    solved = solve(rows, [point.nanoseconds * 1_000 for point in points])
+    targets = [point.nanoseconds * 1_000 for point in points]
+    solved = solve(rows, targets, [point.say for point in points])
     return Rates(**{name: round(each) for name, each in zip(names, solved, strict=True)})
 
 
@@ -112,8 +114,9 @@ def knee(fitted: Fitted) -> int:
     return at or (fitted.rates.step + fitted.rates.head) // max(1, slopes[0])
 
 
-def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
+def solve(rows: Sequence[Line], targets: Sequence[float], says: Sequence[float]) -> list[float]:
     """Non-negative x with rows @ x near the targets, as a share of what is foretold, and robustly.
+    says: each one's weight.
 
     A share of the measured ones would lie below their mean, the lower the more they spread; and
     small steps spread more than large ones.
@@ -124,14 +127,15 @@ def solve(rows: Sequence[Line], targets: Sequence[float]) -> list[float]:
     scale = known.max(axis=0)
     scale[scale == 0] = 1.0
     known /= scale
-    foretold, weights = took, np.ones_like(took)
+    own = np.sqrt(np.array(says))
+    foretold, weights = took, own
     for _ in range(TURNS):
         shares = weights / foretold
         found = nonnegative(known * shares[:, None], took * shares)
         foretold = np.maximum(known @ found, LEAST * took)
         errors = np.abs(took / foretold - 1)
         typical = FAR * 1.4826 * np.median(errors) or inf
-        weights = np.sqrt(np.minimum(1.0, typical / np.maximum(errors, SMALL)))
+        weights = own * np.sqrt(np.minimum(1.0, typical / np.maximum(errors, SMALL)))
     solved: list[float] = (found / scale).tolist()
     return solved
 
@@ -161,7 +165,8 @@ def _pieced(points: Sequence[Point], knots: Sequence[int], rounding: Rounding) -
         for point, tokens in zip(points, computed, strict=True)
     ]
     targets = [point.nanoseconds * 1_000 for point in points]
-    whole = [round(each) for each in solve(rows, targets)]
+    solved = solve(rows, targets, [point.say for point in points])
+    whole = [round(each) for each in solved]
     said = [sum(value * each for value, each in zip(row, whole, strict=True)) for row in rows]
     errors = [
         min(1.0, abs(target / max(each, LEAST * target) - 1))  # one step is not to decide the knots

@@ -1,7 +1,7 @@
 """A cost model of one model on one machine: measured, fitted, and held against other steps."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import mean
 from typing import Any
 
@@ -79,7 +79,7 @@ def measured(
     samples = stand.measure(
         made, seconds * DESIGNED, lambda share: watch("designed batches", share)
     )
-    cost = fitted(samples, rig.rounding)
+    cost = replace(fitted(samples, rig.rounding), gathering=rig.gathering)
     stand.meet(slots + max(CHUNKS), seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
 

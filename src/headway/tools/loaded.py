@@ -59,6 +59,7 @@ def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
         threads=threads(),
         use_threads=use_threads,
         rounding=loaded.executor.model.rounding,
+        gathering=loaded.executor.cache.gathering,
     )
 
 

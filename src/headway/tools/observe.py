@@ -7,6 +7,7 @@ from itertools import pairwise
 from headway.core.batch import Batch, Output
 from headway.core.chunk import Allowance
 from headway.core.cost import NONE, Features, StepCost, batch_features, row_features
+from headway.core.gather import Gathering
 from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.ledger import StepRow
@@ -24,7 +25,9 @@ from headway.tools.workload import TOKEN_SCALE, Prompts, worded
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
 CHECKED = "azure2023-code"  # and the one that it is held against
-LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and idle now and then
+LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and hardly ever idle
+BUSY, CALM = 12, 4  # arrivals, in turn: at that load, and
+SLOWER = 4  # times as far apart, so that the engine sleeps too
 CHUNKS = (32, 64, 128, 256)  # prompt tokens in a step
 STRETCH = 8  # steps, after which their number is another
 FULL = 512  # prompt tokens of the step whose price is that of a prompt token
@@ -34,8 +37,8 @@ FIRST = 20  # steps of a run that are not counted: its first are slow
 class Recorder:
     """Passes batches on, and keeps what a step's row does not say of them."""
 
-    def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+    def __init__(self, executor: Executor, gathering: Gathering) -> None:
+        self.executor, self.gathering = executor, gathering
         self.batches: dict[int, Batch] = {}
         self.hosts: dict[int, int] = {}
 
@@ -91,7 +94,7 @@ class Observed:
     def __init__(self, rig: Rig, made: Callable[[Rig], Run]) -> None:
         """made: the run, on the rig that it is given."""
         rig.executor.hand_over()
-        self._recorder = Recorder(rig.executor)
+        self._recorder = Recorder(rig.executor, rig.gathering)
         self.run = made(replace(rig, executor=Relay(self._recorder)))
 
     def steps(self) -> list[LiveStep]:
@@ -130,7 +133,18 @@ def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed
         Endpoint(trace, "recorded traffic", trace, 0), Recorded(shipped(trace), trace, TOKEN_SCALE)
     )
     window = round(seconds * 1e9)
-    return offer([asked], Demand(load=LOAD), price(cost, slots), window, seed, rig.context).asks
+    busy = offer([asked], Demand(load=LOAD), price(cost, slots), window, seed, rig.context).asks
+    return [ask for ask in calmed(busy) if ask.at < window]
+
+
+def calmed(asks: Iterable[Ask]) -> Iterator[Ask]:
+    """CALM of them, behind BUSY others, come SLOWER than they would."""
+    at = before = 0
+    for number, ask in enumerate(asks):
+        is_calm = number % (BUSY + CALM) >= BUSY
+        at += (ask.at - before) * (SLOWER if is_calm else 1)
+        before = ask.at
+        yield replace(ask, at=at)
 
 
 def price(cost: StepCost, slots: int) -> Price:
@@ -148,7 +162,8 @@ def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
     """All but the last, behind which nothing begins."""
     idle, prompted = True, False  # before the first
     for row, following in pairwise(rows):
-        executor, features = recorder.hosts[row.step], batch_features(recorder.batches[row.step])
+        executor = recorder.hosts[row.step]
+        features = batch_features(recorder.batches[row.step], recorder.gathering)
         gap = following.began - row.began - row.nanoseconds
         yield LiveStep(
             features=features,

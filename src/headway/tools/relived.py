@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headway import __version__
 from headway.core.batch import Add, Batch, Cancel, Command, Output, Stop
 from headway.core.cost import Features, batch_features
+from headway.core.gather import UNPADDED, Gathering
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
@@ -46,8 +47,8 @@ class Relived:
 class Listener:
     """Beside the journal's executor: what each step computed, and which tokens were for whom."""
 
-    def __init__(self, inbox: JournalInbox, scheduler: Scheduler) -> None:
-        self.inbox, self.scheduler = inbox, scheduler
+    def __init__(self, inbox: JournalInbox, scheduler: Scheduler, gathering: Gathering) -> None:
+        self.inbox, self.scheduler, self.gathering = inbox, scheduler, gathering
         self.said = dict[str, list[int]]()
         self.steps = list[Features]()
         self._ids = list[str]()  # of the rows of the step in flight
@@ -55,7 +56,7 @@ class Listener:
     def submit(self, batch: Batch) -> int:
         running = self.scheduler.roster.running
         self._ids = [running[row.sequence].request.id for row in batch.rows]
-        self.steps.append(batch_features(batch))
+        self.steps.append(batch_features(batch, self.gathering))
         return self.inbox.submit(batch)
 
     def collect(self, ticket: int) -> Output:
@@ -66,10 +67,11 @@ class Listener:
         return output
 
 
-def relive(recording: Recording) -> Relived:
-    """JournalError where the run parts from its journal, or its books do not balance."""
+def relive(recording: Recording, gathering: Gathering = UNPADDED) -> Relived:
+    """gathering: that its steps are to be counted with. JournalError where the run parts from its
+    journal, or its books do not balance."""
     try:
-        return _relive(recording)
+        return _relive(recording, gathering)
     except JournalError as error:
         wrote = recording.about.get("headway", __version__)
         other = f", and headway {wrote} wrote it: replay it with that one"
@@ -82,9 +84,9 @@ def relive(recording: Recording) -> Relived:
         ) from error
 
 
-def _relive(recording: Recording) -> Relived:
+def _relive(recording: Recording, gathering: Gathering) -> Relived:
     inbox, scheduler = JournalInbox(recording.records), Scheduler(recording.settings)
-    listener = Listener(inbox, scheduler)
+    listener = Listener(inbox, scheduler, gathering)
     engine = Engine(scheduler, listener, inbox, inbox)
     requests, stops = dict[str, Request](), dict[str, Stop]()
     timed, seen = list[tuple[int, Command]](), 0

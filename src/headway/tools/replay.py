@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headway.core.gather import UNPADDED
 from headway.errors import SettingError
 from headway.tools import calibration
 from headway.tools.calibration import Calibration
@@ -62,7 +63,7 @@ def _cost_file(path: Path, recording: Recording) -> Calibration:
 
 def _told(recording: Recording, priced: Calibration | None, changed: Change) -> Retelling:
     """As recorded; as the cost model has the same settings; as it has the changed ones."""
-    relived = relive(recording)
+    relived = relive(recording, priced.cost.gathering if priced else UNPADDED)
     runs = {RECORDED: Told(relived.outcome, recording.settings)}
     if priced is not None:
         wanted = {CONTROL: recording.settings}

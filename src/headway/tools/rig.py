@@ -8,6 +8,7 @@ from typing import Protocol
 
 from headway.core.batch import Batch, Output
 from headway.core.cost import Rounding
+from headway.core.gather import UNPADDED, Gathering
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, Executor
 from headway.errors import SettingError
@@ -76,6 +77,7 @@ class Rig:
     threads: int = 1  # that the executor has at most
     use_threads: Callable[[int], object] = lambda count: None
     rounding: Rounding = Rounding()  # of a step's tokens, by the executor
+    gathering: Gathering = UNPADDED  # of keys, by it too
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
     simulated: str = ""  # on whose prices, in words; empty: it is real
 

@@ -28,6 +28,7 @@ class Sample:
     features: Features
     nanoseconds: int
     host: int  # of them: building its inputs, sampling
+    say: float = 1.0  # in a fit, beside others
 
 
 class Stand:
@@ -118,7 +119,7 @@ class Stand:
         began = rig.clock.now()
         output = rig.executor.collect(rig.executor.submit(batch))
         spent = rig.clock.now() - began
-        return Sample(batch_features(batch), spent, output.host)
+        return Sample(batch_features(batch, rig.gathering), spent, output.host)
 
     def _begin(self, design: Design) -> tuple[tuple[Begun, ...], tuple[Row, ...]]:
         """On scattered blocks, as a memory in use has them."""

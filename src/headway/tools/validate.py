@@ -18,6 +18,7 @@ from headway.tools.stand import Sample
 LIMITS = 0.5, 2.0  # that the level may be corrected by
 QUANTILES = 21
 OFTEN = 3  # that one step may count, where there are few like it
+DESIGNED = 0.03  # of the live steps' say, that all designed batches have together
 ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
 FEW, SURE = 10, 3.0  # of what steps take more: how many it is taken from, and its standard errors
 REGIMES = {MEMORY: "memory", COMPUTE: "compute"}
@@ -53,7 +54,8 @@ def level(
     """Fit again, on the samples and on the live steps that may be learned from.
 
     The designed batches tell the terms apart, the live steps say how they add up in traffic: a
-    sum of terms fits either a little wrongly, and it is traffic that it is to predict. What is
+    sum of terms fits either a little wrongly, and it is traffic that it is to predict. So where
+    both have been, the live steps decide; the designed batches where no traffic was. What is
     then left of the level is one factor; with that which the designed batches' times are brought to
     the live steps' level by, within LIMITS.
 
@@ -62,9 +64,10 @@ def level(
     deciding, behind = engine_rates(learned)
     # What was measured at another hour's speed must not pull at some of the terms only.
     first = _within(_ratio(cost, learned))
-    designed = [_scaled(sample, first) for sample in samples]
-    both = [*designed, *_balanced(learned, cost.knee)]
-    refitted = fitted(both, cost.rounding)
+    lived = _balanced(learned, cost.knee)
+    say = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
+    both = [*lived, *(_scaled(sample, first, say) for sample in samples)]
+    refitted = replace(fitted(both, cost.rounding), gathering=cost.gathering)
     factor = _within(first * _ratio(refitted, learned)) / first
     levelled = replace(
         refitted,
@@ -91,9 +94,9 @@ def _within(factor: float) -> float:
     return min(high, max(low, factor))
 
 
-def _scaled(sample: Sample, factor: float) -> Sample:
+def _scaled(sample: Sample, factor: float, say: float) -> Sample:
     spent, host = sample.nanoseconds * factor, sample.host * factor
-    return Sample(sample.features, round(spent), round(host))
+    return Sample(sample.features, round(spent), round(host), say)
 
 
 def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
