@@ -12,7 +12,17 @@ from headway.tools.calibration import Calibration
 from headway.tools.design import Design, designs
 from headway.tools.fit import fitted
 from headway.tools.machine import Neighbours, machine
-from headway.tools.observe import CHECKED, CHUNKS, LEARNED, LOAD, LiveStep, served
+from headway.tools.observe import (
+    BUSY,
+    CALM,
+    CHECKED,
+    CHUNKS,
+    LEARNED,
+    LOAD,
+    SLOWER,
+    LiveStep,
+    served,
+)
 from headway.tools.rig import Rig
 from headway.tools.stand import Sample, Stand
 from headway.tools.strategy import SLOTS
@@ -154,6 +164,7 @@ def _live(seconds: float, slots: int) -> dict[str, Any]:
         "token_scale": TOKEN_SCALE,
         "seconds": round(seconds, 1),
         "load": LOAD,
+        "calm": f"{CALM} arrivals behind {BUSY} others come {SLOWER} times as late",
         "policy": f"continuous, {slots} slots, prompts in chunks of "
         f"{', '.join(map(str, CHUNKS))} tokens in turn",
     }
