@@ -28,11 +28,13 @@ from headway.tools.observe import (
     BUSY,
     CALM,
     CHUNKS,
+    LEARNED,
     SLOWER,
     STRETCH,
     Alternating,
     LiveStep,
     calmed,
+    served,
 )
 from headway.tools.price import Ask
 from headway.tools.stand import Sample
@@ -269,6 +271,12 @@ def test_where_both_have_been_live_steps_decide_and_designed_batches_elsewhere()
     for step in (dear, rare):
         designed = without.factor * COST.predict(step)
         assert without.cost.predict(step) == pytest.approx(designed, rel=0.005)
+
+
+def test_live_steps_are_counted_with_their_executors_padding():
+    steps = served(virtual(), LEARNED, HOSTED, 8, 5.0, 0, lambda share: None)
+    reads = [step.features.reads for step in steps if not step.features.prompts]
+    assert len(reads) > 50 and not any(each % HOSTED.gathering.block for each in reads)
 
 
 def test_traffic_is_learned_from_in_which_the_engine_sleeps_now_and_then():

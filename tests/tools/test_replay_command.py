@@ -13,6 +13,7 @@ from headway import LLM, Options, journal
 from headway.core.batch import Add, Cancel, Close, Stop
 from headway.core.chunk import Fixed
 from headway.core.cost import StepCost
+from headway.core.gather import Gathering
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.order import Priority
@@ -343,6 +344,16 @@ def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
     calibration.write(made(prices=replace(COST, wake=2 * MS)), tmp_path / "cost.json")
     said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
     assert said["pricing"] == pytest.approx((spent + 2 * 2 * MS) / spent)
+
+
+def test_recorded_steps_are_priced_with_the_padding_of_the_cost_file(tmp_path):
+    gathering, path = Gathering(4, at_once=40), written(tmp_path)
+    cost = replace(COST, device=replace(COST.device, read=MS * 1_000), gathering=gathering)
+    calibration.write(made(prices=cost), tmp_path / "cost.json")
+    spent = sum(row.nanoseconds for row in run(THRASH).scheduler.ledger.steps)
+    padded = sum(map(cost.predict, relive(load(path), gathering).steps))
+    assert plain(path, cost=tmp_path / "cost.json")["pricing"] == pytest.approx(padded / spent)
+    assert padded > sum(map(cost.predict, relive(load(path)).steps))
 
 
 def test_the_first_step_without_prompts_is_priced_with_the_turn(tmp_path):

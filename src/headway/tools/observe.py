@@ -138,7 +138,7 @@ def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed
 
 
 def calmed(asks: Iterable[Ask]) -> Iterator[Ask]:
-    """CALM of them, behind BUSY others, come SLOWER than they would."""
+    """CALM of them, behind BUSY others, come SLOWER times as far apart as they would."""
     at = before = 0
     for number, ask in enumerate(asks):
         is_calm = number % (BUSY + CALM) >= BUSY
