@@ -156,6 +156,28 @@ def test_cancel_by_id_of_ones_own():
     inside(ServerConfig(), paced, scene)
 
 
+def test_an_id_of_ours_cancels_too_and_a_long_one_is_replaced():
+    async def scene(app, front, rows):
+        for said in ((), [(b"x-request-id", b"x" * 257)]):
+            runs = Client(app, LONG | {"stream": True}, said)
+            await until(lambda runs=runs: b"\n\n" in runs.said)
+            id = runs.headers["x-request-id"]
+            assert id.startswith("req-") and runs.scope["state"]["request_id"] == id
+            asked = Client(app, {}, path=f"/v1/requests/{id}/cancel")
+            await asyncio.gather(asked.task, runs.task)
+            assert json.loads(asked.said)["cancelled"] == 1
+
+    inside(ServerConfig(), paced, scene)
+
+
+def test_a_fault_of_ours_has_the_requests_id(monkeypatch):
+    with serving(engine=fake) as (url, front):
+        monkeypatch.setattr(front.keys, "authenticate", None)  # which is then called
+        answer = httpx2.get(f"{url}/v1/models", headers={"X-Request-Id": "mine"})
+    assert (answer.status_code, error(answer)["code"]) == (500, "fault")
+    assert answer.headers["x-request-id"] == "mine"
+
+
 def test_a_full_lane_says_when_to_come_back():
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
 

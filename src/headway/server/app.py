@@ -61,7 +61,11 @@ def make_app(front: Front) -> FastAPI:
 
 
 class RequestId:
-    """The client's X-Request-Id comes back, or one of ours: for logs, never for our own books."""
+    """The client's X-Request-Id comes back, or one of ours where it sent none or a long one.
+
+    Below here it is the request's own header, and `scope["state"]["request_id"]`: what is logged,
+    traced, and good for cancelling. Our own books never use it.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -71,6 +75,9 @@ class RequestId:
             return await self.app(scope, receive, send)
         said = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
         id = said if 0 < len(said) <= LONGEST_ID else f"req-{uuid4().hex}".encode()
+        others = [each for each in scope["headers"] if each[0] != REQUEST_ID]
+        scope["headers"] = [*others, (REQUEST_ID, id)]
+        scope.setdefault("state", {})["request_id"] = id.decode("latin-1")
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":

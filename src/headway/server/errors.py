@@ -48,5 +48,9 @@ async def _gone(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """Ours. The traceback goes to the log, not to the client."""
-    return answer(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
+    """Ours. The traceback goes to the log, not to the client. Starlette answers it outside of all
+    our middleware, so the request's id is put on here."""
+    said = answer(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
+    if id := request.scope.get("state", {}).get("request_id"):
+        said.headers["x-request-id"] = id
+    return said
