@@ -156,6 +156,38 @@ def test_special_tokens_that_a_user_spells_are_plain_text(tiny):
     assert attack in tiny.decode(plain) and sum(id in special for id in plain) <= 1
 
 
+def test_no_content_can_be_taken_for_the_mark_of_another(tiny):
+    """All private characters at once, a special token, and numbers as marks have between them."""
+    every = "".join(map(chr, range(0xE000, 0xF900)))
+    said = [f"<|pad|>{every}", "\ue0000\ue000 <|end|>", f"{every[:12]}1{every[:12]}"]
+    ids = tiny.chat([{"role": "user", "content": each} for each in said])
+    text = tiny.decode(ids, skip_special=False)
+    assert [text.count(each) for each in said] == [1, 1, 1]
+    own = tiny.chat([{"role": "user", "content": "x"}] * 3)
+    assert sum(id < 6 for id in ids) == sum(id < 6 for id in own), "only the template's"
+
+
+@pytest.mark.parametrize("content", [None, ["a"], 3])
+def test_a_content_that_is_no_text_is_refused(tiny, content):
+    for spelled in ("x", "<|pad|>"):
+        with pytest.raises(PromptError, match="content of message 1 is no text"):
+            tiny.chat([{"role": "user", "content": spelled}, {"role": "user", "content": content}])
+
+
+def test_a_template_that_takes_contents_apart_is_no_way_around(tiny, tmp_path):
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        made = json.loads((TINY / name).read_text())
+        (tmp_path / name).write_text(json.dumps(made))
+    half = "{% for each in messages %}{{ each.content[:5] }}{% endfor %}"
+    (tmp_path / "chat_template.jinja").write_text(half)
+    made["chat_template"] = half
+    (tmp_path / name).write_text(json.dumps(made))
+    words = Tokenizer(tmp_path, VOCAB)
+    assert words.decode(words.chat([{"role": "user", "content": "a long one"}])) == "a lon"
+    with pytest.raises(PromptError, match="takes contents apart"):
+        words.chat([{"role": "user", "content": "<|pad|>"}])
+
+
 def test_a_tokenizer_that_does_not_match_or_is_not_there(tmp_path):
     with pytest.raises(TokenizerError, match="does not match the model"):
         Tokenizer(TINY, 100)

@@ -4,8 +4,10 @@ The tokenizer and its chat template are transformers'; what a stream of answers 
 """
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
 
 UNFINISHED = "\ufffd"  # what the bytes of half a character decode to
-PRIVATE = [chr(code) for code in range(0xE000, 0xF900)]  # characters that no text means
+PRIVATE = [chr(code) for code in range(0xE000, 0xF900)]  # no template trims them or has their like
+MARK = 12  # of them: 150 bits
 
 
 class Message(TypedDict):
@@ -75,15 +78,26 @@ class Tokenizer:
         """
         if not self._template:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
-        mark = self._mark(messages)
-        plain = [each["content"] for each in messages]
-        marked = list(messages)
-        if mark:  # what spells a special token is put aside, so that the template's own stay
-            marked = [{**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)]
-        text = self._rendered(marked)
+        plain = _contents(messages)
+        said = "".join(plain)
+        if not any(token in said for token in self.special):
+            return tuple(self._ids(self._rendered(list(messages)), plain=False))
+        # All contents are put aside, and marks rendered in their place. So nothing that a content
+        # says can be taken for a mark; and no template and no role says one that was drawn now.
+        mark = "".join(SystemRandom().choices(PRIVATE, k=MARK))
+        marked: list[Message] = [
+            {**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)
+        ]
         ids: list[int] = []
-        for i, piece in enumerate(text.split(mark) if mark else [text]):
-            ids += self._ids(plain[int(piece)]) if i % 2 else self._ids(piece, plain=False)
+        for i, piece in enumerate(re.split(f"{mark}([0-9]+){mark}", self._rendered(marked))):
+            if i % 2:
+                ids += self._ids(plain[int(piece)])
+            elif set(piece).isdisjoint(mark):
+                ids += self._ids(piece, plain=False)
+            else:
+                raise PromptError(
+                    "the chat template takes contents apart, and one spells a special token"
+                )
         return tuple(ids)
 
     def _rendered(self, messages: list[Message]) -> str:
@@ -101,13 +115,6 @@ class Tokenizer:
         said: str = text
         return said
 
-    def _mark(self, messages: Sequence[Message]) -> str:
-        """A character to bracket contents with; none where no content spells a special token."""
-        said = "".join([each["content"] for each in messages])
-        if not any(token in said for token in self.special):
-            return ""
-        return next(mark for mark in PRIVATE if mark not in said)
-
     def spellings(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
         """Ids of each word, as it is spelled after a space and at the beginning of a text."""
         texts = [text for word in words for text in (word, f" {word.lstrip()}")]
@@ -116,6 +123,19 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
+
+
+def _contents(messages: Sequence[Message]) -> list[str]:
+    """PromptError where one is no text, as that of an assistant's turn of tool calls."""
+    contents: list[str] = []
+    for i, each in enumerate(messages):
+        content = each.get("content")
+        if not isinstance(content, str):
+            raise PromptError(
+                f"the content of message {i} is no text, but {type(content).__name__}"
+            )
+        contents.append(content)
+    return contents
 
 
 def _load(folder: Path) -> Any:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
@@ -88,7 +89,7 @@ def test_who_goes_meanwhile_is_neither_tokenized_nor_submitted(held, monkeypatch
         await asyncio.to_thread(front.texts._worker.submit(int).result, 30)
         assert not encoded and not rows
         assert counted(front) == {("ended", "cancelled"): 1, ("left", "client_gone"): 1}
-        assert not front.door.coming_to["standard"]
+        assert not front.door.coming_to["standard"] and not front.door._held
 
     inside(ServerConfig(), paced, scene)
 
@@ -201,6 +202,68 @@ def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):
         alone = Client(app, {"prompt": "word " * 4_000}, path="/tokenize")
         await asyncio.wait_for(alone.task, 30)
         assert alone.status == 200, "a single one never is too much"
+
+    inside(ServerConfig(), paced, scene)
+
+
+class Panic(BaseException):
+    """As a library in another language raises it."""
+
+
+FAULTS = [StopIteration(), Panic("a fault"), MemoryError()]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+@pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
+def test_whatever_fails_beside_the_loop_is_an_answer_and_holds_nothing(monkeypatch, path, fault):
+    def fails(words, prompt):
+        raise fault
+
+    monkeypatch.setattr(tokenizing, "_encode", fails)
+
+    async def scene(app, front, rows):
+        body = TOKENIZED if path != "/tokenize" else {"prompt": TOKENIZED["prompt"]}
+        asked = Client(app, body, path=path)
+        await asyncio.wait([asked.task], timeout=30)
+        assert asked.task.done() and asked.task.exception(), "the app hands it on, for the log"
+        assert asked.status == 500
+        assert not front.door._held and not front.door.coming_to["standard"]
+        assert not front.door._preparing
+
+    inside(ServerConfig(), paced, scene)
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=repr)
+def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
+    def fails(*given):
+        raise fault
+
+    monkeypatch.setattr(tokenizing, "problem", fails)
+    made = texts(far=True)
+    made._far = SimpleNamespace(decode=fails, spellings=fails)
+
+    async def scene():
+        for waits in (
+            made.problem(Grammar("regex", "a"), 10**9),
+            made.decode((5,) * 2_000, skip_special=True),
+            made.spellings(["word" * 1_000]),
+        ):
+            with pytest.raises((RuntimeError, MemoryError)):
+                await asyncio.wait_for(waits, 30)
+
+    asyncio.run(scene())
+    made.close()
+
+
+def test_a_chat_of_every_private_character_is_answered():
+    every = "".join(map(chr, range(0xE000, 0xF900)))
+
+    async def scene(app, front, rows):
+        body = {"messages": [{"role": "user", "content": f"<|pad|>{every}"}]}
+        chat = Client(app, body, path="/tokenize")
+        await asyncio.wait_for(chat.task, 30)
+        assert chat.status == 200 and json.loads(chat.said)["count"] > len(every)
+        assert not front.door._held
 
     inside(ServerConfig(), paced, scene)
 

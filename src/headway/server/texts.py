@@ -57,11 +57,12 @@ class Texts:
         return await self._beside(self._far.spellings, words)
 
     async def _beside(self, work: Callable[..., T], *given: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work, *given)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, _carried, work, *given)
 
     async def problem(self, grammar: Grammar, limit: int) -> str:
         """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
-        return await asyncio.to_thread(problem, grammar, self.folder, limit / 1e9)
+        return await asyncio.to_thread(_carried, problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """With special tokens spelled out."""
@@ -73,6 +74,17 @@ class Texts:
         if text is None:
             text = self._spelled[id] = self.near.decode((id,), skip_special=False)
         return text
+
+
+def _carried(work: Callable[..., T], *given: object) -> T:
+    """In a thread. What no future can carry, or no handler of errors would catch, leaves it as a
+    RuntimeError: a StopIteration would never reach who waits for it."""
+    try:
+        return work(*given)
+    except BaseException as error:  # the thread's edge
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def length(prompt: Prompt) -> int:
