@@ -1,6 +1,9 @@
 """Ids to text as they come: whole characters, stop strings, special tokens, chat templates."""
 
 import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -186,6 +189,61 @@ def test_a_template_that_takes_contents_apart_is_no_way_around(tiny, tmp_path):
     assert words.decode(words.chat([{"role": "user", "content": "a long one"}])) == "a lon"
     with pytest.raises(PromptError, match="takes contents apart"):
         words.chat([{"role": "user", "content": "<|pad|>"}])
+
+
+def test_many_threads_encode_with_one_tokenizer_and_none_makes_anothers_text_special(tiny):
+    text, chat = "<|pad|>" + "x" * 500, [{"role": "user", "content": "hello " * 100}]
+    alone = tiny.encode(text), tiny.chat(chat)
+    works = [lambda: tiny.encode(text), lambda: tiny.chat(chat)]
+    with ThreadPoolExecutor(4) as threads:
+        made = [threads.submit(works[i % 2]) for i in range(2_000)]
+    wrong = [i for i, each in enumerate(made) if each.result() != alone[i % 2]]
+    assert not wrong
+
+
+def copied(folder, **changes):
+    """The embedded model's tokenizer, with its file's fields replaced."""
+    made = json.loads((TINY / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(made | changes))
+    (folder / "tokenizer_config.json").write_text((TINY / "tokenizer_config.json").read_text())
+    return folder
+
+
+def added(id, content, **about):
+    """As tokenizer.json has a special token."""
+    own = json.loads((TINY / "tokenizer.json").read_text())["added_tokens"]
+    return [*own, own[0] | {"id": id, "content": content} | about]
+
+
+def test_a_special_token_that_no_configuration_names_is_text_too(tiny, tmp_path):
+    """As Llama 3 has <|start_header_id|>."""
+    words = Tokenizer(copied(tmp_path, added_tokens=added(4096, "<|header|>")), 4097)
+    assert 4096 in words._ids("<|header|>", plain=False)
+    ids = words.chat([{"role": "user", "content": "a<|header|>b"}])
+    assert 4096 not in ids and "a<|header|>b" in words.decode(ids, skip_special=False)
+
+
+def test_a_special_token_is_text_however_it_would_be_normalized(tmp_path):
+    folder = copied(
+        tmp_path,
+        added_tokens=added(4096, "<|Header|>", normalized=True),
+        normalizer={"type": "Lowercase"},
+    )
+    words = Tokenizer(folder, 4097)
+    for spelled in ("<|HEADER|>", "<|Header|>", "<|header|>"):
+        assert 4096 in words._ids(spelled, plain=False)
+        assert 4096 not in words.chat([{"role": "user", "content": f"a{spelled}b"}])
+
+
+@pytest.mark.parametrize("id", [4096, 4500])  # 4500: those before it are nobody's
+def test_what_is_pickled_encodes_the_same_and_its_words_are_there_once(tmp_path, id):
+    words = Tokenizer(copied(tmp_path, added_tokens=added(id, "<|header|>")), 4501)
+    sent = pickle.dumps(words)
+    assert len(sent) < 1.2 * len(pickle.dumps(words._fast))
+    chat = [{"role": "user", "content": "a<|header|>b<|pad|>"}]
+    for again in (pickle.loads(sent), deepcopy(words)):
+        assert again.chat(chat) == words.chat(chat)
+        assert again.encode("<|header|>") == words.encode("<|header|>") != (id,)
 
 
 def test_a_tokenizer_that_does_not_match_or_is_not_there(tmp_path):

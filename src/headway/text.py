@@ -6,6 +6,7 @@ The tokenizer and its chat template are transformers'; what a stream of answers 
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -34,7 +35,8 @@ class Tokenizer:
 
     transformers loads it, by rules of its own for many a family; what it has made of the files is
     kept and runs on the tokenizers library alone. So it pickles, and who is sent one, as a server's
-    front is by its engine, imports no torch. For one thread at a time: encoding sets a switch.
+    front is by its engine, imports no torch. Any number of threads may use one at once: nothing is
+    set once it is made.
     """
 
     def __init__(self, folder: Path, vocab: int) -> None:
@@ -43,9 +45,10 @@ class Tokenizer:
         vocab: rows of the model's embedding.
         """
         loaded = _load(folder)
-        self._fast: tokenizers.Tokenizer = loaded.backend_tokenizer
+        self._fast: tokenizers.Tokenizer = loaded.backend_tokenizer  # a special token is one
         self._fast.no_truncation()
         self._fast.no_padding()
+        self._plain = _plain(self._fast)  # and here it is text like any other
         largest = max(self._fast.get_vocab().values())
         if largest >= vocab:
             raise TokenizerError(
@@ -55,7 +58,14 @@ class Tokenizer:
         self.vocab = vocab
         # Characters that one token may stand for.
         self.longest = max(map(len, self._fast.get_vocab()))
-        self.special = frozenset(loaded.all_special_tokens)
+        added = self._fast.get_added_tokens_decoder().values()
+        special = [each for each in added if each.special]  # named in the configuration or not
+        self._special = frozenset([each.content for each in special])
+        # Of those that are looked for in the text as normalized, how they are written there.
+        self._normalized = frozenset(
+            [self._normal(each.content) for each in special if each.normalized]
+        )
+        self._normalized -= self._special
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
         self._template = template if isinstance(template, str) else template.get("default", "")
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
@@ -64,10 +74,17 @@ class Tokenizer:
         """With the special tokens that the tokenizer itself adds, such as a BOS."""
         return tuple(self._ids(text, adds=True))
 
+    def __getstate__(self) -> dict[str, object]:
+        return {name: kept for name, kept in self.__dict__.items() if name != "_plain"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._plain = _plain(self._fast)
+
     def _ids(self, text: str, adds: bool = False, plain: bool = True) -> list[int]:
         """adds: its own special tokens. plain: those that the text spells are text."""
-        self._fast.encode_special_tokens = plain
-        (found,) = self._fast.encode_batch_fast([text], add_special_tokens=adds)
+        by = self._plain if plain else self._fast
+        (found,) = by.encode_batch_fast([text], add_special_tokens=adds)
         ids: list[int] = found.ids
         return ids
 
@@ -79,8 +96,7 @@ class Tokenizer:
         if not self._template:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
         plain = _contents(messages)
-        said = "".join(plain)
-        if not any(token in said for token in self.special):
+        if not self._spells_special("".join(plain)):
             return tuple(self._ids(self._rendered(list(messages)), plain=False))
         # All contents are put aside, and marks rendered in their place. So nothing that a content
         # says can be taken for a mark; and no template and no role says one that was drawn now.
@@ -99,6 +115,19 @@ class Tokenizer:
                     "the chat template takes contents apart, and one spells a special token"
                 )
         return tuple(ids)
+
+    def _spells_special(self, said: str) -> bool:
+        if any(token in said for token in self._special):
+            return True
+        if not self._normalized:
+            return False
+        normal = self._normal(said)
+        return any(token in normal for token in self._normalized)
+
+    def _normal(self, text: str) -> str:
+        normalizer = self._fast.normalizer
+        said: str = normalizer.normalize_str(text) if normalizer else text
+        return said
 
     def _rendered(self, messages: list[Message]) -> str:
         from jinja2 import TemplateError
@@ -123,6 +152,23 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
+
+
+def _plain(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
+    """One that takes special tokens for plain text. It shares all that is large with the other, for
+    the switch is its own: set on one that others use, it would change what they are doing."""
+    import tokenizers
+
+    plain = tokenizers.Tokenizer(fast.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (kept := getattr(fast, part)) is not None:
+            setattr(plain, part, kept)
+    added = fast.get_added_tokens_decoder()
+    plain.add_tokens([token for _, token in sorted(added.items())])
+    if plain.get_added_tokens_decoder() != added:  # their ids have gaps
+        plain = deepcopy(fast)
+    plain.encode_special_tokens = True
+    return plain
 
 
 def _contents(messages: Sequence[Message]) -> list[str]:

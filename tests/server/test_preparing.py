@@ -171,7 +171,7 @@ def test_a_text_that_cannot_fit_is_not_tokenized(chat, monkeypatch):
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
     async def scene(app, front, rows):
-        most = front.engine.load.capacity * front.texts.near.longest
+        most = front.engine.load.capacity * front.texts.words.longest
         text, field = "a" * (most + 1), "messages" if chat else "prompt"
         body = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
         path = "/v1/chat/completions" if chat else "/v1/completions"
@@ -239,8 +239,7 @@ def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
         raise fault
 
     monkeypatch.setattr(tokenizing, "problem", fails)
-    made = texts(far=True)
-    made._far = SimpleNamespace(decode=fails, spellings=fails)
+    made = Texts(SimpleNamespace(decode=fails, spellings=fails), EMBEDDED)
 
     async def scene():
         for waits in (
@@ -404,14 +403,20 @@ def test_keys_are_forgotten_in_the_order_of_their_use(monkeypatch):
 # -- beside the loop
 
 
-def texts(far):
-    """Of two tokenizers, only one can be used."""
-    made = Texts(tokenizer(), EMBEDDED)
-    if far:
-        made.near = SimpleNamespace(vocab=made.near.vocab)
-    else:
-        made._far = None
-    return made
+class Where:
+    """A tokenizer that knows which threads have used what of it."""
+
+    def __init__(self):
+        self.used = set()
+
+    def __getattr__(self, name):
+        found = getattr(tokenizer(), name)
+
+        def use(*given):
+            self.used.add((name, threading.current_thread()))
+            return found(*given) if given else found
+
+        return use if callable(found) else use()
 
 
 TURNS = ({"role": "user", "content": ""},) * 50
@@ -434,16 +439,19 @@ NEAR = {
 
 
 @pytest.mark.parametrize(
-    "far, work",
+    "beside, work",
     [pytest.param(True, work, id=f"beside: {name}") for name, work in BESIDE.items()]
     + [pytest.param(False, work, id=f"at once: {name}") for name, work in NEAR.items()],
 )
-def test_what_takes_long_is_done_beside_the_loop(far, work):
-    made, both = texts(far), Texts(tokenizer(), EMBEDDED)
-    both._far = both.near
-    assert asyncio.run(work(made)) == asyncio.run(work(both))
+def test_what_takes_long_is_done_beside_the_loop(beside, work, monkeypatch):
+    made = Texts(where := Where(), EMBEDDED)
+    found = asyncio.run(work(made))
+    threads = {thread for _, thread in where.used}
+    assert threads == (set(made._worker._threads) if beside else {threading.main_thread()})
+    for name in ("LONG", "LONG_IDS"):
+        monkeypatch.setattr(tokenizing, name, 10**9 if beside else 0)
+    assert asyncio.run(work(made)) == found, "it is the same in the other"
     made.close()
-    both.close()
 
 
 def test_all_of_a_call_is_spelled_there():
@@ -455,9 +463,10 @@ def test_all_of_a_call_is_spelled_there():
     }
     bounds = BoundSettings()
     wish = completion_wish(read(CompletionBody, json.dumps(body).encode()), bounds)
-    made = texts(far=True)
+    made = Texts(where := Where(), EMBEDDED)
     said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048)))
-    words = tokenizer()
+    words, here = tokenizer(), threading.main_thread()
+    assert {name for name, thread in where.used if thread is here} == {"vocab"}
     assert [len(each) for each in said.prompts] == [1_000, 1_000] and said.most == (16, 16)
     assert said.echoes == tuple([words.decode(each) for each in said.prompts])
     assert said.bad_words == words.spellings(body["bad_words"])

@@ -45,7 +45,7 @@ class Place:
 async def spelled(wish: Wish, model: Model) -> Spelled:
     """What is long is waited for, beside the event loop. Raises Problem and PromptError."""
     texts, options = model.texts, wish.options
-    _check_ids(options, texts.near.vocab)
+    _check_ids(options, texts.words.vocab)
     if not options.truncate:  # else its end is what is wanted
         for prompt in wish.prompts:
             _check_length(prompt, model, wish.chat)
@@ -65,7 +65,7 @@ def choices_of(
     has computed. Raises PromptError.
     """
     choices: list[Choice] = []
-    words, options = model.texts.near, wish.options
+    words, options = model.texts.words, wish.options
     sampling = options.sampling(seeds.getrandbits(62), model.eos, words, said.bad_words)
     for prompt, most, echo in zip(said.prompts, said.most, said.echoes, strict=True):
         if choices and options.seed is None:
@@ -101,7 +101,7 @@ def _check_ids(options: Options, vocab: int) -> None:
 
 def _check_length(prompt: Prompt, model: Model, chat: bool) -> None:
     """What cannot fit, however it is tokenized, holds up nobody while it is."""
-    if (long := characters(prompt)) > model.capacity * model.texts.near.longest:
+    if (long := characters(prompt)) > model.capacity * model.texts.words.longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
         field, code = "messages" if chat else "prompt", "context_length_exceeded"
         raise wrong(f"{what}: the prompt's {long} characters are more", field, code)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import deepcopy
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,16 +21,14 @@ CHECKED = 16  # ids that are looked at in the time in which a character is encod
 
 
 class Texts:
-    """Two copies of one tokenizer, each used by one thread alone: encoding sets switches in it.
-
-    near: the event loop's. far: a worker's, for long prompts, one after another. Who is cancelled
-    while it waits for the worker costs that no more than the text it is at.
+    """A tokenizer, asked on the event loop for what is short. What is long is done by a worker, one
+    text after another; who is cancelled while it waits for that costs it no more than the text it
+    is at.
     """
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
         """folder: where the tokenizer was read."""
-        self.folder = folder
-        self.near, self._far = tokenizer, deepcopy(tokenizer)
+        self.words, self.folder = tokenizer, folder
         self._worker = ThreadPoolExecutor(1, "headway-tokenizer")
         self._spelled: dict[int, str] = {}
 
@@ -41,20 +38,20 @@ class Texts:
     async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:
         """Ids of each: of a text, of a chat, or as they are. Raises PromptError."""
         if sum(map(length, prompts)) < LONG:
-            return [_encode(self.near, prompt) for prompt in prompts]
-        return [await self._beside(_encode, self._far, prompt) for prompt in prompts]
+            return [_encode(self.words, prompt) for prompt in prompts]
+        return [await self._beside(_encode, self.words, prompt) for prompt in prompts]
 
     async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
         """Of each, whole."""
         if sum(map(len, prompts)) < LONG_IDS:
-            return [self.near.decode(ids, skip_special) for ids in prompts]
-        return [await self._beside(self._far.decode, ids, skip_special) for ids in prompts]
+            return [self.words.decode(ids, skip_special) for ids in prompts]
+        return [await self._beside(self.words.decode, ids, skip_special) for ids in prompts]
 
     async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """As Tokenizer.spellings."""
         if 2 * sum(map(len, words)) < LONG:
-            return self.near.spellings(words)
-        return await self._beside(self._far.spellings, words)
+            return self.words.spellings(words)
+        return await self._beside(self.words.spellings, words)
 
     async def _beside(self, work: Callable[..., T], *given: object) -> T:
         loop = asyncio.get_running_loop()
@@ -66,13 +63,13 @@ class Texts:
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """With special tokens spelled out."""
-        return self.near.decode(ids, skip_special=False)
+        return self.words.decode(ids, skip_special=False)
 
     def spell(self, id: int) -> str:
         """One token's own text; half a character is U+FFFD."""
         text = self._spelled.get(id)
         if text is None:
-            text = self._spelled[id] = self.near.decode((id,), skip_special=False)
+            text = self._spelled[id] = self.words.decode((id,), skip_special=False)
         return text
 
 
