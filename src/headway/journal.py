@@ -22,12 +22,11 @@ from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
-from headway.core.sampling import Sampling
+from headway.core.sampling import TOKENS, Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
 VERSION = 7
-TOKENS = 2**32  # a token's id is below it: the prefix cache packs it into 32 bits
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.core.request import NEVER, Request
+from headway.core.sampling import shown
 from headway.core.view import LaneLoad, Load
 
 DOUBT = 2  # of an estimated wait: its half, which it may take longer
@@ -103,11 +104,14 @@ def _problem(request: Request, line: LaneLoad, load: Load) -> str:
     prompt, most = len(request.prompt), line.lane.max_waiting_tokens
     if not prompt:
         return "the prompt is empty"
+    asked: object = request.max_tokens  # of a caller whose types nobody has checked
+    if not isinstance(asked, int):
+        return f"max_tokens must be an int, not {asked!r}"
     if request.max_tokens < 0:
-        return f"max_tokens must be 0 or more, not {request.max_tokens}"
+        return f"max_tokens must be 0 or more, not {shown(request.max_tokens)}"
     if request.limit > load.capacity:
         return (
-            f"{prompt} prompt tokens and {request.max_tokens} to generate cannot fit: "
+            f"{prompt} prompt tokens and {shown(request.max_tokens)} to generate cannot fit: "
             f"a request may hold {load.capacity}"
         )
     if prompt > most:

@@ -1,11 +1,33 @@
 """How a token is picked: what a caller may ask for, and whether it can be obeyed."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from math import isfinite
+from math import ulp
+from typing import Any
 
 from headway.core.grammar import Grammar
 
 MOST_LOGPROBS = 20  # of the likeliest tokens, beside the sampled one
+TOKENS = 2**32  # a token's id is below it, as in the prefix cache's names and in journals
+COUNT = 2**63 - 1  # the executor's tables hold no larger one
+SIZE = 1e30  # and no larger number: float32 must have room for what is computed with it
+LOGPROBS = f"from 0 to {MOST_LOGPROBS}, or -1 for none"
+# By field: of which type, the least and the largest, and that in words. The numbers reach tables
+# of fixed width in a step that others share, so what they cannot hold is refused before.
+BOUNDS: tuple[tuple[str, Any, float, float, str], ...] = (
+    ("temperature", (int, float), 0, SIZE, f"0 or more and finite, {SIZE:g} at most"),
+    ("top_k", int, 0, COUNT, "0 (off) or more, below 2**63"),
+    ("top_p", (int, float), ulp(0.0), 1, "in (0, 1]"),
+    ("min_p", (int, float), 0, 1, "in [0, 1]"),
+    ("seed", int, 0, COUNT, "in [0, 2**63)"),
+    ("choice", int, 0, COUNT, "0 or more, below 2**63"),
+    ("min_tokens", int, 0, COUNT, "0 or more, below 2**63"),
+    ("repetition_penalty", (int, float), 1 / SIZE, SIZE, f"above 0, from {1 / SIZE:g} to {SIZE:g}"),
+    ("presence_penalty", (int, float), -2, 2, "in [-2, 2]"),
+    ("frequency_penalty", (int, float), -2, 2, "in [-2, 2]"),
+    ("logprobs", int, -1, MOST_LOGPROBS, LOGPROBS),
+    ("prompt_logprobs", int, -1, MOST_LOGPROBS, LOGPROBS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,31 +73,38 @@ class Sampling:
 
     def problem(self) -> str:
         """What is wrong with it, in words for the caller; empty if nothing is."""
-        for name, holds, must in (
-            ("temperature", 0 <= self.temperature < float("inf"), "0 or more and finite"),
-            ("top_k", self.top_k >= 0, "0 (off) or more"),
-            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
-            ("min_p", 0 <= self.min_p <= 1, "in [0, 1]"),
-            ("seed", 0 <= self.seed < 2**63, "in [0, 2**63)"),
-            ("choice", self.choice >= 0, "0 or more"),
-            ("min_tokens", self.min_tokens >= 0, "0 or more"),
-            ("repetition_penalty", 0 < self.repetition_penalty < float("inf"), "above 0"),
-            ("presence_penalty", -2 <= self.presence_penalty <= 2, "in [-2, 2]"),
-            ("frequency_penalty", -2 <= self.frequency_penalty <= 2, "in [-2, 2]"),
-            ("logprobs", -1 <= self.logprobs <= MOST_LOGPROBS, "from 0 to 20, or -1 for none"),
-            (
-                "prompt_logprobs",
-                -1 <= self.prompt_logprobs <= MOST_LOGPROBS,
-                "from 0 to 20, or -1 for none",
-            ),
-        ):
-            if not holds:
-                return f"{name} must be {must}, not {getattr(self, name)}"
+        for name, kind, least, most, must in BOUNDS:
+            value = getattr(self, name)
+            if not isinstance(value, kind) or not least <= value <= most:
+                return f"{name} must be {must}, not {shown(value)}"
         for token, bias in self.logit_bias:
-            if token < 0 or not isfinite(bias):
-                return f"logit_bias must be of tokens and finite, not {token}: {bias}"
+            if not _is_token(token) or not isinstance(bias, int | float) or not abs(bias) <= SIZE:
+                said = f"{shown(token)}: {shown(bias)}"
+                return f"logit_bias must be of tokens and from -{SIZE:g} to {SIZE:g}, not {said}"
         if not all(self.bad_words):
             return "a bad word is empty"
+        for name, tokens in (
+            ("stop_tokens", self.stop_tokens),
+            ("bad_words", (token for word in self.bad_words for token in word)),
+        ):
+            if (wrong := _no_token(tokens)) is not None:
+                return f"{name} must be of tokens, from 0 to {TOKENS - 1}, not {shown(wrong)}"
         if self.grammar and not self.stop_tokens:
             return "an answer with a grammar ends with a stop token, and there is none"
         return self.grammar.problem()
+
+
+def shown(value: Any) -> str:
+    """In a message; an integer may have more digits than Python puts into one."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)
+
+
+def _is_token(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < TOKENS
+
+
+def _no_token(values: Iterable[Any]) -> Any:
+    """The first that is none; None: all are."""
+    return next((value for value in values if not _is_token(value)), None)
