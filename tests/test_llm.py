@@ -261,3 +261,42 @@ def test_the_draft_speaks_the_same_tokens_and_is_small():
     with LLM(folder, slots=2) as draft:
         (answer,) = draft.generate("The json module", Options(max_tokens=8, ignore_eos=True))
     assert len(answer.tokens) == 8
+
+
+def test_requests_that_cannot_begin_fail_alone_and_end_no_engine(llm, monkeypatch):
+    """However often, and whatever the reason: here memory for what penalties read."""
+    options = Options(max_tokens=6, ignore_eos=True)
+    alone = [llm.generate(prompt, options)[0].tokens for prompt in PROMPTS[:2]]
+
+    def lacking(*about):
+        raise MemoryError("no memory is left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headway.executor.slots.History", lacking)
+        for _ in range(4):
+            said = [llm.stream(prompt, options) for prompt in PROMPTS[:2]]
+            first = [next(each) for each in said]
+            with pytest.raises(HeadwayError, match="could not begin: no memory is left"):
+                llm.generate(PROMPTS[2], Options(max_tokens=6, presence_penalty=0.5))
+            tokens = [
+                [token for delta in (begun, *rest) for token in delta.tokens]
+                for begun, rest in zip(first, said, strict=True)
+            ]
+            assert [tuple(each) for each in tokens] == alone
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"top_k": 2**63}, "top_k must be"),
+        ({"min_tokens": 2**63}, "min_tokens must be"),
+        ({"logit_bias": {5: 1e300}}, "logit_bias must be"),
+        ({"max_tokens": 2.5}, "max_tokens must be an int"),
+    ],
+)
+def test_what_the_executors_tables_cannot_hold_is_refused(llm, options, words):
+    asked = [Options(max_tokens=4), Options(**{"max_tokens": 4} | options)]
+    for _ in range(4):  # three of them ended the engine
+        with pytest.raises(HeadwayError, match=words):
+            llm.generate(PROMPTS[:2], asked)
+    assert len(llm.generate(PROMPTS[0], asked[0])[0].tokens) == 4

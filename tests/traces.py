@@ -1,5 +1,6 @@
 """What the tests share: random traces, and the answer that batching must not change."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from headway import journal
-from headway.core.batch import Add, Batch, Cancel, Command, Event, Logprob, Stop
+from headway.core.batch import Add, Batch, Begun, Cancel, Command, Event, Logprob, Stop
 from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
 from headway.core.join import Continuous, Dynamic, LengthClasses, Static
@@ -85,8 +86,12 @@ class Spy:
         return self.executor.collect(ticket)
 
 
-def spy(blocks: int, burst: int = 1) -> Spy:
-    return Spy(FakeExecutor(blocks, BLOCK, burst), [])
+def able(begun: Begun) -> None:
+    """Every sequence can begin."""
+
+
+def spy(blocks: int, burst: int = 1, begins: Callable[[Begun], None] = able) -> Spy:
+    return Spy(FakeExecutor(blocks, BLOCK, burst, begins), [])
 
 
 @dataclass(frozen=True)
@@ -178,9 +183,9 @@ class Run:
     journal: str
 
 
-def run(case: Case) -> Run:
+def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
     scheduler = make(case.blocks, case.policies, ("bulk", "chat"))
-    executor = spy(case.blocks, case.burst)
+    executor = spy(case.blocks, case.burst, begins)
     clock, file, events = VirtualClock(), StringIO(), list[Event]()
     journal.begin(scheduler.settings, file)
     inbox, priced = TraceInbox(case.timed, clock), PricedExecutor(COST, clock, executor)

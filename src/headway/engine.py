@@ -28,7 +28,8 @@ class Inbox(Protocol):
 class Executor(Protocol):
     def submit(self, batch: Batch) -> int:
         """Begin a step and return its ticket. Whatever it raises, it has then dropped who has
-        ended and taken in who begins: what is told once is not told again."""
+        ended and taken in who begins: what is told once is not told again. One that cannot begin
+        raises nothing: its rows are errors, and the others are computed."""
         ...
 
     def collect(self, ticket: int) -> Output:

@@ -80,3 +80,8 @@ def nearest(name: str, known: Collection[str]) -> str:
     if close := get_close_matches(name, known, 1, 0.5):
         return f"; did you mean {close[0]}?"
     return f"; there are {', '.join(known)}"
+
+
+def cause(error: BaseException) -> str:
+    """In one line: its first, or its kind."""
+    return (str(error).splitlines() or [""])[0] or type(error).__name__

@@ -1,5 +1,6 @@
 """A step that fails takes its own requests with it, and nobody else."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -73,10 +74,13 @@ def test_the_requests_of_a_failed_step_end_with_its_cause_and_the_next_are_serve
     assert all(answer(each)[: len(said[each.id])] == said[each.id] for each in asked)
 
 
-def test_three_in_a_row_are_raised():
+TRIAL = 0  # the number of a step that owes nothing to any request
+
+
+def test_three_in_a_row_are_raised_where_a_step_of_nobody_fails_too():
     scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
     inbox = TraceInbox([(0, Add(ask(f"r{i}", (i,), 1))) for i in range(9)], clock)
-    guarded = Guarded(Faulty(32, {1, 2, 4, 5, 6}, "submit"))
+    guarded = Guarded(Faulty(32, {1, 2, 4, 5, 6, TRIAL}, "submit"))
     engine = Engine(scheduler, guarded, inbox, clock)
     events = []
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -85,6 +89,39 @@ def test_three_in_a_row_are_raised():
     ends = [(event.id, event.finish) for event in events]
     error, length = Finish.ERROR, Finish.LENGTH
     assert ends == [("r0", error), ("r1", error), ("r2", length), ("r3", error), ("r4", error)]
+
+
+@pytest.mark.parametrize("verb", ["submit", "collect"])
+def test_requests_whose_steps_fail_do_not_end_the_engine_where_other_steps_work(verb):
+    asked = [ask(f"r{i}", (1, 1, 1, 1, i), 3) for i in range(12)]
+    scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
+    inbox = TraceInbox([(0, Add(each)) for each in asked], clock)
+    faulty = Faulty(32, set(range(1, 9)), verb)
+    engine, events = Engine(scheduler, Guarded(faulty), inbox, clock), []
+    while not scheduler.finished:
+        events += engine.step()
+        scheduler.check()
+    ends = [event.finish for event in events if event.finish]
+    assert ends == [Finish.ERROR] * 8 + [Finish.LENGTH] * 4
+    said = [token for event in events for token in event.tokens]
+    assert said == [token for each in asked[8:] for token in answer(each)]
+    assert scheduler.pool.num_free == 32 and list(faulty.tables) == [11], "nobody's state is gone"
+
+
+def test_a_step_of_nobody_that_has_errors_does_not_work():
+    class Broken(Faulty):
+        def collect(self, ticket: int):
+            output = super().collect(ticket)
+            return output if ticket else replace(output, errors={0: "numbers are not finite"})
+
+    guarded = Guarded(Broken(32, {1, 2, 3}, "submit"))
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 2, 2))], 0)
+    batch = scheduler.schedule(0)
+    for step in (1, 2):
+        guarded.collect(guarded.submit(replace(batch, step=step, ended=(0,) if step > 1 else ())))
+    with pytest.raises(RuntimeError, match="out of memory"):
+        guarded.submit(replace(batch, step=3, ended=(0,)))
 
 
 def test_an_error_without_words_says_its_kind():

@@ -9,6 +9,7 @@ from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
 from headway.executor.load import load, load_random
 from headway.executor.memory import Limits
+from headway.executor.penalties import History
 
 GREEDY = Sampling()
 PROMPTS = ((5, 9, 100, 33, 7, 77, 3), (8,), (12, 150, 42), (60, 61, 62, 63, 64, 65))
@@ -272,3 +273,36 @@ def test_rows_of_very_different_lengths(golden):
     for _ in range(5):
         two.run(1)
     assert one.said(1) == two.said(1)
+
+
+@pytest.mark.parametrize("width", [0, -1])
+def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkeypatch, width):
+    """Its mates begin in the same step; nothing of it is kept, and its place serves another."""
+
+    class Lacking(History):
+        def __init__(self, begun, *rest):
+            if begun.sampling.presence_penalty == 0.5:
+                raise torch.OutOfMemoryError("no memory is left\nand a page of details")
+            super().__init__(begun, *rest)
+
+    monkeypatch.setattr("headway.executor.slots.History", Lacking)
+    one = driver(golden)
+    for i, prompt in enumerate(PROMPTS):
+        one.add(i, prompt)
+    lacking = Sampling(presence_penalty=0.5, prompt_logprobs=0)
+    for i in (10, 11):
+        one.add(i, PROMPTS[0], lacking)
+    one.add(12, PROMPTS[0], Sampling(top_k=2**63))  # as if nobody had looked at the door
+    output = one.run(10, 0, 1, 12, 2, 3, 11, width=width, held=1 if width else 0)
+    why = "the request could not begin: no memory is left"
+    assert {row: said for row, said in output.errors.items() if row != 3} == {0: why, 6: why}
+    assert output.errors[3].startswith("the request could not begin: ")
+    for i in (10, 11, 12):
+        one.end(i)
+    one.add(13, PROMPTS[0], Sampling(presence_penalty=0.25))
+    while len(one.said(0)) < 8:
+        assert not one.run(0, 1, 2, 3, 13).errors
+    assert [one.said(i)[:8] for i in range(4)] == greedy
+    slots = one.executor._slots
+    assert sorted(slots.of.values()) == [1, 2, 3, 4, 5] and len(slots.histories) == 1
+    assert not slots._refused

@@ -1,6 +1,6 @@
-"""An engine process whose device fails at one token."""
+"""An engine process whose device fails at one token, and for good at another."""
 
-BAD = 77
+BAD, WORST = 77, 78
 WHY = "the device has failed"
 
 
@@ -21,7 +21,8 @@ def broken(options):
 
     def fails(self, batch):
         ticket = submit(self, batch)
-        if any(BAD in row.tokens for row in batch.rows):
+        self.dead = getattr(self, "dead", False) or any(WORST in row.tokens for row in batch.rows)
+        if self.dead or any(BAD in row.tokens for row in batch.rows):
             raise RuntimeError(WHY)
         return ticket
 

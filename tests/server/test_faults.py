@@ -14,7 +14,7 @@ from headway.server.config import ServerConfig
 from headway.server.front import Front
 from headway.server.remote import EngineOptions, Remote
 from headway.server.texts import Texts
-from tests.server.faulty import BAD, WHY, Faulty
+from tests.server.faulty import BAD, WHY, WORST, Faulty
 from tests.server.local import fake, serving, tokenizer, until
 
 GOOD = [5, 6, 7]
@@ -48,7 +48,7 @@ def test_a_fault_a_pause_and_the_end():
 
         assert [await ask([BAD]), await ask([BAD])] == [failed] * 2
         down = 503, f"the engine is down: {WHY}"
-        assert await asyncio.gather(ask([BAD]), ask(GOOD)) == [down] * 2, "who waited, too"
+        assert await asyncio.gather(ask([WORST]), ask(GOOD)) == [down] * 2, "who waited, too"
         assert await health() == await ask(GOOD) == down
         said = (await client.get("/metrics")).text
         outcomes = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)

@@ -154,8 +154,9 @@ def ends(url):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_the_engine_fails_is_an_error():
-    """Two steps fail their own request; the third one ends the engine, and no row comes."""
-    with serving(engine=Failing(3).engine) as (url, _):
+    """Two steps fail their own request; with the third one, and a step of nobody's that is tried
+    then, the engine ends, and no row comes."""
+    with serving(engine=Failing(4).engine) as (url, _):
         assert [ask(url).status_code for _ in range(3)] == [500, 500, 503]
         assert ends(url) == ({"error": 3}, {"error": 3})
 

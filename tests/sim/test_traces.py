@@ -4,6 +4,7 @@ from collections import deque
 
 import pytest
 from hypothesis import event, example, given, settings
+from hypothesis import strategies as st
 
 from headway.core.batch import Add
 from headway.core.chunk import Fixed
@@ -61,6 +62,32 @@ def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
     check_answers(case, done.scheduler, done.events)
     steps = done.scheduler.ledger.steps
     assert done.executor.executor.computed == sum(step.tokens + step.waste_tokens for step in steps)
+
+
+@settings(deadline=None)
+@given(cases(), st.integers(0, 2))
+def test_who_cannot_begin_fails_alone(case, seed):
+    """Whatever the reason: the others begin in the same step, and have their own answers."""
+
+    def begins(begun):
+        if begun.sampling.seed == seed:
+            raise MemoryError
+
+    done = run(case, begins)
+    said = {id: [] for id in case.requests}
+    for each in done.events:
+        said[each.id] += each.tokens
+    interrupted = {command.id for _, command in case.timed if not isinstance(command, Add)}
+    for row in done.scheduler.ledger.requests:
+        request = case.requests[row.id]
+        if request.sampling.seed == seed:
+            assert row.finish not in (Finish.LENGTH, Finish.COMPUTED) and not said[row.id]
+        elif row.id not in interrupted and row.finish not in (Finish.REFUSED, Finish.EXPIRED):
+            assert said[row.id] == answer(request)
+        event(f"{row.finish}")
+    steps = done.scheduler.ledger.steps
+    assert done.executor.executor.computed == sum(step.tokens + step.waste_tokens for step in steps)
+    assert done.scheduler.pool.num_free == case.blocks
 
 
 @settings(deadline=None)

@@ -5,9 +5,12 @@ the past only through its block table, as attention does. So a block that is pub
 freed too soon, never told of, or shared by the wrong prefix changes the answer.
 """
 
+from collections.abc import Callable
+
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
+from headway.errors import cause
 
 ROOT = 17
 VOCABULARY = 97
@@ -34,39 +37,71 @@ def score(state: int, token: int) -> Logprob:
 
 
 class FakeExecutor:
-    """It says `burst` tokens at once, as if it had drafted all but the first of them rightly."""
+    """It says `burst` tokens at once, as if it had drafted all but the first of them rightly.
 
-    def __init__(self, num_blocks: int, block_size: int, burst: int = 1) -> None:
-        self.block_size, self.burst = block_size, burst
+    A sequence that `begins` raises for is not kept, and its rows are errors: its alone.
+    """
+
+    def __init__(
+        self,
+        num_blocks: int,
+        block_size: int,
+        burst: int = 1,
+        begins: Callable[[Begun], object] = lambda begun: None,
+    ) -> None:
+        self.block_size, self.burst, self._begins = block_size, burst, begins
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]
         self.tables: dict[int, list[int]] = {}
         self.begun: dict[int, Begun] = {}
+        self.refused: dict[int, str] = {}  # sequence -> why it could not begin
         self.computed = 0  # cells, wasted ones too
         self._outputs: dict[int, Output] = {}
 
     def submit(self, batch: Batch) -> int:
         for sequence in batch.ended:
-            del self.tables[sequence], self.begun[sequence]
+            self._end(sequence)
         for begun in batch.begun:
-            assert begun.sequence not in self.tables, "begun twice"
-            self.tables[begun.sequence], self.begun[begun.sequence] = [], begun
-        for row in batch.rows:
+            self._begin(begun)
+        rows = [row for row in batch.rows if row.sequence not in self.refused]
+        for row in rows:
             self.tables[row.sequence] += row.blocks
         # Read everything before writing anything: a row may rely on earlier steps only.
-        states = [self._compute(row) for row in batch.rows]
-        for row, known in zip(batch.rows, states, strict=True):
+        states = {row.sequence: self._compute(row) for row in rows}
+        for row in batch.rows:
+            known = states.get(row.sequence, [])
             for position in range(row.start, len(known)):
                 block, offset = self._cell(row.sequence, position)
                 self.memory[block][offset] = known[position]
-            self._waste(batch.width - len(row.tokens))
+            self._waste(max(batch.width, len(row.tokens)) - len(known[row.start :]))
         self._waste(batch.width * batch.held)
-        tokens, scores = [], {}
-        for i, (row, known) in enumerate(zip(batch.rows, states, strict=True)):
+        self._outputs[batch.step] = self._output(batch, states)
+        return batch.step
+
+    def _begin(self, begun: Begun) -> None:
+        assert begun.sequence not in self.tables, "begun twice"
+        try:
+            self._begins(begun)
+        except Exception as error:
+            self.refused[begun.sequence] = cause(error)
+        else:
+            self.tables[begun.sequence], self.begun[begun.sequence] = [], begun
+
+    def _end(self, sequence: int) -> None:
+        if not self.refused.pop(sequence, ""):
+            del self.tables[sequence], self.begun[sequence]
+
+    def _output(self, batch: Batch, states: dict[int, list[int]]) -> Output:
+        tokens, errors, scores = list[tuple[int, ...]](), dict[int, str](), {}
+        for i, row in enumerate(batch.rows):
+            if row.sequence in self.refused:
+                errors[i] = self.refused[row.sequence]
+                tokens.append(())
+                continue
+            known = states[row.sequence]
             tokens.append(self._sample(row.sequence, known) if row.want & Want.LAST else ())
             if row.want & Want.PROMPT:
                 scores[i] = self._score(row, known)
-        self._outputs[batch.step] = Output(tuple(tokens), prompt_logprobs=scores)
-        return batch.step
+        return Output(tuple(tokens), errors=errors, prompt_logprobs=scores)
 
     def collect(self, ticket: int) -> Output:
         return self._outputs.pop(ticket)
@@ -100,5 +135,5 @@ class FakeExecutor:
 
     def _cell(self, sequence: int, position: int) -> tuple[int, int]:
         block = self.tables[sequence][position // self.block_size]
-        assert block != SCRATCH, "nobody's past lies in the scratch block"
+        assert block != SCRATCH or sequence < 0, "no request's past lies in the scratch block"
         return block, position % self.block_size

@@ -1,18 +1,29 @@
 """An executor that fails the rows of a step, and not the engine."""
 
 import logging
+from dataclasses import replace
 
-from headway.core.batch import Batch, Output
+from headway.core.batch import Batch, Begun, Output, Row, Want
+from headway.core.blocks import SCRATCH
+from headway.core.sampling import Sampling
 from headway.engine import Executor
+from headway.errors import cause
 
-MOST = 3  # failed steps in a row: the last one is raised
+MOST = 3  # failed steps in a row: then it is found out whether any step works
+NOBODY = -1  # the number of a sequence that is no request's
+# A step of one token, in the scratch block.
+TRIAL = Batch(
+    rows=(Row(NOBODY, 0, (0,), (SCRATCH,), Want.LAST),), begun=(Begun(NOBODY, 1, Sampling()),)
+)
 
 
 class Guarded:
     """What another executor raises becomes an error of each row of that step.
 
     Their requests end with it, their blocks are free and never offered to others, and those who
-    wait are served by the next step. MOST in a row mean that no step works: the engine ends.
+    wait are served by the next step. After MOST in a row a step that owes nothing to any request
+    is tried. If that fails too no step works, and the engine ends; else the requests were to
+    blame, and others are served.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -20,8 +31,11 @@ class Guarded:
         self._rows: dict[int, int] = {}  # by ticket
         self._failed: dict[int, Output] = {}  # by ticket: steps that could not be begun
         self._faults = 0  # in a row
+        self._tried: tuple[int, ...] = ()  # the trial's sequence, whose state is to be dropped
 
     def submit(self, batch: Batch) -> int:
+        if self._tried:
+            batch, self._tried = replace(batch, ended=(*self._tried, *batch.ended)), ()
         try:
             ticket = self.executor.submit(batch)
         except Exception as error:
@@ -44,12 +58,19 @@ class Guarded:
     def _output(self, rows: int, error: Exception) -> Output:
         self._faults += 1
         if self._faults == MOST:
-            raise error
+            if not self._works():
+                raise error
+            self._faults = 0
         logging.getLogger("headway.engine").error("a step of %d rows failed", rows, exc_info=error)
         why = f"the step failed: {cause(error)}"
         return Output(((),) * rows, errors=dict.fromkeys(range(rows), why))
 
-
-def cause(error: BaseException) -> str:
-    """In one line: its first, or its kind."""
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+    def _works(self) -> bool:
+        """Whether the executor still computes anything."""
+        try:
+            output = self.executor.collect(self.executor.submit(TRIAL))
+        except Exception as error:
+            logging.getLogger("headway.engine").error("so does a step of nobody", exc_info=error)
+            return False
+        self._tried = (NOBODY,)
+        return not output.errors

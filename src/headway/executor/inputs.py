@@ -17,7 +17,7 @@ from torch import Tensor
 from headway.core.batch import Batch, Row, Want
 from headway.executor.cache import KVCache
 from headway.executor.sampling import Draws
-from headway.executor.slots import Slots
+from headway.executor.slots import NOBODY, Slots
 
 Ints = NDArray[np.int64]
 
@@ -124,7 +124,7 @@ class Builder:
         spans[:, 1] = spans[:, 0] + lengths
         wanted = [i for i, row in enumerate(batch.rows) if row.want & Want.LAST]
         tokens, errors = self._checked(np.concatenate(flat.tokens), spans)
-        errors |= self.slots.refusals(slots.tolist())
+        errors |= self.slots.refusals(batch.rows)
         return Inputs(
             tokens=self._tensor(tokens),
             positions=self._tensor(np.concatenate(flat.positions)),
@@ -137,7 +137,7 @@ class Builder:
             scorings=tuple(
                 self._scoring(i, row, slots[i], spans[i, 0])
                 for i, row in enumerate(batch.rows)
-                if row.want & Want.PROMPT
+                if row.want & Want.PROMPT and slots[i] != NOBODY
             ),
             spans=spans,
             errors=errors,

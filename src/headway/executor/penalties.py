@@ -39,11 +39,11 @@ class History:
         if not new:
             return
         generated = new[max(0, self.prompt - len(self.known)) :]
-        self.known += new
         self.seen[new] = True
         if generated:
             at = torch.tensor(generated, device=self.counts.device)
             self.counts.index_add_(0, at, torch.ones_like(at, dtype=torch.float32))
+        self.known += new
 
     def push(self, logits: Tensor) -> None:
         """Bias and bad words: change one row of logits [vocab] in place."""

@@ -1,11 +1,14 @@
 """What the executor keeps of each sequence, from its first row until it has ended."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headway.core.batch import Begun
-from headway.errors import SettingError, TokenizerError
+from headway.core.batch import Begun, Row
+from headway.errors import SettingError, TokenizerError, cause
 from headway.executor.grammar import Grammars, Matcher
 from headway.executor.noise import stream
 from headway.executor.penalties import History
@@ -13,17 +16,21 @@ from headway.executor.sampling import Draws
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+NOBODY = 0  # the slot of those that could not begin
+UNBEGUN = "the request could not begin: "
 
 
 class Slots:
     """A row per sequence in a few tables, so that a step reads columns and not objects.
 
     slot of  tables [slots, width]: blocks, 0 behind the last   lengths   temperature ...
-    7 -> 0   | 4 9 2 0 0 |                                       10       0.0
-    9 -> 1   | 5 0 0 0 0 |                                        3       0.7
+    (nobody) | 0 0 0 0 0 |                                        0       0.0
+    7 -> 1   | 4 9 2 0 0 |                                       10       0.0
+    9 -> 2   | 5 0 0 0 0 |                                        3       0.7
     (free)   | . . . . . |
 
-    Slots are an economy of this part alone: nothing in an answer depends on them.
+    Slots are an economy of this part alone: nothing in an answer depends on them. Nobody's is
+    shared by all that could not begin: their rows are computed in the scratch block.
     """
 
     def __init__(
@@ -31,12 +38,12 @@ class Slots:
     ) -> None:
         self._grammars, self._device = grammars, device
         self.matchers: dict[int, Matcher] = {}  # slot -> its grammar, where the sampling has one
-        self._refused: dict[int, str] = {}  # slot -> why its grammar cannot be obeyed
+        self._refused: dict[int, str] = {}  # sequence -> why it could not begin
         self.histories: dict[int, History] = {}  # slot -> tokens, where the sampling reads them
         self.of: dict[int, int] = {}  # sequence -> slot
         self.tables: Ints = np.zeros((rows, blocks_per_sequence), dtype=np.int64)
         self._counts = [0] * rows  # blocks in each table
-        self._free = list(range(rows - 1, -1, -1))  # the lowest first, so tables stay dense
+        self._free = list(range(rows - 1, NOBODY, -1))  # the lowest first: tables stay dense
         self.prompts: Ints = np.zeros(rows, dtype=np.int64)
         self.temperature: Floats = np.zeros(rows)
         self.top_k: Ints = np.zeros(rows, dtype=np.int64)
@@ -48,14 +55,29 @@ class Slots:
         self._stops: list[tuple[int, ...]] = [()] * rows
 
     def begin(self, begun: Begun) -> None:
-        """Keep what a sequence's sampling reads. It has no blocks yet."""
+        """Keep what a sequence's sampling reads. It has no blocks yet.
+
+        Where that fails nothing of it is kept, its rows are errors, and the others have theirs.
+        """
         assert begun.sequence not in self.of, "begun twice"
+        try:
+            self.of[begun.sequence] = self._fill(begun)
+        except Exception as error:  # whatever it is: the step belongs to others too
+            self.of[begun.sequence] = NOBODY
+            known = isinstance(error, SettingError | TokenizerError)
+            self._refused[begun.sequence] = str(error) if known else UNBEGUN + cause(error)
+
+    def _fill(self, begun: Begun) -> int:
+        """A slot with all that is kept of it. The slot is taken last, when nothing can fail."""
+        asked = begun.sampling
+        weighs = asked.weighs_tokens or asked.logit_bias
+        history = History(begun, self._grammars.vocab, self._device) if weighs else None
+        matcher = self._grammars.begin(begun) if asked.grammar else None
         if not self._free:
             self._grow()
-        slot = self.of[begun.sequence] = self._free.pop()
+        slot = self._free[-1]
         self.tables[slot] = 0
         self._counts[slot] = 0
-        asked = begun.sampling
         self.prompts[slot] = begun.prompt
         self.temperature[slot] = asked.temperature
         self.top_k[slot] = asked.top_k
@@ -65,35 +87,37 @@ class Slots:
         self.min_tokens[slot] = asked.min_tokens if asked.stop_tokens else 0
         self.logprobs[slot] = asked.logprobs
         self._stops[slot] = tuple(sorted(asked.stop_tokens))
-        if asked.weighs_tokens or asked.logit_bias:
-            self.histories[slot] = History(begun, self._grammars.vocab, self._device)
-        if asked.grammar:
-            try:
-                self.matchers[slot] = self._grammars.begin(begun)
-            except (SettingError, TokenizerError) as error:  # of this row; the others have theirs
-                self._refused[slot] = str(error)
+        if history:
+            self.histories[slot] = history
+        if matcher:
+            self.matchers[slot] = matcher
+        return self._free.pop()
 
     def end(self, sequence: int) -> None:
         slot = self.of.pop(sequence)
+        if slot == NOBODY:
+            del self._refused[sequence]
+            return
         self._free.append(slot)
         self.histories.pop(slot, None)
         self.matchers.pop(slot, None)
-        self._refused.pop(slot, None)
 
     def extend(self, slot: int, blocks: tuple[int, ...]) -> None:
         """Add blocks to a sequence's table."""
+        if slot == NOBODY:
+            return
         begin = self._counts[slot]
         end = self._counts[slot] = begin + len(blocks)
         assert end <= self.tables.shape[1], "a table holds a context's blocks and no more"
         self.tables[slot, begin:end] = blocks
 
-    def refusals(self, slots: list[int]) -> dict[int, str]:
-        """By index: why these slots' grammars cannot be obeyed."""
+    def refusals(self, rows: Sequence[Row]) -> dict[int, str]:
+        """By index: why these rows cannot be answered."""
         if not self.matchers and not self._refused:
             return {}
         broken = {slot: each.error for slot, each in self.matchers.items() if each.error}
-        broken |= self._refused
-        return {i: broken[slot] for i, slot in enumerate(slots) if slot in broken}
+        why = [self._refused.get(row.sequence) or broken.get(self.of[row.sequence]) for row in rows]
+        return {i: each for i, each in enumerate(why) if each}
 
     def draws(self, slots: Ints, positions: Ints) -> Draws:
         """How the tokens at these positions of these slots' sequences are to be sampled."""
@@ -120,11 +144,16 @@ class Slots:
         )
 
     def _grow(self) -> None:
+        """Twice the rows; or, if memory lacks, none."""
         rows = len(self._counts)
-        self.tables = np.concatenate([self.tables, np.zeros_like(self.tables)])
+        grown = {name: np.concatenate([column, column]) for name, column in self._columns()}
+        grown["tables"] = np.concatenate([self.tables, np.zeros_like(self.tables)])
+        for name, column in grown.items():
+            setattr(self, name, column)
         self._counts += [0] * rows
         self._stops += [()] * rows
-        for name in ("prompts", "temperature", "top_k", "top_p", "min_p", "seeds", "min_tokens"):
-            setattr(self, name, np.tile(getattr(self, name), 2))
-        self.logprobs = np.tile(self.logprobs, 2)
         self._free += range(2 * rows - 1, rows - 1, -1)
+
+    def _columns(self) -> list[tuple[str, NDArray[Any]]]:
+        names = "prompts temperature top_k top_p min_p seeds min_tokens logprobs"
+        return [(name, getattr(self, name)) for name in names.split()]

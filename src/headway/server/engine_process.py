@@ -21,8 +21,8 @@ from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, forgotten
-from headway.errors import EngineDownError, HeadwayError, SettingError, TokenizerError
-from headway.executor.guarded import Guarded, cause
+from headway.errors import EngineDownError, HeadwayError, SettingError, TokenizerError, cause
+from headway.executor.guarded import Guarded
 from headway.journal import JournalFile
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
