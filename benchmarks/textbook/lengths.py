@@ -1,17 +1,23 @@
 """What different lengths cost a group: padding of prompts, slots held for the longest answer."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import exp
 from statistics import mean
 
 from benchmarks.textbook.part import ARITHMETIC, SIMULATED, Part, Table, percent, seeded
-from benchmarks.textbook.runs import ROOM, STEPS, Served, ask, serve
+from benchmarks.textbook.runs import ROOM, STEPS, Served, ask
+from benchmarks.textbook.runs import counted as simulated
 from headway.core.join import Continuous, Join, LengthClasses, Static
 from headway.core.plan import Policies
 from headway.tools.trace import shipped
 
-COUNT = 640  # of each trace's first requests
+LARGE = 16_384  # tokens of a block: none is ever full, so none is hashed for the prefix cache
+FIRST = 640  # requests, to show what a part of the recorded ones would have said
+DRAWN = 1_600  # lengths, where a distribution is simulated
 SIZES = (4, 8, 16, 32)
+GROUPS = (8, 16, 64, 256)
 BOUNDS = (256, 1024, 2048, 4096)  # longest prompt of each length class but the last
 BUCKETS = tuple(1 << power for power in range(6, 15))  # 64 to 16384
 TRACES = {"code": "azure2023-code", "conv": "azure2023-conv"}
@@ -47,7 +53,8 @@ def grouped(prompts: Sequence[int], answers: Sequence[int], join: Join) -> Serve
     """A backlog, whole prompts in one step; every step takes the same time."""
     policies = Policies(join=join, step_tokens=ROOM)
     both = enumerate(zip(prompts, answers, strict=True))
-    return serve([ask(i, prompt, answer) for i, (prompt, answer) in both], policies, cost=STEPS)
+    asks = [ask(i, prompt, answer) for i, (prompt, answer) in both]
+    return simulated(asks, policies, cost=STEPS, block_size=LARGE)
 
 
 def counted(prompts: Sequence[int], join: Join) -> float:
@@ -76,7 +83,7 @@ def padding() -> Part:
         ),
     ]
     figures, rows = dict[str, float](), list[list[str]]()
-    prompts = {key: [a.prompt for a in shipped(name)[:COUNT]] for key, name in TRACES.items()}
+    prompts = {key: [a.prompt for a in shipped(name)] for key, name in TRACES.items()}
     for words, name, size, formula, join in ways:
         row = [words]
         for key, lengths in prompts.items():
@@ -102,58 +109,89 @@ def held(figures: dict[str, float]) -> Table:
     """What the same groups lose to answers that end early, and both together."""
     rows = []
     for key, name in TRACES.items():
-        asks = shipped(name)[:COUNT]
+        asks = shipped(name)
         answers = [arrival.answer for arrival in asks]
         run = grouped([arrival.prompt for arrival in asks], answers, Static(16))
         exact = sum(len(g) * max(g) for g in groups(answers, 16)) - sum(answers)
         assert exact == run.held, "each finished slot is computed until the last member ends"
-        decode = exact / (exact + sum(answers) - len(answers))
+        share = exact / (exact + sum(answers))  # a slot has a step for each token of its answer
         both = (run.held + run.padding) / (run.held + run.padding + run.tokens)
-        figures[f"{key}_held"], figures[f"{key}_waste"] = decode * 100, both * 100
-        rows.append([key, f"{mean(answers):.1f}", percent(decode), percent(both)])
-    head = ["groups of 16", "mean answer", "decode rows held for nobody", "of all computed tokens"]
-    return Table(head, rows, "held")
+        figures[f"{key}_held"], figures[f"{key}_waste"] = share * 100, both * 100
+        rows.append([key, f"{mean(answers):.1f}", percent(share), percent(both)])
+    head = ["groups of 16", "mean answer", "slots' steps held for nobody"]
+    return Table([*head, "padding and held, of all computed tokens"], rows, "held")
 
 
-def drawn(name: str, draw: Callable[[], float], count: int) -> list[int]:
-    return [max(1, round(draw())) for _ in range(count)]
+def uniform(most: int) -> list[float]:
+    """P(length <= k) for k = 1 .. most."""
+    return [k / most for k in range(1, most + 1)]
+
+
+def exponential(mean_length: float) -> list[float]:
+    """The same, rounded to whole tokens, one at the least."""
+    longest = round(40 * mean_length)
+    return [1 - exp(-(k + 0.5) / mean_length) for k in range(1, longest)] + [1.0]
+
+
+def expected_longest(below: Sequence[float], size: int) -> float:
+    """E[longest of so many]: the sum over k of P(it is longer than k)."""
+    return 1 + sum(1 - share**size for share in below)
+
+
+def drawn(below: Sequence[float], name: str) -> list[int]:
+    draw = seeded(name)
+    return [bisect_left(below, draw.random()) + 1 for _ in range(DRAWN)]
+
+
+def gain(answers: Sequence[int], size: int) -> float:
+    """Steps of groups of so many, each until its longest ends, over those without a free slot.
+
+    A last group that is not full is left out.
+    """
+    full = answers[: len(answers) // size * size]
+    return size * sum(max(group) for group in groups(full, size)) / sum(full)
+
+
+def simulated_gain(answers: Sequence[int]) -> tuple[float, float]:
+    """Of 16 slots over groups of 16: while work waits, and to the last answer's end."""
+    static = grouped([1] * len(answers), answers, Static(16))
+    joined = grouped([1] * len(answers), answers, Continuous(16))
+    waited = mean(step.tokens for step in joined.steps if step.waiting)
+    full = waited / (static.tokens / len(static.steps))
+    assert abs(full / gain(answers, 16) - 1) < 2e-3, "the formula, but for the last group"
+    return full, len(static.steps) / len(joined.steps)
 
 
 def saturation() -> Part:
-    """Does continuous win what E[longest of the group] / E[length] says? In equal steps."""
-    random, count = seeded("lengths"), 640
-    lengths = {
-        "all of 100": ("equal", [100] * count),
-        "uniform, 1 to 200": ("uniform", drawn("u", lambda: random.uniform(1, 200), count)),
-        "exponential, mean 100": (
-            "exponential",
-            drawn("e", lambda: random.expovariate(0.01), count),
-        ),
-        "azure2023-code, recorded": (
-            "code",
-            [a.answer for a in shipped(TRACES["code"])[:count]],
-        ),
-        "azure2023-conv, recorded": (
-            "conv",
-            [a.answer for a in shipped(TRACES["conv"])[:count]],
-        ),
-    }
+    """Does continuous win what E[longest of the group] / E[length] says? In equal steps.
+
+    Of the three distributions the formula is exact, and the simulated lengths are drawn from them;
+    of the two services all recorded lengths are taken, in their order.
+    """
+    equal, even, memoryless = [0.0] * 99 + [1.0], uniform(200), exponential(100)
     figures, rows = dict[str, float](), list[list[str]]()
-    for words, (name, answers) in lengths.items():
-        row = [words]
-        for size in (8, 16, 64):
-            gain = mean(max(group) for group in groups(answers, size)) / mean(answers)
-            figures[f"{name}_{size}_formula"] = gain
-            row.append(f"{gain:.2f}")
-        static = grouped([1] * count, answers, Static(16))
-        joined = grouped([1] * count, answers, Continuous(16))
-        full = [step.tokens for step in joined.steps if step.waiting]
-        figures[f"{name}_full"] = mean(full) / (static.tokens / len(static.steps))
-        figures[f"{name}_backlog"] = len(static.steps) / len(joined.steps)
-        row += [f"{figures[f'{name}_full']:.2f}", f"{figures[f'{name}_backlog']:.2f}"]
-        rows.append(row)
-    for size in (8, 16, 64):
+
+    def add(words: str, name: str, answers: Sequence[int], gains: Sequence[float]) -> None:
+        figures.update({f"{name}_{n}_formula": g for n, g in zip(GROUPS, gains, strict=True)})
+        both = figures[f"{name}_full"], figures[f"{name}_backlog"] = simulated_gain(answers)
+        rows.append([words, *(f"{each:.2f}" for each in (*gains, *both))])
+
+    for words, name, below in (
+        ("all of 100", "equal", equal),
+        ("uniform, 1 to 200", "uniform", even),
+        ("exponential, mean 100", "exponential", memoryless),
+    ):
+        one = expected_longest(below, 1)
+        add(words, name, drawn(below, name), [expected_longest(below, n) / one for n in GROUPS])
+    for key, name in TRACES.items():
+        answers = [arrival.answer for arrival in shipped(name)]
+        words = f"{name}, all {len(answers):,}"
+        add(words, key, answers, [gain(answers, n) for n in GROUPS])
+    for size in GROUPS:
         figures[f"harmonic_{size}"] = sum(1 / k for k in range(1, size + 1))
-    head = ["lengths of the answers", "groups of 8", "of 16", "of 64"]
+    first = {key: [a.answer for a in shipped(name)[:FIRST]] for key, name in TRACES.items()}
+    figures["conv_first_16"] = gain(first["conv"], 16)
+    figures["code_first_full"], figures["code_first_backlog"] = simulated_gain(first["code"])
+    head = ["lengths of the answers", *(f"groups of {n}" for n in GROUPS)]
     head += ["16 simulated, while work waits", "16 simulated, a backlog to its end"]
     return Part(SIMULATED, [Table(head, rows)], figures)

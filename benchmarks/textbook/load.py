@@ -6,25 +6,19 @@ from functools import cache
 from statistics import mean
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent, seeded
-from benchmarks.textbook.runs import (
-    BASE,
-    MS,
-    PER_PAIR,
-    PER_TOKEN,
-    SECOND,
-    Served,
-    ask,
-    quantile,
-    serve,
-)
+from benchmarks.textbook.runs import COST, MS, SECOND, Served, ask, counted, quantile
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
+from headway.errors import SettingError
+from headway.tools.estimate.fluid import flow
+from headway.tools.estimate.steps import Steps
+from headway.tools.estimate.work import Work
 from headway.tools.trace import shipped
 
-COUNT, SLOTS, CHUNK = 300, 32, 512
+COUNT, SLOTS, CHUNK = 1_000, 256, 512  # 256 slots: as vLLM has them on such a device
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.1)
 LANE = Lane(budget=Budget(ttft=1000 * MS, tpot=25 * MS))
 POLICIES = Policies(Continuous(SLOTS), chunk=Fixed(CHUNK), step_tokens=SLOTS + CHUNK)
@@ -45,7 +39,7 @@ def poisson(requests: Sequence[Request], rate: float) -> list[Request]:
 
 
 def served(requests: Sequence[Request]) -> Served:
-    return serve(requests, POLICIES, (LANE,))
+    return counted(requests, POLICIES, (LANE,))
 
 
 @cache
@@ -86,13 +80,13 @@ def in_system(run: Served) -> float:
     return area / last
 
 
-def fluid(run: Served, rate: float) -> float:
-    """Mean gap by the fluid law: base / (1 - rho); rho of everything that grows with load."""
-    rows = list(run.requests.values())
-    prompt, answer = (mean(getattr(row, n) for row in rows) for n in ("prompt", "generated"))
-    read = mean(r.prompt**2 / 2 + r.prompt * r.generated + r.generated**2 / 2 for r in rows)
-    rho = rate / SECOND * (PER_TOKEN * (prompt + answer) + PER_PAIR * read)
-    return BASE / (1 - rho) if rho < 1 else float("inf")
+def fluid(requests: Sequence[Request], rate: float) -> float:
+    """Mean gap by the fluid law, as `headway plan` has it; infinite where no batch keeps up."""
+    lengths = tuple((len(request.prompt), request.max_tokens) for request in requests)
+    try:
+        return flow(Steps(COST), Work("recorded", lengths, rate), rate / SECOND).pace
+    except SettingError:
+        return float("inf")
 
 
 def little() -> Part:
@@ -107,7 +101,7 @@ def little() -> Part:
         assert abs(product / counted - 1) < 1e-9, "Little's law is an identity from empty to empty"
         guess = rate * quiet / SECOND
         gap = mean(row.tpot for row in run.requests.values() if row.generated > 1)
-        law = fluid(run, load * capacity)
+        law = fluid(asks(), load * capacity)
         key = f"at_{round(load * 100)}"
         figures |= {f"{key}_in_system": counted, f"{key}_guess": guess, f"{key}_tpot_ms": gap / 1e6}
         cells = [f"{rate:.2f}", ms(stay), f"{product:.2f}", f"{counted:.2f}", f"{guess:.2f}"]

@@ -124,7 +124,7 @@ def windowed() -> list[Finding]:
 
 def stalled() -> list[Finding]:
     """Prompts that keep coming, and one that is long, beside an answer under way."""
-    stream = [ask(0, 64, 150), *(ask(i, 1000, 4, (i + 5) * 45 * MS) for i in range(1, 60))]
+    stream = [ask(0, 64, 150), *(ask(i, 1000, 4, (i + 5) * 30 * MS) for i in range(1, 60))]
     ways: dict[str, Policies] = {
         "prefill": Policies(Continuous(64), mix=PrefillFirst(), step_tokens=ROOM),
         "alternate": Policies(Continuous(64), mix=Alternate(), step_tokens=ROOM),
@@ -136,7 +136,7 @@ def stalled() -> list[Finding]:
     pace = {name: run.requests["default-0"].tpot for name, run in runs.items()}
     long = [*(ask(i, 64, 400) for i in range(8)), ask(8, 8192, 4, SECOND)]
     tiny, whole = serve(long, chunked(16, 32)), serve(long, ways["whole"])
-    said = "1,000 tokens every 45 ms"
+    said = "1,000 tokens every 30 ms"
     return [
         Finding(
             "prefill",

@@ -16,13 +16,12 @@ from headway.engine import Engine, Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
+from headway.sim.simulate import simulate
+from headway.tools.datasheet import accelerator, roofline, shape, work_of
 
-BASE, PER_TOKEN, PER_PAIR = (
-    7_000_000,
-    35_000,
-    47,
-)  # ns: about an 8B model on one H100, not calibrated
-COST = StepCost.of(BASE, PER_TOKEN, PER_PAIR)
+MODEL, ACCELERATOR = "llama-3.1-8b", "h100-sxm"
+# As `headway calibrate MODEL --accelerator ACCELERATOR` works it out: nobody has measured it.
+COST = roofline(work_of(shape(MODEL)), accelerator(ACCELERATOR))
 STEPS = StepCost.of(1_000_000, per_token=0, per_pair=0)  # every step takes one millisecond
 ROOM = 1 << 30  # tokens of a step that is never full
 MS, SECOND = 1_000_000, 1_000_000_000
@@ -101,6 +100,22 @@ def serve(
     scheduler.check()
     steps, rows = scheduler.ledger.take()
     return Served({row.id: row for row in rows}, steps, spy.batches, heard)
+
+
+def counted(
+    requests: Sequence[Request],
+    policies: Policies,
+    lanes: Sequence[Lane] = (Lane(),),
+    cost: StepCost = COST,
+    block_size: int = 16,
+) -> Served:
+    """As `serve`, and quicker: nobody is told when each token came."""
+    blocks = 3_200_000 // block_size
+    scheduler = Scheduler(Settings(blocks, block_size, tuple(lanes), policies))
+    simulate(scheduler, arrivals(requests), cost)
+    scheduler.check()
+    steps, rows = scheduler.ledger.take()
+    return Served({row.id: row for row in rows}, steps, [], {})
 
 
 def ask(number: int, prompt: int, answer: int, at: int = 0, lane: str = "default") -> Request:

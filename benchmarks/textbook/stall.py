@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms
-from benchmarks.textbook.runs import ROOM, SECOND, Served, ask, serve
+from benchmarks.textbook.runs import COST, ROOM, SECOND, Served, ask, serve
 from headway.core.chunk import Fixed
 from headway.core.cost import row_features
 from headway.core.join import Continuous
@@ -78,6 +78,10 @@ def stall() -> Part:
     figures["quiet_ms"] = median(served.gaps("default-0")) / 1e6
     for chunk in (512, 2048):
         figures[f"reloads_{chunk}"] = sum(range(0, LONG, chunk)) / LONG
+    figures["reloads_64_ms"] = sum(range(0, LONG, 64)) * COST.device.read / 1e9
+    figures["knee"] = COST.knee
+    figures["step_ms"] = COST.predict(row_features(CONTEXT, 1, logits=1)) / 1e6
+    figures["prompt_rate"] = LONG / (COST.predict(row_features(0, LONG, logits=1)) / SECOND)
     head = [
         "8 answers under way, 8,192 tokens arrive",
         "largest gap, ms",

@@ -15,6 +15,7 @@ from benchmarks.diagrams import FOLDER, STRATEGIES, bars, draw, drawings, run
 from benchmarks.textbook.canvas import KINDS
 from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
 from benchmarks.textbook.part import ARITHMETIC, Part, Table
+from headway.tools.trace import shipped
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "strategies.md"
@@ -65,6 +66,59 @@ def test_a_measured_part_runs(part):
     assert took and all(value > 0 for value in took)
     table = next(match[0] for match in TABLE.finditer(TEXT) if match[1] == part)
     assert table.count("\n") > 4, f"python -m benchmarks.textbook --part {part} --write"
+
+
+def quoted(name):
+    """The number that readers see under this name, as it stands in the page."""
+    said = {match[1] for match in NUMBER.finditer(TEXT) if match[2] == name}
+    assert len(said) == 1, f"{name} is said as {said}"
+    return float(said.pop().replace(",", ""))
+
+
+def recorded(name):
+    return [arrival.answer for arrival in shipped(name)]
+
+
+def longest_over_mean(answers, size):
+    """Of the full groups, in order of arrival."""
+    groups = list(zip(*[iter(answers)] * size, strict=False))
+    return size * sum(map(max, groups)) / sum(map(sum, groups))
+
+
+@pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
+def test_the_gain_is_of_all_recorded_requests(key, name):
+    answers = recorded(name)
+    for size in (16, 256):
+        gain = longest_over_mean(answers, size)
+        assert quoted(f"saturation.{key}_{size}_formula") == pytest.approx(gain, abs=0.05)
+    rows = [line for line in TEXT.splitlines() if line.startswith(f"| {name}, all ")]
+    said = [float(cell) for cell in rows[0].split(" | ")[1:5]]
+    gains = [longest_over_mean(answers, size) for size in (8, 16, 64, 256)]
+    assert said == pytest.approx(gains, abs=0.006)
+
+
+@pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
+def test_slots_are_held_for_one_less_mean_over_longest(key, name):
+    answers = recorded(name)
+    groups = [answers[at : at + 16] for at in range(0, len(answers), 16)]
+    computed = sum(len(group) * max(group) for group in groups)
+    share = 100 * (1 - sum(answers) / computed)
+    assert quoted(f"padding.{key}_held") == pytest.approx(share, abs=0.06)
+
+
+def test_the_gain_of_uniform_lengths_is_its_expectation():
+    longest = sum(k * ((k / 200) ** 16 - ((k - 1) / 200) ** 16) for k in range(1, 201))
+    assert quoted("saturation.uniform_16_formula") == pytest.approx(longest / 100.5, abs=0.006)
+
+
+def test_a_simulated_prompt_takes_as_long_as_its_flop_do():
+    """45 % of 989 TFLOP/s, for an 8B model's layers and a causal prompt's attention."""
+    hidden, inner, keys, layers, prompt = 4_096, 14_336, 1_024, 32, 8_192
+    weights = layers * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner)
+    attention = 4 * layers * hidden * prompt * (prompt + 1) // 2
+    seconds = (2 * weights * prompt + attention) / (0.45 * 989e12)
+    assert quoted("stall.prompt_rate") == pytest.approx(prompt / seconds, rel=0.05)
+    assert quoted("stall.mixed_whole_ttft_ms") == pytest.approx(1e3 * seconds, rel=0.05)
 
 
 def test_the_pictures_are_what_the_scheduler_does_now():

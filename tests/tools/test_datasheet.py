@@ -1,5 +1,6 @@
 """Data sheets as cost models: the order of magnitude, the refusals, the marks."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -72,6 +73,16 @@ def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
     asked = Asked(model=str(folder), accelerator="l4", out=out)
     assert run_calibrate(asked, Console(file=StringIO())) == 0
     assert read(out).model == "my-model"
+
+
+def test_an_accelerator_has_256_slots_unless_said_otherwise(tmp_path):
+    out = tmp_path / "cost.json"
+    asked = Asked(model="llama-3.1-8b", accelerator="h100-sxm", out=out)
+    assert run_calibrate(asked, Console(file=StringIO())) == 0
+    full = read(out)
+    assert full.slots == 256 and full.num_blocks == full.fit, "all the memory that there is"
+    assert run_calibrate(replace(asked, slots=16), Console(file=StringIO())) == 0
+    assert read(out).slots == 16
 
 
 def test_ones_own_sheet_from_the_command_line(tmp_path):

@@ -42,7 +42,14 @@ def calibrate(
         typer.Argument(help="A checkpoint's folder or hub id; with --accelerator also a shape."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The cost file.")] = Path("cost.json"),
-    slots: Annotated[int, typer.Option(min=1, help="Rows that may decode at once.")] = 16,
+    slots: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            show_default=False,
+            help="Rows that may decode at once. Default: 16; 256 with --accelerator.",
+        ),
+    ] = None,
     dtype: Annotated[
         str,
         typer.Option(help="float32 or bfloat16. Default: as stored, if this CPU is quick at it."),

@@ -16,6 +16,7 @@ from rich.text import Text
 from headway.core.cost import KNOWN, Rounding, StepCost
 from headway.errors import SettingError
 from headway.models import called
+from headway.tools import datasheet
 from headway.tools.calibration import Calibration, write
 from headway.tools.datasheet import accelerator, analytical, shape
 from headway.tools.learn import SECONDS, Watch, calibrate_rig
@@ -44,7 +45,7 @@ class Asked:
 
     model: str | None = None  # a checkpoint's folder or hub id; None: the embedded one
     out: Path = Path("cost.json")
-    slots: int = SLOTS  # rows that may decode at once
+    slots: int | None = None  # rows that may decode at once; None: SLOTS, or the data sheets'
     dtype: str = ""  # empty: as it is stored
     threads: int = 0  # of the executor; 0: one, unless all are much quicker
     seed: int = 0
@@ -67,14 +68,14 @@ def run_calibrate(asked: Asked, console: Console) -> int:
     kept = "no cost model was written"
     try:
         console.print(Text("Loading the model, and the text that prompts are cut from ..."))
-        loaded = load_here(asked.model, asked.slots, asked.dtype)
+        loaded = load_here(asked.model, asked.slots or SLOTS, asked.dtype)
         rig = named_rig(loaded, asked.model)
         console.print(Text(rig.memory, style="dim"))
         with _watched(console) as watch:
             found = calibrate_rig(
                 rig,
                 kv_bytes(loaded),
-                slots=asked.slots,
+                slots=asked.slots or SLOTS,
                 threads=asked.threads,
                 seed=asked.seed,
                 seconds=asked.seconds,
@@ -99,7 +100,7 @@ def _check(asked: Asked) -> None:
     """Found out before minutes are spent."""
     number(asked.seconds, "--seconds")
     number(asked.price_per_hour, "--price-per-hour")
-    if asked.slots < 1:
+    if asked.slots is not None and asked.slots < 1:
         raise SettingError(f"--slots must be 1 or more, not {asked.slots}")
     if asked.accelerators is not None and not asked.accelerator:
         raise SettingError("--accelerators names a file: say which of them with --accelerator")
@@ -114,7 +115,8 @@ def _check(asked: Asked) -> None:
 def _from_sheets(asked: Asked, console: Console) -> int:
     assert asked.model is not None
     sheet = accelerator(asked.accelerator, asked.accelerators)
-    found = analytical(shape(asked.model), sheet, called(asked.model), asked.slots)
+    slots = asked.slots or datasheet.SLOTS
+    found = analytical(shape(asked.model), sheet, called(asked.model), slots)
     if asked.price_per_hour:
         found = replace(found, price_per_hour=asked.price_per_hour)
     write(found, asked.out)

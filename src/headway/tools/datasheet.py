@@ -23,11 +23,12 @@ SHIPPED = Path(str(files("headway"))) / "data" / "accelerators.yaml"
 SHAPES = Path(str(files("headway"))) / "data" / "shapes.yaml"
 KEYS = ("memory", "bandwidth", "products", "price")
 DTYPE, ITEMSIZE = "bfloat16", 2  # what the sheets' products are in
-# Assumptions, each about what well-kept kernels reach; a measured cost file has none of them.
-BANDWIDTH_REACHED = 0.8  # of the sheet's
-PRODUCTS_REACHED = 0.45
+# Assumptions, not measurements: what well-kept kernels are commonly said to reach. A measured cost
+# file has none of them.
+BANDWIDTH_REACHED = 0.8  # of the sheet's, by a decode step; 0.6 to 0.85 is usual
+PRODUCTS_REACHED = 0.45  # of the sheet's dense ones, by a long prompt; 0.4 to 0.6 is usual
 HOST = 1_000_000  # nanoseconds of a step in which its host decides, builds inputs and samples
-SLOTS = 64
+SLOTS = 256  # of an accelerator that is full; sixteen leave most of one idle
 CONTEXT = 8_192  # tokens that a request may hold, where the model's is not shorter
 BLOCK_SIZE = 16
 PS = 10**12  # picoseconds of a second

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from random import Random
 from statistics import fmean
 
@@ -13,7 +14,7 @@ SECOND = 1_000_000_000
 DISTINCT = 200  # prompts that stand for all of them where each is priced
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: the means of thousands of lengths are kept once computed
 class Work:
     """Lengths are (prompt, answer) in tokens, in order of arrival."""
 
@@ -30,11 +31,11 @@ class Work:
         if min(min(both) for both in self.lengths) < 1:
             raise SettingError("prompts and answers must be 1 token or more")
 
-    @property
+    @cached_property
     def prompt(self) -> float:
         return fmean(prompt for prompt, _ in self.lengths)
 
-    @property
+    @cached_property
     def answer(self) -> float:
         return fmean(answer for _, answer in self.lengths)
 
@@ -43,17 +44,17 @@ class Work:
         """Steps of a request behind the one that computed its prompt and said its first token."""
         return self.answer - 1
 
-    @property
+    @cached_property
     def held(self) -> float:
         """Tokens in the KV memory, added up over a request's decode steps: P L + L^2 / 2."""
         return fmean(p * (a - 1) + a * (a - 1) / 2 for p, a in self.lengths)
 
-    @property
+    @cached_property
     def context(self) -> float:
         """Tokens that a decoding row attends to, on average over the decode steps."""
         return self.held / self.decodes if self.decodes else self.prompt
 
-    @property
+    @cached_property
     def prompts(self) -> list[int]:
         """All of them, or quantiles of them where they are many; ascending."""
         every = max(1, len(self.lengths) // DISTINCT)
