@@ -20,6 +20,7 @@ FLOORS = {
     "models": 1,
     "journal": 2,
     "engine": 2,
+    "special": 2,
     "text": 2,
     "executor": 2,
     "live": 3,

@@ -1,5 +1,6 @@
 """Ids to text as they come: whole characters, stop strings, special tokens, chat templates."""
 
+import itertools
 import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers.decoders import ByteFallback
 
 from headway.errors import PromptError, TokenizerError
 from headway.text import TextStream, Tokenizer
@@ -72,6 +74,111 @@ def test_text_that_may_begin_a_stop_string_is_held_back_and_no_more():
     said = [stream.push(list(piece.encode())) for piece in ("aS", "Tx", "y\n", "z", "ST", "OP!")]
     assert said == ["a", "STx", "y", "\nz", "", ""]
     assert (stream.text, stream.end(), stream.kept) == ("aSTxy\nz", "", 11)
+
+
+def streamed(decode, ids, sizes=()):
+    """Said push by push, one id at a time where no sizes are left, and in the end."""
+    stream, said, at = TextStream(decode), "", 0
+    for size in itertools.chain(sizes, itertools.repeat(1)):
+        said += stream.push(ids[at : at + size])
+        at += size
+        if at >= len(ids):
+            break
+    said += stream.end()
+    assert said == stream.text
+    return said
+
+
+# Bytes by id: all that matter alone, characters and parts of them, pieces that lie across.
+SMILE, EURO = "😀".encode(), "€".encode()
+CHUNKS = [
+    *(bytes([byte]) for byte in (0x41, 0x80, 0x98, 0xA0, 0xC3, 0xE2, 0xED, 0xF0, 0xF4, 0xFF)),
+    *(SMILE[i:] + SMILE[:i] for i in range(4)),
+    *(EURO[i:] + EURO[:i] for i in range(3)),
+    *(SMILE[2:] + EURO[:2], EURO[2:] + SMILE[:1], b"", b"a", "\ufffd".encode(), b"\xf0\x9f", b" b"),
+]
+
+
+def chunked(ids):
+    """As a tokenizer of byte-level BPE has it."""
+    return b"".join([CHUNKS[id] for id in ids]).decode(errors="replace")
+
+
+MANY = st.lists(st.integers(0, len(CHUNKS) - 1), min_size=1, max_size=6).flatmap(
+    lambda some: st.lists(st.sampled_from(some), max_size=120)
+)
+SIZES = st.lists(st.integers(0, 5), max_size=120)
+
+
+@given(MANY, SIZES)
+def test_whatever_the_bytes_are_the_text_is_that_of_the_whole(ids, sizes):
+    assert streamed(chunked, ids, sizes) == chunked(ids)
+
+
+@given(st.data(), SIZES, st.booleans())
+def test_whatever_the_embedded_models_ids_are_the_text_is_that_of_the_whole(
+    tiny, data, sizes, skip
+):
+    some = data.draw(
+        st.lists(st.one_of(st.integers(0, 262), st.integers(0, VOCAB - 1)), min_size=1)
+    )
+    ids = data.draw(st.lists(st.sampled_from(some), max_size=120))
+
+    def decode(ids):
+        return tiny.decode(ids, skip)
+
+    assert streamed(decode, ids, sizes) == decode(ids)
+
+
+FALLBACK = ByteFallback()
+
+
+def fallen_back(ids):
+    """A tokenizer that spells what it lacks in bytes: a run of them is whole, or none of it is."""
+    return FALLBACK.decode([f"<0x{id:02X}>" if id < 256 else chr(id) for id in ids])
+
+
+@given(st.text("aé€😀\u0416", max_size=40), SIZES)
+def test_characters_that_are_spelled_in_bytes_are_those_of_the_whole(text, sizes):
+    ids = [id for each in text for id in (each.encode() if each != "\u0416" else [0x416])]
+    assert streamed(fallen_back, ids, sizes) == fallen_back(ids) == text
+
+
+@pytest.mark.parametrize(
+    "decode, repeated",
+    [
+        *itertools.product(
+            [bytewise, fallen_back], [[0x80], [0xF0], [0xE2, 0x82], [0x98, 0xF0, 0x9F]]
+        ),
+        (bytewise, list("\ufffd".encode())),
+        (chunked, [12]),
+    ],
+)
+def test_the_work_is_in_proportion_to_the_ids_however_often_a_byte_is_repeated(decode, repeated):
+    count, decoded = 3_000, 0
+
+    def counted(ids):
+        nonlocal decoded
+        decoded += len(ids)
+        return decode(ids)
+
+    ids = (repeated * count)[:count]
+    assert streamed(counted, ids) == decode(ids)
+    assert decoded < 100 * count, "before, the half of count squared"
+
+
+def test_what_is_skipped_within_a_character_neither_parts_it_nor_adds_up(tiny):
+    decoded = 0
+
+    def counted(ids):
+        nonlocal decoded
+        decoded += len(ids)
+        return tiny.decode(ids)
+
+    euro, count = tiny.encode("€"), 1_000
+    assert len(euro) > 1, "in parts"
+    ids = [euro[0], *[0] * count, *euro[1:]]
+    assert streamed(counted, ids) == "€" and decoded < 10 * count
 
 
 class Counted(str):

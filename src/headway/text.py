@@ -6,12 +6,12 @@ The tokenizer and its chat template are transformers'; what a stream of answers 
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError
+from headway.special import Special, plain
 
 if TYPE_CHECKING:
     import tokenizers
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
 
 UNFINISHED = "\ufffd"  # what the bytes of half a character decode to
+BYTES = 4  # of a character, at most
+PENDING = 16  # ids that may be unfinished; fewer than BYTES x BYTES may have no end to begin at
 PRIVATE = [chr(code) for code in range(0xE000, 0xF900)]  # no template trims them or has their like
 MARK = 12  # of them: 150 bits
 
@@ -48,7 +50,7 @@ class Tokenizer:
         self._fast: tokenizers.Tokenizer = loaded.backend_tokenizer  # a special token is one
         self._fast.no_truncation()
         self._fast.no_padding()
-        self._plain = _plain(self._fast)  # and here it is text like any other
+        self._plain = plain(self._fast)  # and here it is text like any other
         largest = max(self._fast.get_vocab().values())
         if largest >= vocab:
             raise TokenizerError(
@@ -58,14 +60,7 @@ class Tokenizer:
         self.vocab = vocab
         # Characters that one token may stand for.
         self.longest = max(map(len, self._fast.get_vocab()))
-        added = self._fast.get_added_tokens_decoder().values()
-        special = [each for each in added if each.special]  # named in the configuration or not
-        self._special = frozenset([each.content for each in special])
-        # Of those that are looked for in the text as normalized, how they are written there.
-        self._normalized = frozenset(
-            [self._normal(each.content) for each in special if each.normalized]
-        )
-        self._normalized -= self._special
+        self._special = Special(self._fast)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
         self._template = template if isinstance(template, str) else template.get("default", "")
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
@@ -79,7 +74,7 @@ class Tokenizer:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._plain = _plain(self._fast)
+        self._plain = plain(self._fast)
 
     def _ids(self, text: str, adds: bool = False, plain: bool = True) -> list[int]:
         """adds: its own special tokens. plain: those that the text spells are text."""
@@ -95,8 +90,8 @@ class Tokenizer:
         """
         if not self._template:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
-        plain = _contents(messages)
-        if not self._spells_special("".join(plain)):
+        contents = _contents(messages)
+        if not self._special.is_in("".join(contents)):
             return tuple(self._ids(self._rendered(list(messages)), plain=False))
         # All contents are put aside, and marks rendered in their place. So nothing that a content
         # says can be taken for a mark; and no template and no role says one that was drawn now.
@@ -107,7 +102,7 @@ class Tokenizer:
         ids: list[int] = []
         for i, piece in enumerate(re.split(f"{mark}([0-9]+){mark}", self._rendered(marked))):
             if i % 2:
-                ids += self._ids(plain[int(piece)])
+                ids += self._ids(contents[int(piece)])
             elif set(piece).isdisjoint(mark):
                 ids += self._ids(piece, plain=False)
             else:
@@ -115,19 +110,6 @@ class Tokenizer:
                     "the chat template takes contents apart, and one spells a special token"
                 )
         return tuple(ids)
-
-    def _spells_special(self, said: str) -> bool:
-        if any(token in said for token in self._special):
-            return True
-        if not self._normalized:
-            return False
-        normal = self._normal(said)
-        return any(token in normal for token in self._normalized)
-
-    def _normal(self, text: str) -> str:
-        normalizer = self._fast.normalizer
-        said: str = normalizer.normalize_str(text) if normalizer else text
-        return said
 
     def _rendered(self, messages: list[Message]) -> str:
         from jinja2 import TemplateError
@@ -152,23 +134,6 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
-
-
-def _plain(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
-    """One that takes special tokens for plain text. It shares all that is large with the other, for
-    the switch is its own: set on one that others use, it would change what they are doing."""
-    import tokenizers
-
-    plain = tokenizers.Tokenizer(fast.model)
-    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        if (kept := getattr(fast, part)) is not None:
-            setattr(plain, part, kept)
-    added = fast.get_added_tokens_decoder()
-    plain.add_tokens([token for _, token in sorted(added.items())])
-    if plain.get_added_tokens_decoder() != added:  # their ids have gaps
-        plain = deepcopy(fast)
-    plain.encode_special_tokens = True
-    return plain
 
 
 def _contents(messages: Sequence[Message]) -> list[str]:
@@ -205,10 +170,15 @@ def _load(folder: Path) -> Any:
 class TextStream:
     """Ids in, text out as soon as it is certain. Pure: decode is handed in.
 
-    text      |<------------- decoded ----------------->|
+    text      |<------------- certain ----------------->|
     said      |<---- given out ----->|<- may begin a -->|
                                          stop string
-    ids       |<---------- prefix ------>|<- read -->|<- not yet whole characters
+    ids       | dropped |<- window --------------------------------------->|
+              window:   |<- read: whole characters ->|<- perhaps not yet ->|
+
+    Each push decodes the window, whose size is bounded: n ids take time in proportion to n. It
+    begins with ids that were read, for a decoder may treat the first of its ids in its own way (as
+    text-generation-inference does).
     """
 
     def __init__(
@@ -223,8 +193,11 @@ class TextStream:
         if not all(self._stop):
             raise PromptError("a stop string is empty")
         self._longest = max(map(len, self._stop), default=0)
-        self._ids: list[int] = []
-        self._prefix = self._read = 0
+        self._window: list[int] = []
+        self._read = 0  # ids of the window
+        self._known = 0  # characters of the window's text that self.text has
+        self._tail = ""  # the window's text
+        self._count = 0  # ids, all of them
         self._said = 0
         self.text = ""
         self.kept = 0  # ids up to the one that completed a stop string; 0: none did
@@ -242,8 +215,8 @@ class TextStream:
 
     def end(self) -> str:
         """What was held back, for no more will come."""
-        if not self.kept and self._read < len(self._ids):
-            self._extend(self._decode(self._ids[self._prefix :]))
+        if not self.kept and self._known < len(self._tail):
+            self._extend(len(self._tail), len(self._window))
         return self._say(len(self.text))
 
     def _say(self, upto: int) -> str:
@@ -252,25 +225,52 @@ class TextStream:
         return new
 
     def _take(self, ids: Iterable[int]) -> None:
-        self._ids += ids
-        tail = self._decode(self._ids[self._prefix :])
-        if not tail.endswith(UNFINISHED):
-            self._extend(tail)
+        new = list(ids)
+        tail = self._decode(self._window + new)
+        unfinished = tail.endswith(UNFINISHED)
+        if unfinished and len(new) > 1:  # a character may end at one of them
+            for id in new:
+                self._take((id,))
+            return
+        self._count += len(new)
+        if unfinished and tail == self._tail and not self._decode(new):
+            return  # it means nothing, as a special token that is skipped
+        self._window += new
+        self._tail = tail
+        if not unfinished:
+            self._extend(len(tail), self._read)
+        elif len(self._window) - self._read > PENDING:
+            self._settle()
 
-    def _extend(self, tail: str) -> None:
-        """tail: the text of ids[prefix:]. It is decoded twice, with and without what is new in it:
-        a decoder may treat the first of its ids in its own way (as text-generation-inference does).
+    def _settle(self) -> None:
+        """So many ids are more than one character: all is certain but the end of it.
+
+        Where the texts before and from an id make the whole, no character lies across. Where there
+        is no such id among the last, the decoder is one of bytes, of which only the last character
+        can change: a window from any id, at least a character's bytes before the end, ends alike.
         """
-        before = self._decode(self._ids[self._prefix : self._read])
-        self._prefix, self._read = self._read, len(self._ids)
+        for at in range(len(self._window) - 1, 0, -1):
+            rest = self._decode(self._window[at:])
+            if rest and self._decode(self._window[:at]) + rest == self._tail:
+                return self._extend(len(self._tail) - len(rest), at)
+            if len(rest) >= BYTES:
+                return self._extend(len(self._tail) - 1, at)
+
+    def _extend(self, upto: int, at: int) -> None:
+        """So much of the tail is certain. The window begins at its id `at` from now on."""
         new = len(self.text) + 1  # where one that ends in what is new, ends at the earliest
-        self.text += tail[len(before) :]
-        if not self._stop or len(self._ids) <= self._min_tokens:
+        self.text += self._tail[self._known : upto]
+        left = len(self._tail) - upto
+        self._window = self._window[at:]
+        self._tail = self._decode(self._window)
+        self._known = len(self._tail) - left
+        self._read = 0 if left else len(self._window)
+        if not self._stop or self._count <= self._min_tokens:
             return
         begins = [(stop, max(self._said, new - len(stop))) for stop in self._stop]
         found = [at for stop, begin in begins if (at := self.text.find(stop, begin)) >= 0]
         if found:
-            self.text, self.kept = self.text[: min(found)], len(self._ids)
+            self.text, self.kept = self.text[: min(found)], self._count
 
     def _held(self) -> int:
         """Length of the longest end of the text that may become a stop string.

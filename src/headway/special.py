@@ -1,0 +1,49 @@
+"""Special tokens: whether a text spells one, and a tokenizer that takes them for plain text."""
+
+from copy import deepcopy
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+class Special:
+    """Those of a tokenizer, whether its configuration names them or not. It pickles."""
+
+    def __init__(self, fast: "tokenizers.Tokenizer") -> None:
+        self._fast = fast
+        special = [each for each in fast.get_added_tokens_decoder().values() if each.special]
+        self._spelled = frozenset([each.content for each in special])
+        # Of those that are looked for in the text as normalized, how they are written there.
+        normal = [self._normal(each.content) for each in special if each.normalized]
+        self._normalized = frozenset(normal) - self._spelled
+
+    def is_in(self, text: str) -> bool:
+        if any(token in text for token in self._spelled):
+            return True
+        if not self._normalized:
+            return False
+        normal = self._normal(text)
+        return any(token in normal for token in self._normalized)
+
+    def _normal(self, text: str) -> str:
+        normalizer = self._fast.normalizer
+        said: str = normalizer.normalize_str(text) if normalizer else text
+        return said
+
+
+def plain(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
+    """One that takes special tokens for plain text. It shares all that is large with the other, for
+    the switch is its own: set on one that others use, it would change what they are doing."""
+    import tokenizers
+
+    made = tokenizers.Tokenizer(fast.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if (kept := getattr(fast, part)) is not None:
+            setattr(made, part, kept)
+    added = fast.get_added_tokens_decoder()
+    made.add_tokens([token for _, token in sorted(added.items())])
+    if made.get_added_tokens_decoder() != added:  # their ids have gaps
+        made = deepcopy(fast)
+    made.encode_special_tokens = True
+    return made
