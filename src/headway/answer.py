@@ -9,6 +9,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.errors import PromptError, SettingError
+from headway.executor.scored import Scored
 from headway.text import TextStream, Tokenizer
 
 FAILED = Finish.ERROR, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
@@ -116,8 +117,7 @@ class Answer:
         self.request, self.options = request, options
         self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
         self.tokens: list[int] = []
-        self.logprobs: list[Logprob] = []
-        self.prompt_logprobs: list[Logprob] = []
+        self.logprobs, self.prompt_logprobs = Scored(), Scored()
         self.finish = Finish.NOT_YET
         self.stopped = False  # a stop string was seen; the engine is told once
 
@@ -132,8 +132,10 @@ class Answer:
             left = len(self.tokens) + len(new) - self.text.kept
             new, self.stopped = new[: len(new) - left] if left else new, True
         self.tokens += new
-        self.logprobs += event.logprobs[: len(new)]
-        self.prompt_logprobs += event.prompt_logprobs
+        if event.logprobs:
+            self.logprobs.extend(event.logprobs[: len(new)])
+        if event.prompt_logprobs:
+            self.prompt_logprobs.extend(event.prompt_logprobs)
         if event.finish:
             said += self.text.end()
             self.finish = Finish.STOP if self.stopped else event.finish

@@ -9,7 +9,7 @@ import pytest
 
 from headway.core.request import Finish
 from headway.models import EMBEDDED
-from headway.server import call as calls
+from headway.server import outgoing
 from headway.server.config import ServerConfig
 from headway.server.engine import State
 from headway.server.keys import KeySettings, _digest
@@ -40,7 +40,7 @@ def test_a_client_that_goes_is_out_and_the_others_stay(stream):
 
 
 def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch):
-    monkeypatch.setattr(calls, "MOST_HELD", 2_000)
+    monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
 
     async def scene(app, front, rows):
         slow = Client(app, LONG | {"stream": True})
@@ -54,7 +54,7 @@ def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch
 
 
 def test_echoes_that_come_while_one_is_being_sent_are_not_held_against_who_reads(monkeypatch):
-    monkeypatch.setattr(calls, "MOST_HELD", 2_000)
+    monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
     asked = {"prompt": [f"{each} " + "word " * 800 for each in range(5)], "max_tokens": 1}
 
     async def scene(app, front, rows):
@@ -70,7 +70,7 @@ def test_echoes_that_come_while_one_is_being_sent_are_not_held_against_who_reads
 
 
 def test_one_steps_news_may_be_any_size(monkeypatch):
-    monkeypatch.setattr(calls, "MOST_HELD", 500)
+    monkeypatch.setattr(outgoing, "MOST_HELD", 500)
     executor = Permitted()
 
     async def scene(app, front, rows):
@@ -82,12 +82,12 @@ def test_one_steps_news_may_be_any_size(monkeypatch):
         while not call.done:
             client.reads.clear()
             executor.permits.release()
-            await until(lambda: call._writer)  # what that step said is being sent
+            await until(lambda: call.out.writer)  # what that step said is being sent
             executor.permits.release()
-            await until(lambda: call._held or call.done)
-            most = max(most, call._held)
+            await until(lambda: call.out.held or call.done)
+            most = max(most, call.out.held)
             client.reads.set()
-            await until(lambda: not call._writer or call.done)
+            await until(lambda: not call.out.writer or call.done)
         executor.permits.release(100)
         await client.task
         assert client.said.endswith(b"data: [DONE]\n\n") and b"error" not in client.said

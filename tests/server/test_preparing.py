@@ -464,7 +464,7 @@ def test_all_of_a_call_is_spelled_there():
     bounds = BoundSettings()
     wish = completion_wish(read(CompletionBody, json.dumps(body).encode()), bounds)
     made = Texts(where := Where(), EMBEDDED)
-    said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048)))
+    said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048, 100)))
     words, here = tokenizer(), threading.main_thread()
     assert {name for name, thread in where.used if thread is here} == {"vocab"}
     assert [len(each) for each in said.prompts] == [1_000, 1_000] and said.most == (16, 16)

@@ -17,7 +17,7 @@ from headway.server.protocol.budget import terms
 from headway.server.protocol.chunks import Chunks, failed
 from headway.server.protocol.fields import ChatBody, CompletionBody
 from headway.server.protocol.laning import lane_of, model_of
-from headway.server.protocol.logprobs import chat_logprobs, text_logprobs
+from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.wish import chat_wish, completion_wish
@@ -371,8 +371,8 @@ SPELLED = {1: "He", 2: "llo", 3: "\ufffd", 4: "He"}
 
 
 def test_logprobs_of_a_text():
-    scores = [None, Logprob(-1.5, ((2, -0.5), (4, -1.5), (1, -2.0)))]
-    said = text_logprobs([1, 2], scores, SPELLED.__getitem__, 3)
+    scores = [Logprob(-1.5, ((2, -0.5), (4, -1.5), (1, -2.0)))]
+    said = text_logprobs(Scores([1, 2], scores, SPELLED.__getitem__), 3)
     assert said == {
         "tokens": ["He", "llo"],
         "token_logprobs": [None, -1.5],
@@ -384,14 +384,14 @@ def test_logprobs_of_a_text():
 def test_the_token_itself_is_among_the_rivals_of_a_text():
     """Up to logprobs + 1 of them; with logprobs 0 it alone."""
     scores = [Logprob(-1.5), Logprob(-3.0, ((2, -0.5), (1, -0.75))), Logprob(-float("inf"))]
-    said = text_logprobs([1, 3, 2], scores, SPELLED.__getitem__, 0)
+    said = text_logprobs(Scores([1, 3, 2], scores, SPELLED.__getitem__), 0)
     rivals = {"llo": -0.5, "He": -0.75, "\ufffd": -3.0}
     assert said["top_logprobs"] == [{"He": -1.5}, rivals, {"llo": -9999.0}]
     assert [*said["top_logprobs"][1]] == [*rivals], "in this order"
 
 
 def test_logprobs_of_a_chat():
-    said = chat_logprobs([3], [Logprob(-float("inf"), ((1, -0.5),))], SPELLED.__getitem__)
+    said = chat_logprobs(Scores([3], [Logprob(-float("inf"), ((1, -0.5),))], SPELLED.__getitem__))
     top = {"token": "He", "logprob": -0.5, "bytes": [72, 101]}
     entry = {"token": "\ufffd", "logprob": -9999.0, "bytes": None, "top_logprobs": [top]}
     assert said == {"content": [entry], "refusal": None}

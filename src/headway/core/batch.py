@@ -4,7 +4,7 @@ Plain values of ints and strings. Nothing here references a Sequence, and all of
 Row and Event are named tuples because one of each is made per token.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import NamedTuple
@@ -107,6 +107,9 @@ class Logprob(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()  # the most likely tokens, first the likeliest
 
 
+Logprobs = Sequence[Logprob]  # of a prompt's tokens; an executor may keep it in columns
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """What came of a batch, by its rows."""
@@ -114,7 +117,7 @@ class Output:
     tokens: tuple[tuple[int, ...], ...] = ()  # per row: 0 to k + 1, for k drafted tokens
     logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)  # rows that asked
     errors: Mapping[int, str] = field(default_factory=dict)  # by index of the row
-    prompt_logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)
+    prompt_logprobs: Mapping[int, Logprobs] = field(default_factory=dict)
     host: int = 0  # nanoseconds of the step in which the device waited for inputs or sampling
 
 
@@ -126,4 +129,4 @@ class Event(NamedTuple):
     finish: Finish = Finish.NOT_YET
     error: str = ""
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if they were asked for
-    prompt_logprobs: tuple[Logprob, ...] = ()  # of the prompt's tokens, from the second on
+    prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on

@@ -18,6 +18,7 @@ from headway.core.batch import (
     Command,
     Event,
     Logprob,
+    Logprobs,
     Output,
     Row,
     Stop,
@@ -231,9 +232,7 @@ class Scheduler:
         finish = Finish.STOP if sampled[kept - 1] in sequence.stops else Finish.LENGTH
         return self.finish(sequence, finish, now, sampled[:kept], said[:kept])
 
-    def _score(
-        self, sequence: Sequence, row: Row, said: tuple[Logprob, ...], events: list[Event]
-    ) -> None:
+    def _score(self, sequence: Sequence, row: Row, said: Logprobs, events: list[Event]) -> None:
         """Give out what is new of the prompt's log-probabilities, with the row's event if any."""
         assert row.start <= sequence.scored, "no position of such a prompt is skipped"
         new = said[sequence.scored - row.start :]

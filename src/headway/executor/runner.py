@@ -16,7 +16,7 @@ from headway.executor.cache import KVCache
 from headway.executor.grammar import Grammars
 from headway.executor.inputs import Builder, Inputs, Scoring
 from headway.executor.model import Decoder, sizes
-from headway.executor.sampling import Scores, sample, score
+from headway.executor.sampling import Scores, columns, sample, score
 from headway.executor.slots import Slots
 
 LOGITS = 2**22  # numbers that the scoring of a prompt computes at once
@@ -132,10 +132,7 @@ class TorchExecutor:
             for at, logprob in flight.scores.said().items():
                 if (row := inputs.sampled[at]) not in errors:
                     said[row] = (logprob,)
-        prompts = {
-            row: tuple([each for some in scores for each in some.said().values()])
-            for row, scores in flight.prompts.items()
-        }
+        prompts = {row: columns(scores) for row, scores in flight.prompts.items()}
         return Output(tuple(tokens), said, errors, prompts, flight.host)
 
     def _errors(self, flight: _Flight) -> dict[int, str]:

@@ -8,7 +8,7 @@ changed by that only if two candidates finish within those bits, a cumulative su
 edge behind the change. And it needs no order, so near ties cannot swap places.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +21,7 @@ from headway.executor.grammar import Matcher
 from headway.executor.masks import restricted
 from headway.executor.noise import exponential, keyed_tensor, rows_at_once
 from headway.executor.penalties import NOT_ONE, History, adjusted
+from headway.executor.scored import Scored
 
 CANDIDATES = 1024  # looked at first; the whole vocabulary is sorted only where these are too few
 CHUNK = 256  # columns that the first round of a search for the largest sums up in one
@@ -174,6 +175,16 @@ class Scores:
                 self.rows, self.counts, self.drawn.tolist(), lists, strict=True
             )
         }
+
+
+def columns(parts: Iterable[Scores]) -> Scored:
+    """Of a prompt's positions, all of which have asked for as many of the most likely."""
+    whole = Scored()
+    for part in parts:
+        drawn, top = part.drawn.double().cpu().numpy(), part.top.double().cpu().numpy()
+        ids = part.ids.int().cpu().numpy()
+        whole.extend(Scored(drawn.tobytes(), ids.tobytes(), top.tobytes(), top.shape[1]))
+    return whole
 
 
 def score(logits: Tensor, picked: Tensor, asked: NDArray[np.int64]) -> Scores:

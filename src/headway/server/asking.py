@@ -1,5 +1,6 @@
 """A wish and its prompts' ids, as requests to the engine."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -19,6 +20,7 @@ class Model:
     texts: Texts
     eos: frozenset[int]
     capacity: int  # tokens that one request may hold
+    scores: int  # log-probabilities that one call may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ async def spelled(wish: Wish, model: Model) -> Spelled:
     bad_words = await texts.spellings(options.bad_words)
     prompts = [ids[-options.truncate :] for ids in await texts.encode(*wish.prompts)]
     most = tuple([_max_tokens(wish, len(prompt), model.capacity) for prompt in prompts])
+    if options.logprobs >= 0:
+        most = _scored(wish, prompts, most, model.scores)
     echoes = [""] * len(prompts)
     if options.echo:
         echoes = await texts.decode(*prompts, skip_special=wish.skip_special)
@@ -105,6 +109,27 @@ def _check_length(prompt: Prompt, model: Model, chat: bool) -> None:
         what = f"the model's maximum context length is {model.capacity} tokens"
         field, code = "messages" if chat else "prompt", "context_length_exceeded"
         raise wrong(f"{what}: the prompt's {long} characters are more", field, code)
+
+
+def _scored(
+    wish: Wish, prompts: Sequence[Sequence[int]], most: tuple[int, ...], bound: int
+) -> tuple[int, ...]:
+    """As many tokens after each prompt, or fewer where the caller did not say how many: no call has
+    more log-probabilities than the bound. A stream gives up what it has sent."""
+    options = wish.options
+    echoed = sum(map(len, prompts)) if options.echo else 0
+    kept = 0 if wish.stream or options.max_tokens is None else sum(most)
+    each = options.n * (1 + options.logprobs)
+    if (count := each * (echoed + kept)) > bound:
+        raise wrong(
+            f"{count} log-probabilities are asked for, where {bound} are the most of one call: a "
+            f"token that is scored has its own and {options.logprobs} rivals'",
+            "logprobs",
+        )
+    if wish.stream or options.max_tokens is not None:
+        return most
+    left = (bound // each - echoed) // len(prompts)
+    return tuple([min(each, max(1, left)) for each in most])
 
 
 def _max_tokens(wish: Wish, prompt: int, capacity: int) -> int:

@@ -3,8 +3,7 @@
 Everything here runs on the event loop's thread.
 """
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,19 +14,20 @@ from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
 from headway.live import News
-from headway.server.choice import Choice
+from headway.server.choice import Choice, Said
 from headway.server.keys import Tenant
+from headway.server.outgoing import Outgoing, Parts
 from headway.server.prices import PriceSettings
-from headway.server.protocol import whole
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.usage import metrics, usage
+from headway.server.protocol.whole import whole
 from headway.server.protocol.wish import Wish
 from headway.server.retry import SOON, jittered
 
 UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
 SLOW = "slow_reader"
-MOST_HELD = 256 * 1024  # bytes of a stream that its client leaves untaken; then it is cancelled
+EACH = 64  # bytes of JSON that a log-probability comes to, about
 
 
 class Ways(Protocol):
@@ -79,11 +79,7 @@ class Call:
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
         self._chunks = Chunks(wish.chat, *about, usage=wish.usage)
-        self._out: list[bytes] = []
-        self._held = self._untaken = 0  # bytes in it, but for echoes: now, and before this news
-        self._echoes = self._sending = 0  # bytes of echoes: in it, and in what was taken last
-        self._writer: asyncio.Task[Any] | None = None  # who sends what was taken
-        self._wake: asyncio.Future[None] | None = None
+        self.out = Outgoing()
 
     @property
     def id(self) -> str:
@@ -119,18 +115,13 @@ class Call:
             raise
 
     def flush(self) -> None:
-        """Wake who waits, where there is something to take. Who does not come for it is let go.
-
-        Who reads as fast as the answer is made never is. One step's news may be any size, and so
-        may a choice's echo with its scores, which comes once: neither counts, and while echoes are
-        being sent, as much of the answers may come.
-        """
-        if self._untaken > MOST_HELD + self._sending and self._writer and not self.done:
+        """Wake who waits, where there is something to take. Who does not come for it is let go."""
+        if self.out.is_left() and not self.done:
+            assert self.out.writer
             self.end(Problem(408, "the client does not read its stream", code=SLOW))
-            self._writer.cancel()
-        self._untaken = self._held
-        if self._wake and (self._out or self.done) and not self._wake.done():
-            self._wake.set_result(None)
+            self.out.writer.cancel()
+        if self.out or self.done:
+            self.out.wake()
 
     # -- its end
 
@@ -149,27 +140,26 @@ class Call:
 
     async def wait(self) -> None:
         """Until there is something to take, or it has ended."""
-        self._writer = None
-        if not self._out and not self.done:
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake
+        await self.out.wait(self.done)
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, and all of it was taken."""
+        return self.done and not self.out
 
     def take(self) -> bytes:
-        """What is new of a stream. The task that takes it is busy with it until it waits again."""
-        self._writer = asyncio.current_task()
-        out, self._out = self._out, []
-        said = out[0] if len(out) == 1 else b"".join(out)
-        self._held, self._untaken, self._echoes, self._sending = 0, 0, 0, self._echoes
-        return said
+        """What is new of a stream; of one that has failed, all that is ready."""
+        return self.out.take_last() if self.problem else self.out.take()
 
-    def whole(self) -> dict[str, Any]:
-        """The answer of one that has ended well and does not stream."""
-        chat = self.wish.chat
-        choices = []
-        for index, choice in enumerate(self.choices.values()):
-            said = choice.whole()
-            choices.append(whole.choice(chat, index, said.text, said.finish, said.logprobs))
-        return whole.whole(chat, self.about, choices, self.usage(), self._metrics())
+    @property
+    def is_scored(self) -> bool:
+        """Its JSON may be long, and is sent piece by piece."""
+        return self.wish.options.logprobs >= 0
+
+    def whole(self) -> Iterator[str]:
+        """The answer of one that has ended well and does not stream: JSON, piece by piece."""
+        choices = (choice.whole() for choice in self.choices.values())
+        return whole(self.wish.chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
         """So far; a prompt counts once for all of its choices."""
@@ -223,28 +213,34 @@ class Call:
         if not self._open:
             if self.wish.stream:
                 if self.wish.usage:
-                    self._put(self._chunks.usage(self.usage(), self._metrics()))
-                self._put(DONE)
+                    self.out.put(self._chunks.usage(self.usage(), self._metrics()))
+                self.out.put(DONE)
             self._close()
 
     def _say(self, index: int, choice: Choice, delta: Delta) -> None:
         if self.wish.chat and not choice.begun:
-            self._put(self._chunks.role(index))
-        echoes = choice.echo is not None and not choice.begun
-        text, finish, logprobs = choice.said(delta)
+            self.out.put(self._chunks.role(index))
+        echo = "" if choice.begun or choice.echo is None else choice.echo
         so_far = self.usage() if self.wish.running_usage else None
-        if self.wish.chat and finish and text:  # the last text, and then the end by itself
-            self._put(self._chunks.text(index, text, "", logprobs, so_far))
-            text, logprobs = "", None
-        if text or finish or logprobs:
-            self._put(self._chunks.text(index, text, finish, logprobs, so_far), echoes)
+        chunks = self._chunks_of(index, choice.said(delta), so_far)
+        if choice.echo is None or not (echo or choice.scores):
+            for chunk in chunks:
+                self.out.put(chunk)
+            return
+        request = choice.answer.request  # after an echo's scores come the answer's, in their order
+        tokens = len(delta.tokens) + (len(request.prompt) if echo else 0)
+        size = len(echo) + EACH * tokens * (1 + request.sampling.logprobs)
+        self.out.put_parts(Parts(chunks, size, echo=bool(echo)))
 
-    def _put(self, chunk: bytes, echoes: bool = False) -> None:
-        self._out.append(chunk)
-        if echoes:
-            self._echoes += len(chunk)
-        else:
-            self._held += len(chunk)
+    def _chunks_of(
+        self, index: int, said: Iterator[Said], so_far: dict[str, Any] | None
+    ) -> Iterator[bytes]:
+        for text, finish, logprobs in said:
+            if self.wish.chat and finish and text:  # the last text, and then the end by itself
+                yield self._chunks.text(index, text, "", logprobs, so_far)
+                text, logprobs = "", None
+            if text or finish or logprobs:
+                yield self._chunks.text(index, text, finish, logprobs, so_far)
 
 
 def down(error: EngineDownError) -> Problem:

@@ -104,7 +104,8 @@ class Front:
             self.config.prices,
             headers,
         )
-        about = Model(texts, self._eos, self.engine.load.capacity)
+        scores = self.config.server.limits.logprobs
+        about = Model(texts, self._eos, self.engine.load.capacity, scores)
         said = await self._prepared(wish, who, held, about, client, asker.arrived, size)
         id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
         place = Place(id, lane, asker.tenant.salt, asker.arrived, held)

@@ -24,6 +24,10 @@ class BoundSettings(Section):
     stop_chars: Annotated[
         Count, Field(description="Characters of a stop string or a bad word.")
     ] = 1_024
+    logprobs: Annotated[
+        Count,
+        Field(description="Log-probabilities of one call: a scored token's and its rivals'."),
+    ] = 500_000
     messages: Annotated[Count, Field(description="Of one chat.")] = 2_048
     schema_bytes: Annotated[
         Count,

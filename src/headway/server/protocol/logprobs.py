@@ -1,47 +1,116 @@
-"""Log-probabilities in the two forms that OpenAI has for them."""
+"""Log-probabilities in the two forms that OpenAI has for them, written piece by piece.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+A long prompt's are megabytes of JSON: no piece of it holds the event loop for more than some
+milliseconds, and none need be made before the one ahead of it was sent.
+"""
 
-from headway.core.batch import Logprob
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from headway.core.batch import Logprob, Logprobs
 
 LEAST = -9999.0  # JSON has no infinity; OpenAI's own stand-in for it
 UNFINISHED = "\ufffd"  # a token that is not whole characters
+PIECE = 1_000  # log-probabilities that are written at once
+COLUMNS = "tokens", "token_logprobs", "top_logprobs", "text_offset"
 
 Spell = Callable[[int], str]  # a token's own text, special tokens too
 
 
-def chat_logprobs(tokens: Sequence[int], scores: Sequence[Logprob], spell: Spell) -> dict[str, Any]:
+class Scores(NamedTuple):
+    """Of a text's tokens. Of a text that begins with its prompt, the first token has none, which
+    nothing came before."""
+
+    tokens: Sequence[int]
+    scores: Logprobs  # one for each token, or for each but the first
+    spell: Spell
+    rivals: int = 0  # that each may have
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.spell(token) for token in self.tokens]
+
+    @property
+    def each(self) -> list[Logprob | None]:
+        """Of all tokens."""
+        return [*[None] * (len(self.tokens) - len(self.scores)), *self.scores]
+
+    def parts(self) -> Iterator["Scores"]:
+        """As many tokens each as are written at once; at least one, which may have none."""
+        step, first = max(1, PIECE // (1 + self.rivals)), len(self.tokens) - len(self.scores)
+        for begin in range(0, max(1, len(self.tokens)), step):
+            end = begin + step
+            scores = self.scores[max(0, begin - first) : end - first]
+            yield self._replace(tokens=self.tokens[begin:end], scores=scores)
+
+
+def pieces(chat: bool, scores: Scores) -> Iterator[str]:
+    """The JSON of all of them."""
+    if chat:
+        yield '{"content":['
+        yield from _joined(map(_content, scores.parts()))
+        yield '],"refusal":null}'
+        return
+    for at, name in enumerate(COLUMNS):
+        yield f'{"]," if at else "{"}"{name}":['
+        yield from _joined(_columns(scores, name))
+    yield "]}"
+
+
+def _joined(parts: Iterable[list[Any]]) -> Iterator[str]:
+    for at, part in enumerate(parts):
+        yield ("," if at else "") + json.dumps(part, separators=(",", ":"))[1:-1]
+
+
+def _columns(scores: Scores, name: str) -> Iterator[list[Any]]:
+    offset = 0
+    for part in scores.parts():
+        yield _column(name, part, offset)
+        offset += sum(map(len, part.texts))
+
+
+def chat_logprobs(scores: Scores) -> dict[str, Any]:
     """Of a message's tokens, each with its likeliest rivals."""
-    content = []
-    for token, score in zip(tokens, scores, strict=True):
-        top = [_entry(spell(id), value) for id, value in score.top]
-        content.append({**_entry(spell(token), score.sampled), "top_logprobs": top})
-    return {"content": content, "refusal": None}
+    return {"content": _content(scores), "refusal": None}
 
 
-def text_logprobs(
-    tokens: Iterable[int], scores: Iterable[Logprob | None], spell: Spell, offset: int
-) -> dict[str, Any]:
-    """Of a text's tokens; None for a prompt's first, which nothing came before.
+def text_logprobs(scores: Scores, offset: int) -> dict[str, Any]:
+    """Of a text's tokens; null for a prompt's first, as OpenAI has it.
 
-    The likeliest rivals, and last the token itself where it is none of them, as OpenAI has it.
     offset: characters of the text before them. A token that is half a character counts as one.
     """
-    names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
-    said: dict[str, list[Any]] = {name: [] for name in names}
-    for token, score in zip(tokens, scores, strict=True):
-        text = spell(token)
-        said["tokens"].append(text)
-        said["token_logprobs"].append(max(score.sampled, LEAST) if score else None)
-        said["top_logprobs"].append(_top(text, score, spell) if score else None)
-        said["text_offset"].append(offset)
-        offset += len(text)
-    return said
+    return {name: _column(name, scores, offset) for name in COLUMNS}
+
+
+def _column(name: str, scores: Scores, offset: int) -> list[Any]:
+    texts = scores.texts
+    match name:
+        case "tokens":
+            return texts
+        case "token_logprobs":
+            return [max(each.sampled, LEAST) if each else None for each in scores.each]
+        case "top_logprobs":
+            both = zip(texts, scores.each, strict=True)
+            return [_top(text, each, scores.spell) if each else None for text, each in both]
+        case _:
+            return [*accumulate(map(len, texts), initial=offset)][:-1]
+
+
+def _content(scores: Scores) -> list[dict[str, Any]]:
+    content = []
+    for text, score in zip(scores.texts, scores.scores, strict=True):
+        top = [_entry(scores.spell(id), value) for id, value in score.top]
+        content.append({**_entry(text, score.sampled), "top_logprobs": top})
+    return content
 
 
 def _top(text: str, score: Logprob, spell: Spell) -> dict[str, float]:
-    """By spelling, the likeliest first; of two that are spelled alike, the likelier."""
+    """The likeliest rivals, and last the token itself where it is none of them, as OpenAI has it.
+
+    By spelling, the likeliest first; of two that are spelled alike, the likelier.
+    """
     top = dict[str, float]()
     for id, value in score.top:
         top.setdefault(spell(id), max(value, LEAST))

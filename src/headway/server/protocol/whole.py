@@ -1,34 +1,36 @@
-"""An answer that does not stream: one JSON object."""
+"""An answer that does not stream: one JSON object, in pieces where it has log-probabilities."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from headway.server.protocol.chunks import compact
+from headway.server.protocol.logprobs import Scores, pieces
 
 
-def choice(
-    chat: bool, index: int, text: str, finish: str, logprobs: dict[str, Any] | None
-) -> dict[str, Any]:
+class Said(NamedTuple):
     """One of an answer's choices."""
-    said: dict[str, Any] = {"index": index, "finish_reason": finish, "logprobs": logprobs}
-    if chat:
-        return said | {"message": {"role": "assistant", "content": text, "refusal": None}}
-    return said | {"text": text}
+
+    text: str
+    finish: str  # OpenAI's word
+    scores: Scores | None
 
 
 def whole(
     chat: bool,
     about: tuple[str, int, str],
-    choices: Sequence[dict[str, Any]],
+    choices: Iterable[Said],
     usage: dict[str, Any],
     metrics: dict[str, Any],
-) -> dict[str, Any]:
+) -> Iterator[str]:
     """about: id, time of creation in Unix seconds, model."""
     id, created, model = about
-    return {
-        "id": id,
-        "object": "chat.completion" if chat else "text_completion",
-        "created": created,
-        "model": model,
-        "choices": choices,
-        "usage": usage,
-        "metrics": metrics,
-    }
+    kind = "chat.completion" if chat else "text_completion"
+    head = compact({"id": id, "object": kind, "created": created, "model": model})
+    yield f'{head[:-1]},"choices":['
+    for index, said in enumerate(choices):
+        opening = compact({"index": index, "finish_reason": said.finish})
+        yield f'{"," if index else ""}{opening[:-1]},"logprobs":'
+        yield from pieces(chat, said.scores) if said.scores else ["null"]
+        message = {"role": "assistant", "content": said.text, "refusal": None}
+        yield f",{compact({'message': message} if chat else {'text': said.text})[1:]}"
+    yield f'],"usage":{compact(usage)},"metrics":{compact(metrics)}}}'
