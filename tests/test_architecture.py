@@ -19,6 +19,7 @@ FLOORS = {
     "core": 1,
     "models": 1,
     "journal": 2,
+    "journal_file": 2,
     "engine": 2,
     "special": 2,
     "text": 2,

@@ -1,11 +1,11 @@
 """A journal that cannot be read says which line, and one that a run has parted from which step."""
 
 import json
+import sys
 from io import StringIO
 
 import pytest
 
-import headway
 from headway import journal
 from headway.core.batch import Add
 from headway.core.grammar import Grammar
@@ -95,6 +95,19 @@ def test_every_field_of_a_request_comes_back():
     assert record.commands == (command,)
 
 
+def test_a_prompt_is_written_and_read_without_a_call_for_each_token():
+    """A prompt of 100,000 tokens took 84 ms of the engine's thread."""
+    record = journal.Record(1, 5, (Add(ask("a", 50_000, 2)),))
+    calls = []
+    sys.setprofile(lambda frame, event, arg: calls.append(event))
+    try:
+        line = journal.line_of(record)
+        (again,) = journal.read([LINES[0], line])[1]
+    finally:
+        sys.setprofile(None)
+    assert again == record and len(calls) < 10_000
+
+
 def test_what_is_said_of_the_run_comes_back():
     file = StringIO()
     journal.begin(Settings(8, 4), file, {"model": "tiny"})
@@ -102,27 +115,6 @@ def test_what_is_said_of_the_run_comes_back():
     assert journal.about(LINES[0]) == {}
     with pytest.raises(JournalError, match="nothing that can be understood"):
         journal.about('{"headway_journal": 7, "about": 3}')
-
-
-def test_a_file_has_each_record_whole_before_it_is_closed(tmp_path):
-    settings, records = journal.read(LINES)
-    with journal.JournalFile(tmp_path / "run.jsonl", settings, {"device": "cpu"}) as file:
-        for kept, record in enumerate(records, start=2):
-            file.keep(record)
-            lines = (tmp_path / "run.jsonl").read_text().splitlines()
-            assert len(lines) == kept, "as a run that is killed now would leave it"
-    assert list(journal.read(lines)[1]) == list(journal.read(LINES)[1])
-    assert journal.about(lines[0]) == {"device": "cpu", "headway": headway.__version__}
-
-
-def test_a_journal_is_never_written_over(tmp_path):
-    settings, path = Settings(8, 4), tmp_path / "incident.jsonl"
-    path.write_text("evidence")
-    with pytest.raises(JournalError, match=r"incident.jsonl is there already.*name another file"):
-        journal.JournalFile(path, settings, {})
-    assert path.read_text() == "evidence"
-    with pytest.raises(JournalError, match=r"a.jsonl cannot be written: No such file or directory"):
-        journal.JournalFile(tmp_path / "nowhere" / "a.jsonl", settings, {})
 
 
 def test_an_empty_journal_has_no_head():

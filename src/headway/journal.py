@@ -4,13 +4,16 @@ The first line holds the settings, and what is said of the run. Each line after 
 one idle poll that took in commands: [step, now, commands, tokens, errors, nanoseconds, host,
 digest]. The digest is of the step's rows, so that a replay knows whether it has made the same ones.
 Log-probabilities are not kept: nothing is decided by them.
+
+A long journal is a series of files, its parts. All but the last end with a line that names the next
+one: {"next": NAME}. A later part begins with its number and the name of the first: what a step does
+depends on all that came before it, so a series is replayed from its beginning.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
-from pathlib import Path
 from struct import pack
 from typing import Any, TextIO, get_args, get_origin, get_type_hints
 from zlib import crc32
@@ -60,52 +63,45 @@ def digest(rows: Iterable[Row]) -> int:
     return crc32(pack(f"<{len(plain)}q", *plain))
 
 
-class JournalFile:
-    """A journal on disk. Every line is handed over whole, so a killed run keeps all but its last.
-
-    It holds the prompts and the answers, as token ids: keep it as you would keep those.
-    """
-
-    def __init__(self, path: Path, settings: Settings, about: Mapping[str, Any]) -> None:
-        """about: of the run, as JSON. JournalError if there is a file already, or can be none."""
-        try:
-            self._file = path.open("x", encoding="utf-8", buffering=1)
-        except FileExistsError as error:
-            raise JournalError(
-                f"{path.name} is there already, perhaps the journal of a run that went wrong: "
-                "name another file, or remove that one"
-            ) from error
-        except OSError as error:
-            raise JournalError(
-                f"the journal {path.name} cannot be written: {error.strerror}"
-            ) from error
-        begin(settings, self._file, {**about, "headway": __version__})
-
-    def keep(self, record: Record) -> None:
-        write(record, self._file)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> "JournalFile":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
 def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
-    """The head of a journal. about: of the run, as JSON: model, dtype, device."""
-    head = {"headway_journal": VERSION, "settings": _plain(settings), "about": about or {}}
-    file.write(json.dumps(head) + "\n")
+    """Write the head of a journal. about: of the run, as JSON: model, dtype, device."""
+    file.write(head(settings, about or {}))
 
 
 def write(record: Record, file: TextIO) -> None:
     """One line."""
-    commands = [_plain(command) for command in record.commands]
+    file.write(line_of(record))
+
+
+def head(settings: Settings, about: Mapping[str, Any]) -> str:
+    """A journal's first line."""
+    return _line({"headway_journal": VERSION, "settings": settings, "about": dict(about)})
+
+
+def line_of(record: Record) -> str:
     rest = record.nanoseconds, record.host, record.digest
-    line = [record.step, record.now, commands, record.tokens, record.errors, *rest]
-    file.write(json.dumps(line) + "\n")
+    return _line([record.step, record.now, record.commands, record.tokens, record.errors, *rest])
+
+
+def head_of_part(number: int, first: str) -> str:
+    """The first line of a later part. first: the name of the file that its series begins with."""
+    return _line({"headway_journal": VERSION, "part": number, "first": first})
+
+
+def turn(name: str) -> str:
+    """The last line of a part that another one follows."""
+    return _line({"next": name})
+
+
+def next_part(line: str) -> str:
+    """The name of the part that follows, where this line is the end of one; else nothing."""
+    try:
+        match json.loads(line):
+            case {"next": str(name)}:
+                return name
+    except ValueError:  # to be said by whoever reads it as a record
+        pass
+    return ""
 
 
 def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
@@ -121,6 +117,14 @@ def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
     return settings, (_record(number, line) for number, line in numbered)
 
 
+def read_part(lines: Iterable[str], number: int) -> Iterator[Record]:
+    """The records of a later part of a series. JournalError if it is not the one of this number."""
+    numbered = iter(enumerate(lines, start=1))
+    if (found := _any_head(next(numbered, (1, ""))[1]).get("part", 1)) != number:
+        raise JournalError(f"this is part {found} of a journal, and part {number} comes here")
+    return (_record(number, line) for number, line in numbered)
+
+
 def about(line: str) -> dict[str, Any]:
     """What a journal's first line says of the run; empty if nothing."""
     said = _head(line).get("about", {})
@@ -130,6 +134,14 @@ def about(line: str) -> dict[str, Any]:
 
 
 def _head(line: str) -> dict[str, Any]:
+    head = _any_head(line)
+    if "part" in head:
+        first = head.get("first")
+        raise JournalError(f"this is part {head['part']} of a journal: replay its first, {first}")
+    return head
+
+
+def _any_head(line: str) -> dict[str, Any]:
     head = _parse(1, line)
     if not isinstance(head, dict) or "headway_journal" not in head:
         raise JournalError("line 1 is not the head of a journal")
@@ -215,23 +227,27 @@ def _parse(number: int, line: str) -> Any:
         raise JournalError(f"line {number} is not JSON; was the run cut off there?") from error
 
 
+def _line(value: Any) -> str:
+    """As JSON. What JSON has no form for goes through `_plain`; a prompt's tokens do not."""
+    return json.dumps(value, default=_plain) + "\n"
+
+
 def _plain(value: Any) -> Any:
     """A frozen value as JSON: {"is": its type, and the fields}. Tuples are lists, sets sorted."""
-    if is_dataclass(value):
-        named = {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-        return {"is": type(value).__name__, **named}
-    if isinstance(value, Mapping):
-        return {"is": "map", "of": {key: _plain(each) for key, each in value.items()}}
     if isinstance(value, frozenset):
         return {"is": "set", "of": sorted(value)}
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return value
+    named = {each.name: getattr(value, each.name) for each in fields(value)}
+    for name, field_ in named.items():
+        if isinstance(field_, Mapping):
+            named[name] = {"is": "map", "of": dict(field_)}
+    return {"is": type(value).__name__, **named}
 
 
 def _made(plain: Any, number: int) -> Any:
     """The value that `_plain` was given."""
     if isinstance(plain, list):
+        if {*map(type, plain)} <= {int}:  # prompts are long
+            return tuple(plain)
         return tuple([_made(each, number) for each in plain])
     if not isinstance(plain, dict):
         return plain

@@ -23,7 +23,7 @@ from headway.core.view import Load
 from headway.engine import forgotten
 from headway.errors import PromptError, SettingError
 from headway.executor.trial import problem
-from headway.journal import JournalFile
+from headway.journal_file import JournalFile, check
 from headway.live import LiveEngine, QueueCaller, date, heard
 from headway.models import EMBEDDED, called
 from headway.text import Message, Tokenizer
@@ -44,7 +44,8 @@ class LLM:
     (0: what the model was made for). memory says, in a line, where the memory went.
     seed: of the requests that bring none, in the order in which they are asked.
     journal: a file, not there yet, that keeps all that the engine takes in and does, the prompts
-    and answers too; `headway replay` does it again.
+    and answers too; `headway replay` does it again. Where it cannot be written on, it stops with a
+    line in the log ("headway.journal"), and the engine goes on.
     cost: of its steps, from `headway calibrate` (tools.calibration.read(path).cost): what they take
     is then held against it, and llm.load.drift says by how much they differ.
     Raises CheckpointError and its kin, MemoryPlanError, SettingError, JournalError.
@@ -75,6 +76,8 @@ class LLM:
             )
         self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
         limits = Limits(slots, self.policies.step_tokens, context, block_size)
+        if journal:
+            check(Path(journal), new=True)
         with alone():
             loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
         self.memory = loaded.plan

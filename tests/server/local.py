@@ -63,7 +63,7 @@ class Local:
         self.loop = asyncio.get_running_loop()
         self.rows = lambda steps, requests: None
         self.events = lambda events: None
-        self.state, self.down = State.READY, ""
+        self.state, self.down, self.journal = State.READY, "", ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
 

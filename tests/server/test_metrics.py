@@ -153,6 +153,13 @@ def ends(url):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_journal_that_has_stopped_is_seen():
+    with serving(engine=fake) as (url, front):
+        assert scraped(url)["headway_journal_stopped"] == {(): 0}
+        front.engine.journal = "No space left on device"
+        assert scraped(url)["headway_journal_stopped"] == {(): 1}
+
+
 def test_what_the_engine_fails_is_an_error():
     """Two steps fail their own request; with the third one, and a step of nobody's that is tried
     then, the engine ends, and no row comes."""

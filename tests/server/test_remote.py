@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from headway.errors import (
     CheckpointError,
     DrainingError,
     EngineDownError,
+    JournalError,
     RefusedError,
     SettingError,
 )
@@ -40,6 +42,8 @@ from headway.server.remote import EngineOptions, Remote, Welcome
 from headway.server.wire import Step
 from headway.sim.replay import replay
 from headway.tools.calibration import write
+from headway.tools.recording import load
+from headway.tools.relived import relive
 from tests.tools.priced import CALIBRATION
 
 POLICIES = Policies(Continuous(4), step_tokens=512)
@@ -239,9 +243,41 @@ def test_draining_finishes_what_was_accepted(tmp_path):
         assert [(await each.end())[1] for each in callers] == [Finish.LENGTH] * 6
         await draining
 
-    served(work, replace(OPTIONS, journal=str(path)))
-    scheduler, _ = replay(*journal.read(path.read_text().splitlines()))
-    assert len(scheduler.ledger.requests) == 6 and scheduler.finished
+    for starts in (1, 2):  # with the same name
+        served(work, replace(OPTIONS, journal=str(path)))
+        found = list(tmp_path.iterdir())
+        assert len(found) == starts and not path.exists()
+        for each in found:
+            scheduler, _ = replay(*journal.read(each.read_text().splitlines()))
+            assert len(scheduler.ledger.requests) == 6 and scheduler.finished
+
+
+def test_a_journal_that_cannot_be_is_refused_before_the_model_is_loaded(tmp_path):
+    options = replace(OPTIONS, model=str(tmp_path / "no-model"))
+    for path, words in ((tmp_path / "no" / "a.jsonl", "no such folder"), (tmp_path, "is a folder")):
+        said, remote = [], Remote(replace(options, journal=str(path)))
+        with pytest.raises(JournalError, match=words):
+            asyncio.run(remote.start(said.append))
+        assert said == []
+
+
+def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capfd):
+    """A limit on the size of the process's files is what a full disk is, for this one alone."""
+
+    async def work(remote):
+        assert remote.journal == ""
+        limit = (sum(each.stat().st_size for each in tmp_path.iterdir()) + 3_000,) * 2
+        resource.prlimit(remote.pid, resource.RLIMIT_FSIZE, limit)
+        for name in ("a", "b"):
+            assert (await ask(remote, name, most=LONG).end())[1] is Finish.LENGTH
+        assert remote.journal == "File too large" and remote.state is State.READY
+
+    served(work, replace(OPTIONS, journal=str(tmp_path / "run.jsonl")))
+    (path,) = tmp_path.iterdir()
+    recording = load(path)
+    assert recording.records and not recording.cut, "its last line is whole"
+    relive(recording)
+    assert f"{path.name} has stopped: File too large" in capfd.readouterr().err
 
 
 def test_what_does_not_end_in_time_hears_why():

@@ -166,7 +166,10 @@ def simulate(
 def replay(
     journal: Annotated[
         Path,
-        typer.Argument(help="As --journal, --journals or a server's engine.journal has left it."),
+        typer.Argument(
+            help="As --journal, --journals or a server's engine.journal has left it: the first "
+            "file, if it has several."
+        ),
     ],
     cost: Annotated[
         Path | None, typer.Option(help="cost.json: steps that were not run are priced by it.")

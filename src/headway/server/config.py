@@ -201,6 +201,7 @@ class ServerConfig(BaseSettings):
             "block_size": engine.block_size,
             "threads": engine.threads,
             "journal": engine.journal,
+            "journal_bytes": engine.journal_bytes,
             "cost": engine.cost,
         }
 

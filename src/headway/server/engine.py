@@ -39,6 +39,11 @@ class EngineSide(Protocol):
         """Why it is down; empty if it is not."""
         ...
 
+    @property
+    def journal(self) -> str:
+        """Why its journal has stopped; empty if it has not, or there is none."""
+        ...
+
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:

@@ -5,6 +5,7 @@ sends into the inbox; the kernel's buffer holds what the front has not read yet.
 """
 
 import gc
+import logging
 import os
 import signal
 import socket
@@ -20,10 +21,18 @@ from headway.core.batch import Add, Command
 from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.engine import Engine, forgotten
-from headway.errors import EngineDownError, HeadwayError, SettingError, TokenizerError, cause
+from headway.errors import (
+    EngineDownError,
+    HeadwayError,
+    JournalError,
+    SettingError,
+    TokenizerError,
+    cause,
+)
 from headway.executor.guarded import Guarded
-from headway.journal import JournalFile
+from headway.journal_file import JournalFile, begun, check
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
 from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
@@ -32,6 +41,7 @@ from headway.tools.calibration import read
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready
+UNMARKED = str.maketrans("", "", "-:")  # a date as part of a file's name
 STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
 
 
@@ -98,6 +108,7 @@ class Process:
     def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
         self.options, self.channel, self.inbox = options, channel, inbox
         self._journal: JournalFile | None = None
+        self._unkept = ""  # why there is no journal where one was asked for
 
     def serve(self) -> None:
         engine, welcome = self._make()
@@ -107,12 +118,15 @@ class Process:
         scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
         while not scheduler.finished:
             events = engine.step()
-            send(Step(events, *scheduler.ledger.take(), engine.load, inbox.taken))
+            fault = self._journal.fault if self._journal else self._unkept
+            send(Step(events, *scheduler.ledger.take(), engine.load, inbox.taken, fault))
         if self._journal:
             self._journal.close()
 
     def _make(self) -> tuple[Engine, Welcome]:
         options = self.options
+        if options.journal:
+            check(Path(options.journal), new=False)
         self.channel.send(Progress("starting torch"))
         from headway.executor.load import load
         from headway.executor.memory import Limits
@@ -141,8 +155,7 @@ class Process:
             loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
         settings = loaded.settings(options.lanes, policies, cost)
         if options.journal:
-            about = {"model": name, "dtype": loaded.dtype, "device": loaded.device}
-            self._journal = JournalFile(Path(options.journal), settings, {**about, "begun": date()})
+            self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
         scheduler = Scheduler(settings, token_bytes(16))
         executor = Guarded(loaded.executor)
         keep = self._journal.keep if self._journal else forgotten
@@ -161,3 +174,15 @@ class Process:
             memory=str(plan),
             load=engine.load,
         )
+
+    def _begin(self, settings: Settings, about: dict[str, str]) -> None:
+        """The journal. Where a full disk or the like keeps it from beginning, there is none: a
+        server that starts again must not stay away for that."""
+        path, now = Path(self.options.journal), date()
+        stamp, size = now.translate(UNMARKED), self.options.journal_bytes
+        try:
+            self._journal = begun(path, stamp, settings, {**about, "begun": now}, size)
+            self.channel.send(Progress(f"keeping a journal in {self._journal.name}"))
+        except JournalError as error:
+            self._unkept = str(error)
+            logging.getLogger("headway.journal").error("%s. The engine goes on without", error)

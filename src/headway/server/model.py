@@ -75,10 +75,18 @@ class EngineSettings(Section):
     journal: Annotated[
         str,
         Field(
-            description="A new file that keeps all that the engine takes in and does, prompts and "
-            "answers too, for `headway replay`. Default: none."
+            description="Keeps all that the engine takes in and does, prompts and answers too, "
+            "for `headway replay`. Each start makes a new file beside this name. Default: none."
         ),
     ] = ""
+    journal_bytes: Annotated[
+        int,
+        Field(
+            ge=0,
+            description="Of a file of the journal, which then goes on in the next; 0: of one.",
+        ),
+        Number,
+    ] = 256 << 20
     cost: Annotated[
         str,
         Field(

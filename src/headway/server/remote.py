@@ -52,6 +52,7 @@ class Remote:
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
         self._state, self._fault = State.LOADING, ""  # DOWN is by a fault, and for good
+        self.journal = ""  # why it has stopped
         self._clock = WallClock()
         self._heard = self._clock.now()  # of a step, or that it had nothing to do
         self._backlog = Backlog()
@@ -208,8 +209,8 @@ class Remote:
         match message:
             case Step() if self._fault:
                 pass  # it had seemed to hang: its callers were told, and are gone
-            case Step(events, steps, requests, load, taken):
-                self._heard = self._clock.now()
+            case Step(events, steps, requests, load, taken, journal):
+                self._heard, self.journal = self._clock.now(), journal
                 self._backlog.publish(load, taken)
                 try:
                     self.rows(steps, requests)

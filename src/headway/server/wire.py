@@ -29,7 +29,8 @@ class EngineOptions:
     context: int = 0  # tokens that one may hold; 0: what the model was made for
     block_size: int = 16
     threads: int = 0  # that products are divided among; 0: one where the model is small
-    journal: str = ""  # a file that is not there yet; empty: none is kept
+    journal: str = ""  # a name beside which one is kept; empty: none is
+    journal_bytes: int = 0  # of a part of it, after which the next one begins; 0: it has one part
     cost: str = ""  # a file of `headway calibrate`; empty: steps are not held against anything
 
 
@@ -71,3 +72,4 @@ class Step(NamedTuple):
     requests: list[RequestRow]
     load: Load
     taken: int  # requests, of all that were ever sent, of which `load` knows
+    journal: str = ""  # why it has stopped; empty: it has not, or there is none

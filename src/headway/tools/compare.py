@@ -14,7 +14,8 @@ from rich.text import Text
 
 from headway.engine import forgotten
 from headway.errors import SettingError
-from headway.journal import JournalFile, Record
+from headway.journal import Record
+from headway.journal_file import JournalFile
 from headway.live import date
 from headway.tools.demo import writable
 from headway.tools.loaded import live_rig

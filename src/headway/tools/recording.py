@@ -1,6 +1,7 @@
 """A journal from disk: also one whose run was killed in the middle of a line."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,23 +22,45 @@ class Recording:
 
 
 def load(path: Path) -> Recording:
-    """JournalError if it is none, with the line where it is damaged."""
+    """Of its first file and all that follow it. JournalError if it is none, with the file and line
+    where it is damaged."""
+    lines, cut = _lines(path, f"the journal {path.name}")
+    name, number = _next(lines), 1
+    with _naming(path.name):
+        settings, records = journal.read(lines[:-1] if name else lines)
+        about, made = journal.about(lines[0]), list(records)
+    while name:
+        number += 1
+        part = path.parent / Path(name).name  # beside it, whatever the journal says
+        lines, cut = _lines(part, f"{name}, where the journal {path.name} goes on,")
+        name = _next(lines)
+        with _naming(part.name):
+            made += journal.read_part(lines[:-1] if name else lines, number)
+    if not made:
+        raise JournalError(f"{path.name} has a head and no whole record: nothing was served")
+    return Recording(path.name, about, settings, tuple(made), cut)
+
+
+@contextmanager
+def _naming(file: str) -> Iterator[None]:
+    try:
+        yield
+    except JournalError as error:
+        raise JournalError(f"{file}: {error}") from error
+
+
+def _lines(path: Path, called: str) -> tuple[list[str], bool]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise JournalError(f"the journal {path.name} cannot be read: {error.strerror}") from error
+        raise JournalError(f"{called} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise JournalError(f"{path.name} is no journal: it is not even text") from error
-    lines, cut = _whole(text.split("\n"))
-    try:
-        settings, records = journal.read(lines)
-        about = journal.about(lines[0])
-        made = tuple(records)
-    except JournalError as error:
-        raise JournalError(f"{path.name}: {error}") from error
-    if not made:
-        raise JournalError(f"{path.name} has a head and no whole record: nothing was served")
-    return Recording(path.name, about, settings, made, cut)
+    return _whole(text.split("\n"))
+
+
+def _next(lines: list[str]) -> str:
+    return journal.next_part(lines[-1]) if lines else ""
 
 
 def _whole(lines: list[str]) -> tuple[list[str], bool]:

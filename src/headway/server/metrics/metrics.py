@@ -119,6 +119,11 @@ class Metrics:
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
         idle_until = 0 if busy or state is State.DOWN else now
         yield from gauges(families, load, state, self._lanes, self._block_size, now)
+        yield families.gauge(
+            "headway_journal_stopped",
+            "1: the journal could not be written on and has ended; the log says why.",
+            {(): int(bool(self._engine.journal))},
+        )
         yield from self._keys.collect(families)
         yield from self._tokens.collect(families)
         yield from self._requests.collect(families)

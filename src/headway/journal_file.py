@@ -1,0 +1,166 @@
+"""A journal on disk: one file, or a series of them that grows part by part.
+
+What cannot be written ends the journal and not the engine. The reason is logged, and what was
+written until then can be replayed.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from headway import __version__
+from headway.core.settings import Settings
+from headway.errors import JournalError
+from headway.journal import Record, head, head_of_part, line_of, turn
+
+LOG = logging.getLogger("headway.journal")
+TWINS = 100  # journals that may begin beside one name in one second
+
+
+class JournalFile:
+    """Every record is handed to the system whole, so a killed run keeps all but its last.
+
+    It holds the prompts and the answers, as token ids: only its owner may read it. Touched by one
+    thread at a time.
+    """
+
+    def __init__(
+        self, path: Path, settings: Settings, about: Mapping[str, Any], part_bytes: int = 0
+    ) -> None:
+        """about: of the run, as JSON. part_bytes: a part that has so many is the last but one;
+        0: there is one part. JournalError if there is a file already, or can be none."""
+        self.fault = ""  # why it has stopped; empty: it has not
+        self._first, self._number, self._part_bytes = path, 1, part_bytes
+        try:
+            self._part = Part(path, head(settings, {**about, "headway": __version__}))
+        except OSError as error:
+            raise _refused(path, error) from error
+
+    @property
+    def name(self) -> str:
+        """Of its first file."""
+        return self._first.name
+
+    def keep(self, record: Record) -> None:
+        if self.fault:
+            return
+        try:
+            self._part.add(line_of(record))
+            if 0 < self._part_bytes <= self._part.size:
+                self._turn()
+        except OSError as error:
+            self.fault = error.strerror or str(error)
+            self._part.close()
+            LOG.error(
+                "the journal %s has stopped: %s. What is in it can be replayed; the engine goes on",
+                self.name,
+                self.fault,
+            )
+
+    def _turn(self) -> None:
+        """Begin the next part, then name it in this one: no name is without a file."""
+        number = self._number + 1
+        path = self._first.with_name(f"{self._first.stem}.{number}{self._first.suffix}")
+        part = Part(path, head_of_part(number, self.name))
+        try:
+            self._part.add(turn(path.name))
+        except OSError:
+            part.remove()
+            raise
+        self._part.close()
+        self._part, self._number = part, number
+
+    def close(self) -> None:
+        self._part.close()
+
+    def __enter__(self) -> "JournalFile":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Part:
+    """One new file, of mode 0600. It ends with a whole line even where the disk was full."""
+
+    def __init__(self, path: Path, head: str) -> None:
+        """OSError, and no file, if there is one already or its head cannot be written."""
+        self.path, self.size = path, 0
+        self._file = FileIO(path, "x", opener=_private)
+        try:
+            self.add(head)
+        except OSError:
+            self.remove()
+            raise
+
+    def add(self, line: str) -> None:
+        """All of it or, with OSError, nothing."""
+        data = memoryview(line.encode())
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError:
+            with suppress(OSError):  # then the last line is cut off, which a replay leaves out
+                self._file.truncate(self.size)
+            raise
+        self.size += len(line)  # which is ASCII
+
+    def close(self) -> None:
+        self._file.close()
+
+    def remove(self) -> None:
+        self.close()
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def begun(
+    path: Path, stamp: str, settings: Settings, about: Mapping[str, Any], part_bytes: int
+) -> JournalFile:
+    """A journal beside this name, which has when it began in its own. JournalError."""
+    for twin in range(1, TWINS + 1):
+        of = stamp if twin == 1 else f"{stamp}-{twin}"
+        try:
+            named = path.with_name(f"{path.stem}-{of}{path.suffix}")
+            return JournalFile(named, settings, about, part_bytes)
+        except JournalError as error:
+            if twin == TWINS or not isinstance(error.__cause__, FileExistsError):
+                raise
+    raise AssertionError("the last twin is returned, or raises")
+
+
+def check(path: Path, *, new: bool) -> None:
+    """JournalError where no journal can be made: before a model is loaded for nothing.
+
+    new: the file itself is to be made; else others beside it.
+    """
+    problem = ""
+    if not path.name or path.is_dir():
+        problem = "it is a folder"
+    elif not path.parent.exists():
+        problem = "there is no such folder"
+    elif not path.parent.is_dir():
+        problem = f"{path.parent.name} is not a folder"
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        problem = "its folder cannot be written to"
+    if problem:
+        raise JournalError(f"the journal {path} cannot be written: {problem}")
+    if new and os.path.lexists(path):
+        raise _refused(path, FileExistsError())
+
+
+def _refused(path: Path, error: OSError) -> JournalError:
+    if isinstance(error, FileExistsError):
+        return JournalError(
+            f"{path.name} is there already, perhaps the journal of a run that went wrong: "
+            "name another file, or remove that one"
+        )
+    return JournalError(f"the journal {path.name} cannot be written: {error.strerror}")
