@@ -152,7 +152,6 @@ def ends(url):
     return outcomes, {word: n for (word,), n in now["vllm:request_success_total"].items() if n}
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_journal_that_has_stopped_is_seen():
     with serving(engine=fake) as (url, front):
         assert scraped(url)["headway_journal_stopped"] == {(): 0}
@@ -160,6 +159,7 @@ def test_a_journal_that_has_stopped_is_seen():
         assert scraped(url)["headway_journal_stopped"] == {(): 1}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_the_engine_fails_is_an_error():
     """Two steps fail their own request; with the third one, and a step of nobody's that is tried
     then, the engine ends, and no row comes."""
