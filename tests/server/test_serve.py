@@ -1,11 +1,14 @@
 """`serve` as a user has it: a process with an engine process of its own, and signals."""
 
+import fcntl
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -19,16 +22,18 @@ from rich.console import Console
 from headway.server.config import ServerConfig
 from headway.server.run import serve
 if __name__ == "__main__":
-    sys.exit(serve(ServerConfig(server={"port": 0}), Console(width=200)))
+    sys.exit(serve(ServerConfig(server={"port": 0}, ...), Console(width=200)))
 """
 
 
 @contextmanager
-def running(folder):
-    """The process, and its URL once the model is loaded."""
+def running(folder, more=""):
+    """The process, and its URL once the model is loaded. more: of its configuration."""
     script = folder / "served.py"
-    script.write_text(CODE)
+    script.write_text(CODE.replace("...", more))
     process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that it is soon full
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4_096)
     try:
         for line in process.stdout:
             if found := re.search(r"http://\S+/v1", line):
@@ -36,7 +41,8 @@ def running(folder):
         yield process, found[0]
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        process.stdout.close()
 
 
 def test_the_first_signal_lets_what_runs_end(tmp_path):
@@ -70,7 +76,7 @@ def test_the_second_signal_ends_at_once(tmp_path):
 
 def test_a_signal_while_loading_ends_it(tmp_path):
     script = tmp_path / "served.py"
-    script.write_text(CODE)
+    script.write_text(CODE.replace("...", ""))
     with subprocess.Popen(
         [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -95,3 +101,31 @@ def test_who_takes_nothing_of_what_it_is_sent_is_not_kept_for_ever():
         with accepted:
             kept = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
     assert kept == UNREAD
+
+
+def engine_of(process):
+    """The id of its engine process: of its children, the one that is not multiprocessing's."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    (found,) = [
+        int(each) for each in listed if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()
+    ]
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its children are found in /proc")
+def test_an_engine_that_is_down_for_good_ends_the_server_with_status_1(tmp_path):
+    with running(tmp_path, 'engine={"restart": 0}') as (process, _):
+        os.kill(engine_of(process), signal.SIGKILL)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "engine down for good" in out and "killed by SIGKILL" in out
+
+
+def test_an_output_that_nobody_reads_holds_nobody(tmp_path):
+    """The pipe is full, and stays so: requests are answered, and it ends when it is told to."""
+    with running(tmp_path) as (process, url):
+        with httpx2.Client(base_url=url) as client:
+            for _ in range(60):  # a line each; the pipe is a page long
+                client.get("/models", headers={"x-request-id": "x" * 200}).raise_for_status()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0

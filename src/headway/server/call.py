@@ -112,6 +112,7 @@ class Call:
             self.end(problem)
         except Exception as error:
             self.end(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
+            error.add_note(f"request {self.caller.known_as!r}, answer {self.id}")
             raise
 
     def flush(self) -> None:
@@ -247,7 +248,7 @@ def down(error: EngineDownError) -> Problem:
     """Of an engine that has ended: by a fault, or because it is being replaced."""
     if isinstance(error, DrainingError):
         return Problem(503, str(error), code="draining", retry=jittered(SOON))
-    return Problem(503, str(error), code="engine_down")
+    return Problem(503, str(error), code="engine_down", retry=jittered(SOON))
 
 
 def _unwell(event: Event) -> Problem:

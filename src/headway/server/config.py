@@ -20,6 +20,7 @@ from headway.server.durations import written
 from headway.server.keys import KeyRing, KeySettings, Tenant
 from headway.server.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
 from headway.server.listen import ServerSettings
+from headway.server.logs import LogSettings
 from headway.server.model import EngineSettings, ModelSettings
 from headway.server.prices import PriceSettings
 from headway.server.section import SettingAtError, known
@@ -61,6 +62,7 @@ class ServerConfig(BaseSettings):
     ] = ()
     prices: PriceSettings = PriceSettings()
     server: ServerSettings = ServerSettings()
+    logs: LogSettings = LogSettings()
 
     @classmethod
     def settings_customise_sources(

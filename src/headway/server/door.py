@@ -59,12 +59,12 @@ class Door:
         """Before any work is done for a call. Raises Problem."""
         match self.engine.state:
             case State.LOADING:
-                raise loading()
+                raise loading(self.engine.down)
             case State.DRAINING:
                 message = "the server is shutting down and takes no more"
                 raise Problem(503, message, code="draining", retry=jittered(SOON))
             case State.DOWN:
-                raise Problem(503, self.engine.down or "the engine is down", code="engine_down")
+                raise down(EngineDownError(self.engine.down or "the engine is down"))
             case State.READY:
                 pass
 
@@ -215,8 +215,11 @@ class Door:
             listener(steps, told)
 
 
-def loading() -> Problem:
-    return Problem(503, "the model is loading", code="loading", retry=jittered(SOON))
+def loading(fault: str = "") -> Problem:
+    """fault: of the engine before it, if there was one."""
+    again = f"the engine is being started again, because it failed: {fault}"
+    said = again if fault else "the model is loading"
+    return Problem(503, said, code="loading", retry=jittered(SOON))
 
 
 def _judged(row: RequestRow, budget: Budget) -> RequestRow:

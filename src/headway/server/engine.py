@@ -36,7 +36,7 @@ class EngineSide(Protocol):
 
     @property
     def down(self) -> str:
-        """Why it is down; empty if it is not."""
+        """Why it is down, or is being started again; empty if neither is so."""
         ...
 
     @property

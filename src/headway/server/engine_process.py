@@ -68,11 +68,16 @@ class CountingInbox(LiveInbox):
         return commands
 
 
-def run(options: EngineOptions, channel: Connection) -> None:
+def run(options: EngineOptions, channel: Connection, words: Connection | None = None) -> None:
     """The life of the process. It ends when it was closed and all is done, or with its front.
 
-    ctrl-C and SIGTERM reach the whole group, and what they mean is the front's to decide.
+    words: takes its standard output and error, native code's too. ctrl-C and SIGTERM reach the
+    whole group, and what they mean is the front's to decide.
     """
+    if words:
+        for descriptor in (1, 2):
+            os.dup2(words.fileno(), descriptor)
+        words.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _limit_stall(channel)

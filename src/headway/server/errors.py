@@ -7,6 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
+from headway.server.access import noted
 from headway.server.protocol.problem import Problem
 
 CLIENT_GONE = 499  # nginx's; nobody reads it, but logs do
@@ -30,6 +31,7 @@ def answer(problem: Problem) -> JSONResponse:
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
+    noted().code = error.code
     return answer(error)
 
 

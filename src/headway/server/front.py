@@ -9,6 +9,7 @@ from uuid import uuid4
 from headway.core.request import NEVER
 from headway.errors import PromptError, TrialError
 from headway.server import clock
+from headway.server.access import noted
 from headway.server.asking import Model, Place, Spelled, choices_of, spelled
 from headway.server.call import Call, Who
 from headway.server.client import Client
@@ -86,6 +87,7 @@ class Front:
         found = self.keys.authenticate(headers.get("authorization", ""))
         if isinstance(found, Denied):
             raise Problem(401, found.reason, code="invalid_api_key")
+        noted().key = found.key
         return Asker(found, headers, clock.now())
 
     async def call(self, asker: Asker, wish: Wish, client: Client, size: int) -> Call:
@@ -94,6 +96,7 @@ class Front:
         model, alias = model_of(wish.model, self.names, self.lanes)
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, wish.tier, alias, asker.tenant, self.lanes)
+        noted().lane = lane
         held = terms(self.lanes[lane].budget, headers, asker.arrived)
         who = Who(
             asker.tenant,
@@ -115,7 +118,7 @@ class Front:
             raise wrong(str(error)) from error
         call = Call((id, clock.unix(), model), wish, who, choices, self.door)
         self.door.enter(call)
-        client.call = call
+        client.call = noted().call = call
         return call
 
     async def _prepared(

@@ -72,6 +72,17 @@ class EngineSettings(Section):
         ),
         Number,
     ] = 0
+    restart: Annotated[
+        int,
+        Field(
+            ge=0,
+            le=100,
+            description="Times in a row that an engine which has died or hangs is started again; "
+            "after that the server ends with status 1. Ten minutes of service end the row. 0: the "
+            "first fault ends the server.",
+        ),
+        Number,
+    ] = 3
     journal: Annotated[
         str,
         Field(

@@ -29,6 +29,7 @@ __all__ = ["EngineOptions", "Remote", "Welcome"]
 
 BEHIND = 256  # messages that the loop may be behind before no more are read
 GRACE = 5.0  # seconds for a process to end, once nothing keeps it
+MOST_LINE = 4_096  # characters of a line of the process's own words; a longer one is several
 SILENT = 120.0  # seconds without a word from an engine that has work: no step takes so long
 
 
@@ -44,11 +45,15 @@ class Remote:
     is slow: what admission lets wait, and a command or two for each of those.
 
     An engine that hangs in a step, with its device perhaps, is down once it has said nothing for
-    SILENT: who waits is told so, and what it may say later is not heard. It is ended with us.
+    SILENT: who waits is told so, and its process is killed.
+
+    said: is told each line of the process's standard output and error, by a thread of its own;
+    None: they are the front's own.
     """
 
-    def __init__(self, options: EngineOptions) -> None:
+    def __init__(self, options: EngineOptions, said: Callable[[str], object] | None = None) -> None:
         self.options = options
+        self._said = said
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
         self._state, self._fault = State.LOADING, ""  # DOWN is by a fault, and for good
@@ -61,7 +66,7 @@ class Remote:
         self._process: SpawnProcess | None = None
         self._error: HeadwayError | None = None  # the process's last words
         self._leaving = False  # we have asked it to end
-        self._gone = asyncio.Event()
+        self._gone, self._over = asyncio.Event(), asyncio.Event()
         self._room = threading.Semaphore(BEHIND)
 
     @property
@@ -90,11 +95,15 @@ class Remote:
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
         context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
         ours, theirs = context.Pipe()
+        output, words = context.Pipe(duplex=False) if self._said else (None, None)
         process = context.Process(
-            target=run, args=(self.options, theirs), name="headway-engine", daemon=True
+            target=run, args=(self.options, theirs, words), name="headway-engine", daemon=True
         )
         process.start()
         theirs.close()  # or its end would not be seen here
+        if output and words and self._said:
+            words.close()
+            threading.Thread(target=_overhear, args=(output, self._said), daemon=True).start()
         self._process = process
         atexit.register(self._kill)  # multiprocessing would ask it politely, and wait
         writer = threading.Thread(target=self._write, args=(ours,), daemon=True)
@@ -144,9 +153,18 @@ class Remote:
         who comes still: another server will have them."""
         self._leave()
         self._callers.fail(DrainingError("the server has closed"))
-        if self._process:
-            self._kill()
-            await self._gone.wait()
+        await self.end()
+
+    async def end(self) -> bool:
+        """Kill the process. Whether it is gone: one whose device hangs may not be for long."""
+        if not self._process:
+            return True
+        self._kill()
+        return await self._ends_within(2 * GRACE)
+
+    async def over(self) -> None:
+        """Until it is down or gone."""
+        await self._over.wait()
 
     def _leave(self) -> None:
         self._leaving = True
@@ -166,8 +184,8 @@ class Remote:
 
     def _kill(self) -> None:
         with suppress(ValueError):  # its end has been seen
-            assert self._process
-            self._process.kill()
+            if self._process:
+                self._process.kill()
 
     # -- the writing thread
 
@@ -237,27 +255,37 @@ class Remote:
             silent = (self._clock.now() - self._heard) / 1e9
             if silent >= SILENT:
                 silence = f"has said nothing for {silent:.0f} s"
-                return self._fail(f"the engine has work and {silence}: its device may hang")
+                self.fail(f"the engine has work and {silence}: its device may hang")
+                return self._kill()
             left -= silent
         self._loop.call_later(left, self._watch)
 
-    def _fail(self, fault: str) -> None:
+    def fail(self, fault: str) -> None:
         """It is down, and who waits hears why."""
         self._fault = self._fault or fault
         self._state = State.DOWN
         self._backlog.close()
         self._callers.fail(EngineDownError(self._fault))
+        self._over.set()
 
     def _ended(self, code: int | None) -> None:
         atexit.unregister(self._kill)
         error = self._error or EngineDownError(f"the engine process has died: {_manner(code)}")
         if not self._leaving or self._error:
-            self._fail(str(error))
+            self.fail(str(error))
         self._callers.fail(DrainingError("the engine is closed"))
         if not self._welcome.done():
             self._welcome.set_exception(error)
             self._welcome.exception()  # whoever waited may have left
         self._gone.set()
+        self._over.set()
+
+
+def _overhear(output: Connection, said: Callable[[str], object]) -> None:
+    """Line by line, until nobody is left who could write one."""
+    with output, open(output.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
+        while line := lines.readline(MOST_LINE):
+            said(line.rstrip())
 
 
 def _manner(code: int | None) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import signal
 import socket
 import sys
@@ -13,12 +14,17 @@ import uvicorn
 from rich.console import Console
 
 from headway import __version__
-from headway.errors import SettingError
+from headway.errors import EngineDownError, SettingError
+from headway.server import clock
+from headway.server.access import Access
 from headway.server.app import make_app
+from headway.server.banner import banner, served_at
 from headway.server.config import ServerConfig
 from headway.server.durations import SECOND, written
+from headway.server.engine import State
 from headway.server.front import Front
-from headway.server.remote import Remote
+from headway.server.logs import Logs, bridged
+from headway.server.succession import Succession
 from headway.server.texts import Texts
 from headway.server.tracing import traced
 from headway.server.wire import EngineOptions, Welcome
@@ -33,12 +39,22 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(config: ServerConfig, console: Console) -> int:
-    """Until SIGTERM or ctrl-C. Exit status: 0; 1 where the engine has died.
+    """Until SIGTERM or ctrl-C. Exit status: 0; 1 where the engine is down for good.
 
     The first signal drains: nothing is accepted, what runs may end within the drain timeout. The
     second ends at once. Raises HeadwayError if the port or the model cannot be had.
     """
-    return asyncio.run(Running(config, console).run())
+    logs = Logs(config.logs, console)
+    try:
+        with bridged(logs.log, config.logs.level):
+            running = Running(config, logs)
+            status = asyncio.run(running.run())
+            logs.log.info("stopped", status=status)
+    finally:
+        logs.close()
+    if running.engine.pid:  # it cannot be ended, and Python would wait for that
+        os._exit(status)
+    return status
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -65,12 +81,15 @@ class Web(uvicorn.Server):
 class Running:
     """One server, from its socket to its end."""
 
-    def __init__(self, config: ServerConfig, console: Console) -> None:
-        self.config, self.console = config, console
-        self.engine = Remote(EngineOptions(**config.to_engine()))
+    def __init__(self, config: ServerConfig, logs: Logs) -> None:
+        self.config, self.logs, self.log = config, logs, logs.log
+        options = EngineOptions(**config.to_engine())
+        self.engine = Succession(options, config.engine.restart, self.log)
         self.front = Front(config, self.engine)
+        self.engine.renewed = self.front.metrics.ready
+        app = make_app(self.front)
         settings = uvicorn.Config(
-            make_app(self.front),
+            Access(app, self.log) if config.logs.access else app,
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -79,8 +98,10 @@ class Running:
             timeout_graceful_shutdown=LAST_WORDS,
         )
         self.web = Web(settings)
+        self._began = clock.now()
         self._spans: Spans | None = None
         self._leaving: asyncio.Task[None] | None = None
+        self._standing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[Welcome] | None = None
 
     async def run(self) -> int:
@@ -94,13 +115,18 @@ class Running:
             self._loading = loop.create_task(self._load())
             with suppress(asyncio.CancelledError):  # by a signal
                 self._greet(await self._loading, listening)
+                self._standing = loop.create_task(self._stand())
             await web
+        except EngineDownError as error:  # not what it was asked, but how it went
+            self.log.critical("engine down", cause=str(error))
+            return 1
         finally:
             self.web.should_exit = True
             await web
-            if self._leaving:
-                self._leaving.cancel()
-            down = self.engine.down
+            for task in (self._leaving, self._standing):
+                if task:
+                    task.cancel()
+            down = self.engine.state is State.DOWN
             await self.engine.close()
             self.front.close()
             if self._spans:
@@ -108,12 +134,20 @@ class Running:
         return 1 if down else 0
 
     async def _load(self) -> Welcome:
-        welcome = await self.engine.start(lambda said: self.console.print(said, style="dim"))
+        if not self._banner:
+            self.log.info("starting", version=__version__, pid=os.getpid())
+        welcome = await self.engine.start(self._told)
         texts = await asyncio.to_thread(Texts, welcome.tokenizer, Path(welcome.folder))
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
         self.front.ready(texts, welcome.eos)
         return welcome
+
+    async def _stand(self) -> None:
+        """What fails is started again; when that ends, so does the server."""
+        await self.engine.stand()
+        if self.engine.state is State.DOWN:
+            self.web.should_exit = True
 
     def leave(self) -> None:
         """On a signal: the first drains, the second does not wait for that."""
@@ -126,28 +160,45 @@ class Running:
             self.web.should_exit = self.web.force_exit = True
 
     async def _drain(self) -> None:
+        if self._standing:
+            self._standing.cancel()
         timeout = self.config.server.drain_timeout
-        self.console.print(
+        self.log.info(
             f"draining: {self.front.door.open} requests have {written(timeout)} to end; "
             "once more to end at once"
         )
         await self.engine.drain(timeout / SECOND)
         self.web.should_exit = True
 
+    # -- what is said
+
+    @property
+    def _banner(self) -> bool:
+        """Whether people read along."""
+        return self.config.logs.format == "console"
+
+    def _told(self, progress: str) -> None:
+        if self._banner:
+            self.logs.say(progress, "dim")
+        else:
+            self.log.info("loading", what=progress)
+
     def _greet(self, welcome: Welcome, listening: socket.socket) -> None:
-        """The banner."""
-        say, host = self.console.print, self.config.server.host
+        """The banner, for people; then the same moment in the log."""
         port = listening.getsockname()[1]
-        where = f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
-        model = f"{self.config.model.served} ({welcome.dtype}, {welcome.device})"
-        say(f"headway {__version__} serves {model} on {where}", highlight=False)
-        for name, lane in self.config.lanes.items():
-            mark = " (default)" if name == self.config.default_lane else ""
-            limits = [
-                f"{field} {written(getattr(lane, field))}"
-                for field in ("ttft", "tpot", "e2e", "queue")
-            ]
-            say(f"  lane {name}{mark}: {', '.join(limits)}", highlight=False)
-        say(f"  KV: {welcome.memory}", highlight=False)
-        for warning in self.config.warnings:
-            say(f"  {warning}", style="bold yellow", highlight=False)
+        if self._banner:
+            self.logs.say(banner(self.config, welcome, port))
+            for warning in self.config.warnings:
+                self.logs.say(f"  {warning}", "bold yellow")
+        else:
+            for warning in self.config.warnings:
+                self.log.warning(warning)
+        self.log.info(
+            "ready",
+            url=served_at(self.config.server.host, port),
+            model=self.config.model.served,
+            dtype=welcome.dtype,
+            device=welcome.device,
+            engine_pid=self.engine.pid,
+            took_s=round((clock.now() - self._began) / SECOND, 1),
+        )

@@ -66,9 +66,6 @@ def _vllm(families: Families, load: Load, block_size: int) -> Iterator[Metric]:
         {(str(block_size), str(load.num_blocks)): 1},
         ("block_size", "num_gpu_blocks"),
     )
-    yield families.counter(
-        "vllm:num_preemptions", "How often a sequence's blocks were taken.", {(): load.preemptions}
-    )
 
 
 def _lanes(

@@ -60,6 +60,7 @@ class Metrics:
         self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
         self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
         self._keys = Keys()
+        self._before = self._preemptions = 0  # of engines that have failed; of the present one
         self._at = 0  # when what is heard of next was so
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -67,8 +68,11 @@ class Metrics:
             own(registry=self._registry)
 
     def ready(self) -> None:
-        """The engine can be asked."""
+        """An engine can be asked: the first, or the next one after a fault."""
         self._steps.begin(self._now())
+        self._requests.begin()
+        self._before += self._preemptions
+        self._preemptions = 0
 
     # -- the door
 
@@ -102,6 +106,7 @@ class Metrics:
         load = self._engine.load
         self._at = steps[-1].began + steps[-1].nanoseconds if steps else load.now
         self._steps.add(steps, load)
+        self._preemptions = load.preemptions
         for row in requests:
             self._requests.ended(row)
             if row.finish is Finish.COMPUTED:  # it will never say a token
@@ -117,12 +122,16 @@ class Metrics:
         families, load, now = self._families, self._engine.load, self._now()
         state = self._engine.state
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
-        idle_until = 0 if busy or state is State.DOWN else now
+        idle_until = 0 if busy or state in (State.DOWN, State.LOADING) else now
         yield from gauges(families, load, state, self._lanes, self._block_size, now)
         yield families.gauge(
             "headway_journal_stopped",
             "1: the journal could not be written on and has ended; the log says why.",
             {(): int(bool(self._engine.journal))},
+        )
+        preempted = {(): self._before + self._preemptions}
+        yield families.counter(
+            "vllm:num_preemptions", "How often a sequence's blocks were taken.", preempted
         )
         yield from self._keys.collect(families)
         yield from self._tokens.collect(families)

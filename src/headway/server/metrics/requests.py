@@ -52,6 +52,10 @@ class Requests:
         # no more than were being answered at one time.
         self._failed = set[str]()
 
+    def begin(self) -> None:
+        """An engine is ready: no row comes any more of one before it."""
+        self._failed.clear()
+
     def refused(self, lane: str, reason: str, count: int) -> None:
         """At the door, or before it: too late, or left, while its prompt was tokenized. There is no
         row of those. lane: empty where it was not asked yet."""

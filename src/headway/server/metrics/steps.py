@@ -32,8 +32,9 @@ class Steps:
         self._padding = Counter({("", kind): 0 for kind in ("padding", "held")})
 
     def begin(self, now: int) -> None:
-        """The engine is ready."""
+        """An engine is ready, and has nothing to do. What was before it is nobody's time."""
         self._until = now
+        self._runs = self._waits = False
 
     def add(self, rows: Iterable[StepRow], load: Load) -> None:
         """load: published behind the last of them, or by a poll that built none."""

@@ -1,0 +1,243 @@
+"""The log: what is in a line, what cannot be in it, and who does not wait for it."""
+
+import asyncio
+import json
+import logging
+import os
+from hashlib import sha256
+from types import SimpleNamespace
+
+import httpx2
+import pytest
+from rich.console import Console
+
+from headway.server import access, logs
+from headway.server.access import Access
+from headway.server.choice import Choice
+from headway.server.config import ServerConfig
+from headway.server.engine import State
+from headway.server.logs import Logs, LogSettings, bridged, logger
+from tests.server.scene import LONG, Client, inside, paced
+from tests.server.scene import until as turns
+
+EVIL = "a\nrequest status=200\r\x1b[2J\u2028\u202e\x9b"
+
+
+@pytest.fixture
+def pipe():
+    """A reading end, and a console that writes to the other."""
+    ours, theirs = os.pipe()
+    with open(theirs, "w") as file, open(ours, "rb", buffering=0) as reader:
+        yield reader, Console(file=file, width=80)
+
+
+def written(pipe, log, **settings):
+    reader, console = pipe
+    made = Logs(LogSettings(**settings), console)
+    log(made)
+    made.close()
+    console.file.close()
+    return reader.readall().decode()
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_nothing_of_a_clients_begins_a_line_or_moves_a_terminal(pipe, format):
+    def log(made):
+        made.log.info("request", id=EVIL, path=EVIL)
+        made.log.info(EVIL, source="engine")
+        try:
+            raise KeyError(EVIL + "\nrequest status=200")
+        except KeyError:
+            made.log.exception("fault", id=EVIL)
+
+    said = written(pipe, log, format=format)
+    assert not [each for each in said if not each.isprintable() and each != "\n"]
+    heads = [line for line in said.split("\n") if line and not line.startswith("    ")]
+    assert len(heads) == 3
+    if format == "json":
+        parsed = [json.loads(line) for line in heads]
+        assert [each["level"] for each in parsed] == ["info", "info", "error"]
+        assert parsed[0]["id"] == EVIL and "KeyError" in parsed[2]["exception"]
+
+
+def test_a_value_is_bounded(pipe):
+    said = written(pipe, lambda made: made.log.info("request", path="p" * 100_000))
+    assert len(said) < 5_000
+
+
+def test_what_nobody_takes_is_dropped_and_counted(pipe, monkeypatch):
+    """A full pipe: whoever logs goes on."""
+    monkeypatch.setattr(logs, "MOST", 50)
+    reader, console = pipe
+    made = Logs(LogSettings(), console)
+    for _ in range(3_000):
+        made.log.info("x" * 200)
+    assert made._dropped and made._queue.qsize() <= 50
+    said = b""
+    while b"log lines dropped" not in said:
+        said += os.read(reader.fileno(), 65_536)
+        made.log.info("more")
+    dropped = int(said.split(b"dropped")[1].split(b"count=")[1].split()[0])
+    assert 0 < dropped < 3_000
+    console.file.close()
+    reader.close()
+    made.close()
+
+
+def test_a_closed_output_is_no_fault(pipe):
+    reader, console = pipe
+    made = Logs(LogSettings(), console)
+    reader.close()
+    for _ in range(3):
+        made.log.info("nobody reads it")
+    made.close()
+    assert not made._writer.is_alive() and made._unwritten == 3
+
+
+def test_a_level_leaves_out_what_is_below_and_libraries_come_through():
+    lines = []
+    log = logger("warning", lines.append)
+    log.info("no")
+    with bridged(log, "warning"):
+        logging.getLogger("some.library").info("no")
+        logging.getLogger("uvicorn.error").warning("careful: %d", 3)
+        try:
+            raise ValueError("why")
+        except ValueError:
+            logging.getLogger("asyncio").exception("a task has failed")
+    logging.getLogger("some.library").handlers.clear()
+    assert [line["event"] for line in lines] == ["careful: 3", "a task has failed"]
+    assert lines[0]["source"] == "uvicorn.error" and "ValueError: why" in lines[1]["exception"]
+
+
+# -- the access log
+
+KEY = "hw-" + "k" * 43
+KEYS = [{"name": "ci", "sha256": sha256(KEY.encode()).hexdigest()}]
+BEARER = {"authorization": f"Bearer {KEY}"}
+SECRET = "the prompt is a secret"
+
+
+def played(scene, config=None, level="info"):
+    """The lines of what is asked in `scene(client, front)`, over ASGI."""
+    lines = []
+
+    async def play(app, front, rows):
+        wrapped = Access(app, logger(level, lines.append))
+        transport = httpx2.ASGITransport(app=wrapped)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://local") as client:
+            await scene(client, front)
+
+    inside(config or ServerConfig(), paced, play)
+    return lines
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_request_is_told_with_its_ids_key_lane_tokens_and_times(stream):
+    heard = []
+
+    async def scene(client, front):
+        asked = {"prompt": SECRET, "max_tokens": 5, "ignore_eos": True, "stream": stream}
+        headers = BEARER | {"x-request-id": "mine", "x-headway-lane": "offline"}
+        answer = await client.post("/v1/completions?q=1", json=asked, headers=headers)
+        heard.append(answer.text)
+
+    (line,) = played(scene, ServerConfig(keys=KEYS))
+    assert (line["event"], line["level"]) == ("request", "info") and line["timestamp"]
+    assert (line["method"], line["path"], line["status"]) == ("POST", "/v1/completions", 200)
+    assert (line["id"], line["key"], line["lane"]) == ("mine", "ci", "offline")
+    assert line["answer"] in heard[0] and line["client"] == "127.0.0.1"
+    assert line["tokens_in"] > 3 and line["tokens_out"] == 5
+    assert 0 < line["ttft_ms"] <= line["ms"]
+    assert SECRET not in str(line) and KEY not in str(line) and "code" not in line
+
+
+def test_a_refusal_and_a_stranger_are_told_with_their_codes():
+    async def scene(client, front):
+        await client.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": "a"})
+        wrong = {"prompt": "x", "temperatur": 1}
+        await client.post("/v1/completions", json=wrong, headers=BEARER)
+        await client.get("/nothing")
+
+    told = [
+        (line["status"], line.get("code"), line.get("key"))
+        for line in played(scene, ServerConfig(keys=KEYS))
+    ]
+    assert told == [
+        (401, "invalid_api_key", None),
+        (400, "unknown_parameter", "ci"),
+        (404, None, None),
+    ]
+
+
+def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(monkeypatch):
+    monkeypatch.setattr("headway.server.routes_state._model", lambda front, name: 1 // 0)
+    heard = []
+
+    async def scene(client, front):
+        heard.append(await client.get("/v1/models"))
+
+    fault, request = played(scene)
+    assert fault["event"] == "fault" and "ZeroDivisionError" in fault["exception"]
+    assert "routes_state.py" in fault["exception"] and request["status"] == 500
+    assert heard[0].headers["x-request-id"] == fault["id"] == request["id"]
+
+
+def test_who_leaves_its_stream_is_told_with_what_it_had():
+    lines = []
+
+    async def play(app, front, rows):
+        goes = Client(Access(app, logger("info", lines.append)), LONG | {"stream": True})
+        await turns(lambda: goes.said)
+        goes.left.set()
+        await goes.task
+
+    inside(ServerConfig(), paced, play)
+    (line,) = lines
+    assert (line["status"], line["code"]) == (200, "client_gone") and line["tokens_out"] > 0
+
+
+def test_a_storm_of_refusals_does_not_fill_the_log(monkeypatch):
+    at = [0]
+    monkeypatch.setattr(access, "clock", SimpleNamespace(now=lambda: at[0]))
+
+    async def scene(client, front):
+        monkeypatch.setattr(front.engine, "state", State.DRAINING)
+        for _ in range(30):
+            await client.post("/v1/completions", json={"prompt": "x"})
+        at[0] += 1_000_000_000
+        await client.post("/v1/completions", json={"prompt": "x"})
+
+    lines = played(scene)
+    assert [line["status"] for line in lines] == [503] * 11
+    assert lines[-1]["refusals_unlisted"] == 20
+    at[0] = 0
+    assert len(played(scene, level="debug")) == 31
+
+
+def test_probes_that_find_nothing_are_for_debug():
+    async def scene(client, front):
+        for path in ("/health", "/ready", "/metrics"):
+            assert (await client.get(path)).status_code == 200
+
+    assert not played(scene)
+    assert len(played(scene, level="debug")) == 3
+
+
+def test_a_fault_in_an_answer_names_its_request(monkeypatch):
+    def broken(choice, event):
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(Choice, "hear", broken)
+    faults = []
+
+    async def scene(client, front):
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, about: faults.append(about["exception"]))
+        headers = {"x-request-id": "mine"}
+        answer = await client.post("/v1/completions", json=LONG, headers=headers)
+        assert answer.status_code == 500
+
+    (line,) = played(scene)
+    assert (line["status"], line["code"]) == (500, "fault")
+    assert faults[0].__notes__ == [f"request 'mine', answer {line['answer']}"]

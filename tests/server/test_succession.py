@@ -1,0 +1,271 @@
+"""The engine is started again: real processes that are killed and hang; then the rules, by hand."""
+
+import asyncio
+import os
+import re
+import signal
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import httpx2
+import pytest
+
+from headway.core.view import Load
+from headway.errors import CheckpointError, EngineDownError
+from headway.models import EMBEDDED
+from headway.server import remote as remotes
+from headway.server import succession
+from headway.server.app import make_app
+from headway.server.config import ServerConfig
+from headway.server.engine import State
+from headway.server.front import Front
+from headway.server.logs import logger
+from headway.server.succession import Succession
+from headway.server.texts import Texts
+from headway.server.wire import EngineOptions
+from tests.server.local import tokenizer
+
+ENGINE = {"slots": 2, "context": 512, "threads": 1}
+LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
+
+
+@asynccontextmanager
+async def asked(config, most, lines):
+    """An application over engine processes that are started again, and a client."""
+    engine = Succession(EngineOptions(**config.to_engine()), most, logger("info", lines.append))
+    front = Front(config, engine)
+    engine.renewed = front.metrics.ready
+    standing = None
+    try:
+        welcome = await engine.start(lambda said: None)
+        front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
+        standing = asyncio.create_task(engine.stand())
+        transport = httpx2.ASGITransport(app=make_app(front))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://local") as client:
+            yield engine, front, client, standing
+    finally:
+        if standing:
+            standing.cancel()
+        await engine.close()
+        front.close()
+
+
+async def until(holds):
+    async with asyncio.timeout(60):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch, tmp_path):
+    monkeypatch.setattr(succession, "PAUSE", 0.2)
+    lines = []
+    config = ServerConfig(engine={**ENGINE, "journal": str(tmp_path / "run.jsonl")})
+
+    async def scene(engine, front, client, standing):
+        async def ask(**rest):
+            answer = await client.post("/v1/completions", json={**LONG, **rest})
+            return answer, answer.json().get("error", {}).get("message", "")
+
+        async def broken(harm):
+            """How one that runs hears of it."""
+            asking = asyncio.create_task(ask())
+            await until(lambda: engine.load.running)
+            os.kill(engine.pid, harm)
+            return await asking
+
+        first = engine.pid
+        heard, why = await broken(signal.SIGKILL)
+        assert heard.status_code == 503 and "has died: killed by SIGKILL" in why
+        assert int(heard.headers["retry-after"]) > 0
+        await until(lambda: engine.state is State.LOADING)
+        refused, why = await ask()
+        assert refused.status_code == 503 and "is being started again, because it failed" in why
+        assert "SIGKILL" in why and int(refused.headers["retry-after"]) > 0
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/ready")).status_code == 503
+        assert 'state="loading"} 1.0' in (await client.get("/metrics")).text
+        await until(lambda: engine.state is State.READY)
+        assert engine.pid not in (0, first) and not engine.down
+        assert (await ask(max_tokens=3))[0].status_code == 200
+        assert engine.load.free_blocks == engine.load.num_blocks
+        said = (await client.get("/metrics")).text
+        ends = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)
+        assert sorted(ends) == [("error", "1.0"), ("good", "1.0"), ("refused", "1.0")]
+        assert not front.metrics._requests._failed, "of whom no row will come"
+        assert len(list(tmp_path.glob("run-*.jsonl"))) == 2, "each has a journal of its own"
+
+        monkeypatch.setattr(remotes, "SILENT", 1.0)
+        engine._remote._watch()
+        heard, why = await broken(signal.SIGSTOP)
+        assert heard.status_code == 503 and "its device may hang" in why
+        await asyncio.wait_for(standing, 60)
+        assert engine.state is State.DOWN and "may hang" in engine.down
+        assert (await client.get("/health")).status_code == 503
+
+    async def main():
+        async with asked(config, 1, lines) as about:
+            await scene(*about)
+
+    asyncio.run(main())
+    events = [line["event"] for line in lines if line.get("source") != "engine"]
+    assert events == ["engine down", "engine restarted", "engine down for good"]
+    assert lines[0]["cause"].startswith("the engine process has died: killed by SIGKILL")
+
+
+class Played:
+    """In place of a Remote: it dies when it is told to."""
+
+    def __init__(self, options, said):
+        self.options, self.state, self.down, self.load = options, State.LOADING, "", Load()
+        self.pid, self.fault, self.ends = 1, None, True
+        self._over = asyncio.Event()
+        self.welcome = SimpleNamespace(folder="f", eos=frozenset(), context=512)
+        self.starts(self)
+
+    async def start(self, progress=None):
+        if self.fault:
+            self.fail(str(self.fault))
+            raise self.fault
+        self.state = State.READY
+        return self.welcome
+
+    def fail(self, why):
+        self.state, self.down = State.DOWN, self.down or why
+        self._over.set()
+
+    async def over(self):
+        await self._over.wait()
+
+    async def end(self):
+        return self.ends
+
+    async def drain(self, timeout):
+        self.state = State.DOWN if self.down else State.DRAINING
+        self._over.set()
+
+
+@pytest.fixture
+def played(monkeypatch):
+    """What has become of engines: each Played, and the pauses between them; time by hand."""
+    seen = SimpleNamespace(remotes=[], pauses=[], now=0, alter=lambda remote: None)
+
+    def starts(remote):
+        seen.remotes.append(remote)
+        seen.alter(remote)
+
+    async def sleep(seconds, real=asyncio.sleep):
+        seen.pauses.append(seconds)
+        await real(0)
+
+    monkeypatch.setattr(Played, "starts", staticmethod(starts), raising=False)
+    monkeypatch.setattr(succession, "Remote", Played)
+    monkeypatch.setattr(succession, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(succession, "clock", SimpleNamespace(now=lambda: seen.now))
+    seen.lines = []
+    seen.made = lambda most: Succession(EngineOptions(), most, logger("info", seen.lines.append))
+    return seen
+
+
+def stood(engine, scene):
+    async def main():
+        await engine.start(lambda said: None)
+        standing = asyncio.create_task(engine.stand())
+        await scene(standing)
+        async with asyncio.timeout(30):
+            await standing
+
+    asyncio.run(main())
+
+
+def test_pauses_grow_and_a_row_of_faults_ends(played):
+    engine = played.made(4)
+
+    async def scene(standing):
+        for count in range(1, 6):
+            await until(lambda count=count: len(played.remotes) == count)
+            await until(lambda: engine.state is State.READY)
+            played.remotes[-1].fail(f"fault {count}")
+
+    stood(engine, scene)
+    assert played.pauses == [1.0, 4.0, 16.0, 30.0]
+    assert (engine.state, engine.down) == (State.DOWN, "fault 5")
+    assert played.lines[-1]["event"] == "engine down for good"
+
+
+def test_ten_minutes_of_service_end_the_row(played):
+    engine = played.made(1)
+
+    async def scene(standing):
+        for count in (1, 2, 3):
+            await until(lambda count=count: len(played.remotes) == count)
+            await until(lambda: engine.state is State.READY)
+            played.now += 601_000_000_000 if count < 3 else 599_000_000_000
+            played.remotes[-1].fail("again")
+
+    stood(engine, scene)
+    assert played.pauses == [1.0, 1.0] and engine.state is State.DOWN
+
+
+def test_one_that_cannot_start_counts_and_its_cause_is_told(played):
+    def alter(remote):
+        if len(played.remotes) > 1:
+            remote.fault = CheckpointError("the model has gone")
+
+    played.alter = alter
+    engine = played.made(2)
+
+    async def scene(standing):
+        played.remotes[0].fail("first")
+
+    stood(engine, scene)
+    assert played.pauses == [1.0, 4.0] and engine.down == "the model has gone"
+
+
+def test_another_model_under_the_same_tokenizer_is_refused(played):
+    def alter(remote):
+        remote.welcome.folder = f"folder {len(played.remotes)}"
+
+    played.alter = alter
+    engine = played.made(1)
+
+    async def scene(standing):
+        played.remotes[0].fail("first")
+
+    stood(engine, scene)
+    assert engine.down == "the model's folder is another than when the server started"
+
+
+def test_without_restarts_and_with_one_that_cannot_be_killed_the_first_fault_is_the_end(played):
+    engine = played.made(0)
+
+    async def scene(standing):
+        played.remotes[-1].fail("why")
+
+    stood(engine, scene)
+    assert (engine.state, engine.down, played.pauses) == (State.DOWN, "why", [])
+
+    engine = played.made(3)
+    played.remotes[-1].ends = False
+    stood(engine, scene)
+    assert engine.state is State.DOWN and not played.pauses
+    assert played.lines[-1]["cause"] == "the engine's process cannot be ended"
+
+
+def test_while_it_is_between_two_nothing_runs_and_draining_starts_none(played, monkeypatch):
+    engine, states = played.made(3), []
+
+    async def held(seconds, real=asyncio.sleep):
+        states.append(engine.state)
+        with pytest.raises(EngineDownError, match="first"):
+            engine.submit([], None)
+        assert engine.load == Load()
+        await engine.drain(1)
+        states.append(engine.state)
+
+    monkeypatch.setattr(succession, "asyncio", SimpleNamespace(sleep=held))
+
+    async def scene(standing):
+        played.remotes[0].fail("first")
+
+    stood(engine, scene)
+    assert states == [State.LOADING, State.DRAINING] and len(played.remotes) == 1
