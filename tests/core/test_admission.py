@@ -116,7 +116,10 @@ def test_who_could_not_start_in_time_is_told_at_once():
     begin, second = 60, 10**9
     assert late(line, load, begin, NEVER) is None
     assert late(line, load, begin, begin + second * (DOUBT + 1) // DOUBT) is None
-    reason = "the wait in 'default' is about 1 s, too long to start in time"
+    reason = (
+        "the wait in 'default' is about 1 s and may be 1.5 s: too long for a request that must "
+        "start within 1 s"
+    )
     assert late(line, load, begin, begin + second) == Refuse(reason, begin + second)
 
 

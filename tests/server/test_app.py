@@ -321,7 +321,7 @@ def test_the_lane_is_said_back(server):
 
 
 def test_keys_and_their_limits():
-    key = {"name": "team", "sha256": _digest("secret").hex(), "requests_per_minute": 1}
+    key = {"name": "team", "sha256": _digest("secret").hex(), "requests_per_minute": 3}
     config = ServerConfig(keys=[KeySettings(**key, lanes=["offline"], tokens_per_minute=1_000)])
     with serving(config, fake) as (url, _):
         post, asked = f"{url}/v1/completions", {"prompt": [5], "max_tokens": 1}
@@ -337,6 +337,62 @@ def test_keys_and_their_limits():
         assert 1 <= int(again.headers["retry-after"]) <= 120
         assert httpx2.get(f"{url}/v1/models").status_code == 401
         assert httpx2.get(f"{url}/health").status_code == 200
+
+
+def keyed(**limits):
+    """A configuration with one key, and the header that shows it."""
+    key = KeySettings(name="team", sha256=_digest("secret").hex(), **limits)
+    return ServerConfig(keys=[key]), {"authorization": "Bearer secret"}
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
+def test_a_keys_rate_is_held_against_it_before_its_body_is_read(path):
+    config, mine = keyed(requests_per_minute=2)
+    with serving(config, fake) as (url, _):
+        for _ in range(2):
+            wrong = httpx2.post(url + path, content=b"{", headers=mine)
+            assert wrong.status_code == 400, "that was one, too"
+        refused = httpx2.post(url + path, content=b"{", headers=mine)
+        assert (refused.status_code, error(refused)["code"]) == (429, "rate_limit_exceeded")
+
+
+@pytest.mark.parametrize(
+    "path, asked", [("/tokenize", {"prompt": "hello " * 50}), ("/detokenize", {"tokens": [5] * 50})]
+)
+def test_text_to_ids_and_back_is_charged(path, asked):
+    config, mine = keyed(tokens_per_minute=40)
+    with serving(config, fake) as (url, _):
+        assert httpx2.post(url + path, json=asked, headers=mine).status_code == 200
+        refused = httpx2.post(url + path, json=asked, headers=mine)
+        assert (refused.status_code, error(refused)["code"]) == (429, "rate_limit_exceeded")
+        assert int(refused.headers["retry-after"]) > 10
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_key_has_as_many_requests_at_once_as_it_may(stream):
+    config, mine = keyed(concurrent=1)
+    mine = [(name.encode(), value.encode()) for name, value in mine.items()]
+
+    async def scene(app, front, rows):
+        for ends in ("left", "done"):
+            runs = Client(app, LONG | {"stream": stream}, mine)
+            await until(lambda: front.engine.load.running == 1)
+            for path in ("/v1/completions", "/tokenize"):
+                refused = Client(app, "not read", mine, path)
+                await refused.task
+                assert refused.status == 429 and int(refused.headers["retry-after"]) >= 1
+                code = json.loads(refused.said)["error"]["code"]
+                assert code == "concurrency_limit_exceeded"
+            if ends == "left":
+                runs.left.set()
+            await runs.task
+            await until(lambda: front.engine.load.running == 0)
+        for _ in range(2):
+            wrong = Client(app, "not an object", mine)
+            await wrong.task
+            assert wrong.status == 400, "it had its turn, and gave it back"
+
+    inside(config, paced, scene)
 
 
 def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():

@@ -14,6 +14,7 @@ from headway.server import keys as module
 from headway.server.config import ServerConfig
 from headway.server.keys import Denied, KeySettings, Tenant, new_key
 from headway.server.limits import MINUTE, Bucket, RateLimit
+from headway.server.turn import Turn
 
 S = 1_000_000_000
 
@@ -75,7 +76,9 @@ def test_without_keys_everybody_is_the_same_tenant():
     assert made.is_open
     anybody = made.authenticate("")
     assert anybody == made.authenticate("Bearer EMPTY") == Tenant("", "", ALL, "standard", "")
-    assert made.take(anybody, 10**9, 0) == 0
+    assert made.take(anybody, 10**9, 0) == made.ask(anybody, 0) == 0
+    assert made.begin(anybody)
+    made.end(anybody)
     made.give_back(anybody, 10, 0)
 
 
@@ -118,20 +121,41 @@ def test_limits_are_the_keys_own():
         entry("one", requests_per_minute=2), entry("two", tokens_per_minute=60), entry("three")
     )
     one, two, three = (made.authenticate(f"Bearer {key}") for key in ("one", "two", "three"))
-    assert [made.take(one, 10**6, 0) for _ in range(3)] == [0, 0, 30 * S]
+    assert [made.ask(one, 0) for _ in range(3)] == [0, 0, 30 * S]
+    assert made.take(one, 10**6, 0) == 0
     assert [made.take(two, 40, 0) for _ in range(2)] == [0, 20 * S]
     made.give_back(two, 30, 0)
     assert made.take(two, 40, 0) == 0
     assert [made.take(three, 10**6, 0) for _ in range(9)] == [0] * 9
+    assert [made.ask(three, 0) for _ in range(9)] == [0] * 9
 
 
-def test_one_limit_that_binds_takes_nothing_of_the_other():
+def test_as_many_at_once_as_the_key_may():
+    made = ring(entry("one", concurrent=2), entry("two"))
+    one, two = (made.authenticate(f"Bearer {key}") for key in ("one", "two"))
+    assert [made.begin(one) for _ in range(3)] == [True, True, False]
+    assert all(made.begin(two) for _ in range(9))
+    turn = Turn(made, one)
+    turn.end()
+    turn.end()
+    assert [made.begin(one) for _ in range(2)] == [True, False], "it has ended once"
+
+
+def test_a_request_is_asked_for_before_its_tokens():
     limit = RateLimit(requests=1, tokens=100)
+    assert limit.ask(0) == 0
     assert limit.take(101, 0) == NEVER, "no waiting makes a minute's worth larger"
-    assert limit.take(50, 0) == 0
-    assert limit.take(50, 0) == MINUTE
-    assert limit.take(100, 0) == MINUTE, "a request is what it waits for, tokens need half of it"
-    assert limit.take(100, MINUTE) == 0
+    assert limit.take(100, 0) == 0
+    assert limit.take(50, 0) == MINUTE // 2
+    assert limit.ask(0) == limit.ask(0) == MINUTE, "a request is what it waits for"
+    assert limit.ask(MINUTE) == 0
+
+
+def test_who_owes_tokens_is_told_before_it_is_read():
+    limit = RateLimit(requests=5, tokens=60)
+    limit.give_back(-89, 0)
+    assert [limit.ask(0) for _ in range(9)] == [30 * S] * 9
+    assert [limit.ask(30 * S) for _ in range(6)] == [0] * 5 + [12 * S], "refusing took none"
 
 
 def test_what_was_used_beyond_what_was_taken_is_owed():

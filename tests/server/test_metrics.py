@@ -224,7 +224,7 @@ def test_keys_are_counted_by_their_names(monkeypatch):
         now = scraped(url)
     assert now["headway_key_requests_total"] == {("accepted", "app"): 1, ("refused", "app"): 1}
     assert now["headway_key_tokens_total"] == {("app", "prompt"): 3, ("app", "answer"): 3}
-    assert now["headway_refusals_total"]["standard", "rate_limit_exceeded"] == 1
+    assert now["headway_refusals_total"]["", "rate_limit_exceeded"] == 1, "its body was not read"
 
 
 # -- the parts

@@ -27,21 +27,34 @@ def without_jitter(monkeypatch):
 
 def test_who_is_refused_comes_back_one_after_another(without_jitter):
     returns, drained = Returns(), 10 * SECOND
-    assert [returns.next("a", 0, drained, 2 * SECOND) for _ in range(3)] == [10, 12, 14]
-    assert returns.next("b", 0, drained, 2 * SECOND) == 10, "each lane has its own"
-    assert returns.next("a", 9 * SECOND, drained, 2 * SECOND) == 7, "the place at 16 s"
-    assert returns.next("a", 60 * SECOND, 61 * SECOND, SECOND) == LEAST, "all have come, or not"
+    assert [returns.next("a", "k", 0, drained, 2 * SECOND) for _ in range(3)] == [10, 12, 14]
+    assert returns.next("b", "k", 0, drained, 2 * SECOND) == 10, "each lane has its own"
+    assert returns.next("a", "k", 9 * SECOND, drained, 2 * SECOND) == 7, "the place at 16 s"
+    assert returns.next("a", "k", 60 * SECOND, 61 * SECOND, SECOND) == LEAST, "all have come"
+
+
+def test_refusals_of_one_key_move_no_other_keys_return(without_jitter):
+    returns, drained = Returns(), 2 * SECOND
+    flood = [returns.next("a", "flood", 0, drained, SECOND) for _ in range(300)]
+    assert flood[:3] == [2, 3, 4] and flood[-1] == MOST
+    assert returns.next("a", "other", 0, drained, SECOND) == 2
+    assert returns.next("a", "other", 0, drained, SECOND) == 4, "what drains is shared by two keys"
+    # All but the flood's last place have passed.
+    assert returns.next("a", "other", 79 * SECOND, 80 * SECOND, SECOND) == LEAST
+    assert returns.next("a", "other", 79 * SECOND, 80 * SECOND, SECOND) == 3
+    assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == LEAST
+    assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == 2, "it is alone"
 
 
 def test_nobody_is_sent_away_for_longer_than_clients_wait(without_jitter):
     returns = Returns()
-    said = [returns.next("a", 0, 70 * SECOND, SECOND) for _ in range(1_000)]
+    said = [returns.next("a", "k", 0, 70 * SECOND, SECOND) for _ in range(1_000)]
     assert said[:12] == [*range(70, 81), MOST] and set(said[12:]) == {MOST}
-    assert returns.next("a", 5 * SECOND, 0, 0) < MOST, "and none is given away beyond that"
+    assert returns.next("a", "k", 5 * SECOND, 0, 0) < MOST, "and none is given away beyond that"
 
 
 def test_the_jitter_is_half_of_it():
-    said = [Returns().next("a", 0, 10 * SECOND, 0) for _ in range(200)]
+    said = [Returns().next("a", "k", 0, 10 * SECOND, 0) for _ in range(200)]
     assert 10 <= min(said) < 11 and 14 < max(said) <= 15
 
 
@@ -63,9 +76,20 @@ def test_a_full_lane_is_refused_at_the_door(without_jitter):
 def test_who_would_be_late_is_told_at_once(without_jitter):
     crowded = door(waiting=4)
     crowded.check_room("chat", 4 * SECOND, 1)
-    with pytest.raises(Problem, match="about 2 s, too long to start in time") as caught:
+    with pytest.raises(
+        Problem, match=r"about 2 s and may be 3 s.* must start within 2 s"
+    ) as caught:
         crowded.check_room("chat", 3 * SECOND, 1)
     assert (caught.value.status, caught.value.code, caught.value.retry) == (429, "lane_full", 2)
+
+
+def test_a_flood_of_one_key_at_the_door_leaves_what_another_is_told(without_jitter):
+    full = door(waiting=5)
+    for key, count, last in (("flood", 300, MOST), ("other", 1, 2.5)):
+        for _ in range(count):
+            with pytest.raises(Problem) as caught:
+                full.check_room("chat", NEVER, 1, key)
+        assert caught.value.retry == last
 
 
 async def asked(url, bodies):

@@ -208,6 +208,37 @@ def test_who_is_refused_has_a_span(monkeypatch):
     assert refused.end_time_unix_nano >= refused.start_time_unix_nano
 
 
+def test_who_is_refused_for_its_lane_has_a_span(monkeypatch):
+    config = ServerConfig(lanes={"chat": {"max_waiting": 1}}, engine={"slots": 1})
+    executor = Permitted()
+    with collecting(monkeypatch, config, executor.engine) as (url, front, collector):
+        asked = {"prompt": [5], "max_tokens": 9, "ignore_eos": True}
+        how = {"json": asked, "timeout": 60}
+
+        def begin(opened):
+            made = threading.Thread(target=httpx2.post, args=(f"{url}/v1/completions",), kwargs=how)
+            made.start()
+            until(lambda: front.door.open == opened)
+            executor.permits.release()
+            return made
+
+        threads = [begin(1)]
+        until(lambda: front.engine.load.running)
+        threads.append(begin(2))
+        executor.permits.release(2)
+        until(lambda: front.engine.load.lanes["chat"].waiting == 1)
+        headers = {"traceparent": CALLER, "X-Request-Id": "mine"}
+        refused = httpx2.post(f"{url}/v1/completions", json=asked, headers=headers)
+        assert refused.status_code == 429
+        executor.permits.release(100)
+        for thread in threads:
+            thread.join(30)
+    (span,) = [each for each in collector.calls() if said(each)["headway.outcome"] == "refused"]
+    assert said(span)["error.type"] == "lane_full" and said(span)["headway.lane"] == "chat"
+    assert said(span)["headway.request_id"] == "mine" and span.name == "text_completion"
+    assert span.trace_id.hex() == CALLER.split("-")[1]
+
+
 def test_an_engine_that_is_down_owes_no_rows(monkeypatch):
     executor = Permitted()
     with collecting(monkeypatch, engine=executor.engine) as (url, front, collector):

@@ -63,8 +63,12 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
     ahead = wait(line, load)
     if start_by == NEVER or now + ahead + ahead // DOUBT <= start_by:
         return None
-    reason = f"the wait in {line.lane.name!r} is about {ahead / 1e9:.2g} s"
-    return Refuse(f"{reason}, too long to start in time", now + ahead)
+    most, left = (ahead + ahead // DOUBT) / 1e9, max(0, start_by - now) / 1e9
+    reason = (
+        f"the wait in {line.lane.name!r} is about {ahead / 1e9:.2g} s and may be {most:.2g} s: too "
+        f"long for a request that must start within {left:.2g} s"
+    )
+    return Refuse(reason, now + ahead)
 
 
 def never(requests: Sequence[Request], load: Load) -> Refuse | None:

@@ -8,6 +8,7 @@ from starlette.types import Receive
 
 from headway.server.call import Call
 from headway.server.protocol.problem import Problem
+from headway.server.turn import Turn
 
 
 def gone() -> Problem:
@@ -19,7 +20,9 @@ class Client:
     """Made in the task that answers it, when its request has been read. Whoever has made one calls
     `leave` in the end."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, turn: Turn) -> None:
+        """turn: its key's, which ends with it."""
+        self._turn = turn
         self.call: Call | None = None  # once it is in its lane
         self._task = asyncio.current_task()
         self._preparing = False
@@ -57,6 +60,7 @@ class Client:
             self._watcher = None
             watcher.cancel()
         self.end(gone())
+        self._turn.end()
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

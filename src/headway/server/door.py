@@ -11,6 +11,7 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
+from headway.server.away import Away
 from headway.server.call import Call, Who, down
 from headway.server.engine import EngineSide, Rows, State
 from headway.server.keys import KeyRing
@@ -27,6 +28,10 @@ class Watcher(Protocol):
     def entered(self, call: Call) -> None: ...
 
     def refused(self, call: Call, problem: Problem) -> None: ...
+
+    def turned_away(self, away: Away) -> None:
+        """Before it was a call."""
+        ...
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         """It is over; these of its requests have not ended by themselves."""
@@ -54,6 +59,11 @@ class Door:
     def open(self) -> int:
         """Requests that are being answered."""
         return len(self._calls)
+
+    def turn_away(self, away: Away) -> None:
+        """Tell who watches."""
+        for each in self.watchers:
+            each.turned_away(away)
 
     def check_open(self) -> None:
         """Before any work is done for a call. Raises Problem."""
@@ -95,7 +105,7 @@ class Door:
         self._latest.come(caller, arrived, call)
         try:
             if not self._latest.replaces(caller):
-                self.check_room(caller.lane, by, count)
+                self.check_room(caller.lane, by, count, caller.tenant.key)
             self.coming_to[caller.lane] += count
             self._preparing[call] = caller
             try:
@@ -106,7 +116,7 @@ class Door:
         finally:
             self._latest.came(caller, call)
 
-    def check_room(self, lane: str, start_by: int, count: int) -> None:
+    def check_room(self, lane: str, start_by: int, count: int, key: str = "") -> None:
         """Before prompts are tokenized, so that refusing is cheap when most are refused. Those that
         are being tokenized count as waiting; their tokens are not known yet. Raises Problem."""
         load, now = self.engine.load, self._now()
@@ -115,7 +125,7 @@ class Door:
             line = replace(line, waiting=line.waiting + coming)
             load = replace(load, lanes={**load.lanes, lane: line})
         if refused := full(line, load, now) or late(line, load, now, start_by):
-            raise self._full(lane, refused.reason, refused.retry_at, count)
+            raise self._full((lane, key), refused.reason, refused.retry_at, count)
 
     def enter(self, call: Call) -> None:
         """Into its lane. Raises Problem; then nothing of it has been taken.
@@ -162,12 +172,14 @@ class Door:
             return down(refused)
         if refused.retry_at == NEVER:
             return wrong(str(refused))
-        return self._full(call.caller.lane, str(refused), refused.retry_at, len(call.choices))
+        who = call.caller.lane, call.caller.tenant.key
+        return self._full(who, str(refused), refused.retry_at, len(call.choices))
 
-    def _full(self, lane: str, reason: str, drained: int, count: int) -> Problem:
-        now = self._now()
+    def _full(self, who: tuple[str, str], reason: str, drained: int, count: int) -> Problem:
+        """who: the lane, and the key."""
+        (lane, key), now = who, self._now()
         each = max(0, drained - now) // max(1, self.engine.load.lanes[lane].waiting)
-        retry = self._returns.next(lane, now, drained, each * count)
+        retry = self._returns.next(lane, key, now, drained, each * count)
         return Problem(429, reason, code="lane_full", retry=retry)
 
     def cancel(self, tenant: str, id: str) -> int:

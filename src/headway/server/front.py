@@ -11,6 +11,7 @@ from headway.errors import PromptError, TrialError
 from headway.server import clock
 from headway.server.access import noted
 from headway.server.asking import Model, Place, Spelled, choices_of, spelled
+from headway.server.away import Away
 from headway.server.call import Call, Who
 from headway.server.client import Client
 from headway.server.config import ServerConfig
@@ -22,8 +23,9 @@ from headway.server.protocol.budget import Terms, late, terms
 from headway.server.protocol.laning import lane_of, model_of
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.wish import Wish
-from headway.server.retry import SOON, jittered
+from headway.server.retry import LEAST, SOON, jittered
 from headway.server.texts import Texts
+from headway.server.turn import Turn
 
 UNANSWERED = frozenset({408, 409, 429, 499, 503})  # of those who have asked for nothing wrong
 
@@ -74,13 +76,25 @@ class Front:
             raise loading()
         return self._texts
 
-    def check_open(self) -> None:
-        """Before anything of a call is read. Raises Problem."""
+    def begin(self, asker: Asker, operation: str) -> Turn:
+        """Before anything of a request is read: whether there is a server for it, and whether its
+        key may ask for more. Raises Problem."""
         try:
             _ = self.texts
+            self._check_key(asker.tenant)
         except Problem as problem:
-            self.metrics.turned_away(problem)
+            away = Away(problem, operation, asker.tenant, asker.arrived, headers=asker.headers)
+            self.door.turn_away(away)
             raise
+        return Turn(self.keys, asker.tenant)
+
+    def _check_key(self, tenant: Tenant) -> None:
+        if wait := self.keys.ask(tenant, clock.now()):
+            said = "this key's limit per minute is reached"
+            raise Problem(429, said, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
+        if not self.keys.begin(tenant):
+            said = "this key has as many requests at once as it may"
+            raise Problem(429, said, code="concurrency_limit_exceeded", retry=jittered(LEAST))
 
     def who(self, headers: Mapping[str, str]) -> Asker:
         """Raises Problem."""
@@ -89,6 +103,10 @@ class Front:
             raise Problem(401, found.reason, code="invalid_api_key")
         noted().key = found.key
         return Asker(found, headers, clock.now())
+
+    def charge(self, asker: Asker, tokens: int) -> None:
+        """What turning text into tokens, or back, has come to; more than there is, is owed."""
+        self.keys.give_back(asker.tenant, -tokens, clock.now())
 
     async def call(self, asker: Asker, wish: Wish, client: Client, size: int) -> Call:
         """In its lane, where it waits to be answered. size: bytes of its body. Raises Problem."""
@@ -150,7 +168,10 @@ class Front:
         except Problem as found:
             problem = found
         if problem.status in UNANSWERED:
-            self.metrics.turned_away(problem, who.tenant.key, who.lane, count)
+            operation = "chat" if wish.chat else "text_completion"
+            tenant, headers = who.tenant, who.headers
+            away = Away(problem, operation, tenant, arrived, who.lane, count, headers)
+            self.door.turn_away(away)
         raise problem
 
     async def _check_grammar(self, wish: Wish, texts: Texts) -> None:

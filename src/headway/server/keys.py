@@ -77,6 +77,10 @@ class KeySettings(Section):
         Rate, Field(description="Of prompts and answers, less what is not used; 0: no limit.")
     ] = 0
 
+    concurrent: Annotated[
+        Rate, Field(description="Requests at once, from their first byte to the last; 0: no limit.")
+    ] = 0
+
     def check(self) -> None:
         if self.lanes and self.default_lane and self.default_lane not in self.lanes:
             raise SettingError(f"its default_lane {self.default_lane!r} is not one of its lanes")
@@ -109,7 +113,8 @@ class KeyRing:
         self._open = Tenant("", "", frozenset(lanes), default_lane, "")
         self._known = [(bytes.fromhex(key.sha256), self.tenant(key)) for key in keys]
         self._limits = {
-            key.name: RateLimit(key.requests_per_minute, key.tokens_per_minute) for key in keys
+            key.name: RateLimit(key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+            for key in keys
         }
 
     @property
@@ -131,6 +136,21 @@ class KeyRing:
         for known, tenant in self._known:  # to the end, whoever it is
             found = tenant if compare_digest(known, digest) else found
         return found or Denied("the API key is not one of this server's")
+
+    def ask(self, tenant: Tenant, now: int) -> int:
+        """As RateLimit.ask: 0, or nanoseconds to wait."""
+        limit = self._limits.get(tenant.key)
+        return limit.ask(now) if limit else 0
+
+    def begin(self, tenant: Tenant) -> bool:
+        """As RateLimit.begin."""
+        limit = self._limits.get(tenant.key)
+        return limit.begin() if limit else True
+
+    def end(self, tenant: Tenant) -> None:
+        """As RateLimit.end."""
+        if limit := self._limits.get(tenant.key):
+            limit.end()
 
     def take(self, tenant: Tenant, tokens: int, now: int) -> int:
         """As RateLimit.take: 0, or nanoseconds to wait."""

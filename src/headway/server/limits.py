@@ -45,28 +45,45 @@ class Bucket:
 
 
 class RateLimit:
-    """Requests and tokens per minute of one key; 0: no limit."""
+    """Requests and tokens per minute of one key, and requests at once; 0: no limit."""
 
-    def __init__(self, requests: int, tokens: int) -> None:
+    def __init__(self, requests: int, tokens: int, concurrent: int = 0) -> None:
         self._requests = Bucket(requests) if requests else None
         self._tokens = Bucket(tokens) if tokens else None
+        self._concurrent, self._open = concurrent, 0
 
-    def take(self, tokens: int, now: int) -> int:
-        """One request of so many tokens: 0 and they are taken, or how long to wait, and nothing is.
-
-        tokens: the most it may come to, its prompt and all that it may generate; what it has not
-        used is given back at its end. NEVER: it asks for more than a minute's worth.
-        """
+    def ask(self, now: int) -> int:
+        """One request, before any of it is read: 0 and it is taken, whatever becomes of it; or how
+        long to wait, and nothing is. Who owes tokens waits until a single one is there."""
         waits = [0]
         if self._requests:
             waits.append(self._requests.wait(1, now))
         if self._tokens:
-            waits.append(self._tokens.wait(tokens, now))
-        if not (wait := max(waits)):
-            if self._requests:
-                self._requests.take(1, now)
-            if self._tokens:
-                self._tokens.take(tokens, now)
+            waits.append(self._tokens.wait(1, now))
+        if not (wait := max(waits)) and self._requests:
+            self._requests.take(1, now)
+        return wait
+
+    def begin(self) -> bool:
+        """One more at once; False: there are as many as may be."""
+        if self._concurrent and self._open >= self._concurrent:
+            return False
+        self._open += 1
+        return True
+
+    def end(self) -> None:
+        self._open -= 1
+        assert self._open >= 0, "one has ended that had not begun"
+
+    def take(self, tokens: int, now: int) -> int:
+        """A request's tokens: 0 and they are taken, or how long to wait, and none is.
+
+        tokens: the most it may come to, its prompt and all that it may generate; what it has not
+        used is given back at its end. NEVER: it asks for more than a minute's worth.
+        """
+        wait = self._tokens.wait(tokens, now) if self._tokens else 0
+        if not wait and self._tokens:
+            self._tokens.take(tokens, now)
         return wait
 
     @property
@@ -75,7 +92,7 @@ class RateLimit:
         return self._tokens.rate if self._tokens else NEVER
 
     def give_back(self, tokens: int, now: int) -> None:
-        """What a request that has ended did not use of its tokens; it still was a request. Below 0:
+        """What a request that has ended did not use of its tokens. Below 0:
         what it used beyond them."""
         if self._tokens:
             self._tokens.give_back(tokens, now)

@@ -57,16 +57,19 @@ async def _answer(
     wish: Callable[[Body, BoundSettings], Wish],
 ) -> Response:
     asker = front.who(request.headers)
-    front.check_open()
+    turn = front.begin(asker, "chat" if model is ChatBody else "text_completion")
     limits = front.config.server.limits
-    raw = await body_of(request, limits.body_bytes)
-    asked, size = wish(read(model, raw), limits), len(raw)
-    del raw
-    client = Client(request.receive)
+    client: Client | None = None
     try:
+        raw = await body_of(request, limits.body_bytes)
+        asked, size = wish(read(model, raw), limits), len(raw)
+        del raw
+        client = Client(request.receive, turn)
         call = await front.call(asker, asked, client, size)
         answer = streamed if asked.stream else whole
         return await answer(call, client, {"x-headway-lane": call.caller.lane})
     except BaseException:
-        client.leave()
+        if client:
+            client.leave()
+        turn.end()
         raise

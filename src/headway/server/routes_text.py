@@ -1,5 +1,8 @@
 """POST /tokenize and /detokenize, as vLLM has them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -7,7 +10,7 @@ from starlette.responses import JSONResponse
 from headway.errors import PromptError
 from headway.server.body import body_of
 from headway.server.documented import says, taken
-from headway.server.front import Front
+from headway.server.front import Asker, Front
 from headway.server.protocol.fields import DetokenizeBody, TokenizeBody
 from headway.server.protocol.laning import model_of
 from headway.server.protocol.problem import wrong
@@ -23,38 +26,50 @@ def text_routes(front: Front) -> APIRouter:
     @router.post("/tokenize", responses=refusals, openapi_extra=taken(TokenizeBody))
     async def tokenize(request: Request) -> JSONResponse:
         """A prompt's ids, or a chat's through its template."""
-        front.who(request.headers)
-        texts = front.texts
-        raw = await body_of(request, limits.body_bytes)
-        body = read(TokenizeBody, raw)
-        model_of(body.model or "", front.names, front.lanes)
-        if (body.prompt is None) == (body.messages is None):
-            raise wrong("give 'prompt' or 'messages'", "prompt")
-        prompt: Prompt = body.prompt or ""
-        if body.messages is not None:
-            prompt = messages_of(body.messages, limits)
-        try:
-            with front.door.holding(len(raw)):
-                (ids,) = await texts.encode(prompt)
-        except PromptError as error:
-            raise wrong(str(error)) from error
+        with _turn(front, request, "tokenize") as asker:
+            raw = await body_of(request, limits.body_bytes)
+            body = read(TokenizeBody, raw)
+            model_of(body.model or "", front.names, front.lanes)
+            if (body.prompt is None) == (body.messages is None):
+                raise wrong("give 'prompt' or 'messages'", "prompt")
+            prompt: Prompt = body.prompt or ""
+            if body.messages is not None:
+                prompt = messages_of(body.messages, limits)
+            try:
+                with front.door.holding(len(raw)):
+                    (ids,) = await front.texts.encode(prompt)
+            except PromptError as error:
+                raise wrong(str(error)) from error
+            front.charge(asker, len(ids))
         capacity = front.engine.load.capacity
         return JSONResponse({"count": len(ids), "max_model_len": capacity, "tokens": ids})
 
     @router.post("/detokenize", responses=refusals, openapi_extra=taken(DetokenizeBody))
     async def detokenize(request: Request) -> JSONResponse:
         """The text of ids, special tokens spelled out."""
-        front.who(request.headers)
-        texts = front.texts
-        raw = await body_of(request, limits.body_bytes)
-        body = read(DetokenizeBody, raw)
-        model_of(body.model or "", front.names, front.lanes)
-        try:
-            with front.door.holding(len(raw)):
-                (ids,) = await texts.encode(tuple(body.tokens))  # it sees that they are the model's
-                (text,) = await texts.decode(ids, skip_special=False)
-        except PromptError as error:
-            raise wrong(str(error), "tokens") from error
+        with _turn(front, request, "detokenize") as asker:
+            raw = await body_of(request, limits.body_bytes)
+            body = read(DetokenizeBody, raw)
+            model_of(body.model or "", front.names, front.lanes)
+            try:
+                with front.door.holding(len(raw)):
+                    # It sees that they are the model's.
+                    (ids,) = await front.texts.encode(tuple(body.tokens))
+                    (text,) = await front.texts.decode(ids, skip_special=False)
+            except PromptError as error:
+                raise wrong(str(error), "tokens") from error
+            front.charge(asker, len(ids))
         return JSONResponse({"prompt": text})
 
     return router
+
+
+@contextmanager
+def _turn(front: Front, request: Request, operation: str) -> Iterator[Asker]:
+    """While it is read and answered: one of the requests that its key may have at once."""
+    asker = front.who(request.headers)
+    turn = front.begin(asker, operation)
+    try:
+        yield asker
+    finally:
+        turn.end()

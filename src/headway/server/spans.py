@@ -9,7 +9,7 @@ SERVER. No prompt and no answer is in them.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
@@ -23,10 +23,12 @@ from headway import __version__
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.server import clock
+from headway.server.away import Away
 from headway.server.call import Call
 from headway.server.choice import REASONS
 from headway.server.engine import State
 from headway.server.front import Front
+from headway.server.keys import Tenant
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.wish import Wish
 
@@ -71,6 +73,20 @@ class Spans:
         span = self._start(trace)
         _ended(span, problem, "refused")
         span.end(trace.epoch + clock.now())
+
+    def turned_away(self, away: Away) -> None:
+        epoch = clock.epoch()
+        asked: Attributes = self._server | {"gen_ai.operation.name": away.operation}
+        if away.lane:
+            asked["headway.lane"] = away.lane
+        asked |= _known(away.tenant, away.headers.get("x-request-id", ""))
+        parent = _parent(away.headers)
+        at = epoch + away.arrived
+        span = self._tracer.start_span(
+            away.operation, parent, SpanKind.SERVER, asked, start_time=at
+        )
+        _ended(span, away.problem, "refused")
+        span.end(epoch + clock.now())
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         if trace := self._open.get(next(iter(call.choices))):
@@ -134,8 +150,17 @@ class Spans:
 
 
 def _trace(call: Call) -> Trace:
-    parent = TraceContextTextMapPropagator().extract(call.caller.headers, Context())
-    return Trace(call, parent, clock.epoch())
+    return Trace(call, _parent(call.caller.headers), clock.epoch())
+
+
+def _parent(headers: Mapping[str, str]) -> Context:
+    """The caller's span, if it came with one."""
+    return TraceContextTextMapPropagator().extract(headers, Context())
+
+
+def _known(tenant: Tenant, known_as: str) -> Attributes:
+    said = {"headway.tenant": tenant.name, "headway.request_id": known_as}
+    return {name: value for name, value in said.items() if value}
 
 
 def _resource() -> Resource:
@@ -178,11 +203,7 @@ def _asked(call: Call, model: str) -> Attributes:
         "gen_ai.request.model": wish.model or model,
         "headway.lane": caller.lane,
     }
-    if caller.tenant.name:
-        said["headway.tenant"] = caller.tenant.name
-    if caller.known_as:
-        said["headway.request_id"] = caller.known_as
-    return said | _options(wish)
+    return said | _known(caller.tenant, caller.known_as) | _options(wish)
 
 
 def _options(wish: Wish) -> Attributes:

@@ -22,6 +22,7 @@ from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
+from headway.server.away import Away
 from headway.server.call import Call
 from headway.server.engine import EngineSide, State
 from headway.server.metrics.families import Families
@@ -76,8 +77,11 @@ class Metrics:
 
     # -- the door
 
-    def turned_away(self, problem: Problem, key: str = "", lane: str = "", count: int = 1) -> None:
-        """Before its prompts were tokenized; lane: empty where it was not known what was asked."""
+    def turned_away(self, away: Away) -> None:
+        """Before its prompts were tokenized."""
+        self._refused(away.problem, away.tenant.key, away.lane, away.count)
+
+    def _refused(self, problem: Problem, key: str, lane: str, count: int) -> None:
         self._keys.refused(key, count)
         self._requests.refused(lane, problem.code, count)
 
@@ -90,7 +94,7 @@ class Metrics:
     def refused(self, call: Call, problem: Problem) -> None:
         if problem.status in REFUSED:
             caller = call.caller
-            self.turned_away(problem, caller.tenant.key, caller.lane, len(call.choices))
+            self._refused(problem, caller.tenant.key, caller.lane, len(call.choices))
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         self._keys.left(call.caller.tenant.key, *call.tokens)
