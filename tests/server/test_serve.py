@@ -8,13 +8,17 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from headway.errors import SettingError
+from headway.models import called
 from headway.server.run import UNREAD, listen
+from headway.tools.calibration import write
+from tests.tools.priced import CALIBRATION
 
 CODE = """
 import sys
@@ -43,6 +47,17 @@ def running(folder, more=""):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_the_banner_says_that_a_cost_file_is_not_to_be_believed(tmp_path):
+    errors = {"all": {"median": -503, "p90": 700, "total": -410}}
+    marked = replace(CALIBRATION, model=called(None), about={"errors": errors})
+    write(marked, tmp_path / "cost.json")
+    cost = str(tmp_path / "cost.json")
+    more = f"engine={{'cost': {cost!r}}}, models=[{{'dtype': {marked.dtype!r}}}]"
+    with running(tmp_path, more) as (process, _):
+        said = next(line for line in process.stdout if "believed" in line)
+    assert "the cost file is not to be believed" in said and "-50% in the median step" in said
 
 
 def test_the_first_signal_lets_what_runs_end(tmp_path):

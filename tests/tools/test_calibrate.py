@@ -18,15 +18,17 @@ from headway.core.view import View
 from headway.errors import HeadwayError, SettingError
 from headway.models import called
 from headway.sim.engine import VirtualEngine
+from headway.tools import calibrate, learn
 from headway.tools.calibrate import Asked, errors_table, run_calibrate, terms_table
 from headway.tools.calibration import read, write
 from headway.tools.design import designs
 from headway.tools.echoes import echoes, normal_scores
 from headway.tools.fit import fitted
-from headway.tools.learn import calibrate_rig
+from headway.tools.learn import calibrate_rig, enough
 from headway.tools.observe import (
     BUSY,
     CALM,
+    CHECKED,
     CHUNKS,
     LEARNED,
     SLOWER,
@@ -352,6 +354,77 @@ def test_a_machine_that_is_too_slow_says_so():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
         calibrate_rig(rig(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
+
+
+def test_neighbours_are_named_before_more_seconds_are_asked_for():
+    few = [live(1.0)] * 39
+    with pytest.raises(
+        HeadwayError, match=r"^other processes kept 1\.4 cores busy .* only 39 steps"
+    ):
+        enough(few, LEARNED, 27.0, others=1.4)
+    with pytest.raises(HeadwayError, match=r"^only 39 steps of .* give it more seconds"):
+        enough(few, LEARNED, 27.0, others=0.1)
+
+
+OFF = {"all": {"steps": 900, "median": -503, "p90": 700, "total": -410, "within": 90}}
+BUSY_MACHINE = {"cores_at_work_for_others": 1.43}
+
+
+def calibrated(monkeypatch, found, *more):
+    """What the command does where this has been measured: the exit status and what it says."""
+    from headway.tools import loaded
+
+    here = rig()
+    monkeypatch.setattr(loaded, "load_here", lambda *asked: None)
+    monkeypatch.setattr(loaded, "named_rig", lambda *asked: here)
+    monkeypatch.setattr(loaded, "kv_bytes", lambda *asked: 64)
+    monkeypatch.setattr(calibrate, "calibrate_rig", lambda *asked, **rest: found)
+    console = Console(width=400, record=True, file=StringIO())
+    return run_calibrate(*more, console), console.export_text()
+
+
+def told(errors, others):
+    designed = {"errors_of_designed_alone": errors}
+    return replace(CALIBRATION, about={"errors": errors, **designed, **others})
+
+
+def test_a_fit_that_is_far_off_is_refused_and_the_neighbours_are_named(monkeypatch, tmp_path):
+    out, found = tmp_path / "cost.json", told(OFF, BUSY_MACHINE)
+    status, said = calibrated(monkeypatch, found, Asked(out=out))
+    assert status == 1 and not out.exists()
+    assert "was not written" in said and "off by -50% in the median step" in said
+    assert "calibrate again when the other processes are done" in said and "--force" in said
+    assert said.index("Other processes kept 1.4 cores") < said.index("Predicted against measured")
+    status, said = calibrated(monkeypatch, told(OFF, {"cores_at_work_for_others": 0.0}), Asked())
+    assert status == 1 and "give it more --seconds" in said and "other processes" not in said
+
+
+def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
+    out = tmp_path / "cost.json"
+    status, said = calibrated(monkeypatch, told(OFF, BUSY_MACHINE), Asked(out=out, force=True))
+    assert status == 0 and "marked as not to be believed" in said
+    assert "-50% in the median step" in read(out).doubt
+
+
+def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
+    out = tmp_path / "cost.json"
+    good = replace(found, about={**found.about, "cores_at_work_for_others": 0.0})
+    status, said = calibrated(monkeypatch, good, Asked(out=out))
+    assert status == 0 and not read(out).doubt and "doubt" not in found.about
+    assert "believed" not in said
+
+
+def test_a_mark_is_in_the_file_for_whoever_reads_it(monkeypatch):
+    """Steps that traffic took half as long for as the model learned of."""
+    monkeypatch.setattr(learn, "served", lambda rig, trace, *rest: STEPS_OF[trace])
+    about = calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
+    assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500
+
+
+STEPS_OF = {
+    LEARNED: [live(1.0, k, STEPS[k % 4]) for k in range(400)],
+    CHECKED: [live(0.5, k, STEPS[k % 4]) for k in range(400)],
+}
 
 
 @pytest.mark.parametrize(

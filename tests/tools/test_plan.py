@@ -11,7 +11,7 @@ from rich.console import Console
 from headway.core.cost import StepCost
 from headway.errors import SettingError
 from headway.models import called
-from headway.tools.calibration import Calibration, write
+from headway.tools.calibration import Calibration, read, write
 from headway.tools.estimate import questions
 from headway.tools.estimate.burst import Burst
 from headway.tools.estimate.shown import verdict
@@ -83,6 +83,16 @@ def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
     assert all(
         each["estimate"]["source"] and each["estimate"]["assumes"] for each in plain["answers"]
     )
+
+
+def test_a_marked_cost_file_is_said_to_be_one(cost):
+    path = cost()
+    marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
+    write(replace(read(path), about=marked), path)
+    said = " ".join(printed(Asked(path, rate=5, prompt=120, answer=20)).split())
+    assert "The prices are not to be believed" in said and "-50% in the median step" in said
+    plain = json.loads(printed(Asked(path, rate=5, prompt=120, answer=20, as_json=True)))
+    assert any("not to be believed" in note for note in plain["notes"])
 
 
 def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, trace):

@@ -337,6 +337,13 @@ def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
     assert said["pricing"] == 1.0 and len(said["warnings"]) == 1
 
 
+def test_a_marked_cost_file_is_a_warning(lived, tmp_path):
+    errors = {"all": {"median": 320, "p90": 500, "total": 180}}
+    calibration.write(replace(made(), about={"errors": errors}), tmp_path / "cost.json")
+    said = plain(lived[0], cost=tmp_path / "cost.json")["warnings"]
+    assert any("not to be believed" in each and "+32% in the median step" in each for each in said)
+
+
 def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
     timed = [(at * MS, Add(ask(f"r{at}", 8, 3, at * MS, lane="chat"))) for at in (0, 900)]
     case = Case(32, Policies(), timed)

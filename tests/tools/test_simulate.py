@@ -40,6 +40,13 @@ def ran(tmp_path_factory):
     return folder, said, kept
 
 
+def test_a_marked_cost_model_is_said_to_be_one():
+    marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
+    said = origin.sentence(origin.origin_of(replace(CALIBRATION, about=marked)))
+    assert "Do not believe them" in said and "off by -50% in the median step" in said
+    assert "believe" not in origin.sentence(origin.origin_of(CALIBRATION))
+
+
 @pytest.fixture(scope="module")
 def found(ran):
     return Findings(report.read(ran[0] / "report.json"))

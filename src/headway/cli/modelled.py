@@ -84,6 +84,9 @@ def calibrate(
     accelerators: Annotated[
         Path | None, typer.Option(help="YAML with data sheets of your own.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Keep a fit too bad to be believed; it is marked.")
+    ] = False,
 ) -> None:
     """Learn what a step costs: designed batches, a fit, and live traffic to hold it against.
 
@@ -106,6 +109,7 @@ def calibrate(
         price_per_hour=price_per_hour,
         accelerator=accelerator,
         accelerators=accelerators,
+        force=force,
     )
     raise typer.Exit(run_calibrate(asked, Console()))
 

@@ -178,6 +178,7 @@ class Process:
             eos=frozenset(loaded.config.eos),
             memory=str(plan),
             load=engine.load,
+            doubt=calibration.doubt if calibration else "",
         )
 
     def _begin(self, settings: Settings, about: dict[str, str]) -> None:

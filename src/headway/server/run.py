@@ -186,12 +186,15 @@ class Running:
     def _greet(self, welcome: Welcome, listening: socket.socket) -> None:
         """The banner, for people; then the same moment in the log."""
         port = listening.getsockname()[1]
+        warnings = list(self.config.warnings)
+        if welcome.doubt:
+            warnings.append(f"the cost file is not to be believed: {welcome.doubt}")
         if self._banner:
             self.logs.say(banner(self.config, welcome, port))
-            for warning in self.config.warnings:
+            for warning in warnings:
                 self.logs.say(f"  {warning}", "bold yellow")
         else:
-            for warning in self.config.warnings:
+            for warning in warnings:
                 self.log.warning(warning)
         self.log.info(
             "ready",

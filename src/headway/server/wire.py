@@ -55,6 +55,7 @@ class Welcome:
     eos: frozenset[int]
     memory: str  # where it went, in a line for people
     load: Load  # before the first step
+    doubt: str = ""  # why the cost file's prices are not to be believed; empty: they may be
 
 
 @dataclass(frozen=True, slots=True)

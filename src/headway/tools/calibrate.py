@@ -17,9 +17,10 @@ from headway.core.cost import KNOWN, Rounding, StepCost
 from headway.errors import SettingError
 from headway.models import called
 from headway.tools import datasheet
-from headway.tools.calibration import Calibration, write
+from headway.tools.calibration import OTHERS, Calibration, write
 from headway.tools.datasheet import accelerator, analytical, shape
 from headway.tools.learn import SECONDS, Watch, calibrate_rig
+from headway.tools.machine import SPOILT
 from headway.tools.recipe import number
 from headway.tools.strategy import SLOTS
 from headway.tools.table import print_notes
@@ -31,7 +32,7 @@ ONCE = {
     "prefill": "where any prompt is computed",
     "head": "where anything is sampled",
 }
-SPOILT = 0.3  # cores at work for others, from which on the figures are another machine's
+MISTRUSTED = 1  # the exit status where a fit is too bad to be kept
 NOTE = (
     "Predicted against measured step times, in live traffic of a trace that nothing was learned "
     "from. Below 0: predicted too short. The 90th percentile is of the absolute error; p90 held is "
@@ -54,6 +55,7 @@ class Asked:
     price_per_hour: float = 0.0  # of the machine; 0: not said, or the data sheet's
     accelerator: str = ""  # a data sheet's name: nothing is measured
     accelerators: Path | None = None  # YAML with one's own data sheets
+    force: bool = False  # keep a fit that is too bad to be believed
 
 
 def run_calibrate(asked: Asked, console: Console) -> int:
@@ -82,9 +84,12 @@ def run_calibrate(asked: Asked, console: Console) -> int:
                 watch=watch,
             )
         found = replace(found, price_per_hour=asked.price_per_hour)
+        _tell(found, console)
+        if found.doubt and not asked.force:
+            console.print(Text(_refusal(found, asked.out), style="yellow"))
+            return MISTRUSTED
         write(found, asked.out)
         kept = f"the cost model is in {asked.out}"
-        _tell(found, console)
         if asked.profile:
             from headway.tools.profile import run_profile
 
@@ -93,7 +98,20 @@ def run_calibrate(asked: Asked, console: Console) -> int:
         console.print(Text(f"Interrupted: {kept}.", style="yellow"))
         return INTERRUPTED
     console.print(Text(f"The cost model is in {asked.out}."))
+    if found.doubt:
+        said = "It is marked as not to be believed, and whatever reads it will say so"
+        console.print(Text(f"{said}: {found.doubt}.", style="yellow"))
     return 0
+
+
+def _refusal(found: Calibration, out: Path) -> str:
+    remedy = "give it more --seconds"
+    if found.about[OTHERS] > SPOILT:
+        remedy = "calibrate again when the other processes are done"
+    return (
+        f"{out} was not written: {found.doubt}. To mend it, {remedy}; --force writes it "
+        "all the same, marked as not to be believed."
+    )
 
 
 def _check(asked: Asked) -> None:
@@ -132,8 +150,12 @@ def _tell(found: Calibration, console: Console) -> None:
     console.print(terms_table(found))
     console.print(errors_table(found.about))
     notes = [NOTE]
-    if (others := found.about["cores_at_work_for_others"]) > SPOILT:
-        notes.append(f"Other processes took {others:.1f} cores meanwhile: calibrate again without.")
+    if (others := found.about[OTHERS]) > SPOILT:
+        notes.insert(
+            0,
+            f"Other processes kept {others:.1f} cores busy meanwhile, so these are the figures of "
+            "a busy machine: calibrate again when they are done.",
+        )
     print_notes(console, notes)
 
 

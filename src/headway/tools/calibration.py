@@ -10,9 +10,12 @@ from typing import Any
 from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
 from headway.core.gather import Gathering
 from headway.errors import SettingError
+from headway.tools.machine import SPOILT
 
 VERSION = 7
 TOLD = ("median", "p90")  # of a regime's errors
+OTHERS = "cores_at_work_for_others"  # meanwhile, in what a cost file says of itself
+DOUBTFUL = 200  # thousandths, from which on an error of the steps' median or sum is no good fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,11 @@ class Calibration:
     price_per_hour: float = 0.0  # of the machine; 0: nobody said
     about: Mapping[str, Any] = field(default_factory=dict)  # errors per regime, workloads, date
 
+    @property
+    def doubt(self) -> str:
+        """Why its prices are not to be believed, in words; empty: they may be."""
+        return doubt(self.about)
+
     def check_model(self, model: str, dtype: str = "") -> None:
         """SettingError unless it was fitted on this model, and in this dtype if one is named."""
         if model != self.model or (dtype and dtype != self.dtype):
@@ -43,6 +51,22 @@ class Calibration:
                 f"this cost file is of {self.model} in {self.dtype}, not of {wanted}: "
                 "run headway calibrate for that one"
             )
+
+
+def doubt(about: Mapping[str, Any]) -> str:
+    """By what a cost file says of itself: how far it was off in traffic that it had not seen."""
+    errors = about.get("errors", {})
+    told = [errors["all"]] if "all" in errors else list(errors.values())
+    median = max((each["median"] for each in told), key=abs, default=0)
+    total = max((each.get("total", 0) for each in told), key=abs, default=0)
+    if max(abs(median), abs(total)) < DOUBTFUL:
+        return ""
+    others = about.get(OTHERS, 0)
+    cause = f"; other processes kept {others:.1f} cores busy meanwhile" if others > SPOILT else ""
+    return (
+        f"in traffic that was kept aside this cost model was off by {median / KNOWN:+.0%} in the "
+        f"median step and by {total / KNOWN:+.0%} in all{cause}"
+    )
 
 
 def write(calibration: Calibration, path: Path) -> None:
@@ -92,10 +116,13 @@ def _check(made: Calibration) -> None:
         raise ValueError("analytical is true or false, and machine has facts by name")
     regimes = [made.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]
     told = [each[name] for found in regimes for each in found.values() for name in TOLD]
+    told += [each.get("total", 0) for found in regimes for each in found.values()]
     if designed := made.about.get("designed"):
         told += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
     if not _are_whole(told, least=-inf):
         raise ValueError("what is told about it has numbers that are none")
+    if not isinstance(made.about.get(OTHERS, 0.0), int | float):
+        raise ValueError(f"{OTHERS} is {made.about[OTHERS]!r}")
 
 
 def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:

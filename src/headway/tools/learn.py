@@ -8,10 +8,10 @@ from typing import Any
 from headway import __version__
 from headway.core.cost import KNOWN, StepCost
 from headway.errors import HeadwayError
-from headway.tools.calibration import Calibration
+from headway.tools.calibration import OTHERS, Calibration, doubt
 from headway.tools.design import Design, designs
 from headway.tools.fit import fitted
-from headway.tools.machine import Neighbours, machine
+from headway.tools.machine import SPOILT, Neighbours, machine
 from headway.tools.observe import (
     BUSY,
     CALM,
@@ -97,7 +97,8 @@ def measured(
         def told(share: float) -> None:
             watch("live traffic", (done + share * span) / sum(live))
 
-        return enough(served(rig, trace, cost, slots, span, seed, told), trace, span)
+        found = served(rig, trace, cost, slots, span, seed, told)
+        return enough(found, trace, span, others.cores())
 
     learned = steps(LEARNED, live[0], 0.0)
     held_out = steps(CHECKED, live[1], live[0]) if checking else []
@@ -127,12 +128,19 @@ def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
     )
 
 
-def enough(found: list[LiveStep], trace: str, span: float) -> list[LiveStep]:
-    """HeadwayError where they are too few to say how far steps spread."""
+def enough(found: list[LiveStep], trace: str, span: float, others: float = 0.0) -> list[LiveStep]:
+    """HeadwayError where they are too few to say how far steps spread.
+
+    others: cores at work for other processes meanwhile, the likelier cause where they are some.
+    """
     if len(found) < ENOUGH:
-        raise HeadwayError(
-            f"only {len(found)} steps of {trace} ended in {span:.0f} s: give it more seconds"
-        )
+        few = f"only {len(found)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
+        if others > SPOILT:
+            raise HeadwayError(
+                f"other processes kept {others:.1f} cores busy meanwhile, and {few}: calibrate "
+                "again when they are done; more seconds help only on a machine left alone"
+            )
+        raise HeadwayError(f"{few}: give it more seconds with --seconds")
     return found
 
 
@@ -141,7 +149,7 @@ def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
         abs(levelled.cost.predict(sample.features) / sample.nanoseconds / levelled.factor - 1)
         for sample in found.samples
     ]
-    return {
+    about = {
         "headway": __version__,
         "seed": found.seed,
         "designed": {
@@ -153,8 +161,10 @@ def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
         "factor": round(levelled.factor, 4),
         "errors_of_designed_alone": {name: asdict(each) for name, each in levelled.before.items()},
         "errors": {name: asdict(each) for name, each in levelled.after.items()},
-        "cores_at_work_for_others": round(found.others, 2),
+        OTHERS: round(found.others, 2),
     }
+    said = doubt(about)
+    return {**about, "doubt": said} if said else about
 
 
 def _live(seconds: float, slots: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.core.cost import KNOWN
-from headway.tools.calibration import Calibration
+from headway.tools.calibration import Calibration, doubt
 
 Origin = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
 DESIGNED = "errors_of_designed_alone"
@@ -34,7 +34,9 @@ def sentence(origin: Origin) -> str:
     told = f"The times come from {which}, {how} {machine_of(origin)}."
     off = errors(origin)
     checked = f" Its steps' errors there, on other traffic: {off}." if off else ""
-    return f"Simulated: nothing was computed. {told}{checked}"
+    doubtful = doubt(origin["about"])
+    warning = f" Do not believe them: {doubtful}." if doubtful else ""
+    return f"Simulated: nothing was computed. {told}{checked}{warning}"
 
 
 def errors(origin: Origin, which: str = "errors") -> str:

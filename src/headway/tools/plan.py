@@ -82,6 +82,8 @@ def run_plan(asked: Asked, console: Console) -> int:
     price = asked.price_per_hour or calibration.price_per_hour
     kv, left_out = kv_or_why_not(asked.model, calibration)
     notes += [left_out] if left_out else []
+    if doubt := calibration.doubt:
+        notes.append(f"The prices are not to be believed: {doubt}")
     if asked.as_json:
         planned = plan(machine, work, replace(asked, price_per_hour=price), lambda saying: None)
         console.file.write(json.dumps(_plain(calibration, work, planned, kv, notes)) + "\n")

@@ -145,7 +145,7 @@ class Retelling:
         ]
 
     def _mistrusted(self, priced: Calibration) -> list[str]:
-        lines = []
+        lines = [f"The prices are not to be believed: {priced.doubt}."] if priced.doubt else []
         if abs(self.pricing - 1) > FAR:
             lines.append(
                 f"The recorded steps are priced at {share(self.pricing)} of what they took: the "
