@@ -137,7 +137,6 @@ class Process:
         from headway.executor.memory import Limits
         from headway.executor.runner import use_threads
 
-        source = options.model or EMBEDDED
         name = called(options.model)
         calibration = read(Path(options.cost)) if options.cost else None
         if calibration:  # before anything is loaded for nothing
@@ -145,7 +144,7 @@ class Process:
         self.channel.send(Progress(f"loading the weights of {name}"))
         policies = options.policies
         limits = Limits(options.slots, policies.step_tokens, options.context, options.block_size)
-        loaded = load(source, limits, options.dtype, options.device)
+        loaded = load(options.model or EMBEDDED, limits, options.dtype, options.device)
         cost = StepCost()
         if calibration:
             calibration.check_model(name, loaded.dtype)
