@@ -26,6 +26,7 @@ FLOORS = {
     "executor": 2,
     "live": 3,
     "answer": 3,
+    "bulk": 3,
     "llm": 3,
     "sim": 3,
     "tools": 4,

@@ -55,6 +55,21 @@ def test_generate_prints_a_json_line_for_each_prompt(headway):
     assert all(row["row"]["generated"] == len(row["tokens"]) for row in rows)
 
 
+def test_generate_prints_each_answer_and_each_error_and_ends_with_status_1(headway):
+    long = "word " * 3_000
+    words = ["generate", "a", long, "b", "--max-tokens", "3"]
+    status, said, told = headway(*words)
+    assert status == 1 and [line[0] for line in said.splitlines() if line] == ["a", "b"]
+    (error,) = [line for line in told.splitlines() if line.startswith("headway: ")]
+    assert error.startswith("headway: 'word word ") and "cannot fit" in error
+    status, said, told = headway(*words, "--json")
+    rows = [json.loads(line) for line in said.splitlines()]
+    assert status == 1 and [row["finish"] for row in rows] == ["length", "refused", "length"]
+    assert [bool(row["error"]) for row in rows] == [False, True, False]
+    status, said, told = headway("generate", "x", "--max-tokens", "9000")
+    assert (status, said) == (1, "") and "9000 to generate cannot fit" in told
+
+
 def broken(tmp_path, what):
     """A copy of the embedded checkpoint with one thing wrong."""
     folder = tmp_path / "model"
@@ -81,7 +96,6 @@ def broken(tmp_path, what):
         ("corrupt", [], "model.safetensors is damaged or cut short"),
         ("architecture", [], "MambaForCausalLM"),
         ("tokenizer", [], "the tokenizer does not match the model"),
-        ("", ["--max-tokens", "9000"], "9000 to generate cannot fit"),
         ("", ["--top-p", "1.5"], "top_p must be in (0, 1], not 1.5"),
         ("", ["--no-such-setting"], "No such option: --no-such-setting"),
     ],

@@ -1,18 +1,27 @@
 """The Python API on the embedded model: what a user calls, with nothing prepared."""
 
 import asyncio
+import pickle
 
 import pytest
 
-from headway import LLM, HeadwayError, Options
+from headway import LLM, HeadwayError, Options, journal
 from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.join import Dynamic, Static
 from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
 from headway.core.request import Finish
-from headway.errors import SettingError
+from headway.errors import (
+    EngineDownError,
+    EngineError,
+    PromptError,
+    RefusedError,
+    SettingError,
+    UnansweredError,
+)
 from headway.llm import EMBEDDED
+from headway.sim.replay import replay
 
 FAST = StepCost.of(1)
 PROMPTS = ["The json module", "Return a list of", "class", "If the file does not exist,"]
@@ -127,8 +136,155 @@ def test_any_policies(llm):
     with LLM(dtype="float32", slots=3, policies=dynamic) as grouped:
         answers = grouped.generate(PROMPTS, Options(max_tokens=16))
         assert [answer.tokens for answer in answers] == expected
-    with pytest.raises(SettingError, match=r"use Dynamic\(size, window\)"):
-        LLM(policies=Policies(join=Static(3)))
+
+
+def test_static_batching_starts_its_last_group_though_it_is_not_full(llm, tmp_path):
+    expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=9))]
+    static = Policies(join=Static(3), mix=PrefillFirst())
+    with LLM(dtype="float32", slots=3, policies=static, journal=tmp_path / "j") as grouped:
+        for _ in range(2):
+            answers = grouped.generate(PROMPTS, Options(max_tokens=9))
+            assert [answer.tokens for answer in answers] == expected
+        begun = [answer.row.first_scheduled for answer in answers]
+        assert len(set(begun[:3])) == 1 and begun[3] >= max(a.row.finished for a in answers[:3])
+        assert grouped.chat([{"role": "user", "content": "x"}], Options(max_tokens=2)).tokens
+        for stream in (grouped.stream("x"), grouped.astream("x")):
+            with pytest.raises(SettingError, match=r"Static waits .*: use Dynamic\(size, window\)"):
+                next(stream) if hasattr(stream, "send") else asyncio.run(anext(stream))
+    settings, records = journal.read((tmp_path / "j").read_text().splitlines())
+    again, _ = replay(settings, records)
+    again.check()
+    assert len(again.ledger.requests) == 9, "the same, from its journal"
+
+
+LONG = [5] * 3_000
+
+
+def test_one_prompt_that_is_refused_costs_the_others_nothing(llm):
+    expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=9))]
+    prompts = [PROMPTS[0], LONG, PROMPTS[1], [1, 99_999], PROMPTS[2], [], PROMPTS[3], [{"x": 1}]]
+    answers = llm.generate(prompts, Options(max_tokens=9, n=2))
+    assert [answer.tokens for answer in answers[0::4]] == expected
+    assert [answer.choice for answer in answers] == [0, 1] * 8
+    assert all(answer.error is None for at in range(0, 16, 4) for answer in answers[at : at + 2])
+    for at, kind, words in (
+        (2, RefusedError, "3000 prompt tokens and 9 to generate cannot fit"),
+        (6, PromptError, "a prompt has the token 99999"),
+        (10, RefusedError, "the prompt is empty"),
+        (14, PromptError, "the content of message 0 is no text"),
+    ):
+        for failed in answers[at : at + 2]:
+            assert type(failed.error) is kind and words in str(failed.error)
+            assert (failed.text, failed.tokens, failed.finish) == ("", (), Finish.REFUSED)
+            assert failed.row.finish is Finish.REFUSED and failed.row.generated == 0
+    assert len({answer.row.id for answer in answers}) == 16
+    assert llm._rows == {} and llm._engine.load.running == 0
+    assert [type(each.error) for each in pickle.loads(pickle.dumps(answers))[2:4]] == [
+        RefusedError
+    ] * 2
+
+
+def test_errors_are_raised_where_they_are_asked_for_when_all_have_ended(llm):
+    asked = Options(max_tokens=9)
+    with pytest.raises(UnansweredError, match="1 of 5 requests failed; the first: 3000 p") as found:
+        llm.generate([LONG, *PROMPTS], asked, errors="raise")
+    answers = found.value.answers
+    assert answers[0].error is found.value.__cause__ and type(answers[0].error) is RefusedError
+    assert [each.tokens for each in answers[1:]] == [a.tokens for a in llm.generate(PROMPTS, asked)]
+    assert len(llm.generate(PROMPTS, asked, errors="raise")) == 4
+    with pytest.raises(SettingError, match='errors must be "return" or "raise"'):
+        llm.generate(PROMPTS, asked, errors="ignore")
+
+
+def test_options_that_no_answer_can_be_held_to_are_one_requests_where_each_has_its_own(llm):
+    fine = Options(max_tokens=3)
+    cases = [
+        (Options(temperature=-1), SettingError, "temperature must be"),
+        (Options(stop=""), PromptError, "a stop string is empty"),
+        (Options(logit_bias={99_999: 1.0}), PromptError, "token 99999 is none of the model's"),
+        (Options(grammar=Grammar("regex", "[0-9")), SettingError, "the regex cannot be compiled"),
+    ]
+    answers = llm.generate(["x"] * 5, [fine, *[options for options, _, _ in cases]])
+    assert answers[0].error is None and len(answers[0].tokens) == 3
+    for answer, (options, kind, words) in zip(answers[1:], cases, strict=True):
+        assert type(answer.error) is kind and words in str(answer.error)
+        with pytest.raises(kind, match=words):  # for all of them: it is the call that is wrong
+            llm.generate(["x", "y"], options)
+    assert llm._rows == {} and llm._engine._callers.open == []
+
+
+class Faulty:
+    """An executor that fails the steps of its choice."""
+
+    def __init__(self, executor, fails):
+        self.executor, self.fails, self.steps = executor, fails, 0
+
+    def submit(self, batch):
+        ticket = self.executor.submit(batch)
+        self.steps += batch.step > 0
+        if self.fails(batch):
+            self.executor.collect(ticket)
+            raise MemoryError("no room on the device")
+        return ticket
+
+    def collect(self, ticket):
+        return self.executor.collect(ticket)
+
+
+@pytest.fixture
+def faulty():
+    """An LLM whose executor fails where it is told to, and who tells it."""
+    with LLM(dtype="float32", slots=2) as llm:
+        guarded = llm._engine._engine.executor
+        executor = guarded.executor = Faulty(guarded.executor, lambda batch: False)
+        yield llm, executor
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_step_that_fails_is_its_requests_error_and_the_engines(faulty):
+    llm, executor = faulty
+    asked = Options(max_tokens=4, ignore_eos=True)
+    expected = [answer.tokens for answer in llm.generate(PROMPTS, asked)]
+    executor.steps, executor.fails = 0, lambda batch: executor.steps == 3
+    answers = llm.generate(PROMPTS, asked)  # two at a time
+    assert [each.finish for each in answers] == [Finish.ERROR] * 2 + [Finish.LENGTH] * 2
+    for failed, whole in zip(answers[:2], expected, strict=False):
+        assert type(failed.error) is EngineError
+        assert str(failed.error) == "the step failed: no room on the device"
+        assert failed.tokens == whole[:2] and failed.text, "what was said until then"
+        assert failed.row.finish is Finish.ERROR and failed.row.generated == 2
+    assert [each.tokens for each in answers[2:]] == expected[2:]
+    executor.steps = 0
+    with pytest.raises(EngineError, match="no room on the device"):
+        list(llm.stream(PROMPTS[0], asked))
+    executor.steps = 0
+    with pytest.raises(EngineError, match="no room on the device"):
+        llm.chat([{"role": "user", "content": "x"}], asked)
+    assert llm._rows == {}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_engine_that_goes_down_leaves_the_answers_that_were_finished(faulty):
+    llm, executor = faulty
+    lengths = [Options(max_tokens=2), Options(max_tokens=900, ignore_eos=True)]
+    executor.fails = lambda batch: executor.steps > 8
+    answers = llm.generate([*PROMPTS[:2], *PROMPTS], [*lengths, *[lengths[1]] * 4])
+    assert answers[0].error is None and len(answers[0].tokens) == 2
+    assert all(isinstance(each.error, EngineError) for each in answers[1:])
+    assert type(answers[-1].error) is EngineDownError and answers[-1].finish is Finish.ERROR
+    assert answers[-1].row.finish is Finish.ERROR and answers[-1].row.prompt > 0
+    assert llm._rows == {}
+    with pytest.raises(EngineDownError, match="no room on the device"):
+        llm.generate(PROMPTS)
+
+
+def test_no_bias_bans_what_a_grammar_asks_for(llm):
+    (word,) = llm.tokenizer.encode("a")
+    asked = Options(max_tokens=3, grammar=Grammar("choice", '["a"]'), logit_bias={word: -1e30})
+    (answer,) = llm.generate("x", asked)
+    assert (answer.text, answer.error) == ("a", None)
+    with pytest.raises(SettingError, match="logit_bias must be of tokens and from"):
+        llm.generate("x", Options(logit_bias={word: -1e300}))
 
 
 @pytest.mark.parametrize(
@@ -150,7 +306,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(llm, prompts, options, w
         assert llm.generate(prompts) == []
         return
     with pytest.raises(HeadwayError, match=words) as caught:
-        llm.generate(prompts, options or Options())
+        llm.generate(prompts, options or Options(), errors="raise")
     assert "\n" not in str(caught.value)
     assert llm._rows == {}
 
@@ -230,7 +386,7 @@ def test_a_grammar_that_cannot_be_compiled_is_the_callers_error_and_nothing_was_
     broken = Options(grammar=Grammar("regex", "[0-9"))
     said = "the regex cannot be compiled: .*unclosed"
     with pytest.raises(SettingError, match=said):
-        llm.generate(["x", "y"], [Options(), broken])
+        llm.generate(["x", "y"], broken)
     with pytest.raises(SettingError, match=said):
         llm.chat([{"role": "user", "content": "x"}], broken)
     with pytest.raises(SettingError, match=said):
@@ -276,8 +432,9 @@ def test_requests_that_cannot_begin_fail_alone_and_end_no_engine(llm, monkeypatc
         for _ in range(4):
             said = [llm.stream(prompt, options) for prompt in PROMPTS[:2]]
             first = [next(each) for each in said]
-            with pytest.raises(HeadwayError, match="could not begin: no memory is left"):
-                llm.generate(PROMPTS[2], Options(max_tokens=6, presence_penalty=0.5))
+            (failed,) = llm.generate(PROMPTS[2], Options(max_tokens=6, presence_penalty=0.5))
+            assert isinstance(failed.error, EngineError)
+            assert "could not begin: no memory is left" in str(failed.error)
             tokens = [
                 [token for delta in (begun, *rest) for token in delta.tokens]
                 for begun, rest in zip(first, said, strict=True)
@@ -297,6 +454,7 @@ def test_requests_that_cannot_begin_fail_alone_and_end_no_engine(llm, monkeypatc
 def test_what_the_executors_tables_cannot_hold_is_refused(llm, options, words):
     asked = [Options(max_tokens=4), Options(**{"max_tokens": 4} | options)]
     for _ in range(4):  # three of them ended the engine
-        with pytest.raises(HeadwayError, match=words):
-            llm.generate(PROMPTS[:2], asked)
+        answered, refused = llm.generate(PROMPTS[:2], asked)
+        assert len(answered.tokens) == 4 and answered.error is None
+        assert isinstance(refused.error, HeadwayError) and words in str(refused.error)
     assert len(llm.generate(PROMPTS[0], asked[0])[0].tokens) == 4

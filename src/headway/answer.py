@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from headway.core.batch import Event, Logprob
 from headway.core.grammar import Grammar
+from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
-from headway.core.request import Finish, Request
+from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import Sampling
-from headway.errors import PromptError, SettingError
+from headway.errors import EngineError, HeadwayError, PromptError, RefusedError, SettingError
 from headway.executor.scored import Scored
 from headway.text import TextStream, Tokenizer
 
@@ -97,7 +98,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer, and what it cost."""
+    """An answer, and what it cost; or as much of it as there is, and why there is no more."""
 
     text: str
     tokens: tuple[int, ...]  # generated; a stop token is the last of them, and not in the text
@@ -107,6 +108,7 @@ class Completion:
     choice: int = 0  # which of the n
     logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
     prompt_logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
+    error: HeadwayError | None = None  # why it is not whole; finish is "refused" or "error" then
 
 
 class Answer:
@@ -120,11 +122,14 @@ class Answer:
         self.logprobs, self.prompt_logprobs = Scored(), Scored()
         self.finish = Finish.NOT_YET
         self.stopped = False  # a stop string was seen; the engine is told once
+        self.error: HeadwayError | None = None
 
     def take(self, event: Event) -> Delta:
-        """What is new of it; the request has ended where the delta has a finish."""
+        """What is new of it; the request has ended where the delta has a finish. Raises
+        RefusedError or EngineError where it has ended without its answer."""
         if event.finish in FAILED:
-            raise PromptError(f"the request ended: {event.error or event.finish}")
+            self.finish = event.finish
+            raise _failure(event)
         new = () if self.stopped else event.tokens
         ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens
         said = self.text.push(new[:-1] if ended else new)
@@ -140,3 +145,45 @@ class Answer:
             said += self.text.end()
             self.finish = Finish.STOP if self.stopped else event.finish
         return Delta(said, new, self.finish)
+
+    def completion(self, row: RequestRow | None, before: str = "") -> Completion:
+        """When it has ended. row: the ledger's, if it got so far; before: the text of an echo."""
+        request = self.request
+        return Completion(
+            before + self.text.text,
+            tuple(self.tokens),
+            self.finish,
+            request.prompt,
+            row or unkept(request, self.finish, len(self.tokens)),
+            request.sampling.choice,
+            tuple(self.logprobs),
+            tuple(self.prompt_logprobs),
+            self.error,
+        )
+
+
+def _failure(event: Event) -> HeadwayError:
+    if event.finish is Finish.REFUSED:
+        return RefusedError(event.error, NEVER)
+    return EngineError(event.error or f"the request was {event.finish}")
+
+
+def unkept(request: Request, finish: Finish, generated: int = 0) -> RequestRow:
+    """The account of a request of which the ledger has none: no time was spent that is known."""
+    return RequestRow(
+        id=request.id,
+        lane=request.lane,
+        budget=Budget(),
+        finish=finish,
+        arrived=request.arrived,
+        first_scheduled=NEVER,
+        first_token=NEVER,
+        last_token=NEVER,
+        finished=request.arrived,
+        prompt=len(request.prompt),
+        generated=generated,
+        cached=0,
+        discarded=0,
+        preemptions=0,
+        nanoseconds=0,
+    )

@@ -11,12 +11,15 @@ HeadwayError
 |-- MemoryPlanError        what was asked for does not fit into the memory that is there
 |-- TrialError             a grammar that could not be tried, through no fault of its own
 |-- StuckError             a simulation in which nothing will ever happen again
-`-- EngineDownError        the engine has ended; its cause is the exception's __cause__
-    `-- DrainingError      it was asked to end: another, or the next one, takes the request
+|-- UnansweredError        some of a generate's requests failed; it has the answers of the others
+`-- EngineError            the engine could not finish a request that it had begun
+    `-- EngineDownError    the engine has ended; its cause is the exception's __cause__
+        `-- DrainingError  it was asked to end: another, or the next one, takes the request
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
+from typing import Any
 
 
 class HeadwayError(Exception):
@@ -33,6 +36,9 @@ class RefusedError(HeadwayError):
     def __init__(self, reason: str, retry_at: int) -> None:
         super().__init__(reason)
         self.retry_at = retry_at
+
+    def __reduce__(self) -> tuple[type, tuple[str, int]]:
+        return type(self), (str(self), self.retry_at)
 
 
 class JournalError(HeadwayError):
@@ -67,7 +73,26 @@ class StuckError(HeadwayError):
     """A simulation in which nothing will ever happen again: a dead end found for free."""
 
 
-class EngineDownError(HeadwayError):
+class UnansweredError(HeadwayError):
+    """Some of a generate's requests failed, and all have ended. Its __cause__ is the first error.
+
+    answers: as generate returns them, in their order; those that failed have an error each.
+    """
+
+    def __init__(self, said: str, answers: Sequence[Any]) -> None:
+        super().__init__(said, answers)
+        self.said, self.answers = said, answers
+
+    def __str__(self) -> str:
+        return self.said
+
+
+class EngineError(HeadwayError):
+    """A request that was begun and has ended without its answer. Why is said: a step failed, the
+    model's numbers are not finite, nothing is left that its sampling allows, it was cancelled."""
+
+
+class EngineDownError(EngineError):
     """The engine has ended, by itself or by a fault, and takes no more."""
 
 

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from headway import __version__
 from headway.core import chunk, cost, gather, join, mix, order, preempt
-from headway.core.batch import Add, Cancel, Close, Command, Row, Stop
+from headway.core.batch import Add, Cancel, Close, Command, Enough, Row, Stop
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
@@ -34,7 +34,7 @@ KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Settings, Lane, Budget, Policies, Request, Sampling, Grammar),
-        *(Add, Cancel, Stop, Close),
+        *(Add, Cancel, Stop, Close, Enough),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
         *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo, cost.Rounding, gather.Gathering),

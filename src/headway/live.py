@@ -10,7 +10,7 @@ from time import gmtime, monotonic_ns, sleep, strftime
 from typing import Protocol
 
 from headway.core.admission import Refuse, admit
-from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
+from headway.core.batch import Add, Cancel, Close, Command, Enough, Event, Stop
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
@@ -204,6 +204,15 @@ class LiveEngine:
                 raise RefusedError(answer.reason, answer.retry_at)
         self._callers.add([request.id for request in asked], caller)
         self._inbox.put([Add(request) for request in asked])
+
+    def offer(self, requests: Iterable[Request], caller: Caller, enough: bool = False) -> None:
+        """Each for itself: who is refused hears of it by an event, as of any other end.
+
+        enough: nothing more will come for now. EngineDownError if none can be taken.
+        """
+        asked = list(requests)
+        self._callers.add([request.id for request in asked], caller)
+        self._inbox.put([*map(Add, asked), *([Enough()] if enough else [])])
 
     def cancel(self, ids: Iterable[str]) -> None:
         self._inbox.put([Cancel(id) for id in ids])

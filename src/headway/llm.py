@@ -6,29 +6,29 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from secrets import token_bytes
+from typing import Literal
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from headway.answer import Answer, Completion, Delta, Options
+from headway.answer import Answer, Completion, Delta, Options, unkept
+from headway.bulk import Bulk
 from headway.core.batch import Event
 from headway.core.cost import StepCost
 from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
-from headway.core.request import NEVER, Request
+from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.view import Load
 from headway.engine import forgotten
-from headway.errors import PromptError, SettingError
+from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
 from headway.executor.trial import problem
 from headway.journal_file import JournalFile, check
-from headway.live import LiveEngine, QueueCaller, date, heard
+from headway.live import LiveEngine, date
 from headway.models import EMBEDDED, called
-from headway.text import Message, Tokenizer
+from headway.text import Message, TextStream, Tokenizer
 
 Prompt = str | Sequence[int]
+Ask = Prompt | Sequence[Message]
 DEFAULT_TOKENS = 256  # generated at most, where the caller did not say
 COMPILING = 10.0  # seconds of it that a grammar may take: nobody else's answers wait for it
 
@@ -69,11 +69,6 @@ class LLM:
         from headway.executor.memory import Limits
         from headway.executor.runner import alone
 
-        if policies and isinstance(policies.join, Static):
-            raise SettingError(
-                "Static waits until its group is full, and here nobody knows whether more will "
-                "come: use Dynamic(size, window)"
-            )
         self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
         limits = Limits(slots, self.policies.step_tokens, context, block_size)
         if journal:
@@ -118,37 +113,75 @@ class LLM:
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Prompt],
+        prompts: Prompt | Sequence[Ask],
         options: Options | Sequence[Options] = Options(),
         *,
+        errors: Literal["return", "raise"] = "return",
         progress: bool = True,
     ) -> list[Completion]:
         """Answer all, batched as the policies say; in the order of the prompts and their choices.
 
-        options: one for all, or one for each. Raises PromptError, RefusedError or, for a grammar
-        that cannot be compiled, SettingError; then nothing was begun.
+        A prompt is a text, its ids, or a chat's messages. options: one for all, or one for each.
+        A request that fails costs the others nothing: its Completion has an `error` (RefusedError,
+        PromptError, SettingError, TrialError, EngineError) and what text there was until then.
+        errors="raise": when all have ended, UnansweredError if any has failed; it has all answers.
+
+        What is wrong with the call itself is raised at once, and nothing is begun: options for all
+        that no answer can be held to (SettingError, PromptError, TrialError), lists of different
+        lengths (PromptError), an engine that is down (EngineDownError).
         """
+        if errors not in ("return", "raise"):
+            raise SettingError(f'errors must be "return" or "raise", not {errors!r}')
         asked = _listed(prompts)
-        chosen = [options] * len(asked) if isinstance(options, Options) else list(options)
+        if isinstance(options, Options):
+            self._check(options)
+            chosen = [options] * len(asked)
+        else:
+            chosen = list(options)
         if len(chosen) != len(asked):
             raise PromptError(f"{len(asked)} prompts came with {len(chosen)} options")
-        encoded = [self._encode(prompt) for prompt in asked]
-        return self._complete(list(zip(encoded, chosen, strict=True)), progress)
+        begun: list[Answer | Completion] = []
+        for prompt, each in zip(asked, chosen, strict=True):
+            try:
+                if each is not options:
+                    self._check(each)
+                begun += self._answers(self._encode(prompt), each)
+            except HeadwayError as error:
+                begun += self._refused(each.n, error)
+        self._answer([each for each in begun if isinstance(each, Answer)], progress)
+        done = [self._completion(each) if isinstance(each, Answer) else each for each in begun]
+        if errors == "raise" and (failed := [each for each in done if each.error]):
+            first = failed[0].error
+            said = f"{len(failed)} of {len(done)} requests failed; the first: {first}"
+            raise UnansweredError(said, done) from first
+        return done
 
     def chat(
         self,
         messages: Sequence[Message],
         options: Options = Options(),
     ) -> Completion:
-        """The assistant's next turn, through the model's chat template; the first of n."""
-        return self._complete([(self.tokenizer.chat(messages), options)], progress=False)[0]
+        """The assistant's next turn, through the model's chat template; the first of n.
+
+        Raises what went wrong, as stream() does: there are no others that could be lost.
+        """
+        self._check(options)
+        answers = self._answers(self.tokenizer.chat(messages), options)
+        self._answer(answers, progress=False)
+        done = [self._completion(each) for each in answers]
+        if done[0].error:
+            raise done[0].error
+        return done[0]
 
     def stream(
         self,
-        prompt: Prompt | Sequence[Message],
+        prompt: Ask,
         options: Options = Options(),
     ) -> Iterator[Delta]:
-        """Deltas as they come; leaving the iterator early cancels the request."""
+        """Deltas as they come; leaving the iterator early cancels the request.
+
+        Raises what went wrong: RefusedError, PromptError, SettingError, TrialError, EngineError.
+        """
         self._check(options)
         answer = self._only_answer(prompt, options)
         for event in self._engine.events(answer.request):
@@ -156,7 +189,7 @@ class LLM:
 
     async def astream(
         self,
-        prompt: Prompt | Sequence[Message],
+        prompt: Ask,
         options: Options = Options(),
     ) -> AsyncIterator[Delta]:
         """As stream(), for asyncio; any number at once."""
@@ -165,32 +198,31 @@ class LLM:
         async for event in self._engine.stream(answer.request):
             yield self._hear(answer, event)
 
-    def _complete(
-        self, asked: Sequence[tuple[tuple[int, ...], Options]], progress: bool
-    ) -> list[Completion]:
-        for _, options in asked:
-            self._check(options)
-        answers = [each for prompt, options in asked for each in self._answers(prompt, options)]
-        open_ = {answer.request.id: answer for answer in answers}
-        caller = QueueCaller()
-        self._rows.update(dict.fromkeys(open_))
+    def _answer(self, answers: Sequence[Answer], progress: bool) -> None:
+        """Until each has ended, in its own way; then their rows are there, but for an engine's that
+        is down."""
+        self._rows.update(dict.fromkeys([answer.request.id for answer in answers]))
         try:
-            self._engine.submit([answer.request for answer in answers], caller)
-            with _progress(len(answers), progress) as bar:
-                task = bar.add_task("answers", total=len(answers), tokens=0)
-                tokens = 0
-                while open_:
-                    event = heard(caller.queue.get())
-                    tokens += len(self._hear(open_[event.id], event).tokens)
-                    if event.finish:
-                        del open_[event.id]
-                    bar.update(task, completed=len(answers) - len(open_), tokens=tokens)
+            Bulk(self._engine, answers, self._hear, self._waits_for_groups).run(progress)
         except BaseException:
-            self._engine.cancel(open_)
             for answer in answers:  # those that had ended too: nobody will ask for their rows
                 self._rows.pop(answer.request.id, None)
             raise
-        return [self._completion(answer) for answer in answers]
+
+    @property
+    def _waits_for_groups(self) -> bool:
+        """Whether the engine must be told when no more will come."""
+        return isinstance(self.policies.join, Static)
+
+    def _refused(self, choices: int, error: HeadwayError) -> list[Completion]:
+        """What could not even be asked."""
+        now, finish = self._engine.clock.now(), Finish.REFUSED
+        made = []
+        for choice in range(choices):
+            request = Request(f"r{next(self._ids)}", (), 0, now)
+            row = unkept(request, finish)
+            made.append(Completion("", (), finish, (), row, choice, error=error))
+        return made
 
     def _hear(self, answer: Answer, event: Event) -> Delta:
         before = answer.stopped
@@ -201,25 +233,16 @@ class LLM:
 
     def _completion(self, answer: Answer) -> Completion:
         request = answer.request
-        row = self._rows.pop(request.id)
-        assert row, "the ledger's rows come before the events"
-        said = answer.text.text
-        if answer.options.echo:
-            said = self.tokenizer.decode(request.prompt) + said
-        return Completion(
-            said,
-            tuple(answer.tokens),
-            answer.finish,
-            request.prompt,
-            row,
-            request.sampling.choice,
-            tuple(answer.logprobs),
-            tuple(answer.prompt_logprobs),
-        )
+        echo = self.tokenizer.decode(request.prompt) if answer.options.echo else ""
+        return answer.completion(self._rows.pop(request.id), echo)
 
     def _check(self, options: Options) -> None:
-        """SettingError if answers cannot be held to the grammar. The first of an LLM's life takes
-        a second, in a process of its own that reads the tokenizer."""
+        """SettingError or PromptError if no answer can be held to them, whatever the prompt;
+        TrialError. The first grammar of an LLM's life takes a second, in a process of its own that
+        reads the tokenizer."""
+        if said := options.sampling(0, self.eos, self.tokenizer).problem():
+            raise SettingError(said)
+        TextStream(self.tokenizer.decode, options.stop)
         if options.grammar:
             if said := problem(options.grammar, self._folder, COMPILING):
                 raise SettingError(said)
@@ -238,13 +261,18 @@ class LLM:
         others = [first.sibling(f"r{next(self._ids)}", each) for each in range(1, options.n)]
         return [Answer(request, options, self.tokenizer) for request in (first, *others)]
 
-    def _only_answer(self, prompt: Prompt | Sequence[Message], options: Options) -> Answer:
+    def _only_answer(self, prompt: Ask, options: Options) -> Answer:
         """Of a stream, which has one."""
+        if self._waits_for_groups:
+            raise SettingError(
+                "Static waits until its group is full, and a stream does not know whether more "
+                "will come: use Dynamic(size, window), or generate()"
+            )
         if options.n > 1 or options.echo:
             raise PromptError("a stream gives one answer and no echo: use generate()")
         return self._answers(self._encode(prompt), options)[0]
 
-    def _encode(self, prompt: Prompt | Sequence[Message]) -> tuple[int, ...]:
+    def _encode(self, prompt: Ask) -> tuple[int, ...]:
         """Ids of a text, of a chat, or as they are; each one the model's."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
@@ -261,23 +289,8 @@ class LLM:
         self._rows.update([(row.id, row) for row in requests if row.id in self._rows])
 
 
-def _listed(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+def _listed(prompts: Prompt | Sequence[Ask]) -> list[Ask]:
     """One prompt, as text or as ids, is a list of one."""
     if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
         return [prompts]  # type: ignore[list-item]
     return list(prompts)  # type: ignore[arg-type]
-
-
-def _progress(total: int, shown: bool) -> Progress:
-    """On a terminal only, and not for one answer."""
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[tokens]} tokens"),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not shown or total < 2 or not console.is_terminal,
-        transient=True,
-    )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.batch import Add, Cancel, Close, Event, Logprob, Output, Stop, Want
+from headway.core.batch import Add, Cancel, Close, Enough, Event, Logprob, Output, Stop, Want
 from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.mix import Alternate, Mixed, PrefillFirst
@@ -236,6 +236,17 @@ def test_static_waits_for_a_full_group_until_it_closes():
     assert not scheduler.schedule(0).rows
     scheduler.apply([Close()], 0)
     assert shape(scheduler.schedule(0)) == [(0, 0, 3)]
+
+
+def test_a_group_need_not_be_full_where_nothing_more_comes_for_now():
+    scheduler = make(16, Policies(join=Static(2)))
+    scheduler.apply([*[Add(ask(id, 2, 1)) for id in "abc"], Enough()], 0)
+    assert len(run(scheduler, scheduler.schedule(0))) == 2
+    assert len(run(scheduler, scheduler.schedule(0))) == 1, "and so does the last"
+    scheduler.apply([Add(ask("d", 2, 1))], 0)
+    assert not scheduler.schedule(0).rows, "more has come since: perhaps yet more will"
+    scheduler.apply([Enough()], 0)
+    assert len(scheduler.schedule(0).rows) == 1 and not scheduler.load(0).closing
 
 
 def test_no_tokens_wanted_is_a_legal_request():

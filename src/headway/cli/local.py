@@ -140,10 +140,13 @@ def generate(
 ) -> None:
     """Answer prompts offline, all in one batch.
 
+    A prompt that fails costs the others nothing: its error is printed, and the exit status is 1.
+
     Example: headway generate "The json module" "A list is" --temperature 0.8
     """
     from headway.answer import Options
-    from headway.llm import LLM
+    from headway.llm import LLM, Ask
+    from headway.text import Message
 
     options = Options(
         max_tokens=max_tokens,
@@ -154,15 +157,23 @@ def generate(
     )
     with LLM(model, journal=journal) as llm:
         print(llm.memory, file=sys.stderr)
-        asked = [
-            llm.tokenizer.chat([{"role": "user", "content": prompt}])
-            if chat
-            else llm.tokenizer.encode(prompt)
-            for prompt in prompts
+        asked: list[Ask] = [
+            [Message(role="user", content=prompt)] if chat else prompt for prompt in prompts
         ]
-        for prompt, done in zip(prompts, llm.generate(asked, options), strict=True):
-            if as_json:
-                row = {"prompt": prompt, "text": done.text, "finish": done.finish}
-                print(json.dumps({**row, "tokens": done.tokens, "row": asdict(done.row)}))
-            else:
-                print(done.text if chat else prompt + done.text)
+        answers = llm.generate(asked, options)
+    for prompt, done in zip(prompts, answers, strict=True):
+        if as_json:
+            row = {"prompt": prompt, "text": done.text, "finish": done.finish}
+            row["error"] = str(done.error or "")
+            print(json.dumps({**row, "tokens": done.tokens, "row": asdict(done.row)}))
+        elif not done.error:
+            print(done.text if chat else prompt + done.text)
+        if done.error:
+            print(f"headway: {_short(prompt)}: {done.error}", file=sys.stderr)
+    if any(done.error for done in answers):
+        raise typer.Exit(1)
+
+
+def _short(prompt: str) -> str:
+    """As a message names it."""
+    return repr(prompt if len(prompt) <= 40 else prompt[:37] + "...")

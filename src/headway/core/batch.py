@@ -36,7 +36,12 @@ class Close:
     """Nothing more will be added. A command, so that a replay sees it at the same step."""
 
 
-Command = Add | Cancel | Stop | Close
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """Nothing more comes until the next Add: a group that is not full need not wait for more."""
+
+
+Command = Add | Cancel | Stop | Close | Enough
 
 
 class Want(IntFlag):

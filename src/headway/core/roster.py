@@ -28,6 +28,7 @@ class Roster:
         self.running: dict[int, Sequence] = {}  # by number, in order of joining
         self.deadlines = Deadlines()
         self.preemptions = 0  # so far
+        self.enough = False  # whoever asks has said that nothing more comes for now
         self._leaving: dict[int, Sequence] = {}  # by number
         self._dropped: list[int] = []  # the executor is to hear of them with the next batch
         self._numbers = 0
@@ -43,6 +44,7 @@ class Roster:
 
     def add(self, request: Request) -> None:
         assert request.id not in self.by_id, "ids are ours, and unique"
+        self.enough = False
         leader = self.by_id.get(request.follows)
         sequence = Sequence(self._numbers, request, list(request.prompt), leader)
         self._numbers += 1

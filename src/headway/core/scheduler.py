@@ -16,6 +16,7 @@ from headway.core.batch import (
     Cancel,
     Close,
     Command,
+    Enough,
     Event,
     Logprob,
     Logprobs,
@@ -65,6 +66,8 @@ class Scheduler:
                     events += self._add(request, now)
                 case Close():
                     self._closing = True
+                case Enough():
+                    self.roster.enough = True
                 case Cancel(id) | Stop(id) if id not in by_id:
                     pass  # it has ended already: both are idempotent
                 case Cancel(id):
@@ -90,14 +93,9 @@ class Scheduler:
         """The next step, its blocks reserved; without rows if there is nothing to do yet."""
         roster = self.roster
         since = self.committed if roster.running else now  # it slept: nobody waited for the host
-        view = View(
-            now,
-            tuple(roster.lines.values()),
-            roster.running.values(),
-            self._closing,
-            self.prefilled,
-            self._last_victim,
-        )
+        lines, running = tuple(roster.lines.values()), roster.running.values()
+        closing = self._closing or roster.enough
+        view = View(now, lines, running, closing, self.prefilled, self._last_victim)
         plan = Plan(self.settings.policies, self.pool, roster.running, view)
         plan.choose()
         for victim in plan.preempted:
