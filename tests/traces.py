@@ -11,7 +11,7 @@ from headway import journal
 from headway.core.batch import Add, Batch, Begun, Cancel, Command, Event, Logprob, Stop
 from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.lane import Lane
 from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.order import FirstCome, Priority, ShortestFirst
@@ -20,6 +20,7 @@ from headway.core.request import NEVER, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.core.view import View
 from headway.engine import Engine
 from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, score
 from headway.sim.clock import VirtualClock
@@ -107,24 +108,37 @@ class Case:
         return {add.request.id: add.request for add in adds}
 
 
-policies = st.builds(
-    Policies,
-    join=st.sampled_from(
-        [
-            Continuous(8),
-            Continuous(3),
-            Static(3),
-            Static(3, buckets=(4, 8)),
-            Static(3, together=True),
-            LengthClasses(2, (4, 8), 50 * MS),
-            Dynamic(3, 50 * MS),
-            Dynamic(2, 500 * MS, {"chat": 0}),
-        ]
-    ),
-    order=st.sampled_from([FirstCome(), Priority(), ShortestFirst()]),
-    mix=st.sampled_from([Mixed(), PrefillFirst(), Alternate()]),
-    chunk=st.sampled_from([Whole(), Fixed(1), Fixed(5)]),
-    step_tokens=st.integers(1, 24),
+@dataclass(frozen=True)
+class Crowd:
+    """As Continuous, by an operator who does not say its size: more may run than fit a step."""
+
+    most: int
+
+    def start(self, view: View) -> Start:
+        return Continuous(self.most).start(view)
+
+
+journal.KNOWN["Crowd"] = Crowd
+JOINS = (
+    Continuous(8),
+    Continuous(3),
+    Crowd(6),
+    Static(3),
+    Static(3, buckets=(4, 8)),
+    Static(3, together=True),
+    LengthClasses(2, (4, 8), 50 * MS),
+    Dynamic(3, 50 * MS),
+    Dynamic(2, 500 * MS, {"chat": 0}),
+)
+policies = st.sampled_from(JOINS).flatmap(
+    lambda join: st.builds(
+        Policies,
+        join=st.just(join),
+        order=st.sampled_from([FirstCome(), Priority(), ShortestFirst()]),
+        mix=st.sampled_from([Mixed(), PrefillFirst(), Alternate()]),
+        chunk=st.sampled_from([Whole(), Fixed(1), Fixed(5)]),
+        step_tokens=st.integers(getattr(join, "size", 1), 24),
+    )
 )
 
 # Few distinct tokens and shared beginnings, so that prefixes are hit.

@@ -12,10 +12,10 @@ from headway.answer import Answer, Completion, Delta, Options, unkept
 from headway.bulk import Bulk
 from headway.core.batch import Event
 from headway.core.cost import StepCost
-from headway.core.join import Continuous, Static
+from headway.core.join import Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
+from headway.core.plan import Policies, usual
 from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.view import Load
@@ -39,7 +39,7 @@ class LLM:
     model: a local folder or a hub id; None is the embedded headway-tiny.
     dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored, but float32 on a CPU
     that is slow at bfloat16. device: as torch names it; empty: cuda if there is one, else cpu.
-    policies: the batching strategy; None: Continuous(slots), whole prompts in mixed steps.
+    policies: the batching strategy; None: plan.usual(slots), as the server has it.
     slots: sequences that run at once, at most; context: tokens that one may hold, at most
     (0: what the model was made for). memory says, in a line, where the memory went.
     seed: of the requests that bring none, in the order in which they are asked.
@@ -69,7 +69,7 @@ class LLM:
         from headway.executor.memory import Limits
         from headway.executor.runner import alone
 
-        self.policies = policies or Policies(Continuous(slots), step_tokens=max(2_048, slots))
+        self.policies = policies or usual(slots)
         limits = Limits(slots, self.policies.step_tokens, context, block_size)
         if journal:
             check(Path(journal), new=True)

@@ -6,6 +6,7 @@ import pytest
 
 from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, wait
 from headway.core.batch import Add, Close, Output
+from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.order import Priority
 from headway.core.plan import Policies
@@ -19,7 +20,7 @@ from tests.traces import ask
 def loaded():
     """Two wait in a lane of two; one runs, and nobody has ended."""
     lanes = (Lane("default", max_waiting=2), Lane("bulk", max_waiting_tokens=9))
-    scheduler = Scheduler(Settings(4, 4, lanes, Policies(step_tokens=4), context=15))
+    scheduler = Scheduler(Settings(4, 4, lanes, Policies(Continuous(4), step_tokens=4), context=15))
     scheduler.apply([Add(ask("run", 4, 5))], 0)
     scheduler.commit(scheduler.schedule(0), Output(((9,),)), 40)
     for i in range(2):

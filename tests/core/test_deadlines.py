@@ -55,7 +55,7 @@ def test_the_last_moment_to_start_and_the_last_to_end():
 @pytest.mark.parametrize("leads", [True, False])
 def test_who_shares_a_prompt_has_started_with_it(leads):
     """The prompt takes longer than anybody may wait: what has begun is finished, for all."""
-    scheduler = make(8, Policies(Continuous(3), chunk=Fixed(2), step_tokens=2))
+    scheduler = make(8, Policies(Continuous(2), chunk=Fixed(2), step_tokens=2))
     first = ask("a", 9, 4, start_by=50)
     other = ask("other", 9, 4)
     scheduler.apply([Add(each) for each in ((first, first.sibling("b", 1)) if leads else ())], 0)

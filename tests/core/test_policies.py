@@ -4,11 +4,11 @@ import pytest
 
 from headway.core.blocks import BlockPool
 from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.lane import Lane, Line
 from headway.core.mix import Alternate, PrefillFirst
 from headway.core.order import FirstCome, Priority
-from headway.core.plan import Policies
+from headway.core.plan import CHUNK, Policies, usual
 from headway.core.preempt import Youngest
 from headway.core.request import NEVER, Request, Sequence
 from headway.core.settings import Settings
@@ -91,6 +91,9 @@ def test_those_whose_window_is_over_are_due():
         (lambda: Continuous(-3), "not -3"),
         (lambda: Fixed(0), "chunk"),
         (lambda: Policies(step_tokens=0), "step_tokens"),
+        (lambda: Policies(Continuous(1_000)), "step_tokens 512 is less than the 1000 sequences"),
+        (lambda: Policies(Static(8), step_tokens=7), "step_tokens 7 is less than the 8 sequences"),
+        (lambda: Policies(Dynamic(8, 1), step_tokens=7), "step_tokens 7 is less"),
         (lambda: Settings(4, lanes=()), "at least one"),
         (lambda: Settings(4, lanes=(Lane("a"), Lane("a"))), "distinct"),
         (lambda: Settings(4, policies=Policies(Dynamic(2, 1, {"x": 1}))), "names no lane"),
@@ -144,3 +147,15 @@ def test_a_length_class_starts_when_it_is_full_or_overdue(lengths, now, closing,
     assert (found.count, sorted(s.number for s in found.first), found.wake_at) == start
     assert found.only == found.exclusive == bool(found.count)
     assert LengthClasses(2, (4,), 10).start(View(now, (made,), [made])).count == 0
+
+
+def test_a_policys_slots_are_its_joins_size_and_the_usual_one_has_room_for_all_beside_a_chunk():
+    made = usual(8)
+    assert (made.slots, made.chunk, made.step_tokens) == (8, Fixed(CHUNK), 8 + CHUNK)
+    assert Policies(Dynamic(3, 1)).slots == 3
+
+    class Own:
+        def start(self, view):
+            return Start()
+
+    assert Policies(Own(), step_tokens=1).slots == 0, "nobody knows"

@@ -52,7 +52,7 @@ def test_blocks_are_told_once_and_the_end_with_the_next_batch():
 
 
 def test_the_step_is_shared_by_decodes_first_then_prompts_then_those_who_join():
-    scheduler = make(32, Policies(chunk=Fixed(6), step_tokens=7))
+    scheduler = make(32, Policies(Continuous(4), chunk=Fixed(6), step_tokens=7))
     scheduler.apply([Add(ask("a", 3, 9))], 0)
     run(scheduler, scheduler.schedule(0))
     scheduler.apply([Add(ask("b", (5,) * 8, 9)), Add(ask("c", (7,) * 8, 9))], 0)
@@ -81,7 +81,7 @@ def test_mix(mix, kinds):
 
 
 def test_a_whole_prompt_may_overrun_the_step_but_not_start_in_a_full_one():
-    scheduler = make(32, Policies(chunk=Whole(), step_tokens=5))
+    scheduler = make(32, Policies(Continuous(4), chunk=Whole(), step_tokens=5))
     scheduler.apply([Add(ask("a", 9, 2)), Add(ask("b", (5,) * 3, 2))], 0)
     assert shape(scheduler.schedule(0)) == [(0, 0, 9)]
 
@@ -324,13 +324,13 @@ def test_a_step_looks_at_so_many_misfits_and_no_more():
 
 
 def test_decodes_count_against_the_step_and_what_a_victim_had_is_given_back():
-    scheduler = make(7, Policies(chunk=Whole(), step_tokens=6))
+    scheduler = make(7, Policies(Continuous(4), chunk=Whole(), step_tokens=6))
     scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", (5,) * 2, 9))], 0)
     run(scheduler, scheduler.schedule(0))
     scheduler.apply([Add(ask("c", (6,) * 3, 9)), Add(ask("d", (7,) * 3, 9))], 0)
     run(scheduler, batch := scheduler.schedule(0))
     assert shape(batch) == [(0, 4, 1), (1, 2, 1), (2, 0, 3), (3, 0, 3)], "d overruns by two"
-    policies = Policies(chunk=Fixed(9), step_tokens=6)
+    policies = Policies(Continuous(4), chunk=Fixed(9), step_tokens=6)
     scheduler = make(7, policies)
     scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", (5,) * 8, 9))], 0)
     run(scheduler, batch := scheduler.schedule(0))
@@ -501,7 +501,7 @@ def test_what_a_failed_row_computed_is_shared_with_nobody():
 
 
 def test_what_a_victim_had_of_the_step_goes_to_the_others():
-    policies = Policies(chunk=Fixed(12), step_tokens=12)
+    policies = Policies(Continuous(4), chunk=Fixed(12), step_tokens=12)
     scheduler = make(4, policies)
     asks = [ask("a", 4, 9), ask("c", (5,) * 5, 9), ask("b", (6,) * 3, 9)]
     scheduler.apply(map(Add, asks), 0)

@@ -278,6 +278,10 @@ def test_every_key_is_obeyed():
     made = change("", [*values, "num_blocks=70"]).of(relived, PRICES)
     policies = made.policies
     assert (policies.join, policies.step_tokens, policies.chunk) == (Continuous(3), 9, Fixed(5))
+    for more in (["slots=90", "step_tokens=95"], ["step_tokens=95", "slots=90"]):
+        assert change("", more).of(relived, PRICES).policies.step_tokens == 95
+    with pytest.raises(SettingError, match="step_tokens 9 is less than the 10 sequences"):
+        change("", ["step_tokens=9", "slots=10"]).of(relived, PRICES)
     assert policies.order == Priority() and type(policies.mix).__name__ == "Alternate"
     assert made.num_blocks == 70 and made.lanes == relived.recording.settings.lanes
     whole = change("", ["chunk=whole"]).of(relived, PRICES).policies.chunk

@@ -18,6 +18,7 @@ from rich.console import Console
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous, Dynamic
 from headway.core.lane import Lane
+from headway.core.plan import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.tools import curves, sweep_page, sweep_report
@@ -145,13 +146,22 @@ def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
     assert strategy_at(chunked(64), "step_tokens", 99).policies.step_tokens == 99
 
 
-@pytest.mark.parametrize("setting", ["slots", "chunk", "step_tokens", "window"])
-def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting):
+@pytest.mark.parametrize(
+    "setting, value", [("slots", 7), ("chunk", 7), ("step_tokens", 17), ("window", 7)]
+)
+def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value):
     for make in REGISTRY.values():
         strategy = make(SITE)
-        turned = strategy_at(strategy, setting, 7)
+        turned = strategy_at(strategy, setting, value)
         assert (turned != strategy) is turns(strategy, setting)
-        assert (f"; {setting} 7" in turned.rule) is turns(strategy, setting)
+        assert (f"; {setting} {value}" in turned.rule) is turns(strategy, setting)
+
+
+def test_steps_with_less_than_a_token_for_each_slot_are_refused():
+    with pytest.raises(SettingError, match="step_tokens 15 is less than the 16 sequences"):
+        strategy_at(chunked(64), "step_tokens", 15)
+    tight = replace(chunked(64), policies=Policies(Continuous(16), chunk=Fixed(64), step_tokens=64))
+    assert strategy_at(tight, "chunk", 4).policies.step_tokens == 16, "room for the slots stays"
 
 
 def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measured(tmp_path):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from headway.core.blocks import BlockPool, grow, release, reserve
-from headway.core.chunk import Chunk, Whole
+from headway.core.chunk import Chunk, Fixed, Whole
 from headway.core.join import Continuous, Join
 from headway.core.mix import Mix, Mixed, Turn
 from headway.core.order import FirstCome, Order
@@ -14,6 +14,7 @@ from headway.core.request import Sequence
 from headway.core.view import View
 from headway.errors import SettingError
 
+CHUNK = 256  # prompt tokens of a mixed step: a CPU's habit (OpenVINO's default too)
 MISFITS = 16  # waiting sequences that a step may find too large before it stops looking
 PATIENCE = 64  # how often one that does not fit is overtaken before blocks are kept for it
 
@@ -32,6 +33,22 @@ class Policies:
     def __post_init__(self) -> None:
         if self.step_tokens < 1:
             raise SettingError(f"step_tokens must be 1 or more, not {self.step_tokens}")
+        if self.step_tokens < self.slots:
+            raise SettingError(
+                f"step_tokens {self.step_tokens} is less than the {self.slots} sequences that may "
+                "run at once: not all of them could get their next token in a step"
+            )
+
+    @property
+    def slots(self) -> int:
+        """Sequences that may run at once; 0: the join policy does not say."""
+        size: int = getattr(self.join, "size", 0)
+        return size
+
+
+def usual(slots: int) -> Policies:
+    """Where nobody says otherwise: everybody's next token beside a chunk of prompts."""
+    return Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
 
 
 class Plan:
@@ -50,38 +67,53 @@ class Plan:
         self._left = policies.step_tokens
         self._prompt_left = self._allow.tokens
         self._victims = policies.preempt.victims(view)
+        self._short = False  # somebody who runs is left out, because the step is full
 
     def choose(self) -> None:
-        """Once: fills shares, joined and preempted, and moves blocks between those."""
+        """Once: fills shares, joined and preempted, and moves blocks between those.
+
+        Who runs takes turns: where a step leaves somebody out, those in it go behind them.
+        """
         for turn in self.policies.mix.turns(self.view):
             self._take(turn)
             if self.shares:
                 self.turn = turn
                 break
+        if self._short:
+            for sequence in self.shares:
+                self.running[sequence.number] = self.running.pop(sequence.number)
 
     def _take(self, turn: Turn) -> None:
         """First those who decode, then those with more of a prompt, then those who join."""
-        prompts = self._decode(turn.decode)
-        if turn.prefill:
-            for sequence in prompts:
+        if len(self.running) > self._left:
+            self._in_turn(turn)
+        else:
+            prompts = self._decode(turn.decode)
+            for sequence in prompts if turn.prefill else ():
                 self._give(sequence)
-            if self.start.count and not self.preempted:  # or it could rejoin with its old blocks
-                self._join()
+        if turn.prefill and self.start.count and not self.preempted:  # or its old blocks are back
+            self._join()
+
+    def _in_turn(self, turn: Turn) -> None:
+        """Where not all can get even one token: who waited longest first, whatever it lacks."""
+        self._short = True
+        for sequence in tuple(self.running.values()):
+            if sequence.pending > 1:
+                if turn.prefill:
+                    self._give(sequence)
+            elif not (sequence.pending and turn.decode) or self._left <= 0:
+                continue
+            elif self._has_room(sequence, 1):
+                self.shares[sequence] = 1
+                self._left -= 1
 
     def _decode(self, wanted: bool) -> list[Sequence]:
-        """One token for each who lacks just one; those who lack more are returned.
-
-        In order of joining: a step too small for all leaves out the last to join.
-        """
+        """One token for each who lacks just one; those who lack more are returned."""
         shares, most, prompts = self.shares, self._left, []
         for sequence in tuple(self.running.values()):
             at = sequence.scheduled
             if (pending := len(sequence.tokens) - at) == 1:
-                if (
-                    wanted
-                    and len(shares) < most
-                    and (at < sequence.room or self._has_room(sequence, 1))
-                ):
+                if wanted and (at < sequence.room or self._has_room(sequence, 1)):
                     shares[sequence] = 1
             elif pending:
                 prompts.append(sequence)
@@ -94,10 +126,13 @@ class Plan:
 
     def _give(self, sequence: Sequence) -> None:
         """As much of what it lacks as the step has left."""
+        if self._is_full:
+            self._short = True
+            return
         take = sequence.pending
         if self._allow.split:
             take = min(take, self._left, self._prompt_left)
-        if take and not self._is_full and self._has_room(sequence, take):
+        if self._has_room(sequence, take):
             self.shares[sequence] = take
             self._left -= take
             self._prompt_left -= take

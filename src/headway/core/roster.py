@@ -25,7 +25,8 @@ class Roster:
         self.pool = pool
         self.lines = {lane.name: Line(lane) for lane in settings.lanes}
         self.by_id: dict[str, Sequence] = {}  # all that wait or run, or wait for their group
-        self.running: dict[int, Sequence] = {}  # by number, in order of joining
+        # By number, in order of joining; whom a step left out comes before who was in it.
+        self.running: dict[int, Sequence] = {}
         self.deadlines = Deadlines()
         self.preemptions = 0  # so far
         self.enough = False  # whoever asks has said that nothing more comes for now

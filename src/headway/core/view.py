@@ -13,7 +13,7 @@ class View:
 
     now: int
     lines: tuple[Line, ...]  # in the order in which the lanes were configured
-    running: Collection[Sequence] = ()  # in order of joining
+    running: Collection[Sequence] = ()  # in the order in which they are served
     closing: bool = False  # nothing more will arrive, or not for now
     prefilled: bool = False  # the last step held a prompt's tokens
     last_victim: int = -1  # number of the sequence that was preempted last

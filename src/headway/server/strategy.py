@@ -12,7 +12,7 @@ from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Join, LengthClasses
 from headway.core.mix import MIXES
 from headway.core.order import ORDERS
-from headway.core.plan import Policies
+from headway.core.plan import CHUNK, Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
 from headway.server.durations import SECOND, Duration
@@ -29,7 +29,6 @@ NAMED: dict[str, dict[str, Any]] = {
     "dynamic-lanes": {"join": "dynamic", "order": "first-come"},
 }
 CHUNKED = "continuous-chunk-"  # and a number of tokens
-CHUNK = 256  # prompt tokens of a mixed step: a CPU's habit (OpenVINO's default too)
 STEP = 2_048  # tokens of a step of whole prompts; the last prompt may overrun it
 WINDOW_SHARE = 0.25  # of a lane's first-token budget, for which its oldest may be held
 WHOLE = "whole"

@@ -12,6 +12,7 @@ from headway.core.join import Dynamic, LengthClasses
 from headway.core.mix import MIXES
 from headway.core.order import ORDERS
 from headway.core.plan import Policies
+from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.tools.price import Price
@@ -20,6 +21,7 @@ from headway.tools.registry import STEP, Site
 from headway.tools.relived import Relived
 from headway.tools.strategy import SLOTS
 
+LAST = "step_tokens"  # of the keys
 LONGEST = 1 << 20  # tokens that a strategy may take the context for, where the journal has no limit
 
 
@@ -32,8 +34,10 @@ class Change:
         settings = relived.recording.settings
         if self.strategy:
             settings = replace(settings, policies=_policies(self.strategy, relived, cost))
-        for key, value in self.keys.items():
-            settings = KEYS[key](settings, value, f"--set {key}")
+        if LAST in self.keys:  # it is held against the slots that are said too
+            settings = _policy(settings, step_tokens=NEVER)
+        for key in sorted(self.keys, key=LAST.__eq__):
+            settings = KEYS[key](settings, self.keys[key], f"--set {key}")
         return settings
 
     def __str__(self) -> str:

@@ -143,7 +143,8 @@ def _turned(policies: Policies, setting: str, value: float) -> Policies:
         return replace(policies, join=replace(join, window=round(value * 1e6)))
     if setting == "chunk" and isinstance(chunk, Fixed):
         beside = policies.step_tokens - chunk.size  # room for the decoding, which stays
-        return replace(policies, chunk=Fixed(number), step_tokens=number + max(0, beside))
+        room = max(policies.slots, number + max(0, beside))
+        return replace(policies, chunk=Fixed(number), step_tokens=room)
     if setting == "slots" and isinstance(join, Continuous):
         prompts = policies.step_tokens - join.size  # room for them, which stays
         return replace(policies, join=Continuous(number), step_tokens=number + max(1, prompts))

@@ -101,7 +101,7 @@ class Served:
 
 
 def default(slots: int) -> Policies:
-    """As `LLM` serves: all that wait join the next step, whole, while it has tokens left."""
+    """All that wait join the next step, whole, while it has tokens left."""
     return Policies(Continuous(slots), step_tokens=max(STEP_TOKENS, slots))
 
 

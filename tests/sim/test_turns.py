@@ -1,0 +1,168 @@
+"""Who runs and does not fit a step takes turns: nobody waits behind who joined first for ever."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from headway.core.batch import Add, Close
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Static
+from headway.core.mix import Alternate, Mixed, PrefillFirst
+from headway.core.plan import Policies
+from headway.core.request import Finish
+from tests.traces import Crowd, ask, make, spy
+
+ROOM = 500  # blocks: nobody is preempted
+
+
+class Turns:
+    """How often others were served since each who runs was, or joined.
+
+    Under a mix that keeps prompts and decoding apart the steps of the other kind do not count:
+    which kind is whose turn is the mix's question.
+    """
+
+    def __init__(self, scheduler):
+        self.scheduler, self.executor = scheduler, spy(ROOM, burst=1)
+        self.is_mixed = isinstance(scheduler.settings.policies.mix, Mixed)
+        self.passed, self.worst, self.most, self.left_out = {}, 0, 0, 0
+
+    def step(self):
+        before = {s.number: s.pending for s in self.scheduler.roster.running.values()}
+        batch = self.scheduler.schedule(0)
+        if not batch.rows:
+            return False
+        served = {row.sequence for row in batch.rows}
+        running = self.scheduler.roster.running
+        self.most = max(self.most, len(running))
+        for number in running:
+            passed = self.passed.setdefault(number, {})
+            lacks = before.get(number, len(running[number].tokens))
+            if number in served:
+                passed.clear()
+            elif self.is_mixed or self.scheduler.prefilled == (lacks > 1):
+                self.left_out += 1
+                for other in served:
+                    passed[other] = passed.get(other, 0) + 1
+                self.worst = max(self.worst, *passed.values())
+        output = self.executor.collect(self.executor.submit(batch))
+        self.scheduler.commit(batch, output, 0)
+        self.scheduler.check()
+        return True
+
+
+@st.composite
+def crowds(draw):
+    most = draw(st.integers(1, 7))
+    join = draw(st.sampled_from([Crowd(most), Continuous(most), Static(most)]))
+    least = 1 if isinstance(join, Crowd) else most
+    policies = Policies(
+        join,
+        mix=draw(st.sampled_from([Mixed(), Alternate(), PrefillFirst()])),
+        chunk=draw(st.sampled_from([Whole(), Fixed(1), Fixed(2), Fixed(5)])),
+        step_tokens=draw(st.integers(least, 8)),
+    )
+    asks = [
+        (
+            draw(st.integers(0, 12)),
+            ask(f"r{i}", (i,) * draw(st.integers(1, 12)), draw(st.integers(1, 9))),
+        )
+        for i in range(draw(st.integers(1, 12)))
+    ]
+    return policies, asks
+
+
+@settings(deadline=None)
+@given(crowds())
+def test_between_two_services_no_other_is_served_more_often_than_so_many_run(crowd):
+    policies, asks = crowd
+    scheduler = make(ROOM, policies)
+    turns = Turns(scheduler)
+    for step in range(2_000):
+        scheduler.apply([Add(request) for at, request in asks if at == step], 0)
+        if step == 12:
+            scheduler.apply([Close()], 0)
+        if not turns.step() and step >= 12:
+            break
+    assert scheduler.finished and all(row.generated for row in scheduler.ledger.requests)
+    assert turns.worst <= turns.most
+    event("some were left out" if turns.left_out else "all fitted")
+
+
+def decoding(policies, count):
+    """A scheduler with so many who have their first token, and the rest to come."""
+    roomy = replace(policies, chunk=Whole(), step_tokens=1_000)
+    scheduler = make(ROOM, roomy)
+    scheduler.apply([Add(ask(f"r{i}", (i,) * 3, 50)) for i in range(count)], 0)
+    turns = Turns(scheduler)
+    turns.step()
+    scheduler.settings = replace(scheduler.settings, policies=policies)
+    return scheduler, turns
+
+
+def test_five_share_steps_of_two():
+    _, turns = decoding(Policies(Crowd(5), step_tokens=2), 5)
+    seen = []
+    for _ in range(5):
+        turns.step()
+        seen.append([row.sequence for row in turns.executor.batches[-1].rows])
+    assert seen == [[0, 1], [2, 3], [4, 0], [1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("chunk", [Fixed(2), Whole()])
+def test_a_prompt_has_its_turn_where_decoding_fills_every_step(chunk):
+    scheduler, turns = decoding(Policies(Crowd(5), chunk=chunk, step_tokens=4), 4)
+    scheduler.settings = replace(
+        scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=5)
+    )
+    scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
+    turns.step()  # it joins with what is left of the step
+    scheduler.settings = replace(
+        scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=4)
+    )
+    for _ in range(20):
+        turns.step()
+    assert [row.id for row in scheduler.ledger.requests] == ["late"]
+    assert turns.worst <= 5
+
+
+def test_prompts_of_a_group_take_turns_with_its_chunk():
+    scheduler = make(ROOM, Policies(Static(3), chunk=Fixed(4), step_tokens=7))
+    scheduler.apply([Add(ask(f"r{i}", (i,) * 8, 2)) for i in range(3)], 0)
+    turns, seen = Turns(scheduler), []
+    for _ in range(6):
+        turns.step()
+        seen.append(
+            [row.sequence for row in turns.executor.batches[-1].rows if len(row.tokens) > 1]
+        )
+    assert seen == [[0], [1], [2], [0], [1], [2]]
+
+
+def test_in_a_step_for_decoding_prompts_keep_their_place():
+    policies = Policies(Crowd(4), mix=Alternate(), chunk=Fixed(2), step_tokens=2)
+    scheduler, turns = decoding(replace(policies, step_tokens=3), 3)
+    scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
+    seen = []
+    for _ in range(7):
+        turns.step()
+        seen.append([row.sequence for row in turns.executor.batches[-1].rows])
+        scheduler.settings = replace(scheduler.settings, policies=policies)
+    assert seen == [[0, 1, 2], [3], [0, 1], [3], [2, 0], [3], [1, 2]]
+
+
+def test_who_lacks_a_block_gives_its_turn_to_the_others():
+    """The youngest is first in turn and in need of a block: its own are the ones to be taken."""
+    scheduler = make(5, Policies(Crowd(3), step_tokens=1_000))
+    prompts = [(1,) * 4, (2,), (3,) * 8]
+    scheduler.apply([Add(ask(f"r{i}", each, 3)) for i, each in enumerate(prompts)], 0)
+    turns, seen = Turns(scheduler), []
+    turns.step()
+    policies = Policies(Crowd(3), step_tokens=2)
+    scheduler.settings = replace(scheduler.settings, policies=policies)
+    while turns.step():
+        seen.append([row.sequence for row in turns.executor.batches[-1].rows])
+    assert seen[:2] == [[0, 1], [0, 1]]
+    assert [row.preemptions for row in scheduler.ledger.requests] == [0, 0, 1]
+    assert {each.finish for each in scheduler.ledger.requests} == {Finish.LENGTH}
