@@ -96,6 +96,31 @@ def test_streams_to_many_asyncio_tasks():
     assert asyncio.run(main()) == [answer(ask("", (i, 1, 2), 5)) for i in range(6)]
 
 
+def test_a_step_wakes_a_loop_once_for_all_of_its_streams():
+    scheduler, executor, streams = make(96), Gated(96), 24
+
+    async def one(engine, i):
+        request = ask(f"r{i}", (i, 1, 2), 5)
+        return [token async for event in engine.stream(request) for token in event.tokens]
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        wakes, wake = [], loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *about: (wakes.append(about), wake(*about))
+        engine = LiveEngine(scheduler, executor)
+        tasks = [asyncio.create_task(one(engine, i)) for i in range(streams)]
+        await asyncio.sleep(0)  # all have asked; one may have begun
+        executor.gate.set()
+        heard = await asyncio.gather(*tasks)
+        count = len(wakes)
+        await asyncio.to_thread(engine.close)
+        return heard, count
+
+    heard, wakes = asyncio.run(main())
+    assert heard == [answer(ask("", (i, 1, 2), 5)) for i in range(streams)]
+    assert wakes <= scheduler.steps < streams
+
+
 def test_a_task_that_is_cancelled_cancels_its_request():
     scheduler, executor = make(32), Gated(32)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from time import gmtime, monotonic_ns, sleep, strftime
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from headway.core.admission import Refuse, admit
 from headway.core.batch import Add, Cancel, Close, Command, Enough, Event, Stop
@@ -21,6 +22,7 @@ from headway.executor.guarded import Guarded
 from headway.journal import Record
 
 News = Event | EngineDownError  # what a caller hears
+Told = list[tuple["asyncio.Queue[News]", News]]  # by callers' queues
 
 
 def date() -> str:
@@ -90,24 +92,30 @@ class QueueCaller:
 
 
 class LoopCaller:
-    """Into an asyncio queue; one per request, one hop to the loop per step."""
+    """Into an asyncio queue; one per request.
 
-    def __init__(self) -> None:
+    told: what all callers of its loop have been told since the loop was woken. They share it, so
+    that a step wakes the loop once and not once for each.
+    """
+
+    def __init__(self, told: Told) -> None:
         self.loop = asyncio.get_running_loop()
         self.queue: asyncio.Queue[News] = asyncio.Queue()
-        self._told: list[News] = []
+        self._told = told
 
     def tell(self, news: News) -> None:
-        self._told.append(news)
+        self._told.append((self.queue, news))
 
     def flush(self) -> None:
-        told, self._told = self._told, []
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
-            self.loop.call_soon_threadsafe(self._deliver, told)
+        if told := self._told[:]:  # else another caller has brought it all
+            self._told.clear()
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                self.loop.call_soon_threadsafe(_deliver, told)
 
-    def _deliver(self, told: list[News]) -> None:
-        for news in told:
-            self.queue.put_nowait(news)
+
+def _deliver(told: Told) -> None:
+    for queue, news in told:
+        queue.put_nowait(news)
 
 
 class Callers:
@@ -187,6 +195,8 @@ class LiveEngine:
         self._engine = Engine(scheduler, Guarded(executor), self._inbox, self.clock, keep)
         self._rows = rows
         self._callers = Callers()
+        # By event loop: what its callers have been told, which the engine's thread alone changes.
+        self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
         self._thread.start()
 
@@ -240,7 +250,7 @@ class LiveEngine:
 
     async def stream(self, request: Request) -> AsyncIterator[Event]:
         """As events(), for an asyncio task; cancelling the task cancels the request."""
-        caller = LoopCaller()
+        caller = LoopCaller(self._told.setdefault(asyncio.get_running_loop(), []))
         self.submit([request], caller)
         finished = False
         try:
