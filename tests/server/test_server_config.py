@@ -1,6 +1,10 @@
 """The configuration: what is read, from where, what wins, and what is refused with which words."""
 
 import json
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +17,8 @@ from headway.core.lane import Budget, Lane
 from headway.core.mix import Mixed, PrefillFirst
 from headway.core.order import FirstCome, Priority
 from headway.core.request import NEVER
-from headway.errors import SettingError
+from headway.errors import HeadwayError, SettingError
+from headway.models import EMBEDDED
 from headway.server.config import ServerConfig
 from headway.server.durations import nanoseconds, written
 from headway.server.showing import schema, shown, validated
@@ -80,7 +85,7 @@ def test_a_lane_is_read_in_full(load):
     config = load("""
 engine: {strategy: dynamic-lanes, slots: 4}
 lanes:
-  voice: {ttft: 300ms, tpot: 0.05, e2e: 1m, queue: 2, window: 20ms, max_waiting: 3,
+  voice: {ttft: 300ms, tpot: 50ms, e2e: 1m, queue: 2s, window: 20ms, max_waiting: 3,
           max_waiting_tokens: 100}
   chat: {ttft: 2s, queue: none, e2e: null}
   nightly:
@@ -166,7 +171,7 @@ def test_constructed_directly_it_reads_no_environment(monkeypatch):
         ("lane: {}", "headway.yaml: lane is not known; did you mean lanes?"),
         ("engine: {slotz: 3}", "headway.yaml: engine.slotz is not known; did you mean slots?"),
         (
-            "lanes: {a: {tttft: 1}}",
+            "lanes: {a: {tttft: 1s}}",
             "headway.yaml: lanes.a.tttft is not known; did you mean ttft?",
         ),
         ("server: {limits: {stop: 1}}", "server.limits.stop is not known; did you mean stops?"),
@@ -197,9 +202,15 @@ def test_constructed_directly_it_reads_no_environment(monkeypatch):
             "engine.strategy: buckets must be positive, ascending",
         ),
         ("lanes: {a: {ttft: 80 parsecs}}", "lanes.a.ttft: '80 parsecs' is not a time; write"),
+        (
+            "lanes: {a: {ttft: 300}}",
+            "headway.yaml: lanes.a.ttft: 300 has no unit; write 300ms, 300s or 300m",
+        ),
+        ("server: {drain_timeout: 30}", "server.drain_timeout: 30 has no unit; write 30ms"),
+        ("engine: {slots: 100000}", "engine.slots should be less than or equal to 4096"),
         ("lanes: {a: {ttft: 0}}", "lanes.a.ttft should be greater than 0, not 0"),
         ("lanes: {a: {ttft: -1}}", "lanes.a.ttft: -1 is not a time"),
-        ("lanes: {a: {ttft: 80, e2e: 9s}}", "ttft 80s can never be used up, because e2e is 9s"),
+        ("lanes: {a: {ttft: 80s, e2e: 9s}}", "ttft 80s can never be used up, because e2e is 9s"),
         ("lanes: {a: {window: 1s}}", "lanes.a.window: join continuous has no window per lane"),
         (
             "lanes: {a: {priority: 1}}\nengine: {strategy: first-come}",
@@ -231,6 +242,9 @@ def test_what_cannot_be_obeyed_is_refused_by_path_and_origin(load, text, message
     "name, value, message",
     [
         ("HEADWAY_SERVER_PORT", "1", "HEADWAY_SERVER_PORT is not known; did you mean HEADWAY_SER"),
+        ("HEADWAY_PORT", "1", "HEADWAY_PORT is not known; did you mean HEADWAY_SERVER__PORT?"),
+        ("HEADWAY_SLOTS", "1", "HEADWAY_SLOTS is not known; did you mean HEADWAY_ENGINE__SLOTS?"),
+        ("HEADWAY_SERVER__DRAIN_TIMEOUT", "30", "server.drain_timeout: '30' has no unit"),
         ("HEADWAY_ENGIN__SLOTS", "1", "did you mean HEADWAY_ENGINE__SLOTS?"),
         (
             "HEADWAY_ENGINE__SLOTZ",
@@ -268,7 +282,7 @@ def rows(text):
 def test_show_says_what_is_in_force_and_who_said_it(file, monkeypatch):
     monkeypatch.setenv("HEADWAY_LANES__VOICE__TPOT", "60ms")
     path = file(f"""
-lanes: {{voice: {{ttft: 0.3}}, nightly: }}
+lanes: {{voice: {{ttft: 0.3s}}, nightly: }}
 keys: [{{name: ci, sha256: "{HASH}"}}]
 """)
     said = shown(path, False, {"server": {"port": 9}})
@@ -324,6 +338,62 @@ def test_validate_names_what_would_be_served_and_warns(file):
     assert said.endswith("1 key")
 
 
+def shortened(folder):
+    """A copy of the embedded checkpoint whose weights are cut short."""
+    shutil.copytree(EMBEDDED, folder)
+    with open(folder / "model.safetensors", "r+b") as weights:
+        weights.truncate(10_000)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("models: [{path: ./nothing}]", "the model ./nothing is not a folder, nor a model's id"),
+        ("models: [{path: TMP}]", "config.json"),
+        ("models: [{path: TMP/short}]", "model.safetensors is damaged or cut short"),
+        ("models: [{path: TMP/speechless}]", "has no tokenizer.json"),
+        ("engine: {cost: TMP/cost.json}", "the cost file cost.json cannot be read: No such file"),
+        ("engine: {journal: TMP/a/run.jsonl}", "cannot be written: there is no such folder"),
+        ("engine: {block_size: 100000000}", "KV blocks of"),
+        ("engine: {context: 1000000}", "is longer than the"),
+    ],
+)
+def test_what_a_file_names_is_looked_at_without_torch(file, tmp_path, text, message):
+    shortened(tmp_path / "short")
+    shutil.copytree(EMBEDDED, tmp_path / "speechless")
+    (tmp_path / "speechless" / "tokenizer.json").unlink()
+    path = file(text.replace("TMP", str(tmp_path)))
+    with pytest.raises(HeadwayError, match=re.escape(message)):
+        validated(path)
+
+
+def test_a_hub_id_is_not_fetched_to_be_validated(file):
+    said = validated(file("models: [{path: org/model}]"))
+    assert "org/model is not a folder here: it is looked up on the hub at the start" in said
+
+
+def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(tmp_path):
+    code = """
+import sys
+from rich.console import Console
+from headway.errors import HeadwayError
+from headway.server.config import ServerConfig
+from headway.server.run import serve
+try:
+    serve(ServerConfig(models=[{"path": "./nothing"}], server={"port": 0}), Console())
+except HeadwayError as error:
+    print(error, "torch" in sys.modules)
+from headway.server.showing import validated
+print(validated(None).splitlines()[0][:26], "torch" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    wanted = "the model ./nothing is not a folder, nor a model's id on the hub False\n"
+    wanted += "the configuration is sound False\n"
+    assert (done.stdout, done.stderr) == (wanted, ""), "and no engine process was begun"
+
+
 def test_a_folder_is_served_under_its_name_and_a_hub_id_as_it_is(load, tmp_path):
     (tmp_path / "mine").mkdir()
     assert load("", {"models": [{"path": str(tmp_path / "mine")}]}).model.served == "mine"
@@ -353,13 +423,13 @@ def test_the_document_names_every_key(load):
         ("300ms", 300 * MS),
         ("2s", 2 * S),
         ("1.5 s", 1_500 * MS),
-        (0.3, 300 * MS),
-        (2, 2 * S),
+        ("0.3s", 300 * MS),
         ("5m", 300 * S),
         ("1h", 3_600 * S),
         ("20us", 20_000),
-        (1e-6, 1_000),
         ("0", 0),
+        (0, 0),
+        (0.0, 0),
         (None, NEVER),
         ("none", NEVER),
     ],
@@ -368,7 +438,9 @@ def test_times(said, time):
     assert nanoseconds(said) == time
 
 
-@pytest.mark.parametrize("said", ["", "ms", "1 d", "-1s", True, [1], float("nan"), 1e300, "1e3"])
+@pytest.mark.parametrize(
+    "said", ["", "ms", "1 d", "-1s", True, [1], float("nan"), 1e300, "1e3", 300, 0.3, "300", "0.3"]
+)
 def test_what_is_no_time_is_refused(said):
     with pytest.raises(SettingError):
         nanoseconds(said)

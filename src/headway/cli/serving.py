@@ -36,8 +36,8 @@ def serve(
         int | None, typer.Option(help="Port to listen on; 0: any free one. Default: 8000.")
     ] = None,
     drain_timeout: Annotated[
-        float | None,
-        typer.Option(help="Seconds for what still runs, after SIGTERM or ctrl-C. Default: 30."),
+        str | None,
+        typer.Option(help="For what still runs, after SIGTERM or ctrl-C. Default: 30s."),
     ] = None,
 ) -> None:
     """Serve a model behind OpenAI's API, each lane within its latency budget.

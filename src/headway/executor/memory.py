@@ -62,6 +62,17 @@ class MemoryPlan:
     def kv(self) -> int:
         return (self.num_blocks + 1) * self.per_block
 
+    @property
+    def told(self) -> str:
+        """For people, in lines of less than 80 characters."""
+        where = f"memory: {size(self.weights)} weights, {size(self.activations)} for activations"
+        kv = f"KV {size(self.kv)}: {self.num_blocks} blocks of {self.block_size} tokens,"
+        if self.usable <= self.fit:
+            why = f"all that the slots can use; the memory has room for {self.fit}"
+        else:
+            why = f"all that the memory has room for; the slots could use {self.usable}"
+        return f"{where}, {size(self.free)} free\n{kv}\n  {why}"
+
     def __str__(self) -> str:
         bound = "limits" if self.usable <= self.fit else "memory"
         return (

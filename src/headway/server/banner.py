@@ -19,7 +19,7 @@ def banner(config: ServerConfig, welcome: Welcome, port: int) -> str:
         f"headway {__version__} serves {config.model.served} ({welcome.dtype}, {welcome.device})",
         f"  on {served_at(config.server.host, port)}",
         *_lanes(config),
-        *[f"  {line}" for line in welcome.memory.split("; ")],
+        *[f"  {line}" for line in welcome.memory.splitlines()],
     ]
     return "\n".join(lines)
 

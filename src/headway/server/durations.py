@@ -1,4 +1,4 @@
-"""Times as an operator writes them: "300ms", "2s", "1h". A bare number is seconds."""
+"""Times as an operator writes them: "300ms", "2s", "1h". Only 0 needs no unit."""
 
 import re
 from decimal import Decimal
@@ -29,8 +29,10 @@ def nanoseconds(value: Any) -> int:
     found = None if isinstance(value, bool) else _WRITTEN.fullmatch(_plain(value))
     if found is None or (found[2] or "s") not in UNITS:
         raise SettingError(
-            f"{value!r} is not a time; write 300ms, 2s, 5m, or a bare number of seconds"
+            f"{value!r} is not a time; write a number and its unit, such as 300ms, 2s or 5m"
         )
+    if not found[2] and Decimal(found[1]):
+        raise SettingError(f"{value!r} has no unit; write {found[1]}ms, {found[1]}s or {found[1]}m")
     time = round(Decimal(found[1]) * UNITS[found[2] or "s"])
     if time >= NEVER:
         raise SettingError(f"{value!r} is longer than three centuries; write {NONE} for no limit")
@@ -57,9 +59,12 @@ Duration = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*(h|m|s|ms|us|ns)?\s*$"},
-                {"type": "number", "minimum": 0},
+                {
+                    "type": "string",
+                    "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(h|m|s|ms|us|ns)|0+(\.0+)?)\s*$",
+                },
                 {"enum": [NONE, None]},
+                {"enum": [0]},
             ]
         }
     ),

@@ -31,6 +31,7 @@ from headway.errors import (
     TokenizerError,
     cause,
 )
+from headway.executor.checkpoint import locate
 from headway.executor.guarded import Guarded
 from headway.journal_file import JournalFile, begun, check
 from headway.live import LiveInbox, WallClock, date
@@ -132,6 +133,10 @@ class Process:
         options = self.options
         if options.journal:
             check(Path(options.journal), new=False)
+        source = options.model or EMBEDDED
+        if not Path(source).is_dir():
+            self.channel.send(Progress(f"looking for {source} on the hub"))
+            source = locate(source)
         self.channel.send(Progress("starting torch"))
         from headway.executor.load import load
         from headway.executor.memory import Limits
@@ -175,7 +180,7 @@ class Process:
             block_size=plan.block_size,
             context=plan.context,
             eos=frozenset(loaded.config.eos),
-            memory=str(plan),
+            memory=plan.told,
             load=engine.load,
             doubt=calibration.doubt if calibration else "",
         )

@@ -82,7 +82,7 @@ class LaneSettings(Section):
             if (limit := getattr(self, name)) != NEVER and limit > self.e2e:
                 raise SettingError(
                     f"{name} {written(limit)} can never be used up, because e2e is "
-                    f"{written(self.e2e)} (a bare number is seconds)"
+                    f"{written(self.e2e)}"
                 )
 
     def lane(self, name: str) -> Lane:

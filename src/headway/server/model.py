@@ -10,6 +10,7 @@ from headway.models import EMBEDDED
 from headway.server.section import Count, Number, Section
 from headway.server.strategy import Strategy, StrategySettings
 
+MOST_SLOTS = 4_096  # a row of each step's tables is held for each
 AT = "@"  # between a model's name and a lane's, in a request
 
 
@@ -50,7 +51,10 @@ class ModelSettings(Section):
 
 
 class EngineSettings(Section):
-    slots: Annotated[Count, Field(description="Sequences that run at once, at most.")] = 32
+    slots: Annotated[
+        Count,
+        Field(le=MOST_SLOTS, description="Sequences that run at once, at most; 4096 is the most."),
+    ] = 32
     context: Annotated[
         int, Field(ge=0, description="Tokens that one request may hold; 0: the model's."), Number
     ] = 0

@@ -19,6 +19,7 @@ from headway.server import clock
 from headway.server.access import Access
 from headway.server.app import make_app
 from headway.server.banner import banner, served_at
+from headway.server.checking import check
 from headway.server.config import ServerConfig
 from headway.server.durations import SECOND, written
 from headway.server.engine import State
@@ -44,6 +45,7 @@ def serve(config: ServerConfig, console: Console) -> int:
     The first signal drains: nothing is accepted, what runs may end within the drain timeout. The
     second ends at once. Raises HeadwayError if the port or the model cannot be had.
     """
+    check(config)  # in the time in which torch would be imported
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from headway.server.checking import check, check_memory
 from headway.server.config import ServerConfig
 from headway.server.durations import NONE, written
 from headway.server.problems import path as dotted
@@ -14,11 +15,13 @@ from headway.server.section import Where
 def validated(path: Path | None) -> str:
     """A line on what would be served, and the warnings; SettingError if nothing would."""
     config = ServerConfig.load(path)
+    notes = check(config)
+    check_memory(config)
     name = path.name if path else "the configuration"
     keys = f"{len(config.keys)} keys" if len(config.keys) != 1 else "1 key"
     lanes = ", ".join(config.lanes)
     said = f"{name} is sound: model {config.model.served}, lanes {lanes}, {keys}"
-    return "\n".join((said, *config.warnings))
+    return "\n".join((said, *notes, *config.warnings))
 
 
 def shown(path: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None) -> str:

@@ -165,7 +165,10 @@ def _refuse_strangers(kind: type[BaseSettings], others: set[str]) -> None:
         section = name.removeprefix(prefix).split(nested or "")[0].lower()
         if section in kind.model_fields or name in others or name.startswith(theirs):
             continue
-        raise SettingError(f"environment: {name} is not known{nearest(name, _names(kind))}")
+        known = _names(kind)
+        end = f"{nested}{name.removeprefix(prefix)}"  # HEADWAY_PORT is HEADWAY_SERVER__PORT
+        said = [each for each in known if each.endswith(end)] or known
+        raise SettingError(f"environment: {name} is not known{nearest(name, said)}")
 
 
 def _names(kind: type[BaseSettings]) -> list[str]:

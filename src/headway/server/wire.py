@@ -53,7 +53,7 @@ class Welcome:
     block_size: int
     context: int  # tokens
     eos: frozenset[int]
-    memory: str  # where it went, in a line for people
+    memory: str  # where it went, in lines for people
     load: Load  # before the first step
     doubt: str = ""  # why the cost file's prices are not to be believed; empty: they may be
 

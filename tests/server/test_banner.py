@@ -1,0 +1,35 @@
+"""What a person reads when the server is ready."""
+
+from dataclasses import replace
+
+from headway.core.view import Load
+from headway.executor.memory import MemoryPlan
+from headway.server.banner import banner
+from headway.server.config import ServerConfig
+from headway.server.wire import Welcome
+
+GIB = 1 << 30
+PLAN = MemoryPlan(70 * GIB, 123 * GIB, 14 * GIB, 1 << 20, 16, 130_000, 999_999, 130_000, 131_072)
+
+
+def shown(plan):
+    sizes = 512, plan.num_blocks, 16, 512
+    rest = frozenset[int](), plan.told, Load()
+    welcome = Welcome("org/model", "folder", None, "bfloat16", "cuda:0", *sizes, *rest)
+    return banner(ServerConfig(), welcome, 65_535)
+
+
+def test_no_line_is_wider_than_a_terminal_and_lanes_stand_in_columns():
+    lines = shown(PLAN).splitlines()
+    assert max(map(len, lines)) < 80
+    assert "  on http://127.0.0.1:65535/v1" in lines
+    head, *lanes = lines[2:6]
+    assert [line.split()[0] for line in lanes] == ["interactive", "standard", "offline"]
+    assert lanes[1].endswith("(default)")
+    assert all(line[: head.index("ttft")].strip() == line.split()[0] for line in lanes)
+
+
+def test_it_says_what_bounds_the_memory():
+    assert "all that the slots can use; the memory has room for 999999" in shown(PLAN)
+    tight = replace(PLAN, num_blocks=90_000, fit=90_000)
+    assert "all that the memory has room for; the slots could use 130000" in shown(tight)
