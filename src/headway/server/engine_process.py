@@ -133,10 +133,7 @@ class Process:
         options = self.options
         if options.journal:
             check(Path(options.journal), new=False)
-        source = options.model or EMBEDDED
-        if not Path(source).is_dir():
-            self.channel.send(Progress(f"looking for {source} on the hub"))
-            source = locate(source)
+        source = self._found()
         self.channel.send(Progress("starting torch"))
         from headway.executor.load import load
         from headway.executor.memory import Limits
@@ -147,9 +144,9 @@ class Process:
         if calibration:  # before anything is loaded for nothing
             calibration.check_model(name)
         self.channel.send(Progress(f"loading the weights of {name}"))
-        policies = options.policies
-        limits = Limits(options.slots, policies.step_tokens, options.context, options.block_size)
-        loaded = load(options.model or EMBEDDED, limits, options.dtype, options.device)
+        step = options.policies.step_tokens
+        limits = Limits(options.slots, step, options.context, options.block_size)
+        loaded = load(source, limits, options.dtype, options.device)
         cost = StepCost()
         if calibration:
             calibration.check_model(name, loaded.dtype)
@@ -158,11 +155,11 @@ class Process:
         if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
             use_threads(threads)
         self.channel.send(Progress("preparing steps of every size"))
-        loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
+        loaded.executor.prepare(step, options.slots, PREPARING)
         self.inbox.compile = loaded.executor.compile
         with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
             loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
-        settings = loaded.settings(options.lanes, policies, cost)
+        settings = loaded.settings(options.lanes, options.policies, cost)
         if options.journal:
             self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
         scheduler = Scheduler(settings, token_bytes(16))
@@ -184,6 +181,13 @@ class Process:
             load=engine.load,
             doubt=calibration.doubt if calibration else "",
         )
+
+    def _found(self) -> Path:
+        """The model's folder: one that is not there is said before torch is loaded."""
+        source = self.options.model or EMBEDDED
+        if not Path(source).is_dir():
+            self.channel.send(Progress(f"looking for {source} on the hub"))
+        return locate(source)
 
     def _begin(self, settings: Settings, about: dict[str, str]) -> None:
         """The journal. Where a full disk or the like keeps it from beginning, there is none: a
