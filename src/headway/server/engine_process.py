@@ -22,7 +22,7 @@ from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.engine import Engine, forgotten
+from headway.engine import Engine, Executor, forgotten
 from headway.errors import (
     EngineDownError,
     HeadwayError,
@@ -141,8 +141,8 @@ class Process:
 
         name = called(options.model)
         calibration = read(Path(options.cost)) if options.cost else None
-        if calibration:  # before anything is loaded for nothing
-            calibration.check_model(name)
+        if calibration:
+            calibration.check_model(name)  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))
         step = options.policies.step_tokens
         limits = Limits(options.slots, step, options.context, options.block_size)
@@ -162,10 +162,7 @@ class Process:
         settings = loaded.settings(options.lanes, options.policies, cost)
         if options.journal:
             self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
-        scheduler = Scheduler(settings, token_bytes(16))
-        executor = Guarded(loaded.executor)
-        keep = self._journal.keep if self._journal else forgotten
-        engine = Engine(scheduler, executor, self.inbox, self.inbox.clock, keep)
+        engine = self._engine(settings, loaded.executor)
         return engine, Welcome(
             model=name,
             folder=str(loaded.folder),
@@ -181,6 +178,11 @@ class Process:
             load=engine.load,
             doubt=calibration.doubt if calibration else "",
         )
+
+    def _engine(self, settings: Settings, executor: Executor) -> Engine:
+        scheduler = Scheduler(settings, token_bytes(16))
+        keep = self._journal.keep if self._journal else forgotten
+        return Engine(scheduler, Guarded(executor), self.inbox, self.inbox.clock, keep)
 
     def _found(self) -> Path:
         """The model's folder: one that is not there is said before torch is loaded."""
