@@ -100,6 +100,37 @@ def test_json_schemas_are_kept(words):
         jsonschema.validate(json.loads(text), SCHEMA)
 
 
+def follow(text, schema, tokens, words):
+    """How much of a text the grammar lets be said, in bytes that are tokens of their own."""
+    state = compiled(Grammar("json_schema", json.dumps(schema)), tokens).deep_copy()
+    ids = [token for each in text for token in words.encode(each)]
+    return state.try_consume_tokens(ids) == len(ids)
+
+
+def test_between_two_tokens_of_json_is_a_blank_or_a_line_at_most(tokens, words):
+    sizes = {name: {"type": "integer"} for name in ("a", "b")}
+    schema = {"type": "object", "properties": sizes, "required": ["a", "b"]}
+    said = '{"a":1,"b":2}', '{"a": 1, "b": 2}', '{\n        "a" : 1,\n"b":2\n}'
+    assert all(follow(each, schema, tokens, words) for each in said)
+    for each in ('{  "a"', "{\n\n", '{"a":  ', '{"a":1,\n         ', '{"a":1 \n', "{\t"):
+        assert not follow(each, schema, tokens, words), each
+    own = schema | {"x-guidance": {"whitespace_pattern": r"[ \n]+"}}
+    assert follow('{\n\n  "a":  1', own, tokens, words)
+
+
+def test_an_answer_does_not_run_off_in_blanks(words):
+    """Two fields, by a model that would say nothing but blanks."""
+    sizes = {name: {"type": "boolean"} for name in ("a", "b")}
+    schema = {"type": "object", "properties": sizes, "required": ["a", "b"]}
+    schema |= {"additionalProperties": False}
+    blanks = [id for id in range(VOCAB) if not words.decode([id]).strip()]
+    bias = tuple((id, 100.0) for id in blanks if id != EOS)
+    grammar = Grammar("json_schema", json.dumps(schema))
+    said, last, _ = serve({0: hold(grammar, logit_bias=bias)}, most=400)
+    assert last["0"].finish is Finish.STOP and len(said["0"]) < 100, "240 before"
+    jsonschema.validate(json.loads(words.decode(said["0"][:-1])), schema)
+
+
 def test_a_json_object_is_one_unless_it_is_cut(words):
     """Nothing bounds it, so a weak model may not come to its end; then its length has ended it."""
     said, last, _ = serve({i: hold(Grammar("json_object"), seed=i) for i in range(16)}, most=80)

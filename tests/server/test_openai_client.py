@@ -186,6 +186,60 @@ def test_structured_outputs(client):
         )
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {},
+        {"n": 2, "logprobs": True, "top_logprobs": 20, "seed": 1},
+        {"stop": ["e"], "service_tier": "auto", "user": "u", "metadata": {"a": "b"}},
+        {"response_format": {"type": "json_object"}},
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_chats_hold_the_clients_strict_types(client, said, stream):
+    """All that is answered, field by field; the client here refuses what its types do not admit."""
+    asked = {"model": "headway-tiny", "messages": ASK, "max_tokens": 12} | said
+    if not stream:
+        assert client.chat.completions.create(**asked).usage.total_tokens
+        return
+    options = {"include_usage": True}, {"continuous_usage_stats": True}
+    for each in options:
+        chunks = [*client.chat.completions.create(**asked, stream=True, stream_options=each)]
+        assert chunks[-1].usage.total_tokens
+
+
+@pytest.mark.parametrize(
+    "said", [{}, {"n": 2, "logprobs": 5}, {"echo": True}, {"prompt": ["a", "b"]}, {"stop": "e"}]
+)
+def test_completions_hold_the_clients_strict_types(client, said):
+    asked = {"model": "headway-tiny", "prompt": "The json", "max_tokens": 8} | said
+    assert client.completions.create(**asked).usage.total_tokens
+
+
+def test_the_two_nulls_that_openai_sends_too(client):
+    """A chunk of a text that goes on has no finish_reason, and a prompt's first token no score. The
+    client's types have no word for either: whatever they admit would be untrue."""
+    asked = {"model": "headway-tiny", "prompt": "The json", "max_tokens": 2}
+    asked |= {"echo": True, "logprobs": 1, "extra_body": {"ignore_eos": True}}
+    with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:
+        scores = lenient.completions.create(**asked).choices[0].logprobs
+        assert scores.token_logprobs[0] is scores.top_logprobs[0] is None
+        assert all(each < 0 for each in scores.token_logprobs[1:])
+        *chunks, last = lenient.completions.create(**asked, stream=True)
+        assert {each.choices[0].finish_reason for each in chunks} == {None}
+        assert last.choices[0].finish_reason == "length"
+
+
+def test_what_is_not_offered_is_a_404_as_the_client_knows_it(client):
+    for ask in (
+        lambda: client.responses.create(model="headway-tiny", input="x"),
+        lambda: client.embeddings.create(model="headway-tiny", input="x"),
+    ):
+        with pytest.raises(openai.NotFoundError, match="there is no POST /v1/") as caught:
+            ask()
+        assert (caught.value.code, caught.value.type) == ("unknown_url", "not_found_error")
+
+
 def test_special_tokens_both_ways(client):
     asked = {"model": "headway-tiny", "prompt": "x", "max_tokens": 1, "temperature": 0}
     asked |= {"logit_bias": {"2": 100}}

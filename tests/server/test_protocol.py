@@ -146,8 +146,38 @@ def test_messages_are_texts():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     said = chat(messages=[{"role": "developer", "content": parts}])
     assert said.prompts == (({"role": "system", "content": "ab"},),)
-    again = {"role": "assistant", "content": "x", "refusal": None, "tool_calls": None}
+    again = {"role": "assistant", "content": "x", "refusal": None, "tool_calls": None, "name": "y"}
     assert chat(messages=[again]).prompts == (({"role": "assistant", "content": "x"},),)
+
+
+def test_what_means_nothing_here_is_taken():
+    said = {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "metadata": {"a": "b"}}
+    said |= {"user": "u", "safety_identifier": "s", "verbosity": "medium", "store": False}
+    assert chat(**said, reasoning_effort="none") == chat()
+    off = {"stream": True, "stream_options": {"include_obfuscation": False}}
+    assert chat(**off) == chat(stream=True)
+
+
+@pytest.mark.parametrize(
+    "said, path",
+    [
+        ({"role": "tool", "content": "x", "tool_call_id": "1"}, "role"),
+        ({"role": "function", "content": "x", "name": "f"}, "role"),
+        ({"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}, "tool_calls"),
+        ({"role": "assistant", "content": "x", "function_call": {"name": "f"}}, "function_call"),
+        ({"role": "user", "content": [{"type": "image_url", "image_url": {}}]}, "content.0.type"),
+        ({"role": "user", "content": [{"type": "input_audio"}]}, "content.0.type"),
+    ],
+)
+def test_what_a_message_cannot_have_is_refused_by_its_own_name(said, path):
+    message, param = refused(chat, messages=[{"role": "user", "content": "x"}, said])
+    assert param == f"messages.1.{path}" and "not supported" in message
+
+
+@pytest.mark.parametrize("field", ["moderation", "prompt_cache_options", "prediction", "tools"])
+def test_what_would_mean_something_is_refused_by_its_own_name(field):
+    message, param = refused(chat, **{field: {"mode": "x"}})
+    assert param == field and message.startswith(f"'{field}': ")
 
 
 @pytest.mark.parametrize(

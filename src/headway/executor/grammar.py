@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 KEPT = 256  # compiled grammars, the latest used
 ENDLESS = "an answer with a grammar must stop at every end that the model has"
 LONGEST = 300  # characters of a cause; some quote the whole grammar
-# Between two tokens of JSON. Without an end a weak model may go on with blanks until max_tokens.
-BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r"[ \n\r\t]{1,32}"}
+# Between two tokens of JSON one blank, as in `{"a": 1, "b": 2}`, or a new line and its indentation:
+# where there may be more, a weak model spends its max_tokens on them. A schema's own "x-guidance"
+# goes before this.
+BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r" |\n {0,8}"}
 
 
 class Matcher:

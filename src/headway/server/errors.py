@@ -38,8 +38,11 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _http(request: Request, error: Exception) -> Response:
     """Starlette's own: no such path, no such method (whose Allow header stays)."""
     assert isinstance(error, HTTPException)
-    what = f"{request.method} {request.url.path[:200]}: {error.detail}"
-    said = answer(Problem(error.status_code, what))
+    asked, code = f"{request.method} {request.url.path[:200]}", ""
+    what = f"{asked}: {error.detail}"
+    if error.status_code == 404:
+        what, code = f"there is no {asked} here; /openapi.json says what there is", "unknown_url"
+    said = answer(Problem(error.status_code, what, code=code))
     said.headers.update(error.headers or {})
     return said
 

@@ -38,6 +38,8 @@ UNSUPPORTED = {  # field -> what to say; null, or the value that changes nothing
     "verbosity": "it is not supported: say in the prompt how long an answer should be",
     "web_search_options": "web search is not supported",
     "store": "nothing is stored",
+    "moderation": "nothing is moderated",
+    "prompt_cache_options": "prompts are cached as long as there is room, for no stated time",
     "use_beam_search": "beam search is not supported: use n",
     "guided_json": "use structured_outputs",
     "guided_regex": "use structured_outputs",
@@ -55,13 +57,20 @@ NO_CHANGE: dict[str, JsonValue] = {
     "modalities": ["text"],
     "store": False,
     "use_beam_search": False,
+    "reasoning_effort": "none",
+    "verbosity": "medium",
 }
+TOOLS = "tool calling is not supported"
+ROLES = {"tool": TOOLS, "function": "function calling is not supported"}  # of messages
+CALLS = {"tool_calls": TOOLS, "tool_call_id": TOOLS, "function_call": ROLES["function"]}
+PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})  # of contents, beside texts
 
 
 class StreamOptions(BaseModel):
     model_config = STRICT
 
     include_usage: bool | None = None  # one more chunk at the end, without choices
+    include_obfuscation: Literal[False] | None = None  # chunks are never padded
     continuous_usage_stats: bool | None = None  # the usage so far on every chunk, as vLLM has it
 
 
@@ -125,6 +134,9 @@ class Asked(BaseModel):
     user: str | None = None  # taken, and not used: the tenant is the key's
     safety_identifier: str | None = None  # likewise
     metadata: dict[str, str] | None = None  # likewise: nothing is stored
+    # Likewise: a tenant's prompts share one cache, in memory, as long as there is room.
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
 
 
 class TextPart(BaseModel):
@@ -144,6 +156,7 @@ class ChatMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | TextParts
+    name: str | None = None  # taken, and not used: templates know roles alone
     refusal: None = None
     annotations: None = None
     audio: None = None

@@ -8,7 +8,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, from_json
 
 from headway.server.protocol.fields import (
+    CALLS,
     NO_CHANGE,
+    PARTS,
+    ROLES,
     UNSUPPORTED,
     ChatMessage,
     JsonSchema,
@@ -37,11 +40,35 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
     for name in UNSUPPORTED.keys() & said.keys() - model.model_fields.keys():
         value = said.pop(name)
         if value is not None and (name not in NO_CHANGE or value != NO_CHANGE[name]):
-            raise wrong(f"'{name}': {UNSUPPORTED[name]}", name, "unsupported_parameter")
+            raise _unsupported(name, UNSUPPORTED[name])
+    _check_messages(said.get("messages"))
     try:
         return model.model_validate(said)
     except ValidationError as error:
         raise _told(model, said, error.errors(include_url=False)) from None
+
+
+def _unsupported(path: str, why: str) -> Problem:
+    return wrong(f"'{path}': {why}", path, "unsupported_parameter")
+
+
+def _check_messages(messages: object) -> None:
+    """What OpenAI has in them and we do not is said by its own name."""
+    for at, turn in enumerate(messages if isinstance(messages, list) else ()):
+        if not isinstance(turn, dict):
+            continue
+        path, role, content = f"messages.{at}", turn.get("role"), turn.get("content")
+        if isinstance(role, str) and role in ROLES:
+            roles = "a role is 'system', 'developer', 'user' or 'assistant'"
+            raise _unsupported(f"{path}.role", f"{ROLES[role]}; {roles}")
+        for name, why in CALLS.items():
+            if turn.get(name) is not None:
+                raise _unsupported(f"{path}.{name}", why)
+        for each, part in enumerate(content if isinstance(content, list) else ()):
+            kind = part.get("type") if isinstance(part, dict) else None
+            if isinstance(kind, str) and kind in PARTS:
+                why = f"{kind!r} is not supported; a part is of type 'text'"
+                raise _unsupported(f"{path}.content.{each}.type", why)
 
 
 def _check_sizes(said: dict[str, Any]) -> None:
