@@ -1,4 +1,9 @@
-"""What a step costs. Additive in its rows, so that a step can be sized before it is built.
+"""What a step costs. Its rows' features add up, so that a step can be sized before it is built.
+
+The price of a step is not the sum of its rows' prices. What a token costs depends on how many the
+step has, rounded up as the executor does (`pieces`, `rounding`). Four rates of `Rates` are paid
+once a step: `step`, `decode`, `prefill` and `head`. And what is read for a row only because
+its neighbours are longer is nobody's own (`gathering`).
 
 All is integer: coefficients are picoseconds per feature, and predictions nanoseconds. A step's
 time is the device's and the host's; what the host does behind a step, before the next one can

@@ -35,7 +35,7 @@ class Lane:
 
 
 class Line:
-    """Those who wait in a lane, by number. Policies read it; only the scheduler changes it."""
+    """Those who wait in a lane, by number. Policies read it; only the roster changes it."""
 
     __slots__ = ("batch", "lane", "running", "started", "tokens", "waiting")
 

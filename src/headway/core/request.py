@@ -49,7 +49,8 @@ class Request:
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One request in flight. Only the scheduler changes it; it never crosses a seam.
+    """One request in flight. It never crosses a seam: the scheduler and its parts (roster, plan,
+    blocks) change it, others read it.
 
     tokens     |<------- prompt ------->|<-- generated -->|
     scheduled  |<-- in a step ------------->|                 scheduled <= len(tokens)

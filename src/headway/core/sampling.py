@@ -37,8 +37,12 @@ class Sampling:
 
     Logits pass, in this order: repetition, presence and frequency penalties, logit_bias, bad
     words, the grammar, min_tokens, temperature, top_k, top_p, min_p; each filter sees what the
-    one before it has left (the order of transformers and vLLM). So a bias chooses among what the
-    grammar allows; where all of it is banned, the request ends with an error.
+    one before it has left. So a bias chooses among what the grammar allows; where all of it is
+    banned, the request ends with an error.
+
+    transformers (5.23) and vLLM (0.20) add the bias before the penalties, so that a repetition
+    penalty scales it too. The rest is the order of transformers. vLLM has min_p before top_k and
+    top_p: where both min_p and top_p are set, top_p sees fewer tokens there.
     """
 
     temperature: float = 0.0

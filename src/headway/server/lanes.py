@@ -17,7 +17,8 @@ from headway.server.section import Count, Number, Section
 #   fast as people read. Who has waited 2 s is better served by a retry elsewhere.
 # standard: 2 s and 200 ms are MLPerf's limits for a chat server with a 70B model: still as fast as
 #   people read. 30 s is half of the minute after which proxies usually give up.
-# offline: no budget, last in priority; it fills what the others leave.
+# offline: no budget, last in priority. It starts while nobody else waits, and is not put aside for
+#   who comes later: a slot that it has is its own until it ends.
 # How many may wait bounds the memory: a waiting token takes about 36 bytes in each process, so
 # the three lanes together take 400 MB there at worst; what is being tokenized, door.MOST_HELD.
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
