@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 
@@ -423,3 +424,26 @@ def test_the_documentation_lists_what_there_is(families):
             listed[name + suffix] = kind, set(re.findall(r"`(\w+)`", labels))
     ours = {name: what for name, what in families.items() if re.match(PREFIXES, name)}
     assert listed == ours
+
+
+def test_metrics_may_be_for_one_key_alone():
+    secrets = {name: f"hw-{name}" for name in ("prometheus", "app")}
+    keys = [
+        {"name": name, "sha256": sha256(key.encode()).hexdigest()} for name, key in secrets.items()
+    ]
+    config = ServerConfig(keys=keys, metrics={"key": "prometheus"})
+
+    with serving(config, fake) as (url, _):
+
+        def read(key=""):
+            headers = {"authorization": f"Bearer {key}"} if key else {}
+            return httpx2.get(f"{url}/metrics", headers=headers)
+
+        assert [read().status_code, read(secrets["app"]).status_code] == [401, 403]
+        assert "headway_" not in read(secrets["app"]).text
+        seen = httpx2.get(
+            f"{url}/v1/config/effective", headers={"authorization": f"Bearer {secrets['app']}"}
+        )
+        assert "prometheus" not in seen.text
+        assert "headway_key_requests_total" in read(secrets["prometheus"]).text
+        assert httpx2.get(f"{url}/health").status_code == 200

@@ -207,6 +207,14 @@ def test_constructed_directly_it_reads_no_environment(monkeypatch):
             "headway.yaml: lanes.a.ttft: 300 has no unit; write 300ms, 300s or 300m",
         ),
         ("server: {drain_timeout: 30}", "server.drain_timeout: 30 has no unit; write 30ms"),
+        (
+            "metrics: {key: prom}",
+            "headway.yaml: metrics.key: there is no key 'prom'; there are none",
+        ),
+        (
+            f"metrics: {{key: prom}}\nkeys: [{{name: prom1, sha256: '{HASH}'}}]",
+            "headway.yaml: metrics.key: there is no key 'prom'; did you mean prom1?",
+        ),
         ("engine: {slots: 100000}", "engine.slots should be less than or equal to 4096"),
         ("lanes: {a: {ttft: 0}}", "lanes.a.ttft should be greater than 0, not 0"),
         ("lanes: {a: {ttft: -1}}", "lanes.a.ttft: -1 is not a time"),

@@ -21,6 +21,7 @@ from headway.server.keys import KeyRing, KeySettings, Tenant
 from headway.server.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
 from headway.server.listen import ServerSettings
 from headway.server.logs import LogSettings
+from headway.server.metrics.settings import MetricsSettings
 from headway.server.model import EngineSettings, ModelSettings
 from headway.server.prices import PriceSettings
 from headway.server.section import SettingAtError, known
@@ -63,6 +64,7 @@ class ServerConfig(BaseSettings):
     prices: PriceSettings = PriceSettings()
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -149,6 +151,10 @@ class ServerConfig(BaseSettings):
             said = [getattr(key, field) for key in self.keys]
             if len(set(said)) < len(said):
                 raise SettingAtError(("keys",), f"two have the same {field}")
+        names = [key.name for key in self.keys]
+        if (scraper := self.metrics.key) and scraper not in names:
+            why = f"there is no key {scraper!r}{nearest(scraper, names)}"
+            raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
         for at, key in enumerate(self.keys):
             for lane in (*key.lanes, key.default_lane):
                 if lane and lane not in self.lanes:
@@ -239,4 +245,5 @@ class ServerConfig(BaseSettings):
         said["keys"] = [key for key in said["keys"] if key["name"] == tenant.key]
         said["lanes"] = {name: lane for name, lane in said["lanes"].items() if name in tenant.lanes}
         del said["models"][0]["path"], said["engine"]["journal"], said["engine"]["cost"]
+        del said["metrics"]  # which names a key
         return said

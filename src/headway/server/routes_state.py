@@ -36,9 +36,11 @@ def probe_routes(front: Front) -> APIRouter:
         _ = front.texts
         return JSONResponse({"status": "ok", "engine": front.engine.state.value})
 
-    @router.get("/metrics", responses=says(kind="text/plain"))
-    async def metrics() -> Response:
-        """For Prometheus."""
+    @router.get("/metrics", responses=says(401, 403, kind="text/plain"))
+    async def metrics(request: Request) -> Response:
+        """For Prometheus. With a key, where `metrics.key` names one."""
+        if (key := front.config.metrics.key) and front.who(request.headers).tenant.key != key:
+            raise Problem(403, "this key may not read /metrics", code="metrics_not_allowed")
         return Response(await front.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router
