@@ -15,6 +15,9 @@ from headway.tools.calibration import Calibration, read, write
 from headway.tools.estimate import questions
 from headway.tools.estimate.burst import Burst
 from headway.tools.estimate.shown import verdict
+from headway.tools.estimate.twin import Machine
+from headway.tools.estimate.waiting import capacity
+from headway.tools.estimate.work import Work
 from headway.tools.plan import Asked, run_plan
 
 COST = StepCost.of(3_000_000, 100_000, 20)
@@ -85,6 +88,59 @@ def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
     )
 
 
+def test_the_answer_comes_first_and_why_the_other_estimates_differ(cost, trace):
+    asked = Asked(cost(), trace=trace, ttft=200, tpot=8)
+    plain = json.loads(printed(replace(asked, as_json=True)))
+    kept, formula = plain["burst"]["recorded"], plain["burst"]["formula"]
+    first, second, third, *others = plain["headline"]
+    assert first.startswith("At 3.077 requests/s the mean TTFT is ") and "the 200 ms asked" in first
+    assert second.startswith(f"A mean TTFT of 200 ms is kept up to {kept:.4g} requests/s")
+    assert "all 240 played faster or slower" in second and third.startswith("Other estimates")
+    assert others[0].startswith(f"- {plain['burst']['poisson']:.4g} simulated with Poisson")
+    assert others[1].startswith(f"- {formula:.4g} by the formula") and "16 slots" in others[1]
+    rates = [each for each in plain["answers"] if each["estimate"]["unit"] == "requests/s"]
+    assert [each["estimate"]["value"] for each in rates] == [formula], "one formula, one answer"
+    page = " ".join(printed(asked).split())
+    assert page.startswith(first) and page.index(second) < page.index("KV memory")
+
+
+def test_a_rate_that_is_too_high_is_said_to_be(cost):
+    asked = Asked(cost(), rate=20, prompt=300, answer=20, ttft=60, as_json=True)
+    first, second, *_ = json.loads(printed(asked))["headline"]
+    assert "(over the 60 ms asked for)" in first
+    assert "one such machine is not enough" in second and "Poisson" in second
+
+
+def test_what_is_played_of_a_long_trace_is_said(cost, trace, monkeypatch):
+    monkeypatch.setattr(questions, "PLAYED", 0.5)
+    second = json.loads(printed(Asked(cost(), trace=trace, ttft=200, as_json=True)))["headline"][1]
+    assert "first 125 of 240 arrivals" in second and "tokens on average" in second
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_off_a_terminal_what_is_being_done_is_said_on_stderr(cost, capsys, as_json):
+    said = printed(Asked(cost(), rate=5, prompt=120, answer=20, ttft=200, as_json=as_json))
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) >= 5 and all(line.startswith("headway plan: ") for line in told)
+    assert "headway plan: " not in said
+
+
+class Lengths(tuple):
+    read = 0
+
+    def __iter__(self):
+        Lengths.read += 1
+        return super().__iter__()
+
+
+def test_lengths_are_read_a_few_times_however_often_their_means_are_asked_for():
+    """A plan asks thousands of times: of a trace of thousands that took a minute."""
+    work = Work("many", Lengths([(120, 20), (300, 40)] * 500), 1.0)
+    Lengths.read = 0
+    capacity(Machine(COST, 16), work, 200_000_000)
+    assert 1 <= Lengths.read <= 10
+
+
 def test_a_marked_cost_file_is_said_to_be_one(cost):
     path = cost()
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
@@ -98,12 +154,16 @@ def test_a_marked_cost_file_is_said_to_be_one(cost):
 def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, trace):
     said = " ".join(printed(Asked(cost(), trace=trace, ttft=3_600_000)).split())
     assert "250 requests at once are too few to say" in said
-    assert "any rate with the trace's own" in said and "the trace is too short to say" in said
+    assert "is kept at any rate that could be tried: simulated with the trace's own" in said
+    assert "the trace is too short to say" in said
     plain = json.loads(printed(Asked(cost(), trace=trace, ttft=3_600_000, as_json=True)))
     assert plain["burst"]["poisson"] is None and plain["burst"]["recorded"] is None
 
 
-def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(cost, tmp_path):
+def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(
+    cost, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(questions, "PLAYED", 1)
     lines = ["arrival_s,input_tokens,output_tokens", *["0,100,4"] * 260, "40,100,4"]
     (tmp_path / "crowd.csv").write_text("\n".join(lines) + "\n")
     said = " ".join(printed(Asked(cost(), trace=str(tmp_path / "crowd.csv"), ttft=200)).split())
@@ -205,6 +265,8 @@ def test_the_verdict_says_by_how_much_a_plan_falls_short():
     def burst(recorded):
         return Burst(10, 1.0, {}, 20.0, 19.0, recorded)
 
-    assert "under-provisions 4.0 times" in verdict(burst(5.0))
+    said = verdict(burst(5.0))
+    assert "under-provisions 4.0 times" in said
+    assert "3.80 times is the bursts' doing, and 1.05 times what the formula" in said
     assert "suffices" in verdict(burst(19.5))
     assert "At no rate" in verdict(burst(0.0))

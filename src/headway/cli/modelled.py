@@ -247,7 +247,8 @@ def plan(
     """Answer capacity questions, by formula and by the simulator side by side.
 
     KV memory, largest batches, padding, TPOT and TTFT at a rate, where waits explode, cost, and
-    by how much a bursty trace defeats a plan by mean rates. Half a minute.
+    by how much a bursty trace defeats a plan by mean rates. The first lines are the answer. A long
+    trace takes half a minute; progress goes to stderr where the output is piped.
 
     Example: headway plan --cost cost.json --trace mine.csv --ttft 500 --tpot 40
     """

@@ -1,7 +1,9 @@
 """Formulas beside the simulator, each with what it assumes: `headway plan`."""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from headway.errors import SettingError
 from headway.tools.calibration import Calibration, read
 from headway.tools.estimate.burst import Burst
 from headway.tools.estimate.estimate import Answered
+from headway.tools.estimate.headline import headline, rates
 from headway.tools.estimate.questions import (
     burst_answer,
     explosion_answer,
@@ -56,8 +59,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What is printed, by title."""
+    """What is printed: the answer first, then tables by title."""
 
+    headline: list[str]
     answers: dict[str, list[Answered]]
     notes: list[str]
     burst: Burst | None = None
@@ -85,12 +89,12 @@ def run_plan(asked: Asked, console: Console) -> int:
     if doubt := calibration.doubt:
         notes.append(f"The prices are not to be believed: {doubt}")
     if asked.as_json:
-        planned = plan(machine, work, replace(asked, price_per_hour=price), lambda saying: None)
+        planned = plan(machine, work, replace(asked, price_per_hour=price), _said)
         console.file.write(json.dumps(_plain(calibration, work, planned, kv, notes)) + "\n")
         return 0
-    with console.status("") as status:
-        planned = plan(machine, work, replace(asked, price_per_hour=price), status.update)
-    print_head(console, calibration, work, notes)
+    with _watched(console) as say:
+        planned = plan(machine, work, replace(asked, price_per_hour=price), say)
+    print_head(console, calibration, work, planned.headline, notes)
     for title, answers in {"KV memory": kv, **planned.answers}.items():
         print_answers(console, title, answers)
     if planned.burst is not None:
@@ -98,6 +102,21 @@ def run_plan(asked: Asked, console: Console) -> int:
     for note in planned.notes:
         console.print(note, markup=False, highlight=False)
     return 0
+
+
+def _said(doing: str) -> None:
+    """Beside what is printed or piped: on the other stream."""
+    print(f"headway plan: {doing} ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _watched(console: Console) -> Iterator[Callable[[str], object]]:
+    """A line that changes on a terminal, lines on stderr elsewhere."""
+    if not console.is_terminal:
+        yield _said
+        return
+    with console.status("") as status:
+        yield status.update
 
 
 def plan(machine: Machine, work: Work, asked: Asked, say: Callable[[str], object]) -> Planned:
@@ -136,7 +155,8 @@ def plan(machine: Machine, work: Work, asked: Asked, say: Callable[[str], object
         answers["Cost"] = money_answers(work, asked.price_per_hour, run, full)
     if not ttft:
         notes.append("Without --ttft nothing is said of where waits explode, nor of bursts.")
-    return Planned(answers, notes, burst)
+    said = rates(machine, work, ttft, full, burst) if full else []
+    return Planned(headline(machine, work, run, (ttft, tpot), said), answers, notes, burst)
 
 
 def _work(asked: Asked, context: int) -> tuple[Work, list[str]]:
@@ -200,6 +220,7 @@ def _plain(
             "prompt": work.prompt,
             "answer": work.answer,
         },
+        "headline": planned.headline,
         "answers": [{**asdict(each), "difference": each.difference} for each in answers],
         "burst": None if planned.burst is None else asdict(planned.burst),
         "notes": [*notes, *planned.notes],

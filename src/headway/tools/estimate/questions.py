@@ -31,6 +31,7 @@ from headway.tools.estimate.work import SECOND, Work, steady
 ROWS = 240_000  # tokens of answers that a run simulates, about
 FEWEST, MOST = 200, 5_000  # requests of a run
 GROUPS = 600  # requests that padding is counted over, at most
+PLAYED = 4  # times as many requests of a trace as of Poisson arrivals: else it is cut
 TRIALS = 7  # of a bisection by simulation
 LARGE = 1_000_000  # tokens of answers beyond which the simulator is not asked
 CLIMB = 1_000  # times a guess, beyond which no rate is tried
@@ -184,14 +185,12 @@ def _reached(within: Callable[[float], bool], guess: float, reach: float) -> flo
 
 
 def burst_answer(machine: Machine, work: Work, ttft: int, planned: Answered) -> Burst:
-    """planned: the answer to the explosion. It is asked again of what can be played of a trace.
+    """planned: the answer to the explosion, of the same work.
 
-    Raises SettingError where that part has no span.
+    Raises SettingError where the part of the trace that is played has no span.
     """
-    part = work.cut(count(work))
+    part = work.cut(round(PLAYED * count(work)))
     span = part.span / SECOND
-    if part is not work:
-        planned = explosion_answer(machine, part, ttft)
 
     def within(rate: float) -> bool:
         return serve(machine, one_prompt(machine.slots), part.recorded(rate)).ttft <= ttft
@@ -202,7 +201,7 @@ def burst_answer(machine: Machine, work: Work, ttft: int, planned: Answered) -> 
         dispersion={scale: dispersion(work.times, scale) for scale in scales(ttft)},
         formula=planned.estimate.value,
         poisson=planned.simulated,
-        recorded=_reached(within, planned.simulated or planned.estimate.value, 4.0),
+        recorded=_reached(within, planned.simulated or planned.estimate.value, 2.0),
     )
 
 

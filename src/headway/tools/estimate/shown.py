@@ -18,8 +18,16 @@ NOT_ASKED = "-"
 
 
 def print_head(
-    console: Console, calibration: Calibration, work: Work, notes: Sequence[str]
+    console: Console,
+    calibration: Calibration,
+    work: Work,
+    headline: Sequence[str],
+    notes: Sequence[str],
 ) -> None:
+    """The answer first; then what was asked of which machine."""
+    for line in headline:
+        console.print(Text(line, "bold" if not line.startswith("-") else ""))
+    console.print()
     of = "worked out from data sheets" if calibration.analytical else "measured"
     _say(
         console,
@@ -93,16 +101,10 @@ def print_burst(console: Console, burst: Burst) -> None:
     console.print(table)
     _say(
         console,
-        f"The mean TTFT stays within its budget up to {burst.formula:.4g} requests/s by the "
-        f"formula, {_rate(burst.poisson)} by the simulator with Poisson arrivals, and "
-        f"{_rate(burst.recorded)} with the trace's own: its first {burst.requests:,} requests, "
-        f"{burst.span:,.0f} s of it, played faster or slower.",
+        f"Of the trace, {burst.requests:,} requests were played faster or slower, "
+        f"{burst.span:,.0f} s of it.",
     )
     _say(console, verdict(burst))
-
-
-def _rate(found: float | None) -> str:
-    return "any rate" if found is None else f"{found:.4g}"
 
 
 def verdict(burst: Burst) -> str:
@@ -118,9 +120,15 @@ def verdict(burst: Burst) -> str:
         )
     if burst.times < 1.1:
         return "Here the formula's plan suffices: these bursts are shorter than the budget."
-    return (
+    said = (
         f"A plan by the formula under-provisions {burst.times:.1f} times: it promises "
         f"{burst.formula:.4g} requests/s where {burst.recorded:.4g} can be kept."
+    )
+    if not burst.poisson:
+        return said
+    return (
+        f"{said} Of that, {burst.poisson / burst.recorded:.2f} times is the bursts' doing, and "
+        f"{burst.formula / burst.poisson:.2f} times what the formula does not know of the machine."
     )
 
 
