@@ -157,7 +157,7 @@ def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
     prompts = Prompts(rig.text, rig.block_size, seed)
     warm_up(rig, asks, prompts)
     threads = steadiest(rig, asks, prompts)
-    unloaded = {name: alone(rig, shape(asks, name), prompts) for name in TRACES}
+    unloaded = {name: alone(rig, shape(asks, name, rig.context), prompts) for name in TRACES}
     lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
     # The live runs are the check: nothing else is held out.
     first = measured(beside, SLOTS, threads, seed, scale.seconds, checking=0.0)

@@ -26,6 +26,7 @@ from headway.tools.capacity import Capacity, Tried
 from headway.tools.compare import Asked
 from headway.tools.dial import calibration_at, strategy_at, sweep_of, turns
 from headway.tools.findings import Findings
+from headway.tools.interval import Sureness
 from headway.tools.knee import knee
 from headway.tools.point import Job, attainment, evaluated
 from headway.tools.pool import in_processes
@@ -34,6 +35,7 @@ from headway.tools.registry import REGISTRY, Site, chunked
 from headway.tools.report import read
 from headway.tools.simulate import Simulated, run_simulate
 from headway.tools.sweep import Sweeping
+from headway.tools.verdict import Found, Scope, said
 from tests.tools.priced import CALIBRATION, lanes
 from tests.tools.test_simulate import simulated
 
@@ -276,65 +278,91 @@ def test_a_capacity_alone_has_a_page_too(tmp_path):
 
 
 def test_without_endpoints_a_capacity_is_a_load(tmp_path):
-    wishes = {"lanes": None, "strategies": "continuous-chunk-64", "seconds": 8.0}
+    wishes = {"lanes": None, "strategies": "continuous-chunk-64", "seconds": 40.0}
     _, _, plain = swept(tmp_path, capacity=True, **wishes)
     assert plain["setting"] == "load"
     assert 0 < plain["capacity"]["continuous-chunk-64"]["rate"] < 1
 
 
-def test_a_trace_that_ends_bounds_the_capacity_and_says_so(tmp_path):
-    path = two_a_second(tmp_path)
-    _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
-    found = plain["capacity"]["continuous-mixed"]
-    assert found["broken"] is None and found["rate"] == pytest.approx(60 / 12, rel=0.02)
-    assert "at least 5: nothing broke up to there (the traffic ends there)" in " ".join(
-        said.split()
+def test_a_capacity_has_its_n_its_unit_and_its_interval(tmp_path):
+    path = two_a_second(tmp_path, 400)
+    _, said, plain = swept(
+        tmp_path, capacity=True, lanes=path, seconds=150.0, strategies="continuous-mixed"
     )
+    found = plain["capacity"]["continuous-mixed"]
+    low, high = found["interval"]
+    assert found["n"] in (269, 270), "of 300, those after the warm-up: one arrives as it ends"
+    assert 0 < low <= found["rate"] <= high and found["broken"] > found["rate"]
+    told = f"{found['rate']:.3g} requests / s ({low:.3g} to {high:.3g} in nine of ten draws"
+    words = " ".join(said.split())
+    assert told in words and f"; n {found['n']}); at " in words
+    html = (tmp_path / "sweep.html").read_text()
+    assert told in html and 'class="dots line mark' in html
 
 
-def two_a_second(folder):
-    """Lanes of a trace: sixty requests, the first at once."""
-    rows = "".join(f"{at / 2},40,4\n" for at in range(60))
+def test_a_capacity_of_few_requests_is_no_number_and_says_how_many_it_takes(tmp_path):
+    path = two_a_second(tmp_path, 400)
+    _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
+    found, words = plain["capacity"]["continuous-mixed"], " ".join(said.split())
+    assert found["n"] == 21 and not found["enough"]
+    more = "unknown: 21 requests of chat count, and with fewer than 100 95 % is a matter of a few; "
+    assert f"{more}take --seconds 60 or more" in words
+    before = "Too few requests for p95, which needs 100 after the warm-up: chat 21. --seconds 60"
+    assert before in words[: words.index("Capacity: ")], "before minutes are spent"
+    html = (tmp_path / "sweep.html").read_text()
+    assert more in html and 'class="dots line mark' not in html
+
+
+def two_a_second(folder, count=60):
+    """Lanes of a trace, whose first request comes at once."""
+    rows = "".join(f"{at / 2},40,4\n" for at in range(count))
     (folder / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     path = folder / "short.yaml"
     path.write_text("chat: {trace: short.csv, token_scale: 1, budget: {ttft: 5000}}\n")
     return path
 
 
-def test_rates_that_the_trace_has_no_requests_for_count_for_nothing(tmp_path):
-    """Of sixty requests in twelve seconds there are five a second, whatever is asked for."""
+def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_path):
     path = two_a_second(tmp_path)
-    _, _, plain = swept(tmp_path, "rate=2,4,40", lanes=path, strategies="continuous-mixed")
-    assert [point["trace_ends"] for point in plain["points"]] == [False, False, True]
-    found = plain["capacity"]["continuous-mixed"]
-    assert found["rate"] == pytest.approx(60 / 12, rel=0.02)
-    assert max(each["rate"] for each in found["tried"]) < 6
-    for line in (
-        sweep_report.curve(plain, "continuous-mixed", "chat", "ttft_p95"),
-        sweep_report.amounts(plain, "continuous-mixed", "busy"),
-    ):
-        assert [at for at, _ in line] == [2, 4]
-    assert curves.across(plain).high == 4
+    _, _, plain = swept(tmp_path, "rate=2,4,20", lanes=path, strategies="continuous-mixed")
+    assert [point["offered"]["chat"] for point in plain["points"]] == [24, 24, 24]
+    assert [point["rate"] for point in plain["points"]] == pytest.approx([2, 4, 20])
+    line = sweep_report.curve(plain, "continuous-mixed", "chat", "ttft_p50")
+    assert [at for at, _ in line] == [2, 4, 20] and curves.across(plain).high == 20
     html = (tmp_path / "sweep.html").read_text()
-    assert "at 40, which no curve, knee or capacity counts" in html
-    assert len(cells_of(html, "latency-chat")) == 4, "its values are told all the same"
+    assert "the same 24 at every point" in html
 
 
-def test_rates_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_path):
-    """The first request comes at once and is the only one: it is served, and not counted."""
-    path = two_a_second(tmp_path)
-    status, _, plain = swept(tmp_path, "rate=0.02,4", lanes=path, strategies="continuous-mixed")
+def test_points_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_path):
+    """Two requests come at once, and then a long pause: they are served, and not counted."""
+    path = pausing(tmp_path)
+    wishes = {"lanes": path, "strategies": "continuous-mixed", "rate": 4.0}
+    status, _, plain = swept(tmp_path, "seconds=10,40", **wishes)
     offered = [each["figures"][0]["lanes"]["chat"]["offered"] for each in plain["points"]]
-    assert status == 0 and offered[0] == 0 < offered[1]
-    found = plain["capacity"]["continuous-mixed"]
-    assert found["rate"] == pytest.approx(60 / 12, rel=0.02)
-    assert "not all kept" not in found["said"]
+    assert status == 0 and offered == [0, 8]
     for name, lane in (("busy", ""), ("attainment", "chat")):
         line = sweep_report.amounts(plain, "continuous-mixed", name, lane)
-        assert [at for at, _ in line] == [4]
+        assert [at for at, _ in line] == [40]
     html = (tmp_path / "sweep.html").read_text()
-    assert "nobody is left after the warm-up at 0.02, which no curve" in html
+    assert "nobody is left after the warm-up at 10, which no curve" in html
     assert [row[-2] for row in cells_of(html, "latency-chat")[1:]] == ["-", "100 %"]
+
+
+def pausing(folder):
+    """Lanes of a trace: two requests, and eight more behind a pause."""
+    path = two_a_second(folder)
+    times = [0, 0.2, *range(30, 38)]
+    rows = "".join(f"{at},40,4\n" for at in times)
+    (folder / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    return path
+
+
+def test_a_simulation_of_nobody_is_refused(tmp_path):
+    path = pausing(tmp_path)
+    for wishes in ({"rate": 4.0}, {"sweep": "rate=2,4"}, {"capacity": True}):
+        with pytest.raises(SettingError, match="arrive in the warm-up, which is not"):
+            swept(tmp_path, lanes=path, seconds=10.0, strategies="continuous-mixed", **wishes)
+    assert not (tmp_path / "report.json").exists()
 
 
 def test_an_endpoint_that_was_not_asked_is_not_said_to_be_out_of_budget(ran):
@@ -353,7 +381,7 @@ def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
     path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4}\n")
     before = set(active_children())
     with pytest.raises(SettingError, match="lower the rate, or the seconds"):
-        swept(tmp_path, "load=0.1,90000", lanes=path)
+        swept(tmp_path, "seconds=10,10000000", lanes=path, load=0.1)
     assert has_ended(set(active_children()) - before)
 
 
@@ -483,15 +511,26 @@ def test_said_of_a_capacity():
     none = Capacity(0.0, (0.0, 8.0), (bad,))
     some = Capacity(4.0, (4.0, 8.0), (good, bad))
     all_ = Capacity(4.0, (4.0, inf), (good,))
-    assert sweep_report.capacity_said(none, "end").startswith("none: no rate tried (8) is kept")
-    assert sweep_report.capacity_said(some, "end") == "4; at 8 chat keeps 50.0 %"
-    assert sweep_report.capacity_said(all_, "end").endswith("up to there (end)")
+    scope, sure = Scope("requests / s", 12.0, "end"), Sureness(120, "chat", 3.5, 4.5)
+
+    def told(found, sure=sure):
+        return said(Found(found, sure), scope)
+
+    assert told(none).startswith("none: no rate tried (8 requests / s) is kept")
+    drawn = "4 requests / s (3.5 to 4.5 in nine of ten draws of its blocks of time; n 120 of chat)"
+    assert told(some) == f"{drawn}; at 8 chat keeps 50.0 %"
+    assert told(all_) == "at least 4 requests / s (n 120): nothing broke up to there (end)"
     unasked = replace(some, tried=(Tried(1.0, {}), good, bad))
-    assert sweep_report.capacity_said(unasked, "end") == "4; at 8 chat keeps 50.0 %"
+    assert told(unasked) == f"{drawn}; at 8 chat keeps 50.0 %"
     about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
-    plain = sweep_report.plain_of(about, [], {"a": unasked}, "end")
+    plain = sweep_report.plain_of(about, [], {"a": Found(unasked, sure)}, scope)
     assert plain["lanes"] == ["chat", "voice"] and curves.least(plain, {"a": "s0"})
     nobody = Capacity(0.0, (0.0, inf), (Tried(1.0, {}),))
-    assert sweep_report.capacity_said(nobody, "end").endswith("take more --seconds")
+    assert told(nobody).endswith("take more --seconds")
     slow = replace(some, tried=(Tried(1.0, {"chat": 0.1}), good, bad))
-    assert sweep_report.capacity_said(slow, "").endswith("lower rates are not all kept: 1")
+    assert told(slow).endswith("lower rates are not all kept: 1")
+    few = told(some, Sureness(6, "chat", 4.0, 4.0))
+    assert few == (
+        "unknown: 6 requests of chat count, and with fewer than 100 95 % is a matter of a few; "
+        "take --seconds 210 or more"
+    )

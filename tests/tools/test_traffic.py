@@ -1,16 +1,20 @@
 """Endpoints from YAML and from traces, and how much of them is offered."""
 
 import re
+from collections import Counter
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import mean
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway.core.lane import Budget
 from headway.errors import SettingError
 from headway.tools.endpoint import Unloaded
-from headway.tools.offer import Demand, offer, typical
+from headway.tools.offer import LOAD, Demand, extent, offer, typical, within
 from headway.tools.price import Price
 from headway.tools.recipe import chosen
 from headway.tools.traffic import from_file, from_traces
@@ -41,6 +45,16 @@ bulk:
 TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},40,10\n" for k in range(400))
 
 
+def inside(services, demand, window, seed):
+    """What comes in a window that is given."""
+    return offer(services, within(services, demand, PRICE, window, seed, 2_048), seed, 2_048)
+
+
+def fixed(services, demand, span, seed=0, price=PRICE):
+    """The requests that traces and seconds say, at that pace."""
+    return offer(services, extent(services, demand, price, span, seed, 2_048), seed, 2_048)
+
+
 @pytest.fixture
 def lanes(tmp_path):
     def write(text, trace=TRACE):
@@ -63,7 +77,7 @@ def test_lanes_are_read_in_full(lanes):
 
 def test_shares_of_one_rate_by_weight_beside_fixed_rates(lanes):
     services = lanes(LANES)
-    made = offer(services, Demand(rate=10), PRICE, 100 * S, 0, 2_048)
+    made = inside(services, Demand(rate=10), 100 * S, 0)
     counts = {name: each["offered"] for name, each in made.about.items()}
     assert counts["chat"] == 200 and counts["bulk"] == 200
     assert 400 < counts["voice"] < 800, "random, 600 on average"
@@ -78,25 +92,25 @@ def test_shares_of_one_rate_by_weight_beside_fixed_rates(lanes):
 
 def test_a_lane_of_no_weight_is_not_asked(lanes):
     text = "{a: {trace: chat.csv}, b: {arrivals: poisson, prompt: 9, answer: 3, weight: 0}}"
-    made = offer(lanes(text), Demand(rate=3), PRICE, 10 * S, 0, 2_048)
+    made = inside(lanes(text), Demand(rate=3), 10 * S, 0)
     assert {ask.lane for ask in made.asks} == {"a"} and made.about["b"]["offered"] == 0
 
 
 def test_token_counts_that_come_to_0_are_counted_where_they_are_offered(lanes):
     trace = TRACE.replace("\n7,40,10\n8,40,10\n", "\n7,40,0\n8,1,1\n").replace("399,40", "399,0")
-    about = offer(lanes(LANES, trace), Demand(rate=10), PRICE, 100 * S, 0, 2_048).about
+    about = inside(lanes(LANES, trace), Demand(rate=10), 100 * S, 0).about
     assert about["chat"]["raised_to_1"] == 3, "0, and half a token twice; the last stays away"
 
 
 def test_a_load_is_made_of_the_same_shares(lanes):
-    made = offer(lanes(LANES), Demand(load=0.3), PRICE, 60 * S, 0, 2_048)
+    made = inside(lanes(LANES), Demand(load=0.3), 60 * S, 0)
     assert PRICE.of(made.asks) / (60 * S) == pytest.approx(0.3, rel=0.2)
 
 
 def test_the_same_seed_gives_the_same_and_another_one_others(lanes):
     services = lanes(LANES)
     first, again, other = (
-        offer(services, Demand(rate=10), PRICE, 20 * S, seed, 2_048).asks for seed in (0, 0, 1)
+        inside(services, Demand(rate=10), 20 * S, seed).asks for seed in (0, 0, 1)
     )
     assert first == again != other
 
@@ -115,8 +129,94 @@ def test_what_the_machine_is_measured_with_has_all_endpoints_in_turn(lanes):
 
 
 def test_a_trace_that_ends_too_soon_says_so(lanes):
-    made = offer(lanes(LANES), Demand(rate=100), PRICE, 100 * S, 0, 2_048)
+    made = inside(lanes(LANES), Demand(rate=100), 100 * S, 0)
     assert made.about["chat"]["trace_ends"] and made.about["chat"]["offered"] == 400
+
+
+PAUSE = "arrival_s,input_tokens,output_tokens\n" + "".join(
+    f"{at},40,10\n" for at in (0, 1, 2, 3, 4, 19.5, 20, 21, 22, 40)
+)
+
+
+@pytest.mark.parametrize("demand", [Demand(rate=1.0), Demand(load=0.2)])
+@given(times=st.floats(1.001, 9.0))
+def test_a_rate_says_when_requests_come_and_never_which(paused, demand, times):
+    faster = Demand(times * demand.rate, times * demand.load)
+    slow, fast = (fixed(paused, each, 20 * S).asks for each in (demand, faster))
+    assert [replace(a, at=0) for a in slow] == [replace(a, at=0) for a in fast]
+    assert len(slow) > 3
+    for a, b in zip(slow, fast, strict=True):
+        assert a.at == pytest.approx(times * b.at, abs=20), "one factor for all"
+
+
+@pytest.fixture(scope="module")
+def paused(tmp_path_factory):
+    """A trace and a process of equal weight."""
+    folder = tmp_path_factory.mktemp("paused")
+    (folder / "chat.csv").write_text(PAUSE)
+    path = folder / "lanes.yaml"
+    path.write_text("{a: {trace: chat.csv}, b: {arrivals: poisson, prompt: 900, answer: 90}}")
+    return from_file(path)
+
+
+def test_a_rate_plays_the_seconds_of_the_trace_pauses_too(tmp_path):
+    (tmp_path / "chat.csv").write_text(PAUSE)
+    services = from_traces([tmp_path / "chat.csv"])
+    made = extent(services, Demand(rate=2), PRICE, 21 * S, 0, 2_048)
+    asks = offer(services, made, 0, 2_048).asks
+    assert len(asks) == 7 and made.window == 3.5 * S, "seven requests at two a second"
+    recorded = [0, S, 2 * S, 3 * S, 4 * S, 19.5 * S, 20 * S]
+    assert [6 * ask.at for ask in asks] == pytest.approx(recorded, abs=6)
+    longer = offer(services, extent(services, Demand(rate=2), PRICE, 99 * S, 0, 2_048), 0, 2_048)
+    assert len(longer.asks) == 10 and longer.about["chat"]["trace_ends"]
+
+
+def test_without_a_rate_the_requests_are_those_that_take_the_seconds_at_the_usual_load(lanes):
+    services = lanes("{a: {trace: chat.csv, token_scale: 1}}")
+    made = extent(services, Demand(load=LOAD), PRICE, 20 * S, 0, 2_048)
+    assert made.window == 20 * S
+    asks = offer(services, made, 0, 2_048).asks
+    assert PRICE.of(asks) / (20 * S) == pytest.approx(LOAD, rel=0.01)
+    doubled = extent(services, Demand(load=2 * LOAD), PRICE, 20 * S, 0, 2_048)
+    assert doubled.window == 10 * S
+
+
+def test_a_lane_of_its_own_rate_keeps_it_whatever_the_others_do(lanes):
+    services = lanes("{a: {trace: chat.csv}, b: {trace: chat.csv, rate: 2}}")
+    for rate in (3.0, 6.0, 12.0):
+        made = extent(services, Demand(rate=rate), PRICE, 100 * S, 0, 2_048)
+        asks = offer(services, made, 0, 2_048).asks
+        counts = Counter(ask.lane for ask in asks)
+        assert counts["a"] == 100 and made.window == pytest.approx(100 * S / (rate - 2))
+        assert counts["b"] == pytest.approx(2 * made.window / S, abs=1)
+
+
+@pytest.mark.parametrize("rows", ["0,40,10\n", "7,40,10\n" * 90])
+def test_a_trace_without_two_moments_has_no_rate_and_is_refused(lanes, rows):
+    services = lanes("{a: {trace: chat.csv}}", TRACE.splitlines()[0] + "\n" + rows)
+    for demand in (Demand(rate=2), Demand(load=0.1)):
+        with pytest.raises(SettingError, match="arrive at one moment, so there is no rate"):
+            fixed(services, demand, 60 * S)
+
+
+def test_a_trace_that_begins_behind_the_seconds_is_refused_with_the_remedy(lanes):
+    services = lanes("{a: {trace: chat.csv}}", TRACE.splitlines()[0] + "\n50,9,9\n51,9,9\n")
+    with pytest.raises(SettingError, match=r"nobody arrives in the first 20 s of a: take more"):
+        fixed(services, Demand(rate=2), 20 * S)
+
+
+def test_what_the_context_takes_away_is_counted(lanes):
+    trace = TRACE.splitlines()[0] + "\n0,4096,2\n1,10,4000\n2,100,28\n3,1,1\n"
+    about = fixed(
+        lanes("{a: {trace: chat.csv, token_scale: 1}}", trace), Demand(rate=1), 4 * S
+    ).about
+    lost = (4096 - 2046) + (4000 - 1024)
+    whole = 4096 + 2 + 10 + 4000 + 128 + 2
+    assert about["a"]["cut_to_context"] == {"requests": 2, "share": lost / whole}
+    drawn = fixed(
+        lanes("{a: {arrivals: poisson, prompt: 3000, answer: 48}}"), Demand(rate=1), 9 * S
+    )
+    assert drawn.about["a"]["cut_to_context"]["requests"] == len(drawn.asks) > 0
 
 
 def test_mooncakes_block_ids_make_prompts_that_share_those_prefixes(tmp_path):
@@ -184,7 +284,7 @@ def test_a_bad_lane_is_refused_by_its_place(lanes, text, said):
 )
 def test_a_demand_that_cannot_be_met(lanes, text, demand, said):
     with pytest.raises(SettingError, match=said):
-        offer(lanes(text), demand, PRICE, 60 * S, 0, 2_048)
+        inside(lanes(text), demand, 60 * S, 0)
 
 
 def test_the_documents_examples_are_read(tmp_path):

@@ -114,8 +114,15 @@ def test_the_voice_is_sparse_and_seeded():
 
 def test_the_shape_of_an_endpoint_is_its_95th_prompt_and_its_mean_answer():
     asks = [Ask(0, "a", prompt, prompt % 7) for prompt in range(1, 101)]
-    assert shape([*asks, Ask(0, "b", 999, 999)], "a") == Ask(0, "a", 95, 3)
-    assert shape([replace(asks[0], answer=1)], "a").answer == 2, "or there is no gap to measure"
+    assert shape([*asks, Ask(0, "b", 999, 999)], "a", 256) == Ask(0, "a", 95, 3)
+    one = shape([replace(asks[0], answer=1)], "a", 256)
+    assert one.answer == 2, "or there is no gap to measure"
+
+
+def test_the_shape_of_an_endpoint_fits_the_context_as_its_requests_do():
+    """A long prompt of a short answer and the mean of the answers: together longer than either."""
+    asks = [Ask(0, "a", 246, 10)] * 9 + [Ask(0, "a", 128, 128)]
+    assert shape(asks, "a", 256) == Ask(0, "a", 256 - 22, 22)
 
 
 def test_a_text_too_short_for_so_many_prompts_is_refused():

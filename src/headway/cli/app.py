@@ -33,14 +33,23 @@ Strategies = Annotated[
     str,
     typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
 ]
-Seconds = Annotated[float, typer.Option(min=1, help="Of arrivals, for each strategy.")]
+Seconds = Annotated[
+    float,
+    typer.Option(
+        min=1,
+        help="Which requests: of the traces' first so many seconds where --rate is said, else as "
+        "many as take so long at a load of 0.12.",
+    ),
+]
 TokenScale = Annotated[
     float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
 ]
 Rate = Annotated[
     float,
     typer.Option(
-        min=0, show_default=False, help="Requests a second, all endpoints. Default: by --load."
+        min=0,
+        show_default=False,
+        help="Requests a second, all endpoints: how fast they come. Default: by --load.",
     ),
 ]
 Load = Annotated[

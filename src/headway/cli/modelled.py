@@ -124,6 +124,10 @@ def simulate(
     seconds: Seconds = 45.0,
     rate: Rate = 0.0,
     load: Load = 0.0,
+    like: Annotated[
+        Path | None,
+        typer.Option(help="A report.json, of compare too: offer the requests that it offered."),
+    ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each, with other residuals.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and residuals.")] = 0,
     baseline: Baseline = "",
@@ -162,7 +166,7 @@ def simulate(
         token_scale=token_scale,
         out=out,
     )
-    wanted = Simulated(asked, calibration.read(cost), sweep, capacity, workers)
+    wanted = Simulated(asked, calibration.read(cost), sweep, capacity, workers, like)
     raise typer.Exit(run_simulate(wanted, Console()))
 
 

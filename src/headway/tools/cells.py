@@ -14,7 +14,7 @@ LATENCY = [
     *("TPOT p50", "p95", "p99", "in budget", "good/s"),
 ]
 THROUGHPUT = [
-    *("strategy", "served", "not served", "req/s", "output tok/s", "slots used", "busy"),
+    *("strategy", "n", "served", "not served", "s", "req/s", "output tok/s", "slots used", "busy"),
     *("cost / M tokens", "cost / 1,000 good"),
 ]
 RESOURCES = [
@@ -57,8 +57,10 @@ def throughput(found: Findings) -> Table:
         rows.append(
             [
                 found.title(name),
+                f"{engine[0].served + engine[0].unserved:,}",
                 spread_of([each.served for each in engine], "{:,.0f}".format),
                 spread_of([each.unserved for each in engine], "{:,.0f}".format),
+                spread_of([each.seconds for each in engine], "{:.1f}".format),
                 spread_of([each.requests_per_second for each in engine], "{:.2f}".format),
                 spread_of([each.tokens_per_second for each in engine], "{:,.0f}".format),
                 spread_of([each.slots for each in engine], "{:.1f}".format),

@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import FrameType
@@ -17,10 +17,12 @@ from headway.errors import SettingError
 from headway.journal import Record
 from headway.journal_file import JournalFile
 from headway.live import date
+from headway.tools.amount import refuse_nobody
 from headway.tools.demo import writable
+from headway.tools.like import Like
 from headway.tools.loaded import live_rig
 from headway.tools.machine import Neighbours
-from headway.tools.offer import Demand
+from headway.tools.offer import LOAD, Demand
 from headway.tools.progress import shown
 from headway.tools.recipe import Make, chosen, number
 from headway.tools.registry import DEFAULT, PER_LANE
@@ -33,8 +35,6 @@ from headway.tools.telling import Telling
 from headway.tools.traffic import Service, from_file, from_traces
 from headway.tools.workload import TOKEN_SCALE
 
-# Below everybody's overload: above it every queue grows, whatever the strategy, and says nothing.
-LOAD = 0.12
 NUMBERS = ("seconds", "rate", "load", "token_scale", "price_per_hour")  # of what is asked
 NO_REPORT = "Broken off before any strategy ran: no report."
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses: Ctrl-C, and SIGTERM
@@ -48,9 +48,10 @@ class Asked:
     traces: tuple[Path, ...] = ()  # each an endpoint, where there are no lanes
     lanes: Path | None = None  # YAML; None and no traces: the demo's four endpoints
     strategies: str = ""  # names with commas between, or a YAML file; empty: DEFAULT
-    seconds: float = 45.0  # of arrivals, per strategy
+    seconds: float = 45.0  # of the traces, where a rate is said; else of arrivals at LOAD
     rate: float = 0.0  # requests per second of all endpoints; 0: by load
     load: float = 0.0  # device-seconds per second at full batches; 0: LOAD
+    like: Like | None = None  # a report's traffic, in place of both and of seconds
     repeat: int = 1
     seed: int = 0
     baseline: str = ""  # a strategy's name; empty: dynamic-lanes, or the first
@@ -116,11 +117,21 @@ def baseline(asked: Asked, names: Collection[str]) -> str:
 
 def prepare(rig: Rig, asked: Asked, services: list[Service]) -> Setting:
     """Measure the machine, and choose what every strategy will be offered."""
-    window = round(asked.seconds * 1e9)
-    if not services:
-        return demo_setting(rig, window, asked.seed, asked.load or LOAD)
+    span, like = round(asked.seconds * 1e9), asked.like
     demand = Demand(asked.rate, 0.0 if asked.rate else asked.load or LOAD)
-    return own_setting(rig, services, demand, window, asked.seed)
+    if like:
+        like.check_names([each.name for each in services])
+    if services:
+        taken = like.extent if like else None
+        made = own_setting(rig, services, demand, span, asked.seed, taken)
+    else:
+        price = like.price if like else None
+        made = demo_setting(rig, span, asked.seed, demand.load, price)
+    if like:
+        like.check({each.name: made.work.count(each.name) for each in made.endpoints})
+    wishes = {"rate": demand.rate, "load": demand.load, "span_ns": span}
+    wishes |= {"token_scale": asked.token_scale}
+    return replace(made, about={**made.about, "asked": wishes})
 
 
 @dataclass
@@ -136,6 +147,7 @@ class Contest:
     others: dict[str, float] = field(default_factory=dict)  # cores at work for them, by strategy
 
     def __post_init__(self) -> None:
+        refuse_nobody(self.setting)
         self.strategies = tuple(make(self.setting.site) for make in self.makes.values())
         against = baseline(self.asked, self.makes)
         self.telling = Telling(

@@ -105,7 +105,7 @@ def least(plain: Plain, series: Series) -> str:
     _level(chart, plain["share"], f"{100 * plain['share']:g} %")
     for name, places in tried.items():
         _plotted(chart, places, series[name], name)
-        if found[name]["rate"]:
+        if found[name]["rate"] and found[name]["enough"]:
             chart.dots([(found[name]["rate"], plain["share"])], f"line mark {series[name]}")
     return chart.draw("least")
 

@@ -6,6 +6,7 @@ from typing import Any
 from headway.tools import origin
 from headway.tools.findings import Findings
 from headway.tools.strategy import SLOTS
+from headway.tools.words import share
 
 
 def stated(found: Findings) -> list[tuple[str, str]]:
@@ -32,7 +33,7 @@ def stated(found: Findings) -> list[tuple[str, str]]:
         ),
         (
             "Offered load",
-            f"{work['offered_load']:.2f} device-seconds per second at full batches "
+            f"{_rate(work)}; {work['offered_load']:.2f} device-seconds per second at full batches "
             f"({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
             f"{work['price_ns']['answer'] / 1e6:.3f} ms an answered one)",
         ),
@@ -69,6 +70,21 @@ def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [("Machine", f"{said}Python {machine['python']}, torch {machine['torch']}")]
 
 
+def _rate(work: Mapping[str, Any]) -> str:
+    said = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
+    return said if not (shorter := cut_said(work["cut_to_context"])) else f"{said}; {shorter}"
+
+
+def cut_said(cut: Mapping[str, Any]) -> str:
+    """Of requests that were longer than the model's context; empty: none was."""
+    if not cut["requests"]:
+        return ""
+    return (
+        f"{cut['requests']:,} are cut to the context, which takes away "
+        f"{share(cut['share'])} of all tokens"
+    )
+
+
 def _traffic(work: dict[str, object]) -> str:
     lanes = work.get("lanes")
     if isinstance(lanes, dict):
@@ -79,14 +95,16 @@ def _traffic(work: dict[str, object]) -> str:
     )
 
 
-def _lane(each: dict[str, object]) -> str:
+def _lane(each: dict[str, Any]) -> str:
+    shorter = cut_said(each["cut_to_context"])
+    shorter = f", {shorter}" if shorter else ""
     if "trace" not in each:
-        return f"{each['offered']} synthetic requests"
+        return f"{each['offered']} synthetic requests{shorter}"
     ends = ", all there is" if each["trace_ends"] else ""
     zeros = each.get("raised_to_1")
     counted = f", {zeros} of which came to 0 and were raised to 1" if zeros else ""
     return (
         f"{each['offered']} requests, the first {each['trace_seconds_used']:.0f} s of "
         f"{each['trace']}{ends}, {each['time_scale']:.2f} s in a second, "
-        f"token counts divided by {each['token_scale']:g}{counted}"
+        f"token counts divided by {each['token_scale']:g}{counted}{shorter}"
     )

@@ -1,7 +1,7 @@
 """All figures of a comparison's report, from the report's rows and nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from headway.core.lane import Budget
@@ -12,9 +12,9 @@ from headway.tools.measure import (
     EngineFigures,
     LaneFigures,
     Quantile,
-    arrived_after,
-    ended_after,
+    counted,
     engine_figures,
+    is_paced,
     lane_figures,
     percentile,
 )
@@ -92,33 +92,28 @@ class Findings:
         warm_up = report.warm_up
         self.lanes = list(report.lanes)
         self.strategies = list(report.runs)
-        self.asked = {
-            name: [arrived_after(each, warm_up) for each in runs]
-            for name, runs in report.runs.items()
-        }
-        self.worked = {
-            name: [ended_after(each, warm_up) for each in runs]
-            for name, runs in report.runs.items()
+        self.counted = {
+            name: [counted(each, warm_up) for each in runs] for name, runs in report.runs.items()
         }
         self.latency = {
             name: {lane: [lane_figures(each, lane) for each in runs] for lane in self.lanes}
-            for name, runs in self.asked.items()
+            for name, runs in self.counted.items()
         }
         self.engine: dict[str, list[EngineFigures]] = {
-            name: [engine_figures(each) for each in runs] for name, runs in self.worked.items()
+            name: [engine_figures(each) for each in runs] for name, runs in self.counted.items()
         }
         self.num_blocks = int(report.about["model"]["num_blocks"])
         self.price = float(report.about["price_per_hour"])
-        self.window = (report.about["workload"]["window_ns"] - warm_up) / 1e9
         self.comparisons = self._comparisons()
 
     def goodput(self, name: str, lane: str) -> list[float]:
-        """Good requests per second of counted arrivals."""
-        return [each.good / self.window for each in self.latency[name][lane]]
+        """Good requests per second of the same time as the throughput."""
+        pairs = zip(self.latency[name][lane], self.engine[name], strict=True)
+        return [mine.goodput(engine) for mine, engine in pairs]
 
     def money(self, name: str) -> list[Money]:
         made = []
-        for asked, engine in zip(self.asked[name], self.engine[name], strict=True):
+        for asked, engine in zip(self.counted[name], self.engine[name], strict=True):
             paid = engine.seconds / HOUR * self.price
             tokens = engine.tokens_per_second * engine.seconds
             good = sum(row.good for row in asked.requests)
@@ -133,7 +128,7 @@ class Findings:
 
     def used(self, name: str) -> dict[str, float]:
         """Resources, in the first run: nanoseconds, and shares."""
-        engine, worked = self.engine[name][0], self.worked[name][0]
+        engine, worked = self.engine[name][0], self.counted[name][0]
         tokens = sum(row.generated for row in worked.requests)
         spent = sum(row.nanoseconds for row in worked.steps)
         return {
@@ -148,8 +143,7 @@ class Findings:
         Repeats are not pooled: they serve the same requests, and twice the same is not twice as
         many.
         """
-        asked, worked = self.asked[name][0], self.worked[name][0]
-        return replace(asked, steps=worked.steps, nanoseconds=worked.nanoseconds)
+        return self.counted[name][0]
 
     @property
     def baseline(self) -> str:
@@ -217,11 +211,11 @@ class Findings:
 
 
 def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
-    """Raw values of an endpoint's requests; TPOT is only of those with two tokens or more."""
+    """Raw values of an endpoint's requests; TPOT is only of those that have one."""
     return [
         NEVER if metric == "e2e" and row.finish not in SERVED else getattr(row, metric)
         for row in outcome.requests
-        if row.lane == lane and (metric != "tpot" or row.generated >= 2)
+        if row.lane == lane and (metric != "tpot" or is_paced(row))
     ]
 
 

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
@@ -40,21 +41,27 @@ class LaneFigures:
     tpot_p50: Quantile
     tpot_p95: Quantile
     tpot_p99: Quantile
-    gaps: int  # requests with two tokens or more, of which TPOT speaks
+    gaps: int  # requests of two tokens or more that came one by one, of which TPOT speaks
 
     @property
     def attainment(self) -> float:
         """Share of the offered that ended by themselves inside every limit of the lane."""
         return self.good / self.offered if self.offered else 0.0
 
+    def goodput(self, engine: "EngineFigures") -> float:
+        """Good requests per second of the same time as the engine's figures."""
+        return _share(self.good, engine.seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class EngineFigures:
     """What one strategy made of the machine."""
 
-    seconds: float  # from the beginning to the last step's end
+    seconds: float  # from the beginning, or the warm-up's end, to the last step's end
     served: int  # requests that ended by themselves
-    unserved: int  # of those offered
+    refused: int  # too long for the engine, or a full line
+    failed: int
+    unfinished: int  # too late, or cut off at the run's end
     requests_per_second: float
     tokens_per_second: float  # of answers, discarded ones not counted
     slots: float  # that computed for a request, mean over the time of the steps
@@ -72,9 +79,19 @@ class EngineFigures:
     def waste(self) -> float:
         return self.held + self.padding
 
+    @property
+    def unserved(self) -> int:
+        """The others of those offered."""
+        return self.refused + self.failed + self.unfinished
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """For a report's JSON."""
+        return asdict(self) | {"unserved": self.unserved}
+
 
 def arrived_after(outcome: Outcome, warm_up: int) -> Outcome:
-    """Of whom the latency figures speak: who came later, and the backlog that is there at once."""
+    """Who came later, and the backlog that is there at once."""
     return _of(
         outcome,
         (
@@ -85,10 +102,11 @@ def arrived_after(outcome: Outcome, warm_up: int) -> Outcome:
     )
 
 
-def ended_after(outcome: Outcome, warm_up: int) -> Outcome:
-    """Of what the throughput figures speak: the steps after it, and the answers they ended."""
+def counted(outcome: Outcome, warm_up: int) -> Outcome:
+    """Of what all figures speak: who arrived after it, the steps after it, and the time from
+    there to the last step's end, which is what every figure per second is divided by."""
     return replace(
-        _of(outcome, (row for row in outcome.requests if row.finished >= warm_up)),
+        arrived_after(outcome, warm_up),
         steps=tuple(row for row in outcome.steps if row.began >= warm_up),
         nanoseconds=max(0, outcome.nanoseconds - warm_up),
     )
@@ -107,7 +125,7 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was broken off
     queue = [row.queue for row in rows] + missing
     ttft = [row.ttft for row in rows] + missing
-    tpot = [row.tpot for row in rows if row.generated >= 2]
+    tpot = [row.tpot for row in rows if is_paced(row)]
     return LaneFigures(
         lane=lane,
         offered=outcome.offered[lane],
@@ -125,16 +143,27 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     )
 
 
+def is_paced(row: RequestRow) -> bool:
+    """Whether it has a time per token: two tokens or more, and not all at one moment, as under
+    static batching that answers when the group ends."""
+    return row.generated >= 2 and row.last_token > row.first_token
+
+
 def engine_figures(outcome: Outcome) -> EngineFigures:
     steps = outcome.steps
     served = [row for row in outcome.requests if row.finish in SERVED]
+    refused, failed = (
+        sum(row.finish is why for row in outcome.requests) for why in (Finish.REFUSED, Finish.ERROR)
+    )
     seconds = outcome.nanoseconds / 1e9
     spent = sum(row.nanoseconds for row in steps)
     computed = sum(row.tokens + row.waste_tokens for row in steps)
     return EngineFigures(
         seconds=seconds,
         served=len(served),
-        unserved=sum(outcome.offered.values()) - len(served),
+        refused=refused,
+        failed=failed,
+        unfinished=sum(outcome.offered.values()) - len(served) - refused - failed,
         requests_per_second=_share(len(served), seconds),
         tokens_per_second=_share(answered(outcome.requests), seconds),
         slots=_share(sum(row.rows * row.nanoseconds for row in steps), spent),

@@ -15,7 +15,7 @@ from headway.core.plan import Policies
 from headway.core.view import View
 from headway.engine import Executor
 from headway.tools.endpoint import Endpoint
-from headway.tools.offer import Demand, offer
+from headway.tools.offer import Demand, offer, within
 from headway.tools.price import Ask, Price
 from headway.tools.rig import Relay, Rig
 from headway.tools.run import Run
@@ -133,7 +133,9 @@ def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed
         Endpoint(trace, "recorded traffic", trace, 0), Recorded(shipped(trace), trace, TOKEN_SCALE)
     )
     window = round(seconds * 1e9)
-    busy = offer([asked], Demand(load=LOAD), price(cost, slots), window, seed, rig.context).asks
+    demand = Demand(load=LOAD)
+    taken = within([asked], demand, price(cost, slots), window, seed, rig.context)
+    busy = offer([asked], taken, seed, rig.context).asks
     return [ask for ask in calmed(busy) if ask.at < window]
 
 

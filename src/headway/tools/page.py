@@ -12,13 +12,17 @@ from headway.tools.origin import sentence
 from headway.tools.registry import GLOBAL, PER_LANE
 
 NOTES = (
-    "n: requests offered and counted. In budget: the share of them that ended inside every limit "
-    "of their endpoint; late, failed and unfinished ones count against it. Times are counted from "
-    "the scheduled arrival, in milliseconds. -: fewer than five values lie beyond that percentile. "
-    "never: not within the run. TPOT is 0 where answers are held to the group's end.",
-    "Over the time after the warm-up. Slots used: requests computed for in a step, mean over the "
-    "steps' time. Busy: share of the time in which a step ran. Cost is of the whole time, idle or "
-    "not, at the price above.",
+    "n: requests offered after the warm-up. In budget: the share of them that ended inside every "
+    "limit of their endpoint; late, failed and unfinished ones count against it. Times are counted "
+    "from the scheduled arrival, in milliseconds. -: fewer than five values lie beyond that "
+    "percentile; a request has a TPOT if it has two tokens or more and they did not come all at "
+    "once, as they do where answers are held to the group's end. never: not within the run. "
+    "good/s: requests inside their budget, over the seconds (s) of the throughput table.",
+    "n: of all endpoints; served and not served (refused, failed, late or cut off) add up to it. "
+    "s: seconds from the warm-up's end to the end of the last step. Everything per second, good/s "
+    "too, is over these. Slots used: requests computed for in a step, mean over the steps' time. "
+    "Busy: share of the seconds in which a step ran. Cost is of all these seconds, idle or not, at "
+    "the price above.",
     "Padding, held (slots of answers that had ended while their group ran on), discarded (sampled "
     "past an answer's end) and recomputed (after a preemption) are shares of all tokens computed. "
     "KV: share of the blocks in use, mean over the steps' time and largest after a step. Prefix "
@@ -113,11 +117,10 @@ def _card(found: Findings, compared: Comparison) -> str:
         for name, said in cells.card(found, compared)
     )
     is_pair = (compared.name, compared.other) == (GLOBAL, PER_LANE)
-    note = (
-        "<p>One window for all endpoints, against a window for each: the commonest mistake.</p>"
-        if is_pair
-        else ""
-    )
+    note = ""
+    if is_pair:
+        paid = "a common mistake: somebody pays for it" if compared.payer else "here nobody pays"
+        note = f"<p>One window for all endpoints, against a window for each: {paid}.</p>"
     return (
         f'<article class="card{" wide" if is_pair else ""}" data-strategy="{escape(compared.name)}"'
         f' data-other="{escape(compared.other)}"><h3>{escape(compared.name)} <small>against '

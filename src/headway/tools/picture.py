@@ -70,8 +70,8 @@ def kinds_of(row: StepRow) -> tuple[int, int, int, int]:
 
 def scatter(found: Findings, name: str) -> str:
     """A step's time against the tokens it computed; of next tokens alone, that is the batch."""
-    steps = found.worked[name][0].steps
-    all_steps = [row for runs in found.worked.values() for row in runs[0].steps]
+    steps = found.counted[name][0].steps
+    all_steps = [row for runs in found.counted.values() for row in runs[0].steps]
     x = log_axis((row.tokens + row.waste_tokens for row in all_steps), "tokens computed in it")
     y = log_axis((row.nanoseconds / 1e6 for row in all_steps), "step, milliseconds")
     chart = Chart(f"{name}: step time", x, y)

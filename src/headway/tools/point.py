@@ -10,11 +10,11 @@ from headway.core.lane import Budget
 from headway.tools.calibration import Calibration
 from headway.tools.compare import Asked, services_of
 from headway.tools.dial import asked_at, calibration_at, strategy_at
+from headway.tools.interval import Tallies, Tally, summed, tallied
 from headway.tools.measure import (
     EngineFigures,
     LaneFigures,
-    arrived_after,
-    ended_after,
+    counted,
     engine_figures,
     lane_figures,
 )
@@ -24,7 +24,7 @@ from headway.tools.setting import Setting
 from headway.tools.show import DRAIN
 from headway.tools.stage import noisy, staged
 from headway.tools.strategy import Strategy
-from headway.tools.telling import WARM_UP
+from headway.tools.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,11 @@ class Figures:
     strategy: str
     repeat: int  # from 0
     lanes: Mapping[str, LaneFigures]
-    goodput: Mapping[str, float]  # good requests per second of counted arrivals, by lane
+    goodput: Mapping[str, float]  # good requests per second of the engine's seconds, by lane
     engine: EngineFigures
     kv_mean: float  # share of the blocks in use, over the time of the steps
     kv_peak: float
+    tallies: Tallies  # by block of time, for a capacity's interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ def evaluated(job: Job) -> Point:
     ]
     return Point(
         value=job.value,
-        rate=len(setting.work.requests) * 1e9 / setting.work.window,
+        rate=setting.work.rate,
         load=setting.work.load,
         offered={each.name: setting.work.count(each.name) for each in setting.endpoints},
         budgets={lane.name: lane.budget for lane in setting.lanes},
@@ -84,32 +85,34 @@ def evaluated(job: Job) -> Point:
 
 def _figures(job: Job, setting: Setting, strategies: Iterable[Strategy]) -> Iterable[Figures]:
     calibration = calibration_at(job.calibration, job.setting, job.value)
-    window, seed = setting.work.window, job.asked.seed
-    warm_up, limit = round(window * WARM_UP), round(window * (1 + DRAIN))
+    work, seed = setting.work, job.asked.seed
+    limit = round(work.window * (1 + DRAIN))
     for repeat in range(job.asked.repeat):
         for strategy in strategies:
             rig = noisy(calibration, seed, repeat)
-            run = Run(rig, strategy.policies, setting.lanes, setting.work.requests, limit)
-            counted = (window - warm_up) / 1e9
-            yield figures_of(strategy.name, repeat, run.serve(), warm_up, counted, rig.num_blocks)
+            run = Run(rig, strategy.policies, setting.lanes, work.requests, limit)
+            yield figures_of(strategy.name, repeat, run.serve(), work, rig.num_blocks)
 
 
-def figures_of(
-    name: str, repeat: int, outcome: Outcome, warm_up: int, seconds: float, blocks: int
-) -> Figures:
-    """warm_up: nanoseconds; seconds: of counted arrivals."""
-    asked = arrived_after(outcome, warm_up)
-    lanes = {lane: lane_figures(asked, lane) for lane in outcome.offered}
-    engine = engine_figures(ended_after(outcome, warm_up))
+def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks: int) -> Figures:
+    mine = counted(outcome, work.warm_up)
+    lanes = {lane: lane_figures(mine, lane) for lane in outcome.offered}
+    engine = engine_figures(mine)
     return Figures(
         strategy=name,
         repeat=repeat,
         lanes=lanes,
-        goodput={lane: each.good / seconds for lane, each in lanes.items()},
+        goodput={lane: each.goodput(engine) for lane, each in lanes.items()},
         engine=engine,
         kv_mean=1 - engine.free_mean / blocks,
         kv_peak=1 - engine.free_least / blocks,
+        tallies=tallied(mine, work.warm_up, work.window),
     )
+
+
+def tallies(point: Point, strategy: str) -> dict[str, tuple[Tally, ...]]:
+    """By lane and block of time, over all repeats."""
+    return summed([each.tallies for each in point.figures if each.strategy == strategy])
 
 
 def attainment(point: Point, strategy: str) -> dict[str, float]:

@@ -3,20 +3,17 @@
 from dataclasses import dataclass, replace
 
 from headway.errors import SettingError
-from headway.tools.compare import LOAD
 from headway.tools.dial import asked_at
-from headway.tools.offer import MOST, Demand, offer
+from headway.tools.offer import LOAD, MOST, Demand, extent
 from headway.tools.point import Job
 from headway.tools.setting import Setting
 from headway.tools.stage import staged
-from headway.tools.trace import shipped
 from headway.tools.traffic import Service
-from headway.tools.workload import LOAD as DEMO_LOAD
-from headway.tools.workload import TRACE_LOAD, merged
 
 MUCH = 4.0  # device-seconds per second: four times what full batches could do
 LITTLE = 1 / 8  # of the load that a comparison has by itself
-HALVINGS = 12  # of the distance to it, when the end of the traffic is looked for
+HALVINGS = 12  # of the distance to it, when too many requests are in the way
+END = f"{MUCH:g} device-seconds per second at full batches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Reach:
 def reach(job: Job, services: list[Service]) -> Reach:
     """job.setting: `rate` or `load`. SettingError where there is no rate to turn."""
     if not services:
-        return _of_demo(job)
+        return Reach(LOAD * LITTLE, MUCH, END)
     if all(each.rate for each in services):
         raise SettingError(
             "every lane has a rate of its own, so there is none to turn: give one of them a weight"
@@ -37,16 +34,18 @@ def reach(job: Job, services: list[Service]) -> Reach:
     asked = asked_at(replace(job.asked, rate=0.0), "load", LOAD)
     setting = staged(asked, job.calibration, services)
     own = sum(each.rate for each in services)
-    rate = len(setting.work.requests) * 1e9 / setting.work.window
+    rate = setting.work.rate
     low, high = own + (rate - own) * LITTLE, own + (rate - own) * MUCH / LOAD
     if job.setting == "load":
         low, high = LOAD * LITTLE, MUCH
-    end = f"{MUCH:g} device-seconds per second at full batches"
     if _goes(high, job, setting, services):
-        return Reach(low, high, end)
+        return Reach(low, high, END)
     if not _goes(low, job, setting, services):
-        raise SettingError("the traces end before they have given any rate: take fewer --seconds")
-    return Reach(low, _furthest(low, high, job, setting, services), "the traffic ends there")
+        raise SettingError(
+            f"in {job.asked.seconds:g} s there are more than {MOST:,} requests at any rate: "
+            "take fewer --seconds"
+        )
+    return Reach(low, _furthest(low, high, job, setting, services), f"more than {MOST:,} requests")
 
 
 def _furthest(
@@ -59,23 +58,8 @@ def _furthest(
 
 
 def _goes(value: float, job: Job, setting: Setting, services: list[Service]) -> bool:
-    """Whether the traces are long enough for it, and the requests not too many."""
-    demand = Demand(**{job.setting: value})
-    window, seed = setting.work.window, job.asked.seed
-    try:
-        made = offer(services, demand, setting.yardstick.price, window, seed, setting.rig.context)
-    except SettingError:  # more than MOST of one endpoint
-        return False
-    return len(made.asks) <= MOST and not any(each["trace_ends"] for each in made.about.values())
-
-
-def _of_demo(job: Job) -> Reach:
-    """Its load is shared out in proportion, and its traces have so much of it."""
-    asked = replace(job.asked, rate=0.0, load=LOAD)
-    setting = staged(asked, job.calibration, [])
-    traces = {"completion": shipped("azure2023-code"), "support": shipped("azure2023-conv")}
-    whole = setting.yardstick.price.of(merged(traces, setting.rig.context)) / setting.work.window
-    ends = whole * DEMO_LOAD / TRACE_LOAD
-    if ends < MUCH:
-        return Reach(min(LOAD * LITTLE, ends / 2), 0.999 * ends, "the traces end there")
-    return Reach(LOAD * LITTLE, MUCH, f"{MUCH:g} device-seconds per second at full batches")
+    """Whether the requests are not too many: those of processes that are drawn for so long."""
+    demand, span = Demand(**{job.setting: value}), round(job.asked.seconds * 1e9)
+    price, seed, context = setting.yardstick.price, job.asked.seed, setting.rig.context
+    made = extent(services, demand, price, span, seed, context)
+    return sum(each.count for each in made.portions.values()) <= MOST

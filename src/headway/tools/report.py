@@ -11,7 +11,7 @@ from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
-from headway.tools.measure import arrived_after, ended_after, engine_figures, lane_figures
+from headway.tools.measure import counted, engine_figures, lane_figures
 from headway.tools.pressure import Card
 from headway.tools.run import Outcome
 from headway.tools.strategy import Strategy
@@ -75,8 +75,8 @@ def write(
 
 
 def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
-    asked, worked = arrived_after(outcome, warm_up), ended_after(outcome, warm_up)
-    lanes = {lane: lane_figures(asked, lane) for lane in outcome.offered}
+    figured = counted(outcome, warm_up)
+    lanes = {lane: lane_figures(figured, lane) for lane in outcome.offered}
     return {
         "complete": outcome.complete,
         "offered": outcome.offered,
@@ -85,7 +85,7 @@ def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
             lane: _nulled(asdict(figures)) | {"attainment": figures.attainment}
             for lane, figures in lanes.items()
         },
-        "engine": asdict(engine_figures(worked)),
+        "engine": engine_figures(figured).plain,
         "requests": _rows(REQUEST, outcome.requests),
         "steps": _rows(STEP, outcome.steps),
     }

@@ -224,6 +224,6 @@ def _plain(told: Told) -> dict[str, Any]:
             | {"attainment": each.attainment}
             for lane, each in figures.items()
         },
-        "engine": asdict(engine_figures(outcome)),
+        "engine": engine_figures(outcome).plain,
         "ran_out": told.ran_out,
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -11,7 +12,8 @@ from headway.models import called
 from headway.tools.calibration import Calibration
 from headway.tools.compare import Asked, Contest, baseline, services_of, terminable
 from headway.tools.demo import writable
-from headway.tools.dial import Sweep, sweep_of
+from headway.tools.dial import TRAFFIC, Sweep, sweep_of
+from headway.tools.like import Like, like
 from headway.tools.machine import cores
 from headway.tools.origin import origin_of, sentence
 from headway.tools.recipe import chosen
@@ -31,6 +33,7 @@ class Simulated:
     sweep: str = ""  # `rate=1,2,4`, `slots=4..32:8`; empty: one simulation
     capacity: bool = False  # look for it, without a sweep too
     workers: int = 0  # processes of a sweep; 0: one for each core
+    like: Path | None = None  # a report whose traffic is to be offered
 
 
 def run_simulate(wanted: Simulated, console: Console) -> int:
@@ -71,8 +74,25 @@ def _checked(wanted: Simulated) -> Asked:
         raise SettingError(f"--repeat must be from 1 to {REPEATS:,}, not {asked.repeat}")
     if wanted.workers < 0:
         raise SettingError(f"--workers must be 0 or more, not {wanted.workers}")
+    if wanted.like is not None:
+        asked = _alike(asked, like(wanted.like))
     price = asked.price_per_hour or calibration.price_per_hour or 1.0
     return replace(asked, strategies=asked.strategies or ",".join(DEFAULT), price_per_hour=price)
+
+
+def _alike(asked: Asked, report: Like) -> Asked:
+    """With the report's traffic. The endpoints have to be said again."""
+    if asked.rate or asked.load:
+        raise SettingError("--like takes the rate from a report: leave out --rate and --load")
+    return replace(
+        asked,
+        like=report,
+        seed=report.seed,
+        seconds=report.span / 1e9,
+        rate=report.rate,
+        load=report.load,
+        token_scale=report.token_scale,
+    )
 
 
 def _swept(wanted: Simulated, services: Sequence[Service]) -> Sweep | None:
@@ -82,6 +102,11 @@ def _swept(wanted: Simulated, services: Sequence[Service]) -> Sweep | None:
     sweep = Sweep("rate" if services else "load", ())
     if wanted.sweep:
         sweep = sweep_of(wanted.sweep)
+    if wanted.like is not None and sweep.setting in TRAFFIC:
+        raise SettingError(
+            f"--like fixes the traffic, so it does not go with a sweep or a capacity over "
+            f"{sweep.setting}"
+        )
     if sweep.setting in ("rate", "load"):
         if wanted.asked.rate or wanted.asked.load:
             raise SettingError("a sweep or a capacity turns the rate: leave out --rate and --load")

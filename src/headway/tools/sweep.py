@@ -8,19 +8,23 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.errors import SettingError
-from headway.tools import sweep_report
+from headway.tools import sweep_report, verdict
+from headway.tools.amount import refuse_nobody, remarks, too_few
 from headway.tools.calibration import Calibration
-from headway.tools.capacity import Capacity, Tried, capacity
+from headway.tools.capacity import Tried, capacity
 from headway.tools.compare import Asked, Terminated, services_of
 from headway.tools.dial import POLICY, Sweep, asked_at, calibration_at, strategy_at, turns
+from headway.tools.interval import sureness
 from headway.tools.offer import MOST
-from headway.tools.point import Job, Point, attainment, evaluated
+from headway.tools.point import Job, Point, attainment, evaluated, tallies
 from headway.tools.pool import in_processes
 from headway.tools.reach import Reach, reach
 from headway.tools.recipe import chosen
+from headway.tools.setting import Setting
 from headway.tools.stage import staged
 from headway.tools.sweep_page import page
 from headway.tools.traffic import Service
+from headway.tools.verdict import Found
 
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
 
@@ -31,17 +35,24 @@ class Search:
 
     job: Job  # with its setting `rate` or `load`
     reach: Reach
-    known: tuple[Tried, ...]  # that the sweep has tried already
+    known: tuple[Point, ...]  # that the sweep has simulated already
 
 
-def searched(search: Search) -> tuple[str, Capacity]:
+def searched(search: Search) -> tuple[str, Found]:
     """In a worker."""
     job, limits = search.job, search.reach
+    name = job.only
+    tried = {each.value: tallies(each, name) for each in search.known}
+    known = [Tried(each.value, attainment(each, name)) for each in search.known]
 
     def serve(value: float) -> dict[str, float]:
-        return attainment(evaluated(replace(job, value=value)), job.only)
+        point = evaluated(replace(job, value=value))
+        tried[value] = tallies(point, name)
+        return attainment(point, name)
 
-    return job.only, capacity(serve, limits.low, limits.high, known=search.known)
+    found = capacity(serve, limits.low, limits.high, known=known)
+    asked = job.asked
+    return name, Found(found, sureness(tried, found.rate, asked.repeat, asked.seed))
 
 
 @dataclass
@@ -55,7 +66,7 @@ class Sweeping:
     folder: Path
     console: Console
     points: list[Point] = field(default_factory=list)
-    capacities: dict[str, Capacity] = field(default_factory=dict)
+    capacities: dict[str, Found] = field(default_factory=dict)
     reach: Reach | None = None  # where capacities are looked for; None: they are not
 
     def check(self) -> None:
@@ -64,7 +75,8 @@ class Sweeping:
         for value in self.sweep.values:
             calibration_at(self.calibration, self.sweep.setting, value)
             asked = asked_at(self.asked, self.sweep.setting, value)
-            if asked.rate * asked.seconds > MOST:
+            drawn = not any(each.is_recorded for each in services)
+            if drawn and asked.rate * asked.seconds > MOST:
                 raise SettingError(
                     f"{asked.rate:g} requests / s in {asked.seconds:g} s are more than {MOST:,}: "
                     "lower the rate, or the seconds"
@@ -73,6 +85,9 @@ class Sweeping:
             self._check_policies(services)
         if self.sweep.setting in ("rate", "load"):
             self.reach = reach(self.job(0.0), services)
+            first = self.sweep.values[0] if self.sweep.values else self.reach.low
+            asked = asked_at(self.asked, self.sweep.setting, first)
+            self._check_amount(staged(asked, self.calibration, services))
 
     @property
     def asked_first(self) -> Asked:
@@ -80,6 +95,13 @@ class Sweeping:
         if not self.sweep.values:
             return self.asked
         return asked_at(self.asked, self.sweep.setting, self.sweep.values[0])
+
+    def _check_amount(self, setting: Setting) -> None:
+        """Of recorded requests there are as many at every rate."""
+        refuse_nobody(setting)
+        for said in (*remarks(setting), too_few(setting)):
+            if said:
+                self.console.print(Text(said, style="yellow"))
 
     def _check_policies(self, services: Sequence[Service]) -> None:
         """That the setting means something to one of the strategies at least."""
@@ -113,11 +135,16 @@ class Sweeping:
         self._page()
         for name, each in self.capacities.items():
             assert self.reach
-            said = sweep_report.capacity_said(each, self.reach.end)
+            said = verdict.said(each, self._scope)
             self.console.print(Text.assemble((name, "bold"), f": {said}"))
         said = f"The curves are in {self.folder / 'sweep.html'}; their values, sweep.json."
         self.console.print(Text(said))
         return 0
+
+    @property
+    def _scope(self) -> verdict.Scope:
+        end = self.reach.end if self.reach else ""
+        return verdict.Scope(self.sweep.unit, self.asked.seconds, end)
 
     def _points(self) -> None:
         if not self.sweep.values:
@@ -132,15 +159,12 @@ class Sweeping:
 
     def _capacities(self, limits: Reach) -> None:
         jobs = []
-        offered = [each for each in self.points if not each.trace_ends]
         for name in chosen(self.asked.strategies):
             once = replace(self.job(0.0), only=name)
-            tried = [Tried(each.value, attainment(each, name)) for each in offered]
-            known = tuple(each for each in tried if each.asked)
-            jobs.append((name, Search(once, limits, known)))
+            jobs.append((name, Search(once, limits, tuple(self.points))))
         in_processes(searched, jobs, self.workers, "Capacity", self.console, self._found)
 
-    def _found(self, found: tuple[str, Capacity]) -> None:
+    def _found(self, found: tuple[str, Found]) -> None:
         made = self.capacities | dict([found])
         self.capacities = {n: made[n] for n in chosen(self.asked.strategies) if n in made}
         self.keep(complete=False)
@@ -148,8 +172,7 @@ class Sweeping:
     def keep(self, complete: bool) -> None:
         """sweep.json, whole or not at all."""
         about = sweep_report.about_of(self.asked, self.calibration, self.sweep, complete)
-        end = self.reach.end if self.reach else ""
-        plain = sweep_report.plain_of(about, self.points, self.capacities, end)
+        plain = sweep_report.plain_of(about, self.points, self.capacities, self._scope)
         sweep_report.write(plain, self.folder / "sweep.json")
 
     def _page(self) -> None:

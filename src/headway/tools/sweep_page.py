@@ -4,6 +4,7 @@ from html import escape
 
 from headway.tools import curves, markup, origin
 from headway.tools.cells import quantile, spread_of
+from headway.tools.interval import BLOCKS, COVERED
 from headway.tools.sweep_report import Plain, is_asked, repeats, times
 from headway.tools.words import NOT_SAID, share
 
@@ -14,14 +15,15 @@ LATENCY = [
     *("in budget", "good/s"),
 ]
 THROUGHPUT = [
-    *("strategy", "at", "offered/s", "served", "not served", "req/s", "output tok/s"),
+    *("strategy", "at", "offered/s", "served", "not served", "s", "req/s", "output tok/s"),
     *("slots used", "busy", "KV mean", "KV peak"),
 ]
 NOTE = (
     "Milliseconds from the scheduled arrival; solid p95, dashed p50, a dot a simulation. n: "
     "requests offered after the warm-up. In budget: the share of them that ended inside every "
-    "limit of their endpoint. A large dot on TTFT p95 is its knee. -: fewer than five values lie "
-    "beyond that percentile, or nobody was asked. never: not within the run. Neither is drawn."
+    "limit of their endpoint. good/s: requests inside it, over the seconds (s) of the throughput "
+    "table. A large dot on TTFT p95 is its knee. -: fewer than five values lie beyond that "
+    "percentile, or nobody was asked. never: not within the run. Neither is drawn."
 )
 AMOUNTS = (
     ("tokens_per_second", "output tokens / s", 0.0),
@@ -90,17 +92,24 @@ def stated(plain: Plain) -> list[tuple[str, str]]:
         ("Traffic", f"{plain['traffic']}; token counts divided by {plain['token_scale']:g}"),
         (
             "Time",
-            f"{plain['seconds']:g} s of arrivals for each simulation, the first "
-            f"{share(plain['warm_up'])} of them served and not counted; drained for "
-            f"{share(plain['drain'])} more",
+            f"arrivals of the first {share(plain['warm_up'])} of each simulation's time are served "
+            f"and not counted; drained for {share(plain['drain'])} more",
         ),
-        ("Seed", f"{plain['seed']}: the same arrivals at every point, compressed, none dropped"),
+        ("Seed", str(plain["seed"])),
         ("Repeats", f"{plain['repeats']}{other if plain['repeats'] > 1 else ''}"),
     ]
     if rates := [each["rate"] for each in plain["points"]]:
         loads = [each["load"] for each in plain["points"]]
         said = f"{_span(rates)} requests / s, {_span(loads)} device-seconds / s at full batches"
         lines.append(("Offered", said))
+        counts = sorted({sum(each["offered"].values()) for each in plain["points"]})
+        many = len(plain["points"]) > 1
+        told = (
+            f"the same {counts[0]:,} at every point, faster or slower" if many else f"{counts[0]:,}"
+        )
+        if len(counts) > 1:
+            told = f"{counts[0]:,} to {counts[-1]:,}"
+        lines.append(("Requests", told))
     if values:
         lines.append(("Swept", f"{plain['setting'].replace('_', ' ')} ({plain['unit']}): {values}"))
     if plain["setting"] == "slots" and (most := max(plain["values"])) > about["slots"]:
@@ -109,10 +118,8 @@ def stated(plain: Plain) -> list[tuple[str, str]]:
         said = f"as much as they can use, of {plain['fit']:,} blocks that fit"
         lines.append(("Memory of more slots", said))
     if ended := [f"{each['value']:g}" for each in plain["points"] if each["trace_ends"]]:
-        said = f"a trace ends before it has given what was asked for, at {', '.join(ended)}"
-        if plain["setting"] in ("rate", "load"):
-            said += ", which no curve, knee or capacity counts"
-        lines.append(("Less offered", f"{said}: take fewer --seconds"))
+        said = f"all of a trace is offered at {', '.join(ended)}: more --seconds add nothing to it"
+        lines.append(("A trace ends", said))
     if alone := [f"{each['value']:g}" for each in plain["points"] if not is_asked(each)]:
         said = f"nobody is left after the warm-up at {', '.join(alone)}, which no curve"
         lines.append(("Not asked", f"{said}, knee or capacity counts: take more --seconds"))
@@ -131,7 +138,10 @@ def _capacity(plain: Plain, series: dict[str, str], on: list[str]) -> str:
         f'<section id="capacity"><h2>Capacity at {kept}</h2><p>The highest '
         f"{escape(plain['setting'])} ({escape(plain['unit'])}) at which every endpoint keeps "
         f"{kept} of its requests inside their budget, by bisection to {within}: what is named "
-        f"was kept, and a little more was not.{knees}</p>"
+        "was kept, and a little more was not. n: requests of the endpoint that has fewest. The "
+        f"interval holds {share(COVERED)} of the capacities that come of drawing the {BLOCKS} "
+        "blocks of time, into which the requests fall, anew; it is of these requests, and other "
+        f"traffic has its own.{knees}</p>"
         f"{markup.table('capacities', *capacities(plain), words=2)}{markup.legend(series, on)}"
         f'<div class="charts"><figure>{curves.least(plain, series)}<figcaption>The worst '
         "endpoint at every rate tried; a large dot is a capacity</figcaption></figure></div>"
@@ -216,8 +226,9 @@ def _throughput(plain: Plain, series: dict[str, str], on: list[str]) -> str:
     )
     return (
         f'<section id="throughput"><h2>Throughput</h2>{markup.legend(series, on)}'
-        f'<div class="charts">{charts}</div><p class="note">Over the time after the warm-up, the '
-        "drain with it. Not served: refused, or cut off at the end.</p><details><summary>All "
+        f'<div class="charts">{charts}</div><p class="note">s: seconds from the warm-up\'s end '
+        "to the end of the last step; everything per second is over these. Served and not served "
+        "(refused, failed, late or cut off) add up to n of all endpoints.</p><details><summary>All "
         f"values</summary>{markup.table('throughput-values', *throughput(plain))}</details>"
         "</section>"
     )
@@ -236,6 +247,7 @@ def throughput(plain: Plain) -> Table:
                         spread_of([e[k] for e in engine], "{:,.0f}".format)
                         for k in ("served", "unserved")
                     ],
+                    spread_of([each["seconds"] for each in engine], "{:.1f}".format),
                     spread_of([each["requests_per_second"] for each in engine], "{:.2f}".format),
                     spread_of([each["tokens_per_second"] for each in engine], "{:,.0f}".format),
                     spread_of([each["slots"] for each in engine], "{:.1f}".format),

@@ -12,7 +12,7 @@ from headway import __version__
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.tools.calibration import Calibration
-from headway.tools.capacity import SHARE, TOLERANCE, Capacity
+from headway.tools.capacity import SHARE, TOLERANCE
 from headway.tools.compare import Asked
 from headway.tools.dial import Sweep
 from headway.tools.knee import RULE, knee
@@ -20,7 +20,8 @@ from headway.tools.measure import Quantile
 from headway.tools.origin import origin_of
 from headway.tools.point import Figures, Point
 from headway.tools.show import DRAIN
-from headway.tools.telling import WARM_UP
+from headway.tools.verdict import Found, Scope, said
+from headway.tools.workload import WARM_UP
 
 VERSION = 1
 Plain = Mapping[str, Any]  # the file, as JSON has it
@@ -61,9 +62,8 @@ def about_of(
 
 
 def plain_of(
-    about: Plain, points: Sequence[Point], capacities: Mapping[str, Capacity], end: str
+    about: Plain, points: Sequence[Point], capacities: Mapping[str, Found], scope: Scope
 ) -> dict[str, Any]:
-    """end: why no capacity is looked for above a rate, in words."""
     plain = {**about, "points": [_point(each) for each in points]}
     names = list(points[0].rules) if points else list(capacities)
     lanes = list(points[0].offered) if points else _lanes(capacities.values())
@@ -76,12 +76,12 @@ def plain_of(
             for name in names
             if is_rate and points
         },
-        "capacity": {name: _capacity(each, end) for name, each in capacities.items()},
+        "capacity": {name: _capacity(each, scope) for name, each in capacities.items()},
     }
 
 
-def _lanes(capacities: Iterable[Capacity]) -> list[str]:
-    tried = [each for found in capacities for each in found.tried]
+def _lanes(capacities: Iterable[Found]) -> list[str]:
+    tried = [each for found in capacities for each in found.capacity.tried]
     return list(dict.fromkeys(lane for each in tried for lane in each.attainment))
 
 
@@ -107,7 +107,7 @@ def _figures(figures: Figures) -> dict[str, Any]:
             | {"attainment": each.attainment, "goodput": figures.goodput[lane]}
             for lane, each in figures.lanes.items()
         },
-        "engine": asdict(figures.engine),
+        "engine": figures.engine.plain,
         "kv_mean": figures.kv_mean,
         "kv_peak": figures.kv_peak,
     }
@@ -118,43 +118,24 @@ def _nulled(named: Mapping[str, Any]) -> dict[str, Any]:
     return {name: "never" if value == NEVER else value for name, value in named.items()}
 
 
-def _capacity(found: Capacity, end: str) -> dict[str, Any]:
+def _capacity(made: Found, scope: Scope) -> dict[str, Any]:
+    found, sure = made.capacity, made.sure
     low, high = found.bracket
     return {
         "rate": found.rate,
         "kept": low,
         "broken": None if high == inf else high,
-        "said": capacity_said(found, end),
+        "unit": scope.unit,
+        "n": sure.counted,
+        "of": sure.lane,
+        "enough": sure.is_enough,
+        "interval": [sure.low, sure.high],
+        "said": said(made, scope),
         "tried": [
             {"rate": each.rate, "attainment": dict(each.attainment), "kept": each.kept}
             for each in found.tried
         ],
     }
-
-
-def capacity_said(found: Capacity, end: str) -> str:
-    """In words, with the endpoint that breaks first."""
-    tried = {each.rate: each for each in found.tried if each.asked}
-    if not tried:
-        return "unknown: at no rate tried is anybody left after the warm-up; take more --seconds"
-    if not found.rate:
-        best = max(tried.values(), key=lambda each: (each.least, -each.rate))
-        rates = f"{min(tried):.3g} to {max(tried):.3g}" if len(tried) > 1 else f"{min(tried):.3g}"
-        return (
-            f"none: no rate tried ({rates}) is kept; {_worst(best.attainment)} at {best.rate:.3g}"
-        )
-    if not found.is_bounded:
-        return f"at least {found.rate:.3g}: nothing broke up to there ({end})"
-    broken = tried[found.bracket[1]]
-    said = f"{found.rate:.4g}; at {broken.rate:.4g} {_worst(broken.attainment)}"
-    if skipped := found.skipped:
-        said += f"; lower rates are not all kept: {', '.join(f'{rate:.3g}' for rate in skipped)}"
-    return said
-
-
-def _worst(attainment: Mapping[str, float]) -> str:
-    lane = min(attainment, key=lambda name: attainment[name])
-    return f"{lane} keeps {100 * attainment[lane]:.1f} %"  # 94.9 must not read as 95
 
 
 def write(plain: Plain, path: Path) -> None:
@@ -189,11 +170,8 @@ def times(point: Plain, strategy: str, lane: str, name: str) -> list[Quantile]:
 
 
 def drawn(plain: Plain) -> list[Plain]:
-    """The points of a curve: of a rate that no trace had enough requests for, nothing is known,
-    nor where nobody is left after the warm-up."""
-    is_rate = plain["setting"] in ("rate", "load")
-    asked = [each for each in plain["points"] if is_asked(each)]
-    return [each for each in asked if not (is_rate and each["trace_ends"])]
+    """The points of a curve: where nobody is left after the warm-up, nothing is known."""
+    return [each for each in plain["points"] if is_asked(each)]
 
 
 def is_asked(point: Plain) -> bool:

@@ -112,13 +112,14 @@ def latency_notes(figures: Mapping[str, Mapping[str, LaneFigures]]) -> list[str]
     ]
     paces = [value for mine in all_figures for value in (mine.tpot_p50, mine.tpot_p95)]
     notes = [
-        "n: requests offered. In budget: the share of them that ended inside every limit of their "
-        "endpoint; late, failed and unfinished ones count against it."
+        "n: requests offered, after the warm-up if there is one. In budget: the share of them that "
+        "ended inside every limit of their endpoint; late, failed and unfinished ones count "
+        "against it."
     ]
     if None in quantiles + paces:
         notes.append(
             f"{NOT_SAID}: fewer than {BEYOND} values lie beyond that percentile, so it is not "
-            "said. TPOT is only of requests with two tokens or more."
+            "said. TPOT is only of requests with two tokens or more that do not come all at once."
         )
     if NEVER in quantiles:
         notes.append("never: not within the run's time limit.")
@@ -159,7 +160,9 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
 
 
 ENGINE_NOTE = (
-    "S: the run's seconds, over which req/s and tok/s count answers and their tokens. Slots used: "
+    "Served and not served (refused, failed, late or cut off) add up to n of all endpoints. S: the "
+    "seconds to the end of the last step, from the warm-up's end if there is one; req/s and tok/s "
+    "are over these. Slots used: "
     "requests computed for in a step, mean over the steps' time. Busy: share of the seconds in "
     "which a step ran. Waste is the share of the computed tokens that were for nobody: held (slots "
     "of answers that had ended while their group ran on) and pad (padding: rows filled up to the "

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headway import __version__
-from headway.tools import report, table
+from headway.tools import amount, report, table
 from headway.tools.about import of_endpoints, of_model
 from headway.tools.findings import Findings
 from headway.tools.machine import cores, machine
@@ -21,8 +21,6 @@ from headway.tools.show import BUSY, DRAIN, MEASURING
 from headway.tools.strategy import Strategy
 from headway.tools.words import pressed
 from headway.tools.yardstick import ALONE
-
-WARM_UP = 0.1  # of the window, at its beginning: served, and left out of the figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +34,11 @@ class Telling:
 
     def opening(self) -> None:
         setting, work = self.setting, self.setting.work
+        self.console.print(Text(amount.first_line(setting)))
+        for remark in amount.remarks(setting):
+            self.console.print(Text(remark))
+        if few := amount.too_few(setting):
+            self.console.print(Text(few, style="yellow"))
         lanes = {lane.name: lane for lane in setting.lanes}
         offered = {each.name: work.count(each.name) for each in setting.endpoints}
         unloaded = setting.yardstick.unloaded
@@ -44,11 +47,8 @@ class Telling:
             f"Unloaded: the median of {ALONE} requests alone. The budgets are the same under "
             "every strategy:",
             *[f"- {each.name}: {each.rule}" for each in self.strategies],
-            f"{self._where()}, seed {setting.seed}. Offered load {work.load:.2f}: device-seconds "
-            f"per second of the {len(work.requests)} requests at full batches.",
+            f"{self._where()}, seed {setting.seed}.",
         ]
-        if work.trace_ends:
-            lines.append("A trace ends before it makes the load that was asked for.")
         table.print_notes(self.console, lines)
         if not self.origin:
             self._complain({MEASURING: setting.spoilt})
@@ -145,7 +145,7 @@ class Telling:
             "workload": {
                 **setting.about,
                 "window_ns": work.window,
-                "warm_up_ns": round(work.window * WARM_UP),
+                "warm_up_ns": work.warm_up,
                 "drain_ns": round(work.window * DRAIN),
                 "offered_load": work.load,
                 "price_ns": asdict(setting.yardstick.price),

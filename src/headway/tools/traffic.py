@@ -15,7 +15,7 @@ voice:
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import exp, log, sqrt
 from pathlib import Path
@@ -29,7 +29,7 @@ from headway.tools.endpoint import Endpoint
 from headway.tools.price import Ask
 from headway.tools.recipe import known, mapping, number, read_yaml, whole
 from headway.tools.trace import Arrival, read_trace, shipped
-from headway.tools.workload import TOKEN_SCALE, scaled
+from headway.tools.workload import TOKEN_SCALE, fitted, scaled
 
 SHIPPED = ("azure2023-code", "azure2023-conv")
 KEYS = (
@@ -72,9 +72,9 @@ class Process:
         while True:
             if not self.at_once:
                 at += random.gammavariate(1 / self.cv**2, self.cv**2) if self.cv else 1.0
-            answer = min(self.answer.draw(random), context // 2)
-            prompt = min(self.prompt.draw(random), context - answer)
-            yield Ask(round(at * SECOND), lane, prompt, answer)
+            answer = self.answer.draw(random)
+            prompt = self.prompt.draw(random)
+            yield fitted(Ask(round(at * SECOND), lane, prompt, answer), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +97,7 @@ class Recorded:
         made, tick = scaled(self.arrivals, lane, context, self.scale), self.tick
         if tick:
             random = Random(f"{seed} jitter {lane}")
-            made = [
-                Ask(a.at + random.randrange(tick), a.lane, a.prompt, a.answer, a.blocks, a.block)
-                for a in made
-            ]
+            made = [replace(ask, at=ask.at + random.randrange(tick)) for ask in made]
         yield from sorted(made, key=lambda ask: ask.at)
 
 
@@ -117,6 +114,10 @@ class Service:
     @property
     def name(self) -> str:
         return self.endpoint.name
+
+    @property
+    def is_recorded(self) -> bool:
+        return isinstance(self.source, Recorded)
 
     @property
     def is_backlog(self) -> bool:

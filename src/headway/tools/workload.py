@@ -9,7 +9,7 @@ from random import Random
 from headway.core.request import Request
 from headway.errors import SettingError
 from headway.tools.endpoint import COMPLETION, LABELLING, SUPPORT, VOICE
-from headway.tools.price import Ask, Price
+from headway.tools.price import Ask, Cut, Price, cut
 from headway.tools.trace import PREFIX_TOKENS, Arrival
 
 TOKEN_SCALE = 8  # recorded token counts are divided by this
@@ -20,6 +20,7 @@ LOAD = TRACE_LOAD + VOICE_LOAD + BACKLOG_LOAD
 VOICE_PROMPT, VOICE_ANSWER = (16, 48), (8, 24)  # tokens: least and most, uniformly
 VOICE_SAMPLE = 200  # of its requests, that its shape is taken from
 BACKLOG_MOST = 2_000  # requests
+WARM_UP = 0.1  # of a comparison's window
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,19 @@ class Workload:
     window: int  # nanoseconds: arrivals end here
     time_scale: float  # seconds of the trace per second of the run
     load: float  # predicted device-seconds per second, at full batches
-    trace_ends: bool  # the trace is shorter than the load asked for
+    trace_ends: bool  # all of a trace is in it
+    cut: Cut = Cut()
+
+    @property
+    def rate(self) -> float:
+        """Requests per second, of all endpoints together."""
+        return len(self.requests) * 1e9 / self.window
+
+    @property
+    def warm_up(self) -> int:
+        """Nanoseconds at the beginning whose arrivals are served and not counted; 0 where all are
+        there at once."""
+        return round(self.window * WARM_UP) if any(each.arrived for each in self.requests) else 0
 
     def count(self, lane: str) -> int:
         return sum(request.lane == lane for request in self.requests)
@@ -85,10 +98,17 @@ def scaled(
     """Recorded arrivals, their token counts divided by the scale and cut to the context."""
     asks, block = [], max(1, round(PREFIX_TOKENS / scale))
     for arrival in trace:
-        answer = min(max(1, round(arrival.answer / scale)), context // 2)
-        prompt = min(max(1, round(arrival.prompt / scale)), context - answer)
-        asks.append(Ask(arrival.at, lane, prompt, answer, arrival.blocks, block))
+        prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
+        asks.append(fitted(Ask(arrival.at, lane, prompt, answer, arrival.blocks, block), context))
     return asks
+
+
+def fitted(ask: Ask, context: int) -> Ask:
+    """Cut to the context, of which an answer gets half at most."""
+    answer = min(ask.answer, context // 2)
+    prompt = min(ask.prompt, context - answer)
+    cut = ask.prompt + ask.answer - prompt - answer
+    return replace(ask, prompt=prompt, answer=answer, cut=cut) if cut else ask
 
 
 def raised(trace: Iterable[Arrival], scale: float = TOKEN_SCALE) -> int:
@@ -166,6 +186,7 @@ def build(
         time_scale=span / window,
         load=price.of(asks) / window,
         trace_ends=len(chosen) == len(recorded),
+        cut=cut(asks),
     )
 
 
@@ -180,9 +201,10 @@ def worded(asks: Iterable[Ask], prompts: Prompts) -> tuple[Request, ...]:
     return tuple(requests)
 
 
-def shape(asks: Iterable[Ask], lane: str) -> Ask:
-    """A lane's long request: 95 of 100 prompts are no longer, and its mean answer."""
+def shape(asks: Iterable[Ask], lane: str, context: int) -> Ask:
+    """A lane's long request: 95 of 100 prompts are no longer, and its mean answer. Both together
+    are cut to the context, as each request was by itself."""
     mine = [ask for ask in asks if ask.lane == lane]
     prompts = sorted(ask.prompt for ask in mine)
-    answer = round(sum(ask.answer for ask in mine) / len(mine))
-    return Ask(0, lane, prompts[-(-len(prompts) * 95 // 100) - 1], max(2, answer))
+    answer = max(2, round(sum(ask.answer for ask in mine) / len(mine)))
+    return Ask(0, lane, min(prompts[-(-len(prompts) * 95 // 100) - 1], context - answer), answer)

@@ -9,7 +9,7 @@ from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
-from headway.core.request import NEVER
+from headway.core.request import NEVER, Finish
 from headway.errors import HeadwayError
 from headway.tools.endpoint import Endpoint, Unloaded
 from headway.tools.price import Ask, Price
@@ -24,7 +24,7 @@ DECODED = 48  # tokens that each of a full batch says while their price is taken
 STEP = 512  # tokens of a step full of prompts
 TRIALS = 3  # of each number of threads, in turn
 WORTH = 2 / 3  # of one thread's time: what all of them must stay below to be chosen
-PATIENCE = 4_000_000_000  # nanoseconds that one measurement may take
+PATIENCE = 4_000_000_000  # nanoseconds that a request alone may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def measure(
         threads = steadiest(rig, recorded, prompts)
     limited = [endpoint.name for endpoint in endpoints if not endpoint.is_offline]
     typical = [*recorded, *others]
-    shapes = {name: shape(typical, name) for name in limited}
+    shapes = {name: shape(typical, name, rig.context) for name in limited}
     unloaded = {name: alone(rig, shapes[name], prompts) for name in limited}
     return Yardstick(unloaded, shapes, priced(rig, recorded, prompts), threads)
 
@@ -69,7 +69,8 @@ def steadiest(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> int:
     minutes will meet such a process, so a little speed is no reason to be at its mercy.
     """
     counts = sorted({1, rig.threads})
-    few = [Ask(0, ask.lane, ask.prompt, DECODED // 2) for ask in recorded[:SLOTS]]
+    most = rig.context - DECODED // 2
+    few = [Ask(0, a.lane, min(a.prompt, most), DECODED // 2) for a in recorded[:SLOTS]]
     policies = Policies(Continuous(SLOTS), chunk=Fixed(STEP // 4), step_tokens=STEP)
     spent = dict.fromkeys(counts, 0)
     for _ in range(TRIALS if len(counts) > 1 else 0):
@@ -96,6 +97,11 @@ def alone(rig: Rig, ask: Ask, prompts: Prompts) -> Unloaded:
     """Medians of a few requests of one shape, each the only one on the engine."""
     policies = Policies(join=Continuous(1), chunk=Whole(), step_tokens=rig.context)
     rows = [_served(rig, policies, [ask], prompts).requests[0] for _ in range(ALONE)]
+    if any(row.finish is Finish.REFUSED for row in rows):
+        raise HeadwayError(
+            f"the engine refused a request of {ask.prompt} + {ask.answer} tokens, by which this "
+            f"machine was to be measured: it holds {rig.context} tokens of a request"
+        )
     if any(row.first_token == NEVER for row in rows):
         raise HeadwayError(
             f"one request of {ask.prompt} tokens got no answer in {PATIENCE // 10**9} s: "
@@ -119,20 +125,28 @@ def priced(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> Price:
     steps = _served(rig, policies, sample, prompts).steps
     prompt = sum(row.nanoseconds for row in steps) / max(1, sum(row.tokens for row in steps))
     mean = round(sum(ask.prompt for ask in recorded) / len(recorded))
+    mean = min(mean, rig.context - DECODED)  # so that its answer has room
     full = [Ask(0, recorded[0].lane, mean, DECODED)] * SLOTS
     group = Policies(
         join=Continuous(SLOTS), mix=PrefillFirst(), chunk=Whole(), step_tokens=SLOTS * rig.context
     )
-    steps = _served(rig, group, full, prompts).steps
+    patience = SLOTS * PATIENCE  # one request has proved that it ends: the others get as long
+    steps = _served(rig, group, full, prompts, patience).steps
     decoding = [row.nanoseconds / SLOTS for row in steps if row.rows == row.tokens == SLOTS]
     if not decoding:
         raise HeadwayError(
-            f"{SLOTS} prompts of {mean} tokens took more than {PATIENCE // 10**9} s: "
+            f"{SLOTS} prompts of {mean} tokens took more than {patience // 10**9} s: "
             "this model is too slow on this machine"
         )
     return Price(prompt, median(decoding))
 
 
-def _served(rig: Rig, policies: Policies, asks: Sequence[Ask], prompts: Prompts) -> Outcome:
+def _served(
+    rig: Rig,
+    policies: Policies,
+    asks: Sequence[Ask],
+    prompts: Prompts,
+    patience: int = PATIENCE,
+) -> Outcome:
     lanes = [Lane(name) for name in sorted({ask.lane for ask in asks})]
-    return Run(rig, policies, lanes, worded(asks, prompts), PATIENCE).serve()
+    return Run(rig, policies, lanes, worded(asks, prompts), patience).serve()
