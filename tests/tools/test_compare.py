@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from math import inf, nan
 from pathlib import Path
@@ -13,19 +14,22 @@ import pytest
 from rich.console import Console
 
 from headway.core.request import NEVER, Finish
-from headway.errors import SettingError
+from headway.errors import HeadwayError, SettingError
 from headway.tools import cells, facts, report
 from headway.tools.compare import DRAIN, Asked, run_compare, services_of
 from headway.tools.findings import Findings, Guardrail
 from headway.tools.page import page
 from headway.tools.pressure import cards
+from headway.tools.price import Ask, Price
 from headway.tools.recording import load
-from headway.tools.registry import DEFAULT, GLOBAL, PER_LANE
+from headway.tools.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
 from headway.tools.relived import relive
 from headway.tools.traffic import from_file, from_traces
 from headway.tools.words import duration, share
+from headway.tools.workload import Prompts
+from headway.tools.yardstick import alone
 from tests.tools.contests import FEW, compared, contest
-from tests.tools.rigs import rig
+from tests.tools.rigs import TEXT, rig
 from tests.tools.test_demo import Interrupting, nearest_rank
 
 NAMES = FEW.split(",")
@@ -290,6 +294,79 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
     assert traffic.endswith("divided by 8, 3 of which came to 0 and were raised to 1")
 
 
+LONG = "arrival_s,input_tokens,output_tokens\n" + "".join(
+    f"{k / 4},{4096 if k % 3 else 60},{7 if k % 3 else 300}\n" for k in range(80)
+)
+
+
+def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp_path):
+    """By a request that fits, as each of them does: not by a long prompt and a mean answer."""
+    (tmp_path / "long.csv").write_text(LONG)
+    services = from_traces([tmp_path / "long.csv"], 1.0)
+    wishes = {"strategies": "one-by-one", "rate": 0.5, "seconds": 20.0, "token_scale": 1.0}
+    status, said = compared(tmp_path, services=services, **wishes)
+    assert status == 0
+    lost = 53 * (4096 + 7 - 2048)
+    whole = 53 * (4096 + 7) + 27 * 360
+    told = f"53 are cut to the context, which takes away {share(lost / whole)} of all tokens"
+    assert f"Of these, {told}." in " ".join(said.split())
+    found = Findings(report.read(tmp_path / "report.json"))
+    assert f"token counts divided by 1, {told}" in dict(facts.stated(found))["Traffic"]
+    assert told in dict(facts.stated(found))["Offered load"]
+
+
+def test_what_the_engine_refuses_is_not_called_slow():
+    machine = replace(rig(), context=64)
+    with pytest.raises(HeadwayError, match=r"refused a request of 60 \+ 9 tokens.*holds 64"):
+        alone(machine, Ask(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
+
+
+def test_it_says_the_rate_first_and_what_so_few_requests_cannot_say(tmp_path):
+    (tmp_path / "few.csv").write_text(LONG.replace("4096", "40"))
+    services = from_traces([tmp_path / "few.csv"])
+    wishes = {"strategies": "one-by-one", "rate": 8.0, "seconds": 12.0}
+    _, said = compared(tmp_path, services=services, **wishes)
+    words = " ".join(said.split())
+    assert words.startswith("8 requests / s: 48 requests in 6 s, load 0.")
+    few = "Too few requests for p95, which needs 100 after the warm-up: few 43. --seconds 30 would"
+    assert few in words[: words.index("Endpoints")], "before anything is served"
+    plain = json.loads((tmp_path / "report.json").read_text())
+    assert plain["workload"]["requests_per_second"] == 8.0
+
+
+def test_a_comparison_of_nobody_is_refused(tmp_path):
+    rows = "".join(f"{at},40,4\n" for at in (0, 0.2, 30, 31))
+    (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    services = from_traces([tmp_path / "pause.csv"])
+    with pytest.raises(SettingError, match="all 2 requests arrive in the warm-up"):
+        contest(tmp_path, services=services, rate=1.0, seconds=10.0)
+
+
+def test_answers_that_are_held_to_the_groups_end_do_not_win_by_a_time_per_token_of_0(tmp_path):
+    compared(tmp_path, seconds=20.0, strategies="static,static-together", baseline="static")
+    found = Findings(report.read(tmp_path / "report.json"))
+    for lane in found.lanes:
+        _, (static, together) = cells.latency(found, lane)
+        assert together[8:11] == ["-", "-", "-"]
+        assert static[8] != "-" or int(static[1]) < 10
+    (card,) = found.comparisons
+    assert "time per token" not in dict(cells.card(found, card))["Relieved"]
+
+
+def test_one_window_for_all_is_called_a_mistake_only_where_somebody_pays(found):
+    html = page(found)
+    assert "a common mistake: somebody pays for it" in html and "here nobody pays" not in html
+    found.comparisons[0] = replace(found.comparisons[0], payer=None)
+    html = page(found)
+    assert "here nobody pays" in html and "mistake" not in html
+
+
+@pytest.mark.parametrize("name", sorted(REGISTRY))
+def test_a_strategys_rule_stands_by_itself(name, found):
+    site = Site(tuple(found.report.lanes.values()), Price(1e5, 3e5), 2_048, [5, 6, 7, 8])
+    assert not REGISTRY[name](site).rule.startswith("such")
+
+
 def test_ctrl_c_between_two_runs_leaves_the_runs_that_had_ended(tmp_path, monkeypatch):
     made = contest(tmp_path, seconds=2.0)
     served = made._serve
@@ -354,7 +431,7 @@ from pathlib import Path
 from headway.sim.executor import Filler
 from headway.tools.compare import terminable, Terminated
 from tests.tools.contests import contest
-from tests.tools.rigs import rig
+from tests.tools.rigs import TEXT, rig
 
 class Waiting(Filler):
     left = 10**9

@@ -1,11 +1,15 @@
 """Figures, against rows made by hand."""
 
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
-from headway.tools.measure import engine_figures, lane_figures, percentile
+from headway.tools.measure import counted, engine_figures, lane_figures, percentile
 from headway.tools.run import Outcome
 
 
@@ -113,3 +117,36 @@ def test_the_engine():
 def test_nothing_happened():
     figures = engine_figures(outcome([], nanoseconds=0))
     assert figures.requests_per_second == figures.slots == figures.waste == 0
+
+
+ROWS = st.lists(
+    st.builds(
+        lambda finish, arrived, ttft, generated: replace(
+            request("r", finish=finish, ttft=ttft, generated=generated), arrived=arrived
+        ),
+        st.sampled_from([f for f in Finish if f]),
+        st.integers(0, 60),
+        st.sampled_from([10, 30, NEVER]),
+        st.integers(1, 4),
+    ),
+    max_size=20,
+)
+
+
+@given(rows=ROWS, missing=st.integers(0, 3), warm_up=st.integers(0, 50))
+def test_goodput_is_never_more_than_throughput_and_everyone_is_somewhere(rows, missing, warm_up):
+    steps = [step(1, 0, 90, rows=1, tokens=1)]
+    run = outcome(rows, steps, {"chat": len(rows) + missing}, nanoseconds=90)
+    mine = counted(run, warm_up)
+    lane, engine = lane_figures(mine, "chat"), engine_figures(mine)
+    assert lane.goodput(engine) <= engine.requests_per_second
+    assert engine.requests_per_second * engine.seconds == pytest.approx(engine.served)
+    assert lane.goodput(engine) * engine.seconds == pytest.approx(lane.good)
+    ends = engine.served, engine.refused, engine.failed, engine.unfinished
+    assert min(ends) >= 0 and sum(ends) == lane.offered == engine.served + engine.unserved
+
+
+def test_tokens_that_come_all_at_once_have_no_time_per_token():
+    rows = [request(f"r{i}", gap=0, generated=9) for i in range(100)]
+    figures = lane_figures(outcome(rows), "chat")
+    assert figures.gaps == 0 and figures.tpot_p50 is None and figures.good == 100

@@ -172,3 +172,47 @@ def test_a_malformed_trace_is_refused_with_its_line(tmp_path):
 def test_a_cost_file_without_times_is_refused(tmp_path):
     with pytest.raises(SettingError, match="knows no times"):
         simulated(tmp_path, replace(CALIBRATION, cost=StepCost()))
+
+
+def test_a_simulation_offers_what_a_report_says_at_another_price(tmp_path):
+    """Another machine prices the work otherwise, and would make other requests of the load."""
+    fast = replace(CALIBRATION, cost=StepCost.of(1_000_000, per_token=20_000, per_pair=2))
+    for wishes in ({"lanes": None, "load": 0.2, "rate": 0.0}, {"load": 0.2, "rate": 0.0}, {}):
+        (tmp_path / "first").mkdir(exist_ok=True)
+        wishes = {"lanes": lanes(tmp_path), "rate": 8.0} | wishes
+        simulated(tmp_path / "first", seed=3, strategies="continuous-mixed", **wishes)
+        first = tmp_path / "first" / "report.json"
+        wishes |= {"rate": 0.0, "load": 0.0}
+        asked = Asked(out=tmp_path, strategies="one-by-one", **wishes)
+        screen = Console(file=StringIO(), width=100, force_terminal=False)
+        assert run_simulate(Simulated(asked, fast, like=first), screen) == 0
+        runs = [report.read(each) for each in (first, tmp_path / "report.json")]
+        seen = [
+            sorted((r.id, r.arrived, r.prompt) for r in each.runs[name][0].requests)
+            for each, name in zip(runs, ("continuous-mixed", "one-by-one"), strict=True)
+        ]
+        assert seen[0] == seen[1] and len(seen[0]) > 10
+
+
+@pytest.mark.parametrize(
+    "wishes, sweep, said",
+    [
+        ({"rate": 3.0}, "", "leave out --rate and --load"),
+        ({"rate": 0.0}, "rate=1,2", "does not go with a sweep or a capacity over rate"),
+        ({"rate": 0.0, "lanes": None}, "", "is of the endpoints chat, voice, not of the demo"),
+        (
+            {"rate": 0.0, "lanes": "changed"},
+            "",
+            r"report\.json offered .* of chat, .*these endpoints",
+        ),
+    ],
+)
+def test_a_reports_traffic_is_not_mixed_with_other_wishes(ran, tmp_path, wishes, sweep, said):
+    path = lanes(tmp_path)
+    if wishes.get("lanes") == "changed":
+        path.write_text(path.read_text().replace("poisson", "{gamma: {cv: 4}}"))
+        wishes = {"rate": 0.0}
+    asked = Asked(out=tmp_path, strategies=FEW, **{"lanes": path, **wishes})
+    wanted = Simulated(asked, CALIBRATION, sweep, like=ran[0] / "report.json")
+    with pytest.raises(SettingError, match=said):
+        run_simulate(wanted, Console(file=StringIO()))

@@ -21,7 +21,7 @@ class Watch(Protocol):
 def shown(console: Console, name: str, offered: int, window: int) -> Iterator[Watch]:
     """Drawn by the engine's thread between two steps: no second thread takes a core."""
     if not console.is_terminal:
-        said = f"{name}: {offered} requests arrive within {window / 1e9:g} s ..."
+        said = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
         console.print(Text(said))
         yield lambda seen: None
         return

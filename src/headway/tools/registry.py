@@ -111,7 +111,9 @@ def _dynamic_lanes(site: Site) -> Strategy:
     said = ", ".join(
         f"{name} {window / 1e6:.0f} ms" for name, window in site.windows.items() if name in timed
     )
-    rule = f"such groups, begun once someone has waited the window of its endpoint: {said}"
+    rule = (
+        f"groups of up to {SLOTS}, begun once someone has waited the window of its endpoint: {said}"
+    )
     most = max(site.windows.values())
     return site.group(PER_LANE, rule, Dynamic(SLOTS, most, site.windows))
 
@@ -119,8 +121,8 @@ def _dynamic_lanes(site: Site) -> Strategy:
 def _length_classes(site: Site) -> Strategy:
     bounds = site.bounds
     rule = (
-        f"such groups of one class of prompt length (up to {', '.join(map(str, bounds))} tokens "
-        f"and longer), begun after {site.window / 1e6:.0f} ms"
+        f"groups of up to {SLOTS} of one class of prompt length (up to "
+        f"{', '.join(map(str, bounds))} tokens and longer), begun after {site.window / 1e6:.0f} ms"
     )
     return site.group("length-classes", rule, LengthClasses(SLOTS, bounds, site.window))
 

@@ -84,6 +84,8 @@ def _alike(asked: Asked, report: Like) -> Asked:
     """With the report's traffic. The endpoints have to be said again."""
     if asked.rate or asked.load:
         raise SettingError("--like takes the rate from a report: leave out --rate and --load")
+    if asked.lanes is None and not asked.traces:
+        report.check_names(())
     return replace(
         asked,
         like=report,

@@ -68,8 +68,8 @@ def strategies(lanes: Collection[Lane], price: Price, context: int) -> tuple[Str
         ),
         Strategy(
             "dynamic",
-            "such groups, begun with fewer once an endpoint's oldest has waited "
-            f"{WINDOW_SHARE:g} of its TTFT budget",
+            f"groups of up to {SLOTS}, padded likewise, begun with fewer once an endpoint's oldest "
+            f"has waited {WINDOW_SHARE:g} of its TTFT budget",
             dynamic,
         ),
         Strategy(
