@@ -168,6 +168,7 @@ def renderer(format: str, colours: bool) -> Callable[[Values], str]:
     for_people = structlog.dev.ConsoleRenderer(
         colors=colours,
         pad_event_to=0,
+        pad_level=False,
         sort_keys=False,
         exception_formatter=structlog.dev.plain_traceback,
     )

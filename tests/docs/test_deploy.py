@@ -1,0 +1,68 @@
+"""The files of deploy/ are what their programs take, where those are installed, and fit headway."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headway.server.config import ServerConfig
+from headway.server.durations import SECOND
+from headway.server.run import KEEP_ALIVE
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+UNIT = (DEPLOY / "systemd" / "headway.service").read_text()
+NGINX = (DEPLOY / "nginx" / "headway.conf").read_text()
+CADDY = (DEPLOY / "caddy" / "Caddyfile").read_text()
+DOCKER = (DEPLOY / "docker" / "Dockerfile").read_text()
+
+
+def checked(*command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+def needs(program):
+    return pytest.mark.skipif(not shutil.which(program), reason=f"there is no {program} here")
+
+
+@needs("systemd-analyze")
+def test_the_unit_is_sound(tmp_path):
+    unit = tmp_path / "headway.service"
+    unit.write_text(UNIT.replace("/opt/headway/bin/headway", shutil.which("true")))
+    checked("systemd-analyze", "verify", str(unit))
+
+
+@needs("nginx")
+@needs("openssl")
+def test_nginx_takes_its_file(tmp_path):
+    subject = ["-subj", "/CN=llm.example.com", "-days", "1"]
+    files = ["-keyout", f"{tmp_path}/privkey.pem", "-out", f"{tmp_path}/fullchain.pem"]
+    checked("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files)
+    site = tmp_path / "headway.conf"
+    site.write_text(NGINX.replace("/etc/ssl/headway", str(tmp_path)))
+    whole = tmp_path / "nginx.conf"
+    http = f"events {{}} http {{ access_log off; include {site}; }}"
+    whole.write_text(f"pid {tmp_path}/pid; error_log {tmp_path}/errors; {http}")
+    checked("nginx", "-t", "-c", str(whole))
+
+
+@needs("caddy")
+def test_caddy_takes_its_file():
+    path = str(DEPLOY / "caddy" / "Caddyfile")
+    checked("caddy", "validate", "--adapter", "caddyfile", "--config", path)
+
+
+def test_they_fit_what_headway_does():
+    server = ServerConfig().server
+    drain, most = server.drain_timeout // SECOND, server.limits.body_bytes >> 20
+    assert int(re.search(r"TimeoutStopSec=(\d+)", UNIT)[1]) > drain
+    assert int(re.search(r"--stop-timeout (\d+)", DOCKER)[1]) > drain
+    assert "RestartPreventExitStatus=2" in UNIT
+    assert int(re.search(r"keepalive_timeout (\d+)s", NGINX)[1]) < KEEP_ALIVE
+    assert int(re.search(r"keepalive (\d+)s", CADDY)[1]) < KEEP_ALIVE
+    assert f"client_max_body_size {most}m;" in NGINX and f"max_size {most}MiB" in CADDY
+    for file in (UNIT, DOCKER):
+        names = set(re.findall(r"HEADWAY_[A-Z_]+", file))
+        assert names <= {"HEADWAY_SERVER__HOST", "HEADWAY_LOGS__FORMAT"}
