@@ -5,11 +5,12 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -55,12 +56,22 @@ class Served:
 
 
 @contextmanager
-def serving(config: Mapping[str, Any], folder: Path) -> Iterator[Served]:
-    """`headway serve` with this file, on any free port; it is gone when the block is left."""
+def serving(
+    config: Mapping[str, Any], folder: Path, descriptors: int = 0, log: Path | None = None
+) -> Iterator[Served]:
+    """`headway serve` with this file, on any free port; it is gone when the block is left.
+
+    descriptors: that it may have; 0: as many as this process. log: where its output goes, once it
+    is ready.
+    """
     file = folder / "headway.yaml"
     file.write_text(yaml.safe_dump(dict(config)))
     command = [sys.executable, "-m", "headway.cli", "serve", "--config", str(file), "--port", "0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    if descriptors:
+        command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *command]
+    errors = subprocess.STDOUT if log else None
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    keeping: threading.Thread | None = None
     try:
         assert process.stdout
         for line in process.stdout:
@@ -68,10 +79,20 @@ def serving(config: Mapping[str, Any], folder: Path) -> Iterator[Served]:
                 break
         else:
             raise SystemExit("the server did not begin")
+        if log:
+            keeping = threading.Thread(target=_keep, args=(process.stdout, log))
+            keeping.start()
         yield Served(process.pid, found[1], int(found[2]))
     finally:
         process.terminate()
+        if keeping:
+            keeping.join()
         process.communicate()
+
+
+def _keep(said: IO[str], log: Path) -> None:
+    with log.open("w", buffering=1) as file:
+        file.writelines(said)
 
 
 def _stat(pid: int) -> list[str]:

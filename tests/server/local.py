@@ -5,10 +5,8 @@ import functools
 import json
 import socket
 import threading
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from time import monotonic
-
-import uvicorn
 
 from headway.core.batch import Event
 from headway.core.cost import StepCost
@@ -24,6 +22,7 @@ from headway.server.config import ServerConfig
 from headway.server.engine import State
 from headway.server.front import Front
 from headway.server.texts import Texts
+from headway.server.web import Web
 from headway.text import Tokenizer
 from headway.tools.rig import Relay
 
@@ -155,11 +154,8 @@ def serving(config=None, engine=embedded):
     async def serve():
         local = kept["engine"] = engine(config)
         front = kept["front"] = front_of(config, local)
-        settings = uvicorn.Config(
-            make_app(front), lifespan="off", log_level="error", timeout_graceful_shutdown=5
-        )
-        server = kept["server"] = uvicorn.Server(settings)
-        server.capture_signals = nullcontext  # they are the main thread's
+        server = kept["server"] = Web(make_app(front), config.server, 1_024)
+        front.web = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))

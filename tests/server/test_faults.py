@@ -63,7 +63,7 @@ def test_a_fault_a_pause_and_the_end():
             transport = httpx2.ASGITransport(app=make_app(front))
             async with (
                 asyncio.timeout(60),
-                httpx2.AsyncClient(transport=transport, base_url="http://local") as client,
+                httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
             ):
                 await scene(remote, client)
         finally:

@@ -125,7 +125,7 @@ def played(scene, config=None, level="info"):
     async def play(app, front, rows):
         wrapped = Access(app, logger(level, lines.append))
         transport = httpx2.ASGITransport(app=wrapped)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://local") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await scene(client, front)
 
     inside(config or ServerConfig(), paced, play)

@@ -478,3 +478,19 @@ def test_what_time_and_tokens_cost(load):
     assert prices.of_tokens(prompt=1_000_000, cached=400_000, answer=100_000) == 4.0
     prices = load("prices: {per_million_prompt: 3, per_million_cached: 1}").prices
     assert prices.of_tokens(prompt=1_000_000, cached=400_000, answer=0) == pytest.approx(2.2)
+
+
+@pytest.mark.parametrize(
+    "said, words",
+    [
+        ("{connections: {trusted: [10.0.0.0/8]}}", "no limit per address"),
+        ("{connections: {per_address: 3, trusted: [10.0.0.1/8]}}", "write 10.0.0.0/8"),
+        ("{connections: {most: 0}}", "server.connections.most"),
+        ("{connections: {header_time: 0s}}", "server.connections.header_time"),
+        ("{limits: {body_bytes: 100, bodies_bytes: 99}}", "server.limits.bodies_bytes"),
+        ("{hosts: ['http://gpu.lan']}", "server.hosts"),
+        ("{hosts: ['gpu.lan:8000']}", "server.hosts"),
+    ],
+)
+def test_limits_of_connections_that_make_no_sense_are_refused(load, said, words):
+    assert words in refusal(load, f"server: {said}")

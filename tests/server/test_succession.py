@@ -41,7 +41,7 @@ async def asked(config, most, lines):
         front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
         standing = asyncio.create_task(engine.stand())
         transport = httpx2.ASGITransport(app=make_app(front))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://local") as client:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield engine, front, client, standing
     finally:
         if standing:

@@ -10,10 +10,12 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import __version__
+from headway.server.attended import Attended
 from headway.server.documented import completed
 from headway.server.errors import install
 from headway.server.front import Front
-from headway.server.routes_answers import answer_routes
+from headway.server.guard import Guard, Heads
+from headway.server.routes_answers import ANSWERS, answer_routes
 from headway.server.routes_state import probe_routes, state_routes
 from headway.server.routes_text import text_routes
 
@@ -48,6 +50,10 @@ def make_app(front: Front) -> FastAPI:
         probe_routes(front),
     ):
         app.include_router(router)
+    # The last one that is added is the first to hear of a request.
+    app.add_middleware(Attended, own=ANSWERS, time=front.config.server.limits.call_time)
+    app.add_middleware(Heads)
+    app.add_middleware(Guard, config=front.config)
     app.add_middleware(RequestId)
     if origins := front.config.server.cors_origins:
         app.add_middleware(

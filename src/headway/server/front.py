@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from headway.server import clock
 from headway.server.access import noted
 from headway.server.asking import Model, Place, Spelled, choices_of, spelled
 from headway.server.away import Away
+from headway.server.body import Bodies
 from headway.server.call import Call, Who
 from headway.server.client import Client
 from headway.server.config import ServerConfig
@@ -47,6 +49,8 @@ class Front:
         self.names = (config.model.served, *config.model.aliases)
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = config.ring()
+        limits, held = config.server.limits, config.server.connections
+        self.bodies = Bodies(limits.bodies_bytes, held.body_time)
         self.door = Door(engine, self.keys, clock.now)
         self.metrics = Metrics(
             self.names[0], config.core_lanes, engine, config.engine.block_size, clock.now
@@ -79,14 +83,21 @@ class Front:
     def begin(self, asker: Asker, operation: str) -> Turn:
         """Before anything of a request is read: whether there is a server for it, and whether its
         key may ask for more. Raises Problem."""
-        try:
+        with self.telling(asker, operation):
             _ = self.texts
             self._check_key(asker.tenant)
-        except Problem as problem:
-            away = Away(problem, operation, asker.tenant, asker.arrived, headers=asker.headers)
-            self.door.turn_away(away)
-            raise
         return Turn(self.keys, asker.tenant)
+
+    @contextmanager
+    def telling(self, asker: Asker, operation: str) -> Iterator[None]:
+        """Of who is turned away in it, before the lane is known."""
+        try:
+            yield
+        except Problem as problem:
+            if problem.status in UNANSWERED:
+                away = Away(problem, operation, asker.tenant, asker.arrived, headers=asker.headers)
+                self.door.turn_away(away)
+            raise
 
     def _check_key(self, tenant: Tenant) -> None:
         if wait := self.keys.ask(tenant, clock.now()):

@@ -1,10 +1,11 @@
-"""Where the server listens, how it leaves, and how much one call may ask of it."""
+"""Where the server listens, whom it hears, how it leaves, and how much one call may ask of it."""
 
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from headway.core.grammar import MOST_TEXT
+from headway.server.connecting import ConnectionSettings
 from headway.server.durations import SECOND, Duration, Limit, written
 from headway.server.section import Count, Number, Section, SettingAtError
 
@@ -12,12 +13,24 @@ MOST_COMPILE = 60 * SECOND  # whoever waits for so long has been forgotten by th
 LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/\s]+)$")]
+Host = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+)$")]
 
 
 class BoundSettings(Section):
     """What is more than this is refused with 400 or 413 before anything is queued."""
 
     body_bytes: Annotated[Count, Field(description="Of a request's body; more is 413.")] = 8 << 20
+    bodies_bytes: Annotated[
+        Count,
+        Field(
+            description="Of all bodies that are being read. Beyond it the one that has held most "
+            "for longest is refused with 429."
+        ),
+    ] = 64 << 20
+    call_time: Annotated[
+        Limit,
+        Field(description="For a call that is in no lane, such as /tokenize and /metrics; 408."),
+    ] = 30 * SECOND
     prompts: Annotated[Count, Field(description="Of one /v1/completions call.")] = 128
     n: Annotated[Count, Field(description="Choices of one prompt.")] = 16
     stops: Annotated[Count, Field(description="Stop strings and stop token ids, each.")] = 16
@@ -39,6 +52,9 @@ class BoundSettings(Section):
     ] = SECOND // 2
 
     def check(self) -> None:
+        if self.bodies_bytes < self.body_bytes:
+            said = f"{self.bodies_bytes} is less than one body may have: {self.body_bytes}"
+            raise SettingAtError(("bodies_bytes",), said)
         if self.grammar_compile > MOST_COMPILE:
             most, said = written(MOST_COMPILE), written(self.grammar_compile)
             raise SettingAtError(("grammar_compile",), f"may be {most} at most, not {said}")
@@ -62,6 +78,14 @@ class ServerSettings(Section):
         tuple[Origin, ...],
         Field(description="Web pages that browsers let call the API; * for all. Default: none."),
     ] = ()
+    hosts: Annotated[
+        tuple[Host, ...],
+        Field(
+            description="Names that the server may be called by, in the Host header; * for any. "
+            "Default: without keys loopback's names and `host`, with keys any."
+        ),
+    ] = ()
+    connections: ConnectionSettings = ConnectionSettings()
     limits: BoundSettings = BoundSettings()
 
     @property

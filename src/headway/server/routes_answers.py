@@ -8,7 +8,6 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.server.body import body_of
 from headway.server.client import Client
 from headway.server.documented import answers, says, taken
 from headway.server.front import Front
@@ -18,6 +17,8 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.wish import Wish, chat_wish, completion_wish
 from headway.server.sse import streamed, whole
+
+ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # each in a lane, with its budget
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -57,13 +58,15 @@ async def _answer(
     wish: Callable[[Body, BoundSettings], Wish],
 ) -> Response:
     asker = front.who(request.headers)
-    turn = front.begin(asker, "chat" if model is ChatBody else "text_completion")
+    operation = "chat" if model is ChatBody else "text_completion"
+    turn = front.begin(asker, operation)
     limits = front.config.server.limits
     client: Client | None = None
     try:
-        raw = await body_of(request, limits.body_bytes)
-        asked, size = wish(read(model, raw), limits), len(raw)
-        del raw
+        with front.telling(asker, operation):
+            async with front.bodies.of(request, limits.body_bytes) as raw:
+                asked, size = wish(read(model, raw), limits), len(raw)
+            del raw
         client = Client(request.receive, turn)
         call = await front.call(asker, asked, client, size)
         answer = streamed if asked.stream else whole

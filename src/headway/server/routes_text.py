@@ -8,7 +8,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from headway.errors import PromptError
-from headway.server.body import body_of
 from headway.server.documented import says, taken
 from headway.server.front import Asker, Front
 from headway.server.protocol.fields import DetokenizeBody, TokenizeBody
@@ -27,8 +26,9 @@ def text_routes(front: Front) -> APIRouter:
     async def tokenize(request: Request) -> JSONResponse:
         """A prompt's ids, or a chat's through its template."""
         with _turn(front, request, "tokenize") as asker:
-            raw = await body_of(request, limits.body_bytes)
-            body = read(TokenizeBody, raw)
+            async with front.bodies.of(request, limits.body_bytes) as raw:
+                body, size = read(TokenizeBody, raw), len(raw)
+            del raw
             model_of(body.model or "", front.names, front.lanes)
             if (body.prompt is None) == (body.messages is None):
                 raise wrong("give 'prompt' or 'messages'", "prompt")
@@ -36,7 +36,7 @@ def text_routes(front: Front) -> APIRouter:
             if body.messages is not None:
                 prompt = messages_of(body.messages, limits)
             try:
-                with front.door.holding(len(raw)):
+                with front.door.holding(size):
                     (ids,) = await front.texts.encode(prompt)
             except PromptError as error:
                 raise wrong(str(error)) from error
@@ -48,11 +48,12 @@ def text_routes(front: Front) -> APIRouter:
     async def detokenize(request: Request) -> JSONResponse:
         """The text of ids, special tokens spelled out."""
         with _turn(front, request, "detokenize") as asker:
-            raw = await body_of(request, limits.body_bytes)
-            body = read(DetokenizeBody, raw)
+            async with front.bodies.of(request, limits.body_bytes) as raw:
+                body, size = read(DetokenizeBody, raw), len(raw)
+            del raw
             model_of(body.model or "", front.names, front.lanes)
             try:
-                with front.door.holding(len(raw)):
+                with front.door.holding(size):
                     # It sees that they are the model's.
                     (ids,) = await front.texts.encode(tuple(body.tokens))
                     (text,) = await front.texts.decode(ids, skip_special=False)

@@ -6,11 +6,10 @@ import os
 import signal
 import socket
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import uvicorn
 from rich.console import Console
 
 from headway import __version__
@@ -21,6 +20,7 @@ from headway.server.app import make_app
 from headway.server.banner import banner, served_at
 from headway.server.checking import check
 from headway.server.config import ServerConfig
+from headway.server.descriptors import raised
 from headway.server.durations import SECOND, written
 from headway.server.engine import State
 from headway.server.front import Front
@@ -28,13 +28,13 @@ from headway.server.logs import Logs, bridged
 from headway.server.succession import Succession
 from headway.server.texts import Texts
 from headway.server.tracing import traced
+from headway.server.web import Web
 from headway.server.wire import EngineOptions, Welcome
 
 if TYPE_CHECKING:
     from headway.server.spans import Spans
 
-LAST_WORDS = 5  # seconds for connections to end, once nothing is being answered
-KEEP_ALIVE = 75  # seconds: proxies keep an idle connection for 60, and would meet its end
+BESIDES = 256  # descriptors for all that is no connection
 UNREAD = 60_000  # milliseconds for which a peer may take nothing of what it is sent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -65,19 +65,13 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family, backlog=2_048)
     except OSError as error:
+        why = str(error.strerror or error).partition(" (while")[0]  # which names it once more
         raise SettingError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}; choose another with --port"
+            f"cannot listen on {host}:{port}: {why}; choose another with --port"
         ) from error
     if sys.platform == "linux":  # who stopped reading, and stays, would keep its buffers for ever
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
     return listening
-
-
-class Web(uvicorn.Server):
-    """Its signals are ours."""
-
-    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        return nullcontext()
 
 
 class Running:
@@ -90,16 +84,9 @@ class Running:
         self.front = Front(config, self.engine)
         self.engine.renewed = self.front.metrics.ready
         app = make_app(self.front)
-        settings = uvicorn.Config(
-            Access(app, self.log) if config.logs.access else app,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=LAST_WORDS,
-        )
-        self.web = Web(settings)
+        heard = Access(app, self.log) if config.logs.access else app
+        held = config.server.connections
+        self.web = Web(heard, config.server, raised(held.most + BESIDES))
         self._began = clock.now()
         self._spans: Spans | None = None
         self._leaving: asyncio.Task[None] | None = None

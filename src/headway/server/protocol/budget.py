@@ -27,16 +27,21 @@ def terms(lane: Budget, headers: Mapping[str, str], arrived: int) -> Terms:
     when it has not begun by then, as after the lane's own `queue`. The end is the lane's `e2e`,
     or x-headway-timeout-ms.
     """
-    ttft, tpot, timeout = (_limit(headers, name) for name in (TTFT, TPOT, TIMEOUT))
+    ttft, tpot = _limit(headers, TTFT), _limit(headers, TPOT)
     budget = replace(
         lane,
         ttft=min(lane.ttft, ttft),
         tpot=min(lane.tpot, tpot),
-        e2e=min(lane.e2e, timeout),
+        e2e=min(lane.e2e, timeout(headers)),
         queue=min(lane.queue, ttft),
     )
     end_by = NEVER if budget.e2e == NEVER else arrived + budget.e2e
     return Terms(budget, budget.start_by(arrived), end_by)
+
+
+def timeout(headers: Mapping[str, str]) -> int:
+    """Nanoseconds that the client itself waits, from a request's arrival. Raises Problem."""
+    return _limit(headers, TIMEOUT)
 
 
 def late(held: Terms, arrived: int) -> Problem:

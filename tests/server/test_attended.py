@@ -1,0 +1,87 @@
+"""Calls that are in no lane end in time, end when their client goes, and hold nothing then."""
+
+import asyncio
+import json
+
+import httpx2
+import pytest
+
+from headway.server.config import ServerConfig
+from headway.server.metrics.metrics import Metrics
+from tests.server.local import fake, serving
+from tests.server.scene import Client, inside, until
+
+TEXT = [("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [5]})]
+SOON = ServerConfig(server={"limits": {"call_time": "50ms"}})
+
+
+async def never(*given, **more):
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("path", "asked"), TEXT)
+@pytest.mark.parametrize("own", [True, False])
+def test_text_that_is_not_ready_in_time_is_given_up(path, asked, own):
+    async def scene(app, front, rows):
+        front.texts.encode = never
+        headers = [(b"x-headway-timeout-ms", b"50")] if own else []
+        client = Client(app, asked, headers, path=path)
+        await client.task
+        assert client.status == 408
+        assert json.loads(client.said)["error"]["code"] == "deadline_exceeded"
+        assert client.headers["x-should-retry"] == "false" and client.headers["x-request-id"]
+        assert not front.door._held and not front.bodies.held
+
+    inside(ServerConfig() if own else SOON, fake, scene)
+
+
+@pytest.mark.parametrize(("path", "asked"), TEXT)
+def test_a_client_that_goes_gives_back_what_its_text_held(path, asked):
+    async def scene(app, front, rows):
+        front.texts.encode = never
+        client = Client(app, asked, path=path)
+        await until(lambda: front.door._held)
+        client.left.set()
+        await client.task
+        assert client.status == 499
+        assert not front.door._held and not front.bodies.held
+
+    inside(ServerConfig(), fake, scene)
+
+
+def test_metrics_that_are_never_ready_end(monkeypatch):
+    monkeypatch.setattr(Metrics, "text", never)
+    with serving(SOON, fake) as (url, _):
+        answer = httpx2.get(f"{url}/metrics", timeout=30)
+    assert answer.status_code == 408
+
+
+def test_whoever_leaves_before_its_metrics_are_there_ends_them(monkeypatch):
+    waits = []
+
+    async def slow(self):
+        try:
+            waits.append("begun")
+            await asyncio.Event().wait()
+        finally:
+            waits.append("over")
+
+    monkeypatch.setattr(Metrics, "text", slow)
+
+    async def leave(url):
+        async with httpx2.AsyncClient(timeout=30) as client:
+            asking = asyncio.create_task(client.get(f"{url}/metrics"))
+            await until(lambda: waits)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+        await until(lambda: waits == ["begun", "over"])
+
+    with serving(ServerConfig(), fake) as (url, _):
+        asyncio.run(leave(url))
+
+
+def test_a_deadline_that_is_none_is_said():
+    with serving(ServerConfig(), fake) as (url, _):
+        answer = httpx2.get(f"{url}/v1/models", headers={"X-Headway-Timeout-Ms": "soon"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "x-headway-timeout-ms"

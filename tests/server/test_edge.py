@@ -1,0 +1,293 @@
+"""What a client can cost that sends too much, too little or too slowly, before any key is read."""
+
+import asyncio
+import logging
+import socket
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+
+from headway.server import body as bodies
+from headway.server.config import ServerConfig
+from headway.server.connections import Connections, Stage
+from tests.server.hostile import HEAD, Hostile, body
+from tests.server.local import Permitted, fake, serving, until
+
+ASKED = {"prompt": [5, 6], "max_tokens": 3, "ignore_eos": True}
+NEVER = {"header_time": "none", "body_time": "none", "idle_time": "none"}
+
+
+def config(limits=(), **connections):
+    """Nothing is late that is not told to be."""
+    held = NEVER | connections
+    return ServerConfig(server={"connections": held, "limits": dict(limits)})
+
+
+@contextmanager
+def edge(settings):
+    """A served front, its URL and its connections."""
+    with serving(settings, fake) as (url, front):
+        until(lambda: hasattr(front, "web"))
+        yield url, front.web.crowd
+
+
+def health(url):
+    return httpx2.get(f"{url}/health", timeout=30).status_code
+
+
+FIELD = b"a: " + b"b" * 1_000 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        ([HEAD, b"X: ", *[b"y" * 65_536] * 64], (431, "header_too_large")),
+        ([HEAD, *[FIELD] * 40], (431, "header_too_large")),
+        ([HEAD, b"a: b\r\n" * 200, b"\r\n"], (431, "header_too_large")),
+        ([b"\r\n" * 65_536], (431, "header_too_large")),
+        ([b"GET /", *[b"y" * 65_536] * 8], (414, "path_too_long")),
+        ([b"GET /" + b"y" * 9_000 + b" HTTP/1.1\r\n\r\n"], (414, "path_too_long")),
+        ([b"\x16\x03\x01\x02\x00" * 20], (400, "not_http")),
+        ([HEAD, b"Transfer-Encoding: chunked\r\n\r\n", b"1;", b"y" * 200_000], (400, "not_http")),
+    ],
+)  # fmt: skip
+def test_what_is_too_large_before_a_body_is_refused_as_it_comes(sent, answer, caplog):
+    with edge(config()) as (url, crowd):
+        hostile = Hostile(url).say(*sent)
+        assert hostile.answer() == answer
+        until(lambda: not len(crowd))
+        assert health(url) == 200
+    assert not caplog.records, "nobody can fill the log"
+
+
+def test_trailers_are_counted_too():
+    with edge(config()) as (url, _):
+        hostile = Hostile(url).say(HEAD, b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ")
+        hostile.say(*[b"y" * 65_536] * 16)
+        assert hostile.answer() == (400, "not_http")
+
+
+def test_a_header_within_bounds_is_served():
+    with edge(config()) as (url, _):
+        headers = {f"x-{each}": "y" * 500 for each in range(50)}
+        answer = httpx2.post(f"{url}/v1/completions", json=ASKED, headers=headers)
+        assert answer.status_code == 200
+        answer = httpx2.get(f"{url}/health", params={"q": "y" * 8_000})
+        assert answer.status_code == 200
+
+
+def test_sizes_are_as_they_are_configured():
+    with edge(config(target_bytes=20, header_bytes=400, header_fields=6)) as (url, _):
+        get = b"GET /health HTTP/1.1\r\nConnection: close\r\n"
+        assert b" 200 " in Hostile(url).say(get, b"a: b\r\n" * 5, b"\r\n").heard()
+        assert Hostile(url).say(get, b"a: b\r\n" * 6, b"\r\n").answer()[0] == 431
+        assert Hostile(url).say(get, b"a: ", b"b" * 400, b"\r\n\r\n").answer()[0] == 431
+        assert Hostile(url).say(b"GET /health?1234567890123 HTTP/1.1\r\n\r\n").answer()[0] == 414
+
+
+@pytest.mark.parametrize(
+    ("late", "sent", "answer"),
+    [
+        ("header_time", b"", (0, "")),
+        ("header_time", b"GET /health HT", (408, "header_late")),
+        ("header_time", HEAD, (408, "header_late")),
+        ("body_time", body(100) + b"{", (408, "body_late")),
+        ("body_time", HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n", (408, "body_late")),
+    ],
+)
+def test_who_sends_nothing_or_not_enough_is_let_go(late, sent, answer):
+    with edge(config(**{late: "100ms"})) as (url, crowd):
+        assert Hostile(url).say(sent).answer() == answer
+        until(lambda: not len(crowd))
+
+
+def test_one_byte_at_a_time_does_not_move_the_deadline():
+    with edge(config(header_time="300ms")) as (url, crowd):
+        hostile = Hostile(url)
+        for each in b"GET /health HTTP/1.1\r\nX: " + b"y" * 100_000:
+            hostile.say(bytes([each]))
+            if not crowd.count(Stage.QUIET):
+                break
+        assert hostile.answer()[0] in (0, 408)
+        hostile.close()
+
+
+def test_who_was_answered_and_asks_nothing_more_is_let_go():
+    with edge(config(idle_time="100ms")) as (url, _):
+        said = Hostile(url).say(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").heard()
+        assert said.count(b"HTTP/1.1 200") == 1
+
+
+def test_a_stray_line_after_a_body_does_not_end_its_answer():
+    with edge(config(header_time="100ms", idle_time="100ms")) as (url, _):
+        said = b'{"prompt": [5], "max_tokens": 900, "ignore_eos": true, "stream": true}'
+        hostile = Hostile(url).say(body(len(said)), said, b"\r\n")
+        assert b"data: [DONE]" in hostile.heard()
+
+
+def test_requests_in_one_breath_are_answered_in_order_but_not_thousands():
+    get = b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
+    with edge(config()) as (url, crowd):
+        some = [get % (path, b"") for path in (b"/health", b"/ready", b"/v1/models")]
+        said = Hostile(url).say(b"".join(some) + get % (b"/x", b"Connection: close\r\n")).heard()
+        found = [said.index(each) for each in (b'"ok"', b'"list"', b'"not_found_error"')]
+        assert found == sorted(found) and said.count(b"HTTP/1.1 200") == 3
+        assert Hostile(url).say(get % (b"/health", b"") * 5_000).heard().count(b" 200 ") < 20
+        until(lambda: not len(crowd))
+
+
+def test_who_says_nothing_keeps_nobody_out():
+    with edge(config(most=4)) as (url, crowd):
+        silent = [Hostile(url) for _ in range(200)]
+        slow = [Hostile(url).say(body(100) + b"{") for _ in range(20)]
+        until(lambda: crowd.count(Stage.COMING) == 4)
+        assert httpx2.post(f"{url}/v1/completions", json=ASKED, timeout=30).status_code == 200
+        assert len(crowd) <= 4 + 64
+        for each in (*silent, *slow):
+            each.close()
+        until(lambda: not len(crowd))
+
+
+def test_while_all_that_may_be_are_answered_probes_still_are():
+    executor = Permitted()
+    with serving(config(most=3), executor.engine) as (url, front):
+        until(lambda: hasattr(front, "web"))
+
+        async def crowd():
+            limits = httpx2.Limits(max_connections=None)
+            async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
+                calls = [client.post("/v1/completions", json=ASKED) for _ in range(3)]
+                asked = [asyncio.create_task(each) for each in calls]
+                while front.door.open < 3:
+                    await asyncio.sleep(0)
+                silent = [Hostile(url) for _ in range(100)]
+                probes = [(await client.get(path)).status_code for path in ("/health", "/ready")]
+                refused = await client.post("/v1/completions", json=ASKED)
+                executor.permits.release(100)
+                answers = await asyncio.gather(*asked)
+                for each in silent:
+                    each.close()
+                return probes, refused, [each.status_code for each in answers]
+
+        probes, refused, answers = asyncio.run(crowd())
+        assert probes == [200, 200] and answers == [200, 200, 200]
+        assert refused.status_code == 503 and refused.headers["retry-after"]
+        assert refused.json()["error"]["code"] == "too_many_connections"
+        assert httpx2.post(f"{url}/v1/completions", json=ASKED).status_code == 200
+
+
+class Some:
+    """A connection as Connections sees it."""
+
+    due = 0.0
+
+    def __init__(self, crowd, descriptor=10, address="127.0.0.1"):
+        self.crowd, self.descriptor, self.address = crowd, descriptor, address
+        crowd.enter(self)
+
+    def make_room(self):
+        self.crowd.leave(self)
+
+
+def test_few_descriptors_are_kept_for_probes_and_for_what_is_no_connection():
+    crowd = Connections(config().server.connections, 100)  # as `ulimit -n` may have it
+    busy, most = [], 100 - 25 - 12  # a quarter is nobody's, an eighth is for probes
+    for descriptor in range(20, most):
+        assert crowd.admits(descriptor, "192.0.2.1")
+        busy.append(Some(crowd, descriptor))
+        assert crowd.serves(busy[-1])
+        crowd.move(busy[-1], Stage.BUSY)
+    late = []
+    for descriptor in range(most, most + 12):
+        assert crowd.admits(descriptor, "192.0.2.1")
+        late.append(Some(crowd, descriptor))
+        assert not crowd.serves(late[-1]), "it may ask for /health"
+        assert len(crowd) == len(busy) + 1, "the one before has made room"
+    assert not crowd.admits(most + 12, "192.0.2.1")
+    assert crowd.count(Stage.BUSY) == len(busy), "who is answered stays"
+
+
+def test_a_socket_that_cannot_accept_says_so_once(monkeypatch, caplog):
+    failing = [True]
+
+    with edge(config()) as (url, _):
+        accept = socket.socket.accept
+
+        def broken(listening):
+            if failing:
+                raise OSError(24, "Too many open files")
+            return accept(listening)
+
+        monkeypatch.setattr(socket.socket, "accept", broken)
+        silent = [Hostile(url) for _ in range(20)]
+        until(lambda: any("Too many open files" in each.message for each in caplog.records))
+        before = len(caplog.records)
+        failing.clear()
+        assert health(url) == 200
+        for each in silent:
+            each.close()
+    assert before == len(caplog.records) == 1
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_an_address_has_its_limit_where_one_is_configured():
+    settings = config(per_address=2, trusted=["10.0.0.0/8"]).server.connections
+    crowd = Connections(settings, 1_024)
+    first, _ = Some(crowd, address="192.0.2.1"), Some(crowd, address="192.0.2.1")
+    free = ("10.1.2.3", "127.0.0.1", "::1")
+    for address in free * 3:
+        Some(crowd, address=address)
+    assert not crowd.admits(20, "192.0.2.1")
+    assert all(crowd.admits(20, each) for each in ("192.0.2.2", *free))
+    crowd.leave(first)
+    assert crowd.admits(20, "192.0.2.1")
+
+
+def test_bodies_together_are_bounded_and_the_largest_goes():
+    limits = {"body_bytes": 100_000, "bodies_bytes": 250_000}
+    with serving(config(limits), fake) as (url, front):
+        large = [Hostile(url).say(body(100_000), b" " * 80_000) for _ in range(4)]
+        until(lambda: 160_000 <= front.bodies.held <= 250_000)
+        answers = [httpx2.post(f"{url}/v1/completions", json=ASKED) for _ in range(3)]
+        assert [each.status_code for each in answers] == [200] * 3, "small ones pass"
+        late = httpx2.post(f"{url}/tokenize", json={"prompt": "x" * 90_000})
+        assert late.status_code == 200, "and so does a large one that comes at once"
+        for each in large:
+            each.close()
+        until(lambda: not front.bodies.held)
+
+
+def test_what_a_refused_body_held_is_given_back_and_it_is_told():
+    limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
+    with serving(config(limits), fake) as (url, front):
+        first = Hostile(url).say(body(100_000), b" " * 90_000)
+        until(lambda: front.bodies.held == 90_000)
+        second = Hostile(url).say(body(100_000), b" " * 20_000)
+        assert first.status() == 429
+        first.close()
+        until(lambda: front.bodies.held == 20_000)
+        second.close()
+        until(lambda: not front.bodies.held)
+
+
+def test_a_body_has_no_longer_than_its_client_waits(monkeypatch):
+    monkeypatch.setattr(bodies, "LEAST", 0)
+    with serving(config(), fake) as (url, front):
+        head = body(100).replace(b"Host:", b"X-Headway-Timeout-Ms: 50\r\nHost:")
+        hostile = Hostile(url).say(head, b"{")
+        assert hostile.status() == 408
+        until(lambda: not front.bodies.held)
+        hostile.close()
+        said = httpx2.get(f"{url}/metrics").text
+    counted = [line for line in said.splitlines() if 'reason="deadline_exceeded"} 1' in line]
+    assert len(counted) == 1 and 'lane=""' in counted[0]
+
+
+def test_head_is_answered_without_a_body():
+    with serving(config(), fake) as (url, _):
+        for path in ("/health", "/ready", "/v1/models", "/metrics"):
+            answer = httpx2.head(f"{url}{path}")
+            assert (answer.status_code, answer.content) == (200, b"")
+            assert int(answer.headers["content-length"]) > 0
+        assert httpx2.head(f"{url}/v1/completions").status_code == 405
