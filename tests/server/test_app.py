@@ -348,6 +348,7 @@ def keyed(**limits):
 @pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
 def test_a_keys_rate_is_held_against_it_before_its_body_is_read(path):
     config, mine = keyed(requests_per_minute=2)
+    mine["content-type"] = "application/json"
     with serving(config, fake) as (url, _):
         for _ in range(2):
             wrong = httpx2.post(url + path, content=b"{", headers=mine)

@@ -31,6 +31,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.wish import completion_wish
 from headway.server.texts import Texts
+from headway.server.turn import Turn
 from tests.server.local import tokenizer
 from tests.server.scene import LONG, Client, inside, paced, until
 
@@ -274,7 +275,9 @@ def test_who_has_left_is_forgotten_at_once():
         async def receive():
             return await asyncio.get_running_loop().create_future()
 
-        client = Waiting(receive)
+        config = ServerConfig()
+        turn = Turn(config.ring(), config.ring().authenticate(""))
+        client = Waiting(receive, turn)
         seen = weakref.ref(client)
         await asyncio.sleep(0)
         client.leave()
