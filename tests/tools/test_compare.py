@@ -24,6 +24,8 @@ from headway.tools.price import Ask, Price
 from headway.tools.recording import load
 from headway.tools.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
 from headway.tools.relived import relive
+from headway.tools.replay import Asked as Replay
+from headway.tools.replay import run_replay
 from headway.tools.traffic import from_file, from_traces
 from headway.tools.words import duration, share
 from headway.tools.workload import Prompts
@@ -530,6 +532,31 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
         assert recording.about["model"] == "fake" and outcome.complete
         assert [each.ttft for each in outcome.requests] == [each.ttft for each in measured.requests]
         assert [each[2:] for each in outcome.steps] == [each[2:] for each in measured.steps]
+
+
+def test_a_replay_leaves_out_the_warm_up_that_the_comparison_left_out(tmp_path):
+    (folder := tmp_path / "journals").mkdir()
+    compared(tmp_path, rig(), seconds=20.0, strategies="continuous-chunk-64", journals=folder)
+    kept = json.loads((tmp_path / "report.json").read_text())["strategies"][0]
+    assert kept["engine"]["served"] < len(kept["requests"]["rows"]), "some are left out"
+    path = next(folder.iterdir())
+    screen = Console(file=StringIO(), width=80)
+    assert run_replay(Replay(path, as_json=True), screen) == 0
+    said = json.loads(screen.file.getvalue())
+    again = said["runs"]["as recorded"]
+    for lane, mine in kept["latency"].items():
+        assert again["latency"][lane]["offered"] == mine["offered"], lane
+        assert again["latency"][lane]["attainment"] == mine["attainment"], lane
+        assert again["latency"][lane]["ttft_p50"] == mine["ttft_p50"], lane
+    assert again["engine"]["served"] == kept["engine"]["served"]
+    assert again["engine"]["seconds"] == pytest.approx(kept["engine"]["seconds"], rel=1e-6)
+    assert said["warm_up_ns"] == 2_000_000_000
+    screen = Console(file=StringIO(), width=80)
+    assert run_replay(Replay(path, out=tmp_path / "again"), screen) == 0
+    words = " ".join(screen.file.getvalue().split())
+    assert "The warm-up is left out, as by the comparison" in words and "the first 2 s" in words
+    rewritten = json.loads((tmp_path / "again" / "report.json").read_text())["strategies"][0]
+    assert rewritten["latency"] == kept["latency"]
 
 
 def test_journals_are_not_mixed_with_older_ones(tmp_path):

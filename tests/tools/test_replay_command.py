@@ -256,6 +256,15 @@ def test_it_says_what_came_of_it_in_80_columns(lived, cost, tmp_path):
     assert list(found.outcomes) == [RECORDED, CONTROL, WHAT_IF]
 
 
+def test_a_warm_up_that_is_no_time_is_refused(tmp_path):
+    head, *rest = run(THRASH).journal.splitlines()
+    begun = json.loads(head)
+    begun["about"] = {"warm_up_ns": "2 s"}
+    (tmp_path / "odd.jsonl").write_text("\n".join([json.dumps(begun), *rest]) + "\n")
+    with pytest.raises(JournalError, match="warm_up_ns is '2 s', not nanoseconds"):
+        told(tmp_path / "odd.jsonl")
+
+
 def test_without_prices_it_says_only_what_was_measured(lived):
     assert "priced" not in told(lived[0])
     assert list(plain(lived[0])["runs"]) == [RECORDED]

@@ -25,6 +25,7 @@ from headway.tools.machine import Neighbours
 from headway.tools.offer import LOAD, Demand
 from headway.tools.progress import shown
 from headway.tools.recipe import Make, chosen, number
+from headway.tools.recording import FIRST_NS, WARM_UP_NS
 from headway.tools.registry import DEFAULT, PER_LANE
 from headway.tools.rig import Rig
 from headway.tools.run import Outcome, Run
@@ -206,6 +207,8 @@ class Contest:
             "dtype": rig.dtype,
             "device": rig.device,
             "begun": date(),
+            WARM_UP_NS: self.setting.work.warm_up,
+            FIRST_NS: min((each.arrived for each in run.requests), default=0),
         }
         with JournalFile(self.asked.journals / name, run.scheduler.settings, about) as file:
             yield file.keep

@@ -11,6 +11,10 @@ from headway.core.settings import Settings
 from headway.errors import JournalError
 from headway.journal import Record
 
+# Of a comparison's run: until when arrivals are not counted, and when its first request arrives,
+# in nanoseconds from its beginning.
+WARM_UP_NS, FIRST_NS = "warm_up_ns", "first_arrival_ns"
+
 
 @dataclass(frozen=True, slots=True)
 class Recording:
@@ -19,6 +23,22 @@ class Recording:
     settings: Settings
     records: tuple[Record, ...]
     cut: bool  # its last line was cut off, and is left out
+
+    @property
+    def warm_up(self) -> int:
+        """Nanoseconds from the run's beginning; 0: all that arrived counts."""
+        return self._nanoseconds(WARM_UP_NS)
+
+    @property
+    def first_arrival(self) -> int:
+        """Nanoseconds from the run's beginning, where that is known; else 0."""
+        return self._nanoseconds(FIRST_NS)
+
+    def _nanoseconds(self, key: str) -> int:
+        value = self.about.get(key, 0)
+        if type(value) is not int or value < 0:
+            raise JournalError(f"{self.name}: {key} is {value!r}, not nanoseconds")
+        return value
 
 
 def load(path: Path) -> Recording:

@@ -116,9 +116,17 @@ def _relive(recording: Recording, gathering: Gathering) -> Relived:
         _in_order(timed),
         {id: tuple(said) for id, said in listener.said.items()},
         _ends(scheduler, requests, stops),
-        min([recording.records[0].now, *(each.arrived for each in requests.values())]),
+        _zero(recording, requests),
         tuple(listener.steps),
     )
+
+
+def _zero(recording: Recording, requests: Mapping[str, Request]) -> int:
+    """The run's beginning, as near as the journal tells it."""
+    first = min((each.arrived for each in requests.values()), default=recording.records[0].now)
+    if recording.warm_up:
+        return first - recording.first_arrival
+    return min(recording.records[0].now, first)
 
 
 def _first_seen(command: Command, now: int, since: int) -> int:

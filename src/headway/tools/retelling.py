@@ -16,7 +16,7 @@ from headway.core.settings import Settings
 from headway.tools import report, table
 from headway.tools.calibration import Calibration
 from headway.tools.change import Change
-from headway.tools.measure import engine_figures, lane_figures
+from headway.tools.measure import counted, engine_figures, lane_figures
 from headway.tools.relived import Relived
 from headway.tools.run import Outcome
 from headway.tools.strategy import Strategy, described
@@ -47,19 +47,36 @@ class Retelling:
 
     def print(self, console: Console) -> None:
         table.print_notes(console, self.opening)
+        outcomes = {name: self.counted(told) for name, told in self.runs.items()}
         latency = {
-            name: {lane: lane_figures(told.outcome, lane) for lane in told.outcome.offered}
-            for name, told in self.runs.items()
+            name: {lane: lane_figures(outcome, lane) for lane in outcome.offered}
+            for name, outcome in outcomes.items()
         }
         console.print()
         console.print(table.latency_table(latency))
         table.print_notes(console, table.latency_notes(latency))
-        engine = {name: engine_figures(told.outcome) for name, told in self.runs.items()}
+        engine = {name: engine_figures(outcome) for name, outcome in outcomes.items()}
         console.print()
         console.print(table.engine_table(engine))
         table.print_notes(console, [table.ENGINE_NOTE, *self.counts])
         for warning in self.warnings:
             console.print(Text(warning, style="yellow"))
+
+    def counted(self, told: Told) -> Outcome:
+        """What all figures are of: without the warm-up that the comparison left out too."""
+        return counted(told.outcome, self.relived.recording.warm_up)
+
+    def _left_out(self) -> str:
+        warm_up, told = self.relived.recording.warm_up, self.runs[RECORDED]
+        offered = sum(told.outcome.offered.values())
+        if not warm_up:
+            return f"No warm-up is left out: all {offered} requests count."
+        some = sum(self.counted(told).offered.values())
+        return (
+            f"The warm-up is left out, as by the comparison that recorded it: {some} of the "
+            f"{offered} requests count, without those that arrived in the first "
+            f"{warm_up / 1e9:.3g} s. Steps count from there on."
+        )
 
     @property
     def opening(self) -> list[str]:
@@ -71,6 +88,7 @@ class Retelling:
             f"{recording.name}: {', '.join(said)}." if said else f"{recording.name}.",
             f"Replayed: all {steps} of its steps came out as they were recorded, with the same "
             f"rows for the {len(self.relived.requests)} requests, and the books balance.",
+            self._left_out(),
         ]
         if recording.cut:
             whole = len(recording.records)
@@ -103,7 +121,8 @@ class Retelling:
     def counts(self) -> list[str]:
         lines = []
         for name, told in self.runs.items():
-            made, steps = engine_figures(told.outcome), told.outcome.steps
+            outcome = self.counted(told)
+            made, steps = engine_figures(outcome), outcome.steps
             wasted = sum(row.waste_nanoseconds for row in steps)
             spent = sum(row.nanoseconds for row in steps)
             lines.append(
@@ -182,7 +201,8 @@ class Retelling:
             },
             "pricing": self.pricing if self.calibration else None,
             "warnings": self.warnings,
-            "runs": {name: _plain(told) for name, told in self.runs.items()},
+            "warm_up_ns": recording.warm_up,
+            "runs": {name: _plain(told, self.counted(told)) for name, told in self.runs.items()},
         }
 
     def write(self, path: Path) -> None:
@@ -194,6 +214,7 @@ class Retelling:
         strategies = [
             Strategy(name, rules[name], told.settings.policies) for name, told in self.runs.items()
         ]
+        about["workload"] = {"warm_up_ns": self.relived.recording.warm_up}
         found = report.Report({"headway": __version__, "command": "replay", **about}, lanes, runs)
         report.write(found, strategies, {}, path)
 
@@ -211,8 +232,9 @@ def _more(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) ->
     return more
 
 
-def _plain(told: Told) -> dict[str, Any]:
-    outcome, settings = told.outcome, told.settings
+def _plain(told: Told, outcome: Outcome) -> dict[str, Any]:
+    """outcome: what its figures are of."""
+    settings = told.settings
     figures = {lane: lane_figures(outcome, lane) for lane in outcome.offered}
     return {
         "policies": described(settings.policies),
