@@ -70,7 +70,7 @@ class LLM:
         from headway.executor.runner import alone
 
         self.policies = policies or usual(slots)
-        limits = Limits(slots, self.policies.step_tokens, context, block_size)
+        limits = Limits.of(self.policies, slots, context, block_size)
         if journal:
             check(Path(journal), new=True)
         with alone():

@@ -97,6 +97,10 @@ def test_those_whose_window_is_over_are_due():
         (lambda: Settings(4, lanes=()), "at least one"),
         (lambda: Settings(4, lanes=(Lane("a"), Lane("a"))), "distinct"),
         (lambda: Settings(4, policies=Policies(Dynamic(2, 1, {"x": 1}))), "names no lane"),
+        (
+            lambda: Settings(4, policies=Policies(Static(2, (4, 9))), context=8),
+            "a bucket of 9 tokens is wider than the 8 of the context",
+        ),
         (lambda: BlockPool(0, 4), "a pool needs"),
     ],
 )
@@ -149,6 +153,23 @@ def test_a_length_class_starts_when_it_is_full_or_overdue(lengths, now, closing,
     assert LengthClasses(2, (4,), 10).start(View(now, (made,), [made])).count == 0
 
 
+@pytest.mark.parametrize(
+    "policies, cells",
+    [
+        (Policies(Continuous(8), chunk=Fixed(16), step_tokens=24), 24),
+        (Policies(Continuous(8), step_tokens=24), 23 + 100),  # the last prompt overruns it
+        (Policies(Continuous(1), step_tokens=24), 100),
+        (Policies(Static(8)), 8 * 100),
+        (Policies(LengthClasses(8, (4,), 1)), 8 * 100),
+        (Policies(Dynamic(8, 1, buckets=(4, 64)), chunk=Fixed(16)), 8 * 64),
+        (Policies(Dynamic(8, 1, buckets=(4,)), chunk=Fixed(16)), 8 * 16),
+        (Policies(Static(8), chunk=Fixed(500)), 8 * 100),
+    ],
+)
+def test_the_cells_of_the_largest_step(policies, cells):
+    assert policies.cells(100) == cells
+
+
 def test_a_policys_slots_are_its_joins_size_and_the_usual_one_has_room_for_all_beside_a_chunk():
     made = usual(8)
     assert (made.slots, made.chunk, made.step_tokens) == (8, Fixed(CHUNK), 8 + CHUNK)
@@ -159,3 +180,4 @@ def test_a_policys_slots_are_its_joins_size_and_the_usual_one_has_room_for_all_b
             return Start()
 
     assert Policies(Own(), step_tokens=1).slots == 0, "nobody knows"
+    assert Policies(Own(), step_tokens=4).cells(100) == 3 + 100

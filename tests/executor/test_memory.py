@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Start, Static
+from headway.core.plan import Policies, usual
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.config import parse
 from headway.executor.memory import SCORES, Limits, free_on_host, plan_memory, step_bytes
@@ -135,3 +138,31 @@ def test_a_system_that_does_not_say(tmp_path, monkeypatch):
     monkeypatch.delattr("os.sysconf")
     with pytest.raises(MemoryPlanError, match="num_blocks"):
         free_on_host(tmp_path)
+
+
+def test_the_plan_is_for_the_policy_and_not_for_other_numbers():
+    for join, chunk, cells in (
+        (Continuous(100), Fixed(64), 512),
+        (Continuous(100), Whole(), 511 + 4096),
+        (Static(100), Fixed(64), 100 * 64),
+        (Static(100), Whole(), 100 * 4096),
+    ):
+        policies = Policies(join, chunk=chunk)
+        limits = Limits.of(policies, 3, 0, 16)
+        plan = plan_of(limits, 1 << 50)
+        assert plan.usable == 100 * 4096 // 16, "its own size, not the slots"
+        same = step_bytes(LLAMA2_7B, Limits(100, cells), 2)
+        assert step_bytes(LLAMA2_7B, limits, 2) == same
+    assert Limits.of(Policies(Own()), 3, 0, 16).sequences == 3
+    assert Limits(8).cells(4096) == usual(8).step_tokens
+
+
+def test_histories_of_penalties_are_planned_for():
+    """A bit and a count of each token, for each sequence that runs: whichever they are."""
+    more = [step_bytes(LLAMA2_7B, Limits(n, 512), 2) for n in (10, 11)]
+    assert more[1] - more[0] >= 32_000 * (5 + 24)
+
+
+class Own:
+    def start(self, view):
+        return Start()

@@ -6,7 +6,7 @@ from itertools import chain
 
 from headway.core.blocks import BlockPool, grow, release, reserve
 from headway.core.chunk import Chunk, Fixed, Whole
-from headway.core.join import Continuous, Join
+from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.mix import Mix, Mixed, Turn
 from headway.core.order import FirstCome, Order
 from headway.core.preempt import Preempt, Youngest
@@ -44,6 +44,23 @@ class Policies:
         """Sequences that may run at once; 0: the join policy does not say."""
         size: int = getattr(self.join, "size", 0)
         return size
+
+    def cells(self, context: int) -> int:
+        """That a step computes at most, whole prompts that overrun it, padding and held slots
+        included, where no sequence holds more tokens than the context.
+
+        A group's rectangle is as wide as its longest row and as high as the group, so step_tokens
+        does not bound it (docs/decisions/0015).
+        """
+        longest = min(context, self.chunk.size) if isinstance(self.chunk, Fixed) else context
+        if isinstance(self.join, Static | Dynamic | LengthClasses):
+            buckets = getattr(self.join, "buckets", ())
+            wider = [bucket for bucket in buckets if bucket >= longest]
+            return self.join.size * (wider[0] if wider else longest)
+        if isinstance(self.chunk, Fixed):
+            return self.step_tokens
+        most = self.step_tokens - 1 + context  # the last prompt begins while one token is left
+        return min(most, self.slots * context) if self.slots else most
 
 
 def usual(slots: int) -> Policies:

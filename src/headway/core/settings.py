@@ -27,6 +27,11 @@ class Settings:
             raise SettingError(f"lanes need distinct names, and at least one: {names}")
         if strange := set(getattr(self.policies.join, "windows", ())) - set(names):
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
+        widest = max(getattr(self.policies.join, "buckets", ()), default=0)
+        if widest > self.context:  # held slots would have positions that the model has not
+            raise SettingError(
+                f"a bucket of {widest} tokens is wider than the {self.context} of the context"
+            )
 
     @property
     def by_priority(self) -> bool:

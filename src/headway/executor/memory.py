@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headway.core.chunk import Fixed
+from headway.core.plan import Policies, usual
+from headway.core.sampling import MOST_LOGPROBS
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.config import ModelConfig
 
@@ -13,6 +16,11 @@ if TYPE_CHECKING:  # half a second that who only plans need not wait
 
 SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
 SCORES = 1 << 22  # that capped attention, which no kernel fuses, holds at once
+LOGITS = 1 << 22  # that the scoring of a prompt computes at once
+# Bytes of a row that samples, for each token of the vocabulary: its logits in float32, as they are,
+# changed, scaled and sorted, with 64-bit indices, shares, sums and noise; of a row's history, that
+# penalties read; and of each logit of a prompt that is scored.
+SAMPLED, HISTORY, SCORED = 64, 5, 24
 
 # Bytes of keys and values of one layer that decode rows have gathered at once, by kind of device.
 # On a CPU they then stay in a core's own cache between being gathered and being read, and rows
@@ -30,18 +38,28 @@ class Limits:
     """The engine's own limits, and what the memory is planned for."""
 
     sequences: int = 64  # that run at once: slots
-    step_tokens: int = 2048  # of one step, padding not counted
+    step_tokens: int = 0  # that one step computes, padding too; 0: as the policies have it
     context: int = 0  # tokens a sequence may hold; 0: the model's
     block_size: int = 16  # tokens
     num_blocks: int = 0  # 0: as many as fit and can be used
+    policies: Policies | None = None  # none: the usual ones, of so many sequences
 
     def __post_init__(self) -> None:
-        for name in ("sequences", "step_tokens", "block_size"):
+        for name in ("sequences", "block_size"):
             if getattr(self, name) < 1:
                 raise SettingError(f"{name} must be 1 or more, not {getattr(self, name)}")
-        for name in ("context", "num_blocks"):
+        for name in ("context", "num_blocks", "step_tokens"):
             if getattr(self, name) < 0:
                 raise SettingError(f"{name} must be 0 (open) or more, not {getattr(self, name)}")
+
+    @classmethod
+    def of(cls, policies: Policies, slots: int, context: int, block_size: int) -> "Limits":
+        """Of an engine with these policies. slots: where they do not say how many may run."""
+        return cls(policies.slots or slots, 0, context, block_size, policies=policies)
+
+    def cells(self, context: int) -> int:
+        """That the largest step computes, where sequences hold so many tokens."""
+        return self.step_tokens or (self.policies or usual(self.sequences)).cells(context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +120,8 @@ def plan_memory(
     usable = limits.sequences * -(-context // limits.block_size)
     # A single row is gathered whole, however long it is.
     row = -(-context // limits.block_size) * per_block // config.layers
+    if config.scales.scores_cap:  # and once more for each query head
+        row += row * config.heads // config.kv_heads
     activations = step_bytes(config, limits, itemsize) + max(gathered, row)
     fit = max(0, (room - activations) // per_block - 1)  # less the scratch block
     wanted = limits.num_blocks or min(fit, usable)
@@ -117,30 +137,48 @@ def plan_memory(
         context=context,
     )
     if not 1 <= wanted <= fit:
+        policies = limits.policies
+        is_split = policies is None or isinstance(policies.chunk, Fixed)
+        lower = "slots, context, step_tokens or num_blocks"
+        lower += "" if is_split else ", or split prompts into chunks"
         raise MemoryPlanError(
             f"{wanted or 1} KV blocks of {size(per_block)} do not fit: {size(free)} are free, "
             f"{SHARE:.0%} of it may be used, {size(activations)} go to activations; "
-            "lower step_tokens, sequences or num_blocks"
+            f"lower {lower}"
         )
     return plan
 
 
 def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """What a step of the largest size holds at once beside the KV memory: a generous estimate.
-
-    Per token the widest moment of a layer: residual, its norm in float32, qkv twice over (rope
-    copies), and gate, up and their product; and, where its row began earlier or looks back over
-    a window, what it may see of the context, for each window and once more while that is made.
-    Per row that samples: logits in float32, with room for scaling, sorting (values and 64-bit
-    indices) and noise.
-    """
-    heads = config.heads + 2 * config.kv_heads
-    token = itemsize * (4 * config.hidden + 2 * heads * config.head_dim + 3 * config.intermediate)
-    token += 8 * config.hidden
-    windows = len({sight.window for sight in config.sights})
-    token += (windows * itemsize + 4) * (limits.context or config.context)
+    """What the largest step holds at once beside the KV memory, and what its sequences do for their
+    sampling: more than any step was seen to take (tests/executor/test_planned.py)."""
+    cells = limits.cells(limits.context or config.context)
+    cells += cells // 16 + 4  # a CPU's products have round numbers of rows
     scores = 3 * 4 * SCORES if config.scales.scores_cap else 0  # in float32; thrice for the cap
-    return scores + limits.step_tokens * token + limits.sequences * config.vocab * (4 * 4 + 8)
+    return (
+        scores
+        + cells * _cell_bytes(config, limits, itemsize)
+        + limits.sequences * config.vocab * (SAMPLED + HISTORY)
+        + max(config.vocab, min(LOGITS, cells * config.vocab)) * SCORED
+    )
+
+
+def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
+    """Of one token, padding or held slot: the widest moment of a layer.
+
+    The residual stream and what is added to it, with a norm in float32; the queries, keys and
+    values, their turned copies and what attention finds, or gate, up, their activation and product;
+    where its row began earlier or looks back over a window, what it may see of the context, for
+    each window and once more while that is made; indices; and of a prompt that is scored the
+    likeliest tokens.
+    """
+    turned = (config.heads + 2 * config.kv_heads) * config.head_dim
+    inside = max(5 * turned, 4 * config.intermediate)
+    wide = itemsize * (6 * config.hidden + inside) + 3 * 4 * max(config.hidden, turned)
+    windows = len({sight.window for sight in config.sights})
+    ropes = len({sight.rope for sight in config.sights})
+    seen = (windows * itemsize + 4) * (limits.context or config.context)
+    return wide + seen + ropes * config.head_dim * itemsize + 8 * 8 + 12 * (MOST_LOGPROBS + 1)
 
 
 def gathered(kind: str) -> int:

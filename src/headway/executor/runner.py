@@ -15,11 +15,11 @@ from headway.core.grammar import Grammar
 from headway.executor.cache import KVCache
 from headway.executor.grammar import Grammars
 from headway.executor.inputs import Builder, Inputs, Scoring
+from headway.executor.memory import LOGITS
 from headway.executor.model import Decoder, sizes
 from headway.executor.sampling import Scores, columns, sample, score
 from headway.executor.slots import Slots
 
-LOGITS = 2**22  # numbers that the scoring of a prompt computes at once
 BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 

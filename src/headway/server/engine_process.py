@@ -144,8 +144,8 @@ class Process:
         if calibration:
             calibration.check_model(name)  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))
-        step = options.policies.step_tokens
-        limits = Limits(options.slots, step, options.context, options.block_size)
+        policies = options.policies
+        limits = Limits.of(policies, options.slots, options.context, options.block_size)
         loaded = load(source, limits, options.dtype, options.device)
         cost = StepCost()
         if calibration:
@@ -155,11 +155,11 @@ class Process:
         if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
             use_threads(threads)
         self.channel.send(Progress("preparing steps of every size"))
-        loaded.executor.prepare(step, options.slots, PREPARING)
+        loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
         self.inbox.compile = loaded.executor.compile
         with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
             loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
-        settings = loaded.settings(options.lanes, options.policies, cost)
+        settings = loaded.settings(options.lanes, policies, cost)
         if options.journal:
             self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
         engine = self._engine(settings, loaded.executor)
