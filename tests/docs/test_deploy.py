@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headway.server.config import ServerConfig
+from headway.server.connecting import ConnectionSettings
 from headway.server.durations import SECOND
-from headway.server.run import KEEP_ALIVE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = (DEPLOY / "systemd" / "headway.service").read_text()
@@ -60,8 +60,9 @@ def test_they_fit_what_headway_does():
     assert int(re.search(r"TimeoutStopSec=(\d+)", UNIT)[1]) > drain
     assert int(re.search(r"--stop-timeout (\d+)", DOCKER)[1]) > drain
     assert "RestartPreventExitStatus=2" in UNIT
-    assert int(re.search(r"keepalive_timeout (\d+)s", NGINX)[1]) < KEEP_ALIVE
-    assert int(re.search(r"keepalive (\d+)s", CADDY)[1]) < KEEP_ALIVE
+    idle = ConnectionSettings().idle_time / SECOND
+    assert int(re.search(r"keepalive_timeout (\d+)s", NGINX)[1]) < idle
+    assert int(re.search(r"keepalive (\d+)s", CADDY)[1]) < idle
     assert f"client_max_body_size {most}m;" in NGINX and f"max_size {most}MiB" in CADDY
     for file in (UNIT, DOCKER):
         names = set(re.findall(r"HEADWAY_[A-Z_]+", file))
