@@ -106,7 +106,7 @@ def test_charts_are_drawn(opened, found):
         assert chart.locator("path.area").count() == 4
     for name, chart in zip(found.strategies, charts["scatter"].all(), strict=True):
         dots = "".join(each.get_attribute("d") for each in chart.locator("path.dots").all())
-        steps = len(found.worked[name][0].steps)
+        steps = len(found.counted[name][0].steps)
         assert min(steps, 100) <= dots.count("M") <= 400
     sizes = page.eval_on_selector_all(
         "path.line:not(.off), path.area", "all => all.map(each => each.getBBox().width)"

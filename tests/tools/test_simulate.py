@@ -89,6 +89,22 @@ def test_an_analytical_cost_model_is_called_that(tmp_path):
     assert "data sheets (analytical): nobody has measured it on H100 SXM." in words
 
 
+def test_a_data_sheets_machine_has_its_slots_and_blocks_and_says_so(tmp_path):
+    sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=9_000, fit=9_000)
+    (tmp_path / "own.yaml").write_text("mine: {join: continuous}\nstatic:\n")
+    wishes = {"strategies": str(tmp_path / "own.yaml"), "baseline": "mine"}
+    _, said, kept = simulated(tmp_path, sheet, **wishes)
+    words = " ".join(said.split())
+    assert "simulated: 256 slots, 9,000 of the 9,000 KV blocks that fit (16 tokens each)" in words
+    assert "groups of exactly 16," in words, "256 padded prompts in one step would take a minute"
+    plain = json.loads(kept)
+    assert (plain["model"]["slots"], plain["model"]["num_blocks"]) == (256, 9_000)
+    sizes = {each["name"]: each["policies"]["join"]["size"] for each in plain["strategies"]}
+    assert sizes == {"mine": 256, "static": 16}
+    _, said, kept = simulated(tmp_path, replace(sheet, analytical=False), **wishes)
+    assert "simulated: 16 slots" in " ".join(said.split()), "as a comparison there would have"
+
+
 def test_the_page_is_made_of_the_json_alone(ran, found):
     assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
 

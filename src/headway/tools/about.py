@@ -6,7 +6,6 @@ from typing import Any
 
 from headway.tools.endpoint import Endpoint
 from headway.tools.rig import Rig
-from headway.tools.strategy import SLOTS
 from headway.tools.workload import Workload
 from headway.tools.yardstick import Yardstick
 
@@ -17,7 +16,7 @@ def of_model(rig: Rig) -> dict[str, Any]:
         "dtype": rig.dtype,
         "device": rig.device,
         "context": rig.context,
-        "slots": SLOTS,
+        "slots": rig.slots,
         "num_blocks": rig.num_blocks,
         "block_size": rig.block_size,
     }

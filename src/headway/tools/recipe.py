@@ -1,6 +1,7 @@
 """Strategies and their parts, from YAML. An unknown key is an error that names the nearest."""
 
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,25 @@ def from_file(path: Path) -> dict[str, Make]:
         if parts is None:
             made[str(name)] = named(str(name))
             continue
-        strategy = recipe(str(name), mapping(parts, f"{path.name}: {name}"), path.name)
-        made[str(name)] = lambda site, strategy=strategy: strategy  # type: ignore[misc]
+        said = (str(name), mapping(parts, f"{path.name}: {name}"), path.name)
+        recipe(*said)  # refused here, before there is a site
+        made[str(name)] = partial(_at_site, *said)
     return made
 
 
-def recipe(name: str, parts: Mapping[str, Any], file: str = "strategies") -> Strategy:
+def _at_site(name: str, parts: Mapping[str, Any], file: str, site: Site) -> Strategy:
+    return recipe(name, parts, file, site.slots)
+
+
+def recipe(
+    name: str, parts: Mapping[str, Any], file: str = "strategies", slots: int = SLOTS
+) -> Strategy:
+    """slots: of the running batch, where its parts do not say."""
     where = f"{file}: {name}"
     known(parts, PARTS, where)
-    join = _join(parts.get("join", "continuous"), where)
+    join = _join(parts.get("join", "continuous"), where, slots)
     chunk = _chunk(parts.get("chunk", "whole"), where)
-    room = SLOTS * 2_048 if not isinstance(join, Continuous) else 512
+    room = SLOTS * 2_048 if not isinstance(join, Continuous) else max(512, 2 * slots)
     policies = Policies(
         join=join,
         order=_one(parts.get("order", "first-come"), ORDERS, f"{where}: order"),
@@ -66,11 +75,12 @@ def recipe(name: str, parts: Mapping[str, Any], file: str = "strategies") -> Str
     return Strategy(name, str(parts.get("rule", f"as {file} says")), policies)
 
 
-def _join(value: Any, where: str) -> Join:
+def _join(value: Any, where: str, slots: int) -> Join:
     name, fields = _choice(value, JOINS, f"{where}: join")
     where = f"{where}: {name}"
     known(fields, JOINS[name], where)
-    size = whole(fields.get("size", SLOTS), f"{where}: size", 1)
+    usual = slots if name == "continuous" else min(SLOTS, slots)
+    size = whole(fields.get("size", usual), f"{where}: size", 1)
     buckets = _wholes(fields.get("buckets", ()), f"{where}: buckets")
     if name == "continuous":
         return Continuous(size)

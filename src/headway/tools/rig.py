@@ -17,6 +17,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.tools.calibration import Calibration
+from headway.tools.strategy import SLOTS
 
 CONTEXT = 2048  # tokens a request may hold: room for the scaled traces' longest
 BLOCK_SIZE = 16
@@ -74,6 +75,7 @@ class Rig:
     clock: Clock
     memory: str = ""  # how it was planned, in words
     fit: int = 0  # blocks that there is room for; 0: no more than there are
+    slots: int = SLOTS  # of the running batch, for every strategy alike
     threads: int = 1  # that the executor has at most
     use_threads: Callable[[int], object] = lambda count: None
     rounding: Rounding = Rounding()  # of a step's tokens, by the executor
@@ -85,8 +87,9 @@ class Rig:
 def priced_rig(calibration: Calibration, seed: int) -> Rig:
     """Nothing is computed: steps take the time that the cost model says, in no time.
 
-    seed: of the steps' residuals. Prompts are cut from numbers in order, so that no two that
-    begin at different places share a block.
+    Of a data sheet's machine it has the slots of the cost file, of a measured one those of a
+    comparison there. seed: of the steps' residuals. Prompts are cut from numbers in order, so that
+    no two that begin at different places share a block.
     """
     clock = VirtualClock()
     priced = PricedExecutor(calibration.cost, clock, seed=seed)
@@ -101,6 +104,8 @@ def priced_rig(calibration: Calibration, seed: int) -> Rig:
         text=tuple(range(NUMBERS)),
         executor=Relay(priced),
         clock=clock,
+        fit=calibration.fit,
+        slots=calibration.slots if calibration.analytical else SLOTS,
         threads=calibration.threads,
         engine=lambda scheduler, executor, inbox, _: VirtualEngine(
             scheduler, executor, inbox, clock, priced, coasting=True

@@ -58,7 +58,8 @@ class Setting:
     @property
     def site(self) -> Site:
         prompts = sorted(len(request.prompt) for request in self.work.requests)
-        return Site(self.lanes, self.yardstick.price, self.rig.context, prompts, dict(self.windows))
+        price, rig, windows = self.yardstick.price, self.rig, dict(self.windows)
+        return Site(self.lanes, price, rig.context, prompts, windows, rig.slots)
 
 
 def demo_setting(

@@ -90,13 +90,13 @@ def windows_of(lanes: Iterable[Lane]) -> dict[str, int]:
     }
 
 
-def chunk_of(lanes: Iterable[Lane], price: Price) -> int:
+def chunk_of(lanes: Iterable[Lane], price: Price, slots: int = SLOTS) -> int:
     """Prompt tokens that fit into a step beside a full batch, inside the tightest TPOT budget.
 
     Sarathi-Serve's rule (OSDI 2024), rounded down to a power of two.
     """
     tightest = min(lane.budget.tpot for lane in lanes)
-    room = (tightest - SLOTS * price.answer) / price.prompt
+    room = (tightest - slots * price.answer) / price.prompt
     least, most = CHUNKS
     return 1 << int(max(least, min(most, room))).bit_length() - 1
 

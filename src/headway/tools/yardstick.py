@@ -121,21 +121,26 @@ def priced(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> Price:
     attention in it.
     """
     sample = [Ask(0, ask.lane, ask.prompt, 1) for ask in recorded[:SAMPLE]]
-    policies = Policies(join=Continuous(SLOTS), chunk=Whole(), step_tokens=STEP)
+    policies = Policies(join=Continuous(rig.slots), chunk=Whole(), step_tokens=STEP)
     steps = _served(rig, policies, sample, prompts).steps
     prompt = sum(row.nanoseconds for row in steps) / max(1, sum(row.tokens for row in steps))
     mean = round(sum(ask.prompt for ask in recorded) / len(recorded))
     mean = min(mean, rig.context - DECODED)  # so that its answer has room
-    full = [Ask(0, recorded[0].lane, mean, DECODED)] * SLOTS
+    held = rig.num_blocks // -(-(mean + DECODED) // rig.block_size)  # as many as the memory holds
+    many = max(1, min(rig.slots, held))
+    full = [Ask(0, recorded[0].lane, mean, DECODED)] * many
     group = Policies(
-        join=Continuous(SLOTS), mix=PrefillFirst(), chunk=Whole(), step_tokens=SLOTS * rig.context
+        join=Continuous(rig.slots),
+        mix=PrefillFirst(),
+        chunk=Whole(),
+        step_tokens=rig.slots * rig.context,
     )
-    patience = SLOTS * PATIENCE  # one request has proved that it ends: the others get as long
+    patience = many * PATIENCE  # one request has proved that it ends: the others get as long
     steps = _served(rig, group, full, prompts, patience).steps
-    decoding = [row.nanoseconds / SLOTS for row in steps if row.rows == row.tokens == SLOTS]
+    decoding = [row.nanoseconds / many for row in steps if row.rows == row.tokens == many]
     if not decoding:
         raise HeadwayError(
-            f"{SLOTS} prompts of {mean} tokens took more than {patience // 10**9} s: "
+            f"{many} prompts of {mean} tokens took more than {patience // 10**9} s: "
             "this model is too slow on this machine"
         )
     return Price(prompt, median(decoding))
