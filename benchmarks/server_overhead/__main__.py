@@ -48,7 +48,7 @@ class Turns:
     def offline(self, asked: Sequence[str]) -> None:
         options = Options(max_tokens=self.tokens, ignore_eos=True)
         began, spent = perf_counter(), process_time()
-        answers = self.llm.generate(asked, options, progress=False)
+        answers = self.llm.generate(asked, options, errors="raise", progress=False)
         seconds, spent = perf_counter() - began, process_time() - spent
         tokens = sum(len(answer.tokens) for answer in answers)
         assert tokens == self.tokens * len(asked)

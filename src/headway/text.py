@@ -216,7 +216,7 @@ class TextStream:
     def end(self) -> str:
         """What was held back, for no more will come."""
         if not self.kept and self._known < len(self._tail):
-            self._extend(len(self._tail), len(self._window))
+            self._extend(self._tail, len(self._tail), self._window, len(self._window))
         return self._say(len(self.text))
 
     def _say(self, upto: int) -> str:
@@ -225,21 +225,25 @@ class TextStream:
         return new
 
     def _take(self, ids: Iterable[int]) -> None:
-        new = list(ids)
-        tail = self._decode(self._window + new)
-        unfinished = tail.endswith(UNFINISHED)
-        if unfinished and len(new) > 1:  # a character may end at one of them
+        new = tuple(ids)
+        window = [*self._window, *new]
+        tail = self._decode(window)
+        if not tail.endswith(UNFINISHED):
+            self._count += len(new)
+            self._extend(tail, len(tail), window, self._read)
+        elif len(new) > 1:  # a character may end at one of them
             for id in new:
                 self._take((id,))
-            return
-        self._count += len(new)
-        if unfinished and tail == self._tail and not self._decode(new):
+        else:
+            self._wait(tail, window)
+
+    def _wait(self, tail: str, window: list[int]) -> None:
+        """The latest id, the last of the window, may be a part of a character."""
+        self._count += 1
+        if tail == self._tail and not self._decode(window[-1:]):
             return  # it means nothing, as a special token that is skipped
-        self._window += new
-        self._tail = tail
-        if not unfinished:
-            self._extend(len(tail), self._read)
-        elif len(self._window) - self._read > PENDING:
+        self._tail, self._window = tail, window
+        if len(window) - self._read > PENDING:
             self._settle()
 
     def _settle(self) -> None:
@@ -249,22 +253,23 @@ class TextStream:
         is no such id among the last, the decoder is one of bytes, of which only the last character
         can change: a window from any id, at least a character's bytes before the end, ends alike.
         """
-        for at in range(len(self._window) - 1, 0, -1):
-            rest = self._decode(self._window[at:])
-            if rest and self._decode(self._window[:at]) + rest == self._tail:
-                return self._extend(len(self._tail) - len(rest), at)
+        tail, window = self._tail, self._window
+        for at in range(len(window) - 1, 0, -1):
+            rest = self._decode(window[at:])
+            if rest and self._decode(window[:at]) + rest == tail:
+                return self._extend(tail, len(tail) - len(rest), window, at)
             if len(rest) >= BYTES:
-                return self._extend(len(self._tail) - 1, at)
+                return self._extend(tail, len(tail) - 1, window, at)
 
-    def _extend(self, upto: int, at: int) -> None:
-        """So much of the tail is certain. The window begins at its id `at` from now on."""
+    def _extend(self, tail: str, upto: int, window: list[int], at: int) -> None:
+        """So much of the window's text is certain. It begins at its id `at` from now on."""
         new = len(self.text) + 1  # where one that ends in what is new, ends at the earliest
-        self.text += self._tail[self._known : upto]
-        left = len(self._tail) - upto
-        self._window = self._window[at:]
-        self._tail = self._decode(self._window)
+        self.text += tail[self._known : upto]
+        left = len(tail) - upto
+        self._window = window = window[at:]
+        self._tail = self._decode(window)
         self._known = len(self._tail) - left
-        self._read = 0 if left else len(self._window)
+        self._read = 0 if left else len(window)
         if not self._stop or self._count <= self._min_tokens:
             return
         begins = [(stop, max(self._said, new - len(stop))) for stop in self._stop]
