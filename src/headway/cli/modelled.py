@@ -41,7 +41,7 @@ def calibrate(
         str | None,
         typer.Argument(help="A checkpoint's folder or hub id; with --accelerator also a shape."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="The cost file.")] = Path("cost.json"),
+    out: Annotated[Path, typer.Option(help="The cost file to write.")] = Path("cost.json"),
     slots: Annotated[
         int | None,
         typer.Option(
@@ -57,21 +57,26 @@ def calibrate(
     threads: Annotated[
         int,
         typer.Option(
-            min=0, show_default=False, help="Of the model. Default: one, or all if much quicker."
+            min=0,
+            show_default=False,
+            help="Threads of the model. Default: one, or all if that is much quicker.",
         ),
     ] = 0,
-    seconds: Annotated[float, typer.Option(min=10, help="Of measuring.")] = 100.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the batches and their order.")] = 0,
+    seconds: Annotated[float, typer.Option(min=10, help="How long to measure.")] = 100.0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the batches and their order.")] = 0,
     profile: Annotated[
         bool,
         typer.Option(
-            "--profile", help="Say of each batch size what bounds it; draws OUT with .png."
+            "--profile",
+            help="Also find what bounds each batch size; draws it in a .png beside OUT.",
         ),
     ] = False,
     price_per_hour: Annotated[
         float,
         typer.Option(
-            min=0, show_default=False, help="Of the machine. Default: the data sheet's, or none."
+            min=0,
+            show_default=False,
+            help="What the machine costs. Default: the data sheet's price, or none.",
         ),
     ] = 0.0,
     accelerator: Annotated[
@@ -85,7 +90,10 @@ def calibrate(
         Path | None, typer.Option(help="YAML with data sheets of your own.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Keep a fit too bad to be believed; it is marked.")
+        bool,
+        typer.Option(
+            "--force", help="Write the file even if its predictions are far off; it is marked."
+        ),
     ] = False,
 ) -> None:
     """Learn what a step costs: designed batches, a fit, and live traffic to hold it against.
@@ -175,12 +183,12 @@ def replay(
     journal: Annotated[
         Path,
         typer.Argument(
-            help="As --journal, --journals or a server's engine.journal has left it: the first "
-            "file, if it has several."
+            help="As generate --journal, compare --journals or a server's engine.journal left it: "
+            "the first file, if it has several."
         ),
     ],
     cost: Annotated[
-        Path | None, typer.Option(help="cost.json: steps that were not run are priced by it.")
+        Path | None, typer.Option(help="cost.json: the price of each step. What if needs it.")
     ] = None,
     sets: Annotated[
         list[str] | None,
@@ -195,7 +203,7 @@ def replay(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for report.json.")] = None,
 ) -> None:
-    """Do a recorded run again, row for row; or with other settings, as it would have been.
+    """Repeat a recorded run, row for row; or say what other settings would have made of it.
 
     Example: headway replay incident.jsonl --cost cost.json --set slots=32 --set chunk=64
     """
@@ -218,10 +226,10 @@ def plan(
         ),
     ] = 0.0,
     prompt: Annotated[
-        int, typer.Option(min=0, show_default=False, help="Tokens, where there is no trace.")
+        int, typer.Option(min=0, show_default=False, help="Tokens of a prompt, without a trace.")
     ] = 0,
     answer: Annotated[
-        int, typer.Option(min=0, show_default=False, help="Tokens, where there is no trace.")
+        int, typer.Option(min=0, show_default=False, help="Tokens of an answer, without a trace.")
     ] = 0,
     ttft: Annotated[
         float, typer.Option(min=0, show_default=False, help="Budget of the mean TTFT, in ms.")
@@ -230,9 +238,9 @@ def plan(
         float, typer.Option(min=0, show_default=False, help="Budget of a decode step, in ms.")
     ] = 0.0,
     buckets: Annotated[
-        str, typer.Option(help="Padded widths with commas between, ascending.")
+        str, typer.Option(help="Widths that groups are padded to: 256,512,1024.")
     ] = "",
-    batch: Annotated[int, typer.Option(min=1, help="Size of a padded group.")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Requests of a padded group.")] = 16,
     price_per_hour: PricePerHour = 0.0,
     token_scale: Annotated[
         float, typer.Option(min=0.001, help="The trace's token counts are divided by this.")
@@ -241,17 +249,19 @@ def plan(
         str | None,
         typer.Option(
             show_default=False,
-            help="Whose shape tells the KV per token; must be the cost file's. Default: that, if "
-            "its shape is known.",
+            help="The cost file's model: its shape tells the KV per token. Needed only where the "
+            "cost file's name does not tell the shape.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals and of the residuals.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the arrivals and of how step times vary.")
+    ] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Answer capacity questions, by formula and by the simulator side by side.
 
-    KV memory, largest batches, padding, TPOT and TTFT at a rate, where waits explode, cost, and
-    by how much a bursty trace defeats a plan by mean rates. The first lines are the answer. A long
+    TPOT and TTFT at a rate, the highest rate within a TTFT budget, KV memory, largest batches,
+    padding, cost, and by how much bursts lower that rate. The first lines are the answer. A long
     trace takes half a minute; progress goes to stderr where the output is piped.
 
     Example: headway plan --cost cost.json --trace mine.csv --ttft 500 --tpot 40
