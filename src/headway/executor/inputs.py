@@ -20,6 +20,7 @@ from headway.executor.sampling import Draws
 from headway.executor.slots import NOBODY, Slots
 
 Ints = NDArray[np.int64]
+LAST, PROMPT = Want.LAST.value, Want.PROMPT.value  # plain numbers: of flags `&` is slow
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class Builder:
         self.slots, self.size, self.vocab = slots, cache.block_size, vocab
         self.dtype, self.device = cache.keys[0].dtype, cache.keys[0].device
         self._gathering, self._windows = cache.gathering, cache.windows
+        self._seen, self._unseen = cache.keys[0].new_tensor([0.0, -float("inf")]).unbind()
 
     def build(self, batch: Batch) -> Inputs:
         """The batch's sequences must have begun. Adds the rows' blocks to their tables."""
@@ -101,6 +103,7 @@ class Builder:
         slots = np.array([of[row.sequence] for row in batch.rows], dtype=np.int64)
         starts = np.array([row.start for row in batch.rows], dtype=np.int64)
         lengths = np.array([len(row.tokens) for row in batch.rows], dtype=np.int64)
+        wants = np.array([row.want for row in batch.rows], dtype=np.int64)
         histories, matchers = self.slots.histories, self.slots.matchers
         for slot, row in zip(slots.tolist(), batch.rows, strict=True):
             if row.blocks:
@@ -122,7 +125,7 @@ class Builder:
         if batch.width > 1:
             prefills += [self._held(batch.width, flat) for _ in range(batch.held)]
         spans[:, 1] = spans[:, 0] + lengths
-        wanted = [i for i, row in enumerate(batch.rows) if row.want & Want.LAST]
+        wanted = np.flatnonzero(wants & LAST)
         tokens, errors = self._checked(np.concatenate(flat.tokens), spans)
         errors |= self.slots.refusals(batch.rows)
         return Inputs(
@@ -132,12 +135,11 @@ class Builder:
             decodes=decodes,
             prefills=tuple(prefills),
             at=self._tensor(spans[wanted, 1] - 1),
-            sampled=tuple(wanted),
+            sampled=tuple(wanted.tolist()),
             draws=self.slots.draws(slots[wanted], (starts + lengths)[wanted]),
             scorings=tuple(
-                self._scoring(i, row, slots[i], spans[i, 0])
-                for i, row in enumerate(batch.rows)
-                if row.want & Want.PROMPT and slots[i] != NOBODY
+                self._scoring(i, batch.rows[i], slots[i], spans[i, 0])
+                for i in np.flatnonzero((wants & PROMPT).astype(bool) & (slots != NOBODY)).tolist()
             ),
             spans=spans,
             errors=errors,
@@ -159,10 +161,9 @@ class Builder:
         needs[: len(rows)] = starts // size + 1
         lengths = needs * size
         lengths[: len(rows)] = starts + 1
-        tables = np.zeros((count, needs[-1]), dtype=np.int64)
-        tables[: len(rows)] = self.slots.tables[slots, : needs[-1]]
         cells = np.arange(count) % size
-        cells[: len(rows)] = tables[np.arange(len(rows)), starts // size] * size + starts % size
+        blocks = self.slots.tables[slots, starts // size]
+        cells[: len(rows)] = blocks * size + starts % size
         tokens, positions = np.zeros((2, count), dtype=np.int64)
         tokens[: len(rows)] = [batch.rows[i].tokens[0] for i in rows.tolist()]
         positions[: len(rows)] = starts
@@ -171,11 +172,18 @@ class Builder:
             Decode(
                 begin,
                 end,
-                self._tensor(tables[begin:end, : needs[end - 1]].ravel()),
+                self._tensor(self._tables(slots[begin:end], end - begin, needs[end - 1])),
                 self._ahead(needs[end - 1] * size, lengths[begin:end]),
             )
             for begin, end in self._gathering.groups(needs.tolist())
         )
+
+    def _tables(self, slots: Ints, count: int, width: int) -> Ints:
+        """So many blocks of each of a group's rows, end to end: all rows of the step at once would
+        be as wide as its longest. Held slots come last, in scratch."""
+        own = self.slots.tables[slots, :width].ravel()
+        scratch = np.zeros((count - len(slots)) * width, dtype=np.int64)
+        return np.concatenate([own, scratch]) if len(scratch) else own
 
     def _scoring(self, i: int, row: Row, slot: int, begin: int) -> Scoring:
         history = self.slots.histories[slot]
@@ -241,8 +249,7 @@ class Builder:
         return np.where(bad, 0, tokens), errors
 
     def _mask(self, visible: NDArray[np.bool_]) -> Tensor:
-        mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
-        return mask.masked_fill_(~self._tensor(visible), -float("inf"))
+        return torch.where(self._tensor(visible), self._seen, self._unseen)
 
     def _tensor(self, array: NDArray[np.int64] | NDArray[np.bool_]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
