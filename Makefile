@@ -26,6 +26,7 @@ check: .venv/ready  ## formatting, lint and types
 
 bench: .venv/ready  ## every benchmark that times something but fidelity, about three quarters of an hour
 	$(BIN)/python -m benchmarks.scheduler_step
+	$(BIN)/python -m benchmarks.full_house
 	$(BIN)/python -m benchmarks.strategies
 	$(BIN)/python -m benchmarks.textbook --part curve
 	$(BIN)/python -m benchmarks.textbook --part stall_measured

@@ -39,10 +39,10 @@ def answered(batch: Batch) -> Output:
     return Output(tuple([(7,) if row.want is Want.LAST else () for row in batch.rows]))
 
 
-def decoding(running: int) -> Scheduler:
-    """So many sequences, their prompts computed."""
+def decoding(running: int, slots: int = 0) -> Scheduler:
+    """So many sequences, their prompts computed. slots: for them, and for others; 0: for them."""
     draw = random.Random(SEED)
-    policies = Policies(join=Continuous(running), step_tokens=8_192)
+    policies = Policies(join=Continuous(slots or running), step_tokens=8_192)
     scheduler = Scheduler(Settings(running * 64, BLOCK, policies=policies))
     prompts = [tuple(draw.randrange(50_000) for _ in range(CONTEXT)) for _ in range(running)]
     scheduler.apply([Add(Request(f"r{i}", p, 700, 0)) for i, p in enumerate(prompts)], 0)

@@ -1,12 +1,18 @@
 """BlockPool under any sequence of calls, and its order of reuse."""
 
-from hypothesis import settings
+import pytest
+from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from headway.core import blocks
+from headway.core.batch import Add, Output
 from headway.core.blocks import BlockPool, publish, release, reserve
+from headway.core.join import Continuous
+from headway.core.plan import Policies
 from headway.core.request import Request, Sequence
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 
 
 class Pool(RuleBasedStateMachine):
@@ -33,6 +39,28 @@ class Pool(RuleBasedStateMachine):
         assert sequence.computed < len(tokens), "the last token is never matched"
         self.live.append(sequence)
         return sequence
+
+    @rule(sequence=held, whole=st.booleans())
+    def ask_again(self, sequence, whole):
+        """What is remembered of the last attempt changes no answer."""
+        if sequence in self.live:
+            return
+        known, limit = len(sequence.tokens), sequence.request.limit
+        matched = self.pool.match(sequence.keys[: (known - 1) // 2])
+        need = -(-(limit if whole else known) // 2) - len(matched)
+        fits = self.pool.can_hold(matched, need)
+        event(f"it fits: {fits}; it had not: {sequence.misfit != (0, 0, 0)}")
+        assert reserve(self.pool, sequence, whole=whole) is fits
+        if fits:
+            self.live.append(sequence)
+
+    @rule(sequence=held, token=st.integers(0, 2))
+    def preempt(self, sequence, token):
+        """It waits again, one token longer."""
+        if sequence in self.live and len(sequence.tokens) < sequence.request.limit:
+            self.live.remove(sequence)
+            release(self.pool, sequence)
+            sequence.tokens.append(token)
 
     @rule(sequence=held, upto=st.integers(0, 9))
     def compute(self, sequence, upto):
@@ -121,3 +149,62 @@ def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
 def test_the_names_of_blocks_cannot_be_guessed():
     roots = {BlockPool(2, 2, secret).root(salt) for secret in (b"", b"x") for salt in ("", "t")}
     assert len(roots) == 4
+
+
+def test_who_does_not_fit_is_not_looked_up_again_at_each_step(monkeypatch):
+    """A cached beginning of 40 blocks was looked up name by name in every step."""
+    policies = Policies(Continuous(4), step_tokens=512)
+    scheduler, shared = Scheduler(Settings(64, 4, policies=policies)), tuple(range(160))
+    looked = []
+    match = BlockPool.match
+    monkeypatch.setattr(
+        BlockPool, "match", lambda pool, keys: looked.append(1) or match(pool, keys)
+    )
+
+    def step(*adds):
+        scheduler.apply([Add(each) for each in adds], 0)
+        batch = scheduler.schedule(0)
+        tokens = tuple([(7,) if row.want else () for row in batch.rows])
+        scheduler.commit(batch, Output(tokens), 1)
+        return len(batch.rows)
+
+    step(Request("first", (*shared, 1), 1, 0))
+    step(Request("runs", (500,), 60, 0))
+    waiting = [Request(f"w{i}", (*shared, *range(200, 293 + i)), 1, 0) for i in range(3)]
+    step(*waiting)
+    looked.clear()
+    assert [step() for _ in range(50)] == [1] * 50, "they wait, and one runs and grows"
+    assert len(looked) <= 9, "it was 150"
+    while "runs" in scheduler.roster.by_id:
+        step()
+    assert step() == 1 and scheduler.roster.waiting == 2, "the first fits when nobody runs"
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+def test_who_did_not_fit_fits_when_others_hold_its_beginning(evicted):
+    """It would have taken four cached blocks from the free ones. They become another's, who found
+    them there or has computed them again; then it lacks three."""
+
+    def made(*tokens):
+        return Sequence(0, Request("", tokens, 0, 0), list(tokens))
+
+    def computed(sequence):
+        sequence.computed = len(sequence.tokens)
+        publish(pool, sequence)
+
+    pool, shared = BlockPool(8, 2), tuple(range(8))
+    first, other, waits = made(*shared, 9), made(50, 51, 52), made(*shared, *range(20, 26))
+    again, all_ = made(*shared, 10), made(*range(60, 72))
+    assert reserve(pool, first, whole=False)
+    computed(first)
+    release(pool, first)
+    assert reserve(pool, other, whole=False) and pool.num_free == 6
+    assert not reserve(pool, waits, whole=False) and waits.misfit[:2] == (4, 4)
+    if evicted:
+        assert reserve(pool, all_, whole=False) and not pool.num_free
+        release(pool, all_)
+    assert reserve(pool, again, whole=False) and again.published == (0 if evicted else 4)
+    computed(again)
+    assert not reserve(pool, waits, whole=False)
+    release(pool, other)
+    assert reserve(pool, waits, whole=False) and waits.published == 4

@@ -45,6 +45,7 @@ class BlockPool:
         self._block_of: dict[bytes, int] = {}  # by name, free or held
         self._held: set[int] = set()
         self._more: dict[int, int] = {}  # holders beside the first, of those that several hold
+        self._taken = 0  # cached blocks that were matched again or reused, so far
 
     @property
     def num_free(self) -> int:
@@ -72,6 +73,27 @@ class BlockPool:
         revived = sum([block_of[key] not in held for key in matched])
         return revived + new <= self.num_free
 
+    def misfit(self, matched: Seq[bytes]) -> tuple[int, int, int]:
+        """What `still_lacks` is to know of one that could not be held."""
+        held, block_of = self._held, self._block_of
+        return len(matched), sum([block_of[key] not in held for key in matched]), self._taken
+
+    def still_lacks(
+        self, misfit: tuple[int, int, int], keys: Seq[bytes], full: int, blocks: int
+    ) -> bool:
+        """Whether one that needs so many blocks still cannot be held, of which the first `full`
+        have these names; without a look at each. False: that is not known.
+
+        No more names than before match as long as the next one is not there. Blocks that it would
+        take from the free ones can have become others' in one way only: a cached block was taken,
+        for its contents or for reuse, and each that was is counted.
+        """
+        matched, revived, taken = misfit
+        if matched < full and keys[matched] in self._block_of:
+            return False
+        lacks = blocks - matched + max(0, revived - (self._taken - taken))
+        return lacks > self.num_free
+
     def acquire(self, matched: Seq[bytes]) -> list[int]:
         """The blocks that have these names."""
         blocks = [self._block_of[key] for key in matched]
@@ -82,6 +104,7 @@ class BlockPool:
                 self._held.add(block)
                 self._revived[key] += 1
                 self._void += 1
+                self._taken += 1
         if 2 * self._void > len(self._cached) + SLACK:
             self._cached = deque(filter(self._is_cached, self._cached))
         return blocks
@@ -91,6 +114,7 @@ class BlockPool:
         empty = self._empty
         blocks = empty[: -count - 1 : -1]
         del empty[len(empty) - len(blocks) :]
+        self._taken += count - len(blocks)
         oldest, forget = self._cached.popleft, self._block_of.pop
         while len(blocks) < count:
             names = [oldest() for _ in range(count - len(blocks))]
@@ -162,9 +186,14 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
     full = (known - 1) // pool.block_size
     _name(pool, sequence, full)
     # Where the prompt's log-probabilities are wanted, each of its positions must be computed.
-    matched = () if sequence.scores else pool.match(sequence.keys[:full])
-    new = pool.blocks_for(sequence.request.limit if whole else known) - len(matched)
+    full = 0 if sequence.scores else full
+    most = pool.blocks_for(sequence.request.limit if whole else known)
+    if pool.still_lacks(sequence.misfit, sequence.keys, full, most):
+        return False
+    matched = pool.match(sequence.keys[:full])
+    new = most - len(matched)
     if not pool.can_hold(matched, new):
+        sequence.misfit = pool.misfit(matched)
         return False
     sequence.blocks = pool.acquire(matched) + pool.allocate(new)
     pool.held[sequence.request.lane] += len(sequence.blocks)

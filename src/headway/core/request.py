@@ -72,6 +72,7 @@ class Sequence:
     sent: int = 0  # blocks that the executor has been told of
     begun: bool = False  # the executor holds state for it
     keys: list[bytes] = field(default_factory=list)  # names of its first full blocks
+    misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit(), where it did not fit last
     fills: int = 0  # the computed count at which another block is full and can be published
     published: int = 0  # blocks offered to the prefix cache, or taken from it
     cached: int = 0  # prompt tokens found in the prefix cache when it first joined
