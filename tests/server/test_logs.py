@@ -118,12 +118,12 @@ BEARER = {"authorization": f"Bearer {KEY}"}
 SECRET = "the prompt is a secret"
 
 
-def played(scene, config=None, level="info"):
+def played(scene, config=None, level="info", requests=True):
     """The lines of what is asked in `scene(client, front)`, over ASGI."""
     lines = []
 
     async def play(app, front, rows):
-        wrapped = Access(app, logger(level, lines.append))
+        wrapped = Access(app, logger(level, lines.append), requests)
         transport = httpx2.ASGITransport(app=wrapped)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await scene(client, front)
@@ -181,6 +181,7 @@ def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(mon
     assert fault["event"] == "fault" and "ZeroDivisionError" in fault["exception"]
     assert "routes_state.py" in fault["exception"] and request["status"] == 500
     assert heard[0].headers["x-request-id"] == fault["id"] == request["id"]
+    assert [line["event"] for line in played(scene, requests=False)] == ["fault"]
 
 
 def test_who_leaves_its_stream_is_told_with_what_it_had():

@@ -124,7 +124,6 @@ class Played:
 
     async def start(self, progress=None):
         if self.fault:
-            self.fail(str(self.fault))
             raise self.fault
         self.state = State.READY
         return self.welcome
@@ -206,10 +205,17 @@ def test_ten_minutes_of_service_end_the_row(played):
     assert played.pauses == [1.0, 1.0] and engine.state is State.DOWN
 
 
-def test_one_that_cannot_start_counts_and_its_cause_is_told(played):
+@pytest.mark.parametrize(
+    "fault, why",
+    [
+        (CheckpointError("the model has gone"), "the model has gone"),
+        (OSError(12, "Cannot allocate memory"), "[Errno 12] Cannot allocate memory"),
+    ],
+)
+def test_one_that_cannot_start_counts_and_its_cause_is_told(played, fault, why):
     def alter(remote):
         if len(played.remotes) > 1:
-            remote.fault = CheckpointError("the model has gone")
+            remote.fault = fault
 
     played.alter = alter
     engine = played.made(2)
@@ -218,7 +224,7 @@ def test_one_that_cannot_start_counts_and_its_cause_is_told(played):
         played.remotes[0].fail("first")
 
     stood(engine, scene)
-    assert played.pauses == [1.0, 4.0] and engine.down == "the model has gone"
+    assert played.pauses == [1.0, 4.0] and engine.down == why
 
 
 def test_another_model_under_the_same_tokenizer_is_refused(played):

@@ -38,10 +38,13 @@ def noted() -> Noted:
 
 
 class Access:
-    """Around the whole application: it sees each answer as it leaves, and each fault."""
+    """Around the whole application: it sees each answer as it leaves, and each fault.
 
-    def __init__(self, app: ASGIApp, log: Log) -> None:
-        self.app, self._log = app, log
+    requests: whether those have lines; faults always have.
+    """
+
+    def __init__(self, app: ASGIApp, log: Log, requests: bool = True) -> None:
+        self.app, self._log, self._requests = app, log, requests
         self._second = self._listed = self._unlisted = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,7 +64,8 @@ class Access:
             self._log.exception("fault", **_asked(scope), **left)
         finally:
             _NOTED.reset(token)
-            self._say(scope, seen, left, clock.now() - began)
+            if self._requests:
+                self._say(scope, seen, left, clock.now() - began)
 
     def _say(self, scope: Scope, seen: Noted, left: dict[str, Any], took: int) -> None:
         status = left["status"]

@@ -83,8 +83,7 @@ class Running:
         self.engine = Succession(options, config.engine.restart, self.log)
         self.front = Front(config, self.engine)
         self.engine.renewed = self.front.metrics.ready
-        app = make_app(self.front)
-        heard = Access(app, self.log) if config.logs.access else app
+        heard = Access(make_app(self.front), self.log, config.logs.access)
         held = config.server.connections
         self.web = Web(heard, config.server, raised(held.most + BESIDES))
         self._began = clock.now()

@@ -123,7 +123,7 @@ class Succession:
         try:
             welcome = await self._remote.start()
             self._check(welcome)
-        except HeadwayError as error:
+        except (HeadwayError, OSError) as error:  # the second: no memory for a process, perhaps
             self._remote.fail(str(error))
             return
         self._since, self._fault = clock.now(), ""
