@@ -262,7 +262,7 @@ def plan(
 
     TPOT and TTFT at a rate, the highest rate within a TTFT budget, KV memory, largest batches,
     padding, cost, and by how much bursts lower that rate. The first lines are the answer. A long
-    trace takes half a minute; progress goes to stderr where the output is piped.
+    trace takes up to a minute; progress goes to stderr where the output is piped.
 
     Example: headway plan --cost cost.json --trace mine.csv --ttft 500 --tpot 40
     """

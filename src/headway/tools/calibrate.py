@@ -139,8 +139,12 @@ def _from_sheets(asked: Asked, console: Console) -> int:
         found = replace(found, price_per_hour=asked.price_per_hour)
     write(found, asked.out)
     console.print(terms_table(found))
-    assumed = ", ".join(f"{name} {value}" for name, value in found.about["assumed"].items())
-    notes = (f"Analytical: nobody has measured this. Assumed: {assumed}.",)
+    notes = (
+        "Analytical: nobody has measured this. Assumed: a step reaches "
+        f"{datasheet.BANDWIDTH_REACHED:.0%} of the data sheet's bandwidth and "
+        f"{datasheet.PRODUCTS_REACHED:.0%} of its FLOP/s, and its host takes "
+        f"{duration(datasheet.HOST)}. {found.slots} slots.",
+    )
     print_notes(console, notes)
     console.print(Text(f"The cost model is in {asked.out}."))
     return 0
