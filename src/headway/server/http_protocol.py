@@ -74,7 +74,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(Problem(503, "too many connections", code="too_many_connections"))
         self._crowd.leave(self)
         self._deaf = True
-        if self.transport:  # else connection_made sees to it
+        if not self.transport:  # connection_made sees to it
+            return
+        if self.transport.get_write_buffer_size():  # which nobody takes
+            self.transport.abort()
+        else:
             self.transport.close()
 
     def expire(self) -> None:
