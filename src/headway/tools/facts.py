@@ -27,8 +27,8 @@ def stated(found: Findings) -> list[tuple[str, str]]:
         ("Seed", str(about["seed"])),
         (
             "Time",
-            f"{window:g} s of arrivals for each strategy, drained for at most "
-            f"{work['drain_ns'] / 1e9:g} s; arrivals of the first {warm_up:g} s are served and "
+            f"{window:.4g} s of arrivals for each strategy, drained for at most "
+            f"{work['drain_ns'] / 1e9:.4g} s; arrivals of the first {warm_up:.4g} s are served and "
             "not counted",
         ),
         (

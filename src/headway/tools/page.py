@@ -119,8 +119,9 @@ def _card(found: Findings, compared: Comparison) -> str:
     is_pair = (compared.name, compared.other) == (GLOBAL, PER_LANE)
     note = ""
     if is_pair:
-        paid = "a common mistake: somebody pays for it" if compared.payer else "here nobody pays"
-        note = f"<p>One window for all endpoints, against a window for each: {paid}.</p>"
+        is_mistake = compared.card.created is not None
+        told = "a common mistake" if is_mistake else "here that makes no great difference"
+        note = f"<p>One window for all endpoints, against a window for each: {told}.</p>"
     return (
         f'<article class="card{" wide" if is_pair else ""}" data-strategy="{escape(compared.name)}"'
         f' data-other="{escape(compared.other)}"><h3>{escape(compared.name)} <small>against '
