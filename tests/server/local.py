@@ -167,7 +167,7 @@ def serving(config=None, engine=embedded):
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
     try:
-        assert began.wait(30)
+        assert began.wait(120)
         yield kept["url"], kept["front"]
     finally:
         kept["server"].should_exit = True
