@@ -153,7 +153,7 @@ def test_a_rate_says_when_requests_come_and_never_which(paused, demand, times):
 def paused(tmp_path_factory):
     """A trace and a process of equal weight."""
     folder = tmp_path_factory.mktemp("paused")
-    (folder / "chat.csv").write_text(PAUSE)
+    (folder / "chat.csv").write_text(PAUSE + "".join(f"{at},40,10\n" for at in range(41, 400)))
     path = folder / "lanes.yaml"
     path.write_text("{a: {trace: chat.csv}, b: {arrivals: poisson, prompt: 900, answer: 90}}")
     return from_file(path)
