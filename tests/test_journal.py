@@ -32,8 +32,9 @@ def test_a_replay_is_the_whole_run():
     [
         (0, "", "line 1 is not JSON"),
         (0, "[]", "line 1 is not the head"),
-        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 7: replay it with"),
-        (0, '{"headway_journal": 7, "settings": {"is": "Close"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 8: replay it with"),
+        (0, '{"headway_journal": 7}', "of version 7; headway .* reads version 8: replay it with"),
+        (0, '{"headway_journal": 8, "settings": {"is": "Close"}}', "line 1 holds no settings"),
         (3, "[3, 17, [", "line 4 is not JSON; was the run cut off there"),
         (3, "[3]", "line 4 is not a step's record"),
         (3, '[3, 1, [{"is": "Exec"}], [], {}, 0, 0, 0]', "line 4 has a 'Exec', which this headway"),
@@ -46,7 +47,7 @@ def test_a_replay_is_the_whole_run():
         (3, '[3, 1, [], [], {}, 1, 0, "5"]', "line 4 .*: a number is not a whole one"),
         (3, "[3, 1, [], [[5], [-1]], {}, 1, 0, 5]", "line 4 .*: a token is not from 0 to 429"),
         (3, '[3, 1, [{"is": "map"}], [], {}, 0, 0, 0]', "line 4 is not a step's record"),
-        (0, '{"headway_journal": 7, "settings": {"is": "map"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 8, "settings": {"is": "map"}}', "line 1 holds no settings"),
     ],
 )
 def test_a_bad_line_is_named(line, text, words):
@@ -114,7 +115,7 @@ def test_what_is_said_of_the_run_comes_back():
     assert journal.about(file.getvalue()) == {"model": "tiny"}
     assert journal.about(LINES[0]) == {}
     with pytest.raises(JournalError, match="nothing that can be understood"):
-        journal.about('{"headway_journal": 7, "about": 3}')
+        journal.about('{"headway_journal": 8, "about": 3}')
 
 
 def test_an_empty_journal_has_no_head():

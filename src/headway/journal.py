@@ -29,7 +29,7 @@ from headway.core.sampling import TOKENS, Sampling
 from headway.core.settings import Settings
 from headway.errors import JournalError
 
-VERSION = 7
+VERSION = 8
 KNOWN: dict[str, type] = {
     kind.__name__: kind
     for kind in (

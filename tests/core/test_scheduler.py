@@ -16,7 +16,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
-from tests.traces import BLOCK, COST, MS, ask, make, spy
+from tests.traces import BLOCK, COST, MS, Crowd, ask, make, spy
 
 
 def run(scheduler, batch, now=0):
@@ -512,3 +512,45 @@ def test_what_a_victim_had_of_the_step_goes_to_the_others():
     assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token of the step"
     assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "which c gets"
     scheduler.check()
+
+
+def test_victims_are_found_without_another_look_at_all_who_run():
+    """For each of 32 victims, the oldest was looked for among all who ran."""
+
+    class Looked(dict):
+        looks = 0
+
+        def __iter__(self):
+            self.looks += 1
+            return super().__iter__()
+
+    scheduler = make(64, Policies(Continuous(64), chunk=Fixed(256), step_tokens=256))
+    # Each has filled its only block and needs another one; there are none.
+    scheduler.apply([Add(ask(f"r{i}", (i,) * BLOCK, 9)) for i in range(64)], 0)
+    run(scheduler, scheduler.schedule(0))
+    running = scheduler.roster.running = Looked(scheduler.roster.running)
+    batch = scheduler.schedule(0)
+    preempted = scheduler.roster.preemptions
+    assert preempted == 32 and 0 in {row.sequence for row in batch.rows}
+    assert running.looks == 1
+    scheduler.check()
+
+
+def test_the_oldest_is_no_victim_when_it_was_served_last():
+    """Those in a step go behind those left out, so the oldest is not always the first to run."""
+
+    class OldestFirst:
+        def victims(self, view):
+            return iter(sorted(view.running, key=lambda each: each.number))
+
+    scheduler = make(4, Policies(Crowd(3)))
+    scheduler.apply([Add(ask(f"r{i}", (i,) * 3, 9)) for i in range(3)], 0)
+    run(scheduler, scheduler.schedule(0))
+    policies = Policies(Crowd(3), preempt=OldestFirst(), step_tokens=2)
+    scheduler.settings = replace(scheduler.settings, policies=policies)
+    firsts = []
+    for _ in range(6):
+        firsts.append(next(iter(scheduler.roster.running)))
+        run(scheduler, scheduler.schedule(0))
+        assert 0 in scheduler.roster.running
+    assert set(firsts) > {0} and scheduler.roster.preemptions

@@ -1,4 +1,4 @@
-"""Who runs and does not fit a step takes turns: nobody waits behind who joined first for ever."""
+"""More may run than fit a step. Then they take turns: nobody is left out for ever."""
 
 from dataclasses import replace
 
@@ -21,7 +21,8 @@ class Turns:
     """How often others were served since each who runs was, or joined.
 
     Under a mix that keeps prompts and decoding apart the steps of the other kind do not count:
-    which kind is whose turn is the mix's question.
+    which kind is whose turn is the mix's question. Nor does a step count for a prompt if all who
+    run could have a token in it: prompts are then computed in the order of joining.
     """
 
     def __init__(self, scheduler):
@@ -31,6 +32,7 @@ class Turns:
 
     def step(self):
         before = {s.number: s.pending for s in self.scheduler.roster.running.values()}
+        all_fit = len(before) <= self.scheduler.settings.policies.step_tokens
         batch = self.scheduler.schedule(0)
         if not batch.rows:
             return False
@@ -42,6 +44,8 @@ class Turns:
             lacks = before.get(number, len(running[number].tokens))
             if number in served:
                 passed.clear()
+            elif all_fit and lacks > 1:
+                continue
             elif self.is_mixed or self.scheduler.prefilled == (lacks > 1):
                 self.left_out += 1
                 for other in served:
@@ -128,7 +132,8 @@ def test_a_prompt_has_its_turn_where_decoding_fills_every_step(chunk):
     assert turns.worst <= 5
 
 
-def test_prompts_of_a_group_take_turns_with_its_chunk():
+def test_a_groups_prompts_are_computed_one_after_the_other():
+    """In turns, all first tokens would come at the end, and none of them earlier."""
     scheduler = make(ROOM, Policies(Static(3), chunk=Fixed(4), step_tokens=7))
     scheduler.apply([Add(ask(f"r{i}", (i,) * 8, 2)) for i in range(3)], 0)
     turns, seen = Turns(scheduler), []
@@ -137,7 +142,7 @@ def test_prompts_of_a_group_take_turns_with_its_chunk():
         seen.append(
             [row.sequence for row in turns.executor.batches[-1].rows if len(row.tokens) > 1]
         )
-    assert seen == [[0], [1], [2], [0], [1], [2]]
+    assert seen == [[0], [0], [1], [1], [2], [2]]
 
 
 def test_in_a_step_for_decoding_prompts_keep_their_place():

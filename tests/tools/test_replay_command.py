@@ -405,7 +405,7 @@ def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost,
     [
         ("", "bad.jsonl: line 1 is not JSON"),
         ("hello\nworld\n", "bad.jsonl: line 1 is not JSON"),
-        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 7"),
+        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 8"),
         ('{"headway_jour', "bad.jsonl: line 1 is not JSON; was the run cut off there"),
         ("[]\n", "line 1 is not the head of a journal"),
     ],

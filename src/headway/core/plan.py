@@ -83,20 +83,20 @@ class Plan:
         self._allow = policies.chunk.allow(view)
         self._left = policies.step_tokens
         self._prompt_left = self._allow.tokens
-        self._victims = policies.preempt.victims(view)
-        self._short = False  # somebody who runs is left out, because the step is full
+        self._victims = self._preemptible()
+        self._in_turns = False  # more run than the step has tokens
 
     def choose(self) -> None:
         """Once: fills shares, joined and preempted, and moves blocks between those.
 
-        Who runs takes turns: where a step leaves somebody out, those in it go behind them.
+        Where more run than a step has tokens, those in it go behind those left out.
         """
         for turn in self.policies.mix.turns(self.view):
             self._take(turn)
             if self.shares:
                 self.turn = turn
                 break
-        if self._short:
+        if self._in_turns:
             for sequence in self.shares:
                 self.running[sequence.number] = self.running.pop(sequence.number)
 
@@ -113,7 +113,7 @@ class Plan:
 
     def _in_turn(self, turn: Turn) -> None:
         """Where not all can get even one token: who waited longest first, whatever it lacks."""
-        self._short = True
+        self._in_turns = True
         for sequence in tuple(self.running.values()):
             if sequence.pending > 1:
                 if turn.prefill:
@@ -144,7 +144,6 @@ class Plan:
     def _give(self, sequence: Sequence) -> None:
         """As much of what it lacks as the step has left."""
         if self._is_full:
-            self._short = True
             return
         take = sequence.pending
         if self._allow.split:
@@ -163,7 +162,7 @@ class Plan:
             return False
         need = self.pool.blocks_for(end) - len(sequence.blocks)
         while self.pool.num_free < need:
-            if (victim := self._victim()) is None:
+            if (victim := next(self._victims, None)) is None:
                 return False  # the others are in flight: next time
             self._preempt(victim)
             if victim is sequence:
@@ -171,14 +170,16 @@ class Plan:
         grow(self.pool, sequence, need)
         return True
 
-    def _victim(self) -> Sequence | None:
-        """Never one in flight, and never the oldest: that one always ends, and so all do."""
-        oldest = min(self.running)
-        for victim in self._victims:
+    def _preemptible(self) -> Iterator[Sequence]:
+        """Never one in flight, and never the oldest: that one always ends, and so all do.
+
+        A generator, so that a step with blocks enough looks for nobody.
+        """
+        running, oldest = self.running, min(self.running)
+        for victim in self.policies.preempt.victims(self.view):
             number = victim.number
-            if number in self.running and number != oldest and not victim.in_flight:
-                return victim
-        return None
+            if number in running and number != oldest and not victim.in_flight:
+                yield victim
 
     def _preempt(self, victim: Sequence) -> None:
         self._left += self.shares.pop(victim, 0)
