@@ -118,7 +118,7 @@ class Succession:
         """A process that cannot start is one that has failed: its `down` says why."""
         if self._leaving:
             return
-        self._remote, self._between = self._next(), False
+        self._remote = self._next()
         began = clock.now()
         try:
             welcome = await self._remote.start()
@@ -126,6 +126,8 @@ class Succession:
         except (HeadwayError, OSError) as error:  # the second: no memory for a process, perhaps
             self._remote.fail(str(error))
             return
+        finally:  # nobody is let in before it was checked
+            self._between = False
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
         self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)
