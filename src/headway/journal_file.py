@@ -31,8 +31,8 @@ class JournalFile:
     def __init__(
         self, path: Path, settings: Settings, about: Mapping[str, Any], part_bytes: int = 0
     ) -> None:
-        """about: of the run, as JSON. part_bytes: a part that has so many is the last but one;
-        0: there is one part. JournalError if there is a file already, or can be none."""
+        """about: of the run, as JSON. part_bytes: a part of this size or more is followed by
+        another; 0: there is one part. JournalError if the file exists or cannot be made."""
         self.fault = ""  # why it has stopped; empty: it has not
         self._first, self._number, self._part_bytes = path, 1, part_bytes
         try:
@@ -62,7 +62,7 @@ class JournalFile:
             )
 
     def _turn(self) -> None:
-        """Begin the next part, then name it in this one: no name is without a file."""
+        """Begin the next part, and only then name it in this one: each part named exists."""
         number = self._number + 1
         path = self._first.with_name(f"{self._first.stem}.{number}{self._first.suffix}")
         part = Part(path, head_of_part(number, self.name))

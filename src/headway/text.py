@@ -247,11 +247,11 @@ class TextStream:
             self._settle()
 
     def _settle(self) -> None:
-        """So many ids are more than one character: all is certain but the end of it.
+        """The window has more ids than one character can, so all but its end is certain.
 
-        Where the texts before and from an id make the whole, no character lies across. Where there
-        is no such id among the last, the decoder is one of bytes, of which only the last character
-        can change: a window from any id, at least a character's bytes before the end, ends alike.
+        If the texts before and from an id make the whole, no character spans that place. If no id
+        near the end is such a place, the decoder works on bytes, and only the last character can
+        change. Then the window may begin at any id that is a character's bytes before the end.
         """
         tail, window = self._tail, self._window
         for at in range(len(window) - 1, 0, -1):

@@ -74,19 +74,23 @@ class BlockPool:
         return revived + new <= self.num_free
 
     def misfit(self, matched: Seq[bytes]) -> tuple[int, int, int]:
-        """What `still_lacks` is to know of one that could not be held."""
+        """What `still_lacks` needs to know of a sequence that could not be held: how many names
+        matched, how many of their blocks were free, and how many had been taken by then."""
         held, block_of = self._held, self._block_of
         return len(matched), sum([block_of[key] not in held for key in matched]), self._taken
 
     def still_lacks(
         self, misfit: tuple[int, int, int], keys: Seq[bytes], full: int, blocks: int
     ) -> bool:
-        """Whether one that needs so many blocks still cannot be held, of which the first `full`
-        have these names; without a look at each. False: that is not known.
+        """Whether a sequence still cannot be held, found without looking up each of its names.
 
-        No more names than before match as long as the next one is not there. Blocks that it would
-        take from the free ones can have become others' in one way only: a cached block was taken,
-        for its contents or for reuse, and each that was is counted.
+        It needs so many blocks, and the first `full` of them have these names. False means that
+        the names must be looked up.
+
+        While the first name that did not match is still missing, no more names match than before.
+        A matched block that was free costs a free block. It stops doing so only when another
+        sequence holds it. Then a cached block was taken, to be read or to be overwritten, and
+        `_taken` counts both.
         """
         matched, revived, taken = misfit
         if matched < full and keys[matched] in self._block_of:

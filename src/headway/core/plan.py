@@ -46,11 +46,11 @@ class Policies:
         return size
 
     def cells(self, context: int) -> int:
-        """That a step computes at most, whole prompts that overrun it, padding and held slots
-        included, where no sequence holds more tokens than the context.
+        """The most cells that one step computes, if no sequence holds more tokens than the context.
 
-        A group's rectangle is as wide as its longest row and as high as the group, so step_tokens
-        does not bound it (docs/decisions/0015).
+        Padding, held slots and a whole prompt that overruns the step all count. A group's rectangle
+        is as wide as its longest row and as high as the group, so step_tokens does not bound it
+        (docs/decisions/0015).
         """
         longest = min(context, self.chunk.size) if isinstance(self.chunk, Fixed) else context
         if isinstance(self.join, Static | Dynamic | LengthClasses):
@@ -64,7 +64,7 @@ class Policies:
 
 
 def usual(slots: int) -> Policies:
-    """Where nobody says otherwise: everybody's next token beside a chunk of prompts."""
+    """Where no policies are named: a step has everybody's next token and a chunk of prompts."""
     return Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)
 
 
@@ -108,7 +108,8 @@ class Plan:
             prompts = self._decode(turn.decode)
             for sequence in prompts if turn.prefill else ():
                 self._give(sequence)
-        if turn.prefill and self.start.count and not self.preempted:  # or its old blocks are back
+        # Not in a step that preempts: a victim could join again with the blocks it has just lost.
+        if turn.prefill and self.start.count and not self.preempted:
             self._join()
 
     def _in_turn(self, turn: Turn) -> None:

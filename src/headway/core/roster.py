@@ -25,7 +25,7 @@ class Roster:
         self.pool = pool
         self.lines = {lane.name: Line(lane) for lane in settings.lanes}
         self.by_id: dict[str, Sequence] = {}  # all that wait or run, or wait for their group
-        # By number, in order of joining; whom a step left out comes before who was in it.
+        # By number, in the order in which they are served: that of joining, but see Plan.choose.
         self.running: dict[int, Sequence] = {}
         self.deadlines = Deadlines()
         self.preemptions = 0  # so far

@@ -9,7 +9,7 @@ from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.errors import cause
 
-MOST = 3  # failed steps in a row: then it is found out whether any step works
+MOST = 3  # failed steps in a row, after which a trial shows whether any step works
 NOBODY = -1  # the number of a sequence that is no request's
 # A step of one token, in the scratch block.
 TRIAL = Batch(
@@ -21,9 +21,9 @@ class Guarded:
     """What another executor raises becomes an error of each row of that step.
 
     Their requests end with it, their blocks are free and never offered to others, and those who
-    wait are served by the next step. After MOST in a row a step that owes nothing to any request
-    is tried. If that fails too no step works, and the engine ends; else the requests were to
-    blame, and others are served.
+    wait are served by the next step. After MOST failures in a row, a trial step is run that
+    belongs to no request. If it fails too, no step works, and the engine ends. If it works, the
+    requests were to blame, and others are served.
     """
 
     def __init__(self, executor: Executor) -> None:

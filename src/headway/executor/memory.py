@@ -17,9 +17,9 @@ if TYPE_CHECKING:  # half a second that who only plans need not wait
 SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
 SCORES = 1 << 22  # that capped attention, which no kernel fuses, holds at once
 LOGITS = 1 << 22  # that the scoring of a prompt computes at once
-# Bytes of a row that samples, for each token of the vocabulary: its logits in float32, as they are,
-# changed, scaled and sorted, with 64-bit indices, shares, sums and noise; of a row's history, that
-# penalties read; and of each logit of a prompt that is scored.
+# Bytes for each token of the vocabulary. SAMPLED is for a row that samples: its logits in float32
+# (raw, changed, scaled, sorted), 64-bit indices, shares, sums and noise. HISTORY is for what a
+# row's penalties read. SCORED is for a position of a prompt whose log-probabilities are wanted.
 SAMPLED, HISTORY, SCORED = 64, 5, 24
 
 # Bytes of keys and values of one layer that decode rows have gathered at once, by kind of device.
@@ -164,13 +164,14 @@ def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
 
 def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """Of one token, padding or held slot: the widest moment of a layer.
+    """Of one token, padding or held slot, at a layer's widest moment. The sum of:
 
-    The residual stream and what is added to it, with a norm in float32; the queries, keys and
-    values, their turned copies and what attention finds, or gate, up, their activation and product;
-    where its row began earlier or looks back over a window, what it may see of the context, for
-    each window and once more while that is made; indices; and of a prompt that is scored the
-    likeliest tokens.
+    - the residual stream, what is added to it, and a norm in float32;
+    - the larger of attention (queries, keys, values, their turned copies, the result) and the MLP
+      (gate, up, activation, product);
+    - the mask over the context, one for each window and one more while it is made, which a row
+      needs that began in an earlier step or has a window;
+    - indices, and the likeliest tokens of a prompt that is scored.
     """
     turned = (config.heads + 2 * config.kv_heads) * config.head_dim
     inside = max(5 * turned, 4 * config.intermediate)

@@ -12,7 +12,7 @@ from headway.core.batch import Logprob
 
 
 class Scored(Sequence[Logprob]):
-    """What crosses the seam is not changed any more; who collects an answer extends its own.
+    """An executor's scores are not changed after it has returned them. An Answer extends its own.
 
     position      0         1         2
     drawn         x         x         x             float64
