@@ -330,10 +330,15 @@ def test_it_says_the_rate_first_and_what_so_few_requests_cannot_say(tmp_path):
     _, said = compared(tmp_path, services=services, **wishes)
     words = " ".join(said.split())
     assert words.startswith("8 requests / s: 48 requests in 6 s, load 0.")
-    few = "Too few requests for p95, which needs 100 after the warm-up: few 43. --seconds 30 would"
-    assert few in words[: words.index("Endpoints")], "before anything is served"
+    few = "Too few requests for p95, which needs 100 after the warm-up: few 43."
+    more = f"{few} --seconds 30 would have about 100."
+    assert more in words[: words.index("Endpoints")], "before anything is served"
     plain = json.loads((tmp_path / "report.json").read_text())
     assert plain["workload"]["requests_per_second"] == 8.0
+    _, said = compared(tmp_path, services=services, **wishes | {"seconds": 1e4})
+    words = " ".join(said.split())
+    assert "more --seconds add nothing" in words and "A longer trace would have them." in words
+    assert "--seconds" not in words[words.index("Too few") : words.index("Endpoints")]
 
 
 def test_a_comparison_of_nobody_is_refused(tmp_path):

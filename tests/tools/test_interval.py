@@ -39,8 +39,9 @@ def test_the_lane_that_has_fewest_is_named_and_one_that_was_not_asked_is_not():
     assert sureness({1.0: twice}, 1.0, 2, 0).counted == 20, "a repeat is of the same requests"
 
 
-def test_without_a_capacity_nothing_is_said_of_it():
-    assert sureness({1.0: {"a": EVEN}}, 0.0, 1, 0).counted == 0
+def test_without_a_capacity_there_is_no_interval():
+    none = sureness({1.0: {"a": EVEN}, 2.0: {"a": EVEN}}, 0.0, 1, 0)
+    assert (none.low, none.high) == (0.0, 0.0) and none.counted == 200, "but of how many"
 
 
 @given(count=st.integers(1, 60), missing=st.integers(0, 3))

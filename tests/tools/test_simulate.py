@@ -105,6 +105,22 @@ def test_a_data_sheets_machine_has_its_slots_and_blocks_and_says_so(tmp_path):
     assert "simulated: 16 slots" in " ".join(said.split()), "as a comparison there would have"
 
 
+def test_a_chunk_leaves_room_for_no_more_rows_than_the_memory_holds(tmp_path):
+    """A batch that fills all slots would be over the budget by itself, and nobody can have it."""
+    (tmp_path / "long.csv").write_text(
+        "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},1000,8\n" for at in range(30))
+    )
+    path = tmp_path / "long.yaml"
+    path.write_text("chat: {trace: long.csv, token_scale: 1, budget: {ttft: 900, tpot: 60}}\n")
+    sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=1_500)
+    chosen = {}
+    for slots in (256, 22):  # 22 such requests fit
+        machine, wishes = replace(sheet, slots=slots), {"strategies": "first-come", "lanes": path}
+        plain = json.loads(simulated(tmp_path, machine, **wishes)[2])
+        chosen[slots] = plain["strategies"][0]["policies"]["chunk"]
+    assert chosen[256] == chosen[22], chosen
+
+
 def test_the_page_is_made_of_the_json_alone(ran, found):
     assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
 
@@ -214,6 +230,9 @@ def test_a_simulation_offers_what_a_report_says_at_another_price(tmp_path):
     "wishes, sweep, said",
     [
         ({"rate": 3.0}, "", "leave out --rate and --load"),
+        ({"rate": 0.0, "seconds": 7.0}, "", "takes --seconds from a report, .*: leave it out"),
+        ({"rate": 0.0, "seed": 5}, "", "takes --seed from a report, .*: leave it out"),
+        ({"rate": 0.0, "token_scale": 1.0}, "", "takes --token-scale from a report, 8"),
         ({"rate": 0.0}, "rate=1,2", "does not go with a sweep or a capacity over rate"),
         ({"rate": 0.0, "lanes": None}, "", "is of the endpoints chat, voice, not of the demo"),
         (

@@ -309,6 +309,7 @@ def test_a_capacity_of_few_requests_is_no_number_and_says_how_many_it_takes(tmp_
     assert f"{more}take --seconds 60 or more" in words
     before = "Too few requests for p95, which needs 100 after the warm-up: chat 21. --seconds 60"
     assert before in words[: words.index("Capacity: ")], "before minutes are spent"
+    assert "Every rate has 16 slots, 2,048 of the 3,000 KV blocks that fit" in words
     html = (tmp_path / "sweep.html").read_text()
     assert more in html and 'class="dots line mark' not in html
 
@@ -516,7 +517,10 @@ def test_said_of_a_capacity():
     def told(found, sure=sure):
         return said(Found(found, sure), scope)
 
-    assert told(none).startswith("none: no rate tried (8 requests / s) is kept")
+    assert told(none).startswith("none: no rate tried (8 requests / s; n 120 of chat) is kept")
+    assert "sure" not in told(none)
+    unsure = told(none, Sureness(17, "chat", 0.0, 0.0))
+    assert unsure.endswith("; so few cannot be sure: take --seconds 75 or more")
     drawn = "4 requests / s (3.5 to 4.5 in nine of ten draws of its blocks of time; n 120 of chat)"
     assert told(some) == f"{drawn}; at 8 chat keeps 50.0 %"
     assert told(all_) == "at least 4 requests / s (n 120): nothing broke up to there (end)"
@@ -534,3 +538,6 @@ def test_said_of_a_capacity():
         "unknown: 6 requests of chat count, and with fewer than 100 95 % is a matter of a few; "
         "take --seconds 210 or more"
     )
+    ends = replace(scope, trace_ends=True)
+    few = said(Found(some, Sureness(6, "chat", 4.0, 4.0)), ends)
+    assert few.endswith("95 % is a matter of a few; take a longer trace")

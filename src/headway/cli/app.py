@@ -37,8 +37,8 @@ Seconds = Annotated[
     float,
     typer.Option(
         min=1,
-        help="Which requests: of the traces' first so many seconds where --rate is said, else as "
-        "many as take so long at a load of 0.12.",
+        help="How many requests: with --rate those of the traces' first so many seconds, else as "
+        "many as last so long at a load of 0.12.",
     ),
 ]
 TokenScale = Annotated[

@@ -134,7 +134,7 @@ def simulate(
     load: Load = 0.0,
     like: Annotated[
         Path | None,
-        typer.Option(help="A report.json, of compare too: offer the requests that it offered."),
+        typer.Option(help="Offer the requests of this report.json, of compare or simulate."),
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each, with other residuals.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals and residuals.")] = 0,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from headway.errors import SettingError
 from headway.tools.facts import cut_said
 from headway.tools.interval import ENOUGH, seconds_for_enough
+from headway.tools.rig import Rig
 from headway.tools.setting import Setting
 
 
@@ -15,6 +16,12 @@ def first_line(setting: Setting) -> str:
         f"{work.window / 1e9:.3g} s, load {work.load:.2f} (device-seconds per second at full "
         "batches, by the price of a token here)."
     )
+
+
+def room(rig: Rig) -> str:
+    """For how many requests at once."""
+    blocks = f"{rig.num_blocks:,} of the {max(rig.fit, rig.num_blocks):,} KV blocks that fit"
+    return f"{rig.slots} slots, {blocks} ({rig.block_size} tokens each)"
 
 
 def remarks(setting: Setting) -> list[str]:
@@ -44,13 +51,15 @@ def too_few(setting: Setting) -> str:
     slow = {f"TPOT of {name}": paced[name] for name in asked - few.keys() if paced[name] < ENOUGH}
     if not few and not slow:
         return ""
-    seconds = setting.about["asked"]["span_ns"] / 1e9
-    least = min((each for each in [*few.values(), *slow.values()] if each), default=1)
-    more = seconds_for_enough(seconds, least)
     said = (
         f"Too few requests for p95, which needs {ENOUGH} after the warm-up: {_listed(few | slow)}."
     )
-    return f"{said} --seconds {more:,} would have about as many."
+    if setting.work.trace_ends:
+        return f"{said} A longer trace would have them."
+    seconds = setting.about["asked"]["span_ns"] / 1e9
+    least = min((each for each in [*few.values(), *slow.values()] if each), default=1)
+    more = seconds_for_enough(seconds, least)
+    return f"{said} --seconds {more} would have about {ENOUGH}."
 
 
 def _listed(counts: Mapping[str, int]) -> str:

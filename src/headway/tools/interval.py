@@ -40,9 +40,6 @@ class Sureness:
         return self.counted >= ENOUGH
 
 
-UNSURE = Sureness(0, "", 0.0, 0.0)
-
-
 def seconds_for_enough(seconds: float, counted: int) -> int:
     """--seconds that would have ENOUGH requests where so many have had these, and a few more."""
     return ceil(round(1.05 * seconds * ENOUGH / max(1, counted), 3))
@@ -82,12 +79,13 @@ def summed(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
 def sureness(
     tried: Mapping[float, Tallies], rate: float, repeats: int, seed: int, share: float = SHARE
 ) -> Sureness:
-    """tried: by rate, of all repeats; rate: the capacity that was found."""
-    if rate not in tried:
-        return UNSURE
-    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in tried[rate].items()}
+    """tried: by rate, of all repeats; rate: the capacity that was found; 0: none."""
+    told = tried.get(rate) or tried[max(tried)]
+    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in told.items()}
     asked = {lane: count for lane, count in counts.items() if count}
     lane = min(asked, key=lambda name: asked[name], default="")
+    if rate not in tried:
+        return Sureness(asked.get(lane, 0), lane, 0.0, 0.0)
     found = sorted(_drawn(tried, seed, share))
     left = round(DRAWS * (1 - COVERED) / 2)
     return Sureness(asked.get(lane, 0), lane, found[left], found[-1 - left])

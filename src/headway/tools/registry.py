@@ -37,6 +37,7 @@ class Site:
     prompts: Sequence[int] = ()  # tokens, ascending: how long they are
     stated: Mapping[str, int] = field(default_factory=dict)  # windows that the user has set, ns
     slots: int = SLOTS  # of the running batch
+    full: int = 0  # rows of a full batch, where the memory holds fewer; 0: slots
 
     @property
     def windows(self) -> dict[str, int]:
@@ -64,7 +65,7 @@ class Site:
     @property
     def chunk(self) -> int:
         """Prompt tokens that fit beside a full batch into the tightest budget."""
-        return chunk_of(self.lanes, self.price, self.slots)
+        return chunk_of(self.lanes, self.price, self.full or self.slots)
 
     def group(self, name: str, rule: str, join: Join) -> Strategy:
         policies = Policies(

@@ -59,7 +59,8 @@ class Setting:
     def site(self) -> Site:
         prompts = sorted(len(request.prompt) for request in self.work.requests)
         price, rig, windows = self.yardstick.price, self.rig, dict(self.windows)
-        return Site(self.lanes, price, rig.context, prompts, windows, rig.slots)
+        full = self.yardstick.full
+        return Site(self.lanes, price, rig.context, prompts, windows, rig.slots, full)
 
 
 def demo_setting(

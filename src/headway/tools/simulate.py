@@ -84,6 +84,14 @@ def _alike(asked: Asked, report: Like) -> Asked:
     """With the report's traffic. The endpoints have to be said again."""
     if asked.rate or asked.load:
         raise SettingError("--like takes the rate from a report: leave out --rate and --load")
+    usually = Asked()
+    for flag, said, usual, theirs in (
+        ("--seconds", asked.seconds, usually.seconds, report.span / 1e9),
+        ("--seed", asked.seed, usually.seed, report.seed),
+        ("--token-scale", asked.token_scale, usually.token_scale, report.token_scale),
+    ):
+        if said not in (usual, theirs):
+            raise SettingError(f"--like takes {flag} from a report, {theirs:g}: leave it out")
     if asked.lanes is None and not asked.traces:
         report.check_names(())
     return replace(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headway.errors import SettingError
 from headway.tools import sweep_report, verdict
-from headway.tools.amount import refuse_nobody, remarks, too_few
+from headway.tools.amount import refuse_nobody, remarks, room, too_few
 from headway.tools.calibration import Calibration
 from headway.tools.capacity import Tried, capacity
 from headway.tools.compare import Asked, Terminated, services_of
@@ -67,6 +67,7 @@ class Sweeping:
     console: Console
     points: list[Point] = field(default_factory=list)
     capacities: dict[str, Found] = field(default_factory=dict)
+    trace_ends: bool = False  # all of one is offered, at every rate
     reach: Reach | None = None  # where capacities are looked for; None: they are not
 
     def check(self) -> None:
@@ -99,6 +100,8 @@ class Sweeping:
     def _check_amount(self, setting: Setting) -> None:
         """Of recorded requests there are as many at every rate."""
         refuse_nobody(setting)
+        self.trace_ends = setting.work.trace_ends
+        self.console.print(Text(f"Every rate has {room(setting.rig)}."))
         for said in (*remarks(setting), too_few(setting)):
             if said:
                 self.console.print(Text(said, style="yellow"))
@@ -144,7 +147,7 @@ class Sweeping:
     @property
     def _scope(self) -> verdict.Scope:
         end = self.reach.end if self.reach else ""
-        return verdict.Scope(self.sweep.unit, self.asked.seconds, end)
+        return verdict.Scope(self.sweep.unit, self.asked.seconds, end, self.trace_ends)
 
     def _points(self) -> None:
         if not self.sweep.values:

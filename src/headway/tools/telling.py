@@ -57,11 +57,8 @@ class Telling:
         """The model and what it runs on, or would."""
         rig, about = self.setting.rig, machine()
         if self.origin:
-            memory = (
-                f"{rig.num_blocks:,} of the {max(rig.fit, rig.num_blocks):,} KV blocks that fit"
-            )
-            room = f"{rig.slots} slots, {memory} ({rig.block_size} tokens each)"
-            return f"{rig.model}, {rig.dtype}, {rig.threads} threads, simulated: {room}"
+            said = f"{rig.model}, {rig.dtype}, {rig.threads} threads, simulated"
+            return f"{said}: {amount.room(rig)}"
         return (
             f"{rig.model}, {rig.dtype}, {self.setting.yardstick.threads} of {rig.threads} threads "
             f"(as measured: decision 0006), on {about['cores']} x {about['processor']}"

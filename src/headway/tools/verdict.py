@@ -24,6 +24,7 @@ class Scope:
     unit: str
     seconds: float  # as asked for
     end: str  # why nothing higher was tried, in words
+    trace_ends: bool = False  # all of a trace is offered, so that more seconds add nothing
 
 
 def said(made: Found, scope: Scope) -> str:
@@ -35,17 +36,17 @@ def said(made: Found, scope: Scope) -> str:
     if not found.rate:
         best = max(tried.values(), key=lambda each: (each.least, -each.rate))
         rates = f"{min(tried):.3g} to {max(tried):.3g}" if len(tried) > 1 else f"{min(tried):.3g}"
+        few = "" if sure.is_enough else f"; so few cannot be sure: {_remedy(sure, scope)}"
         return (
-            f"none: no rate tried ({rates} {scope.unit}) is kept; {_worst(best.attainment)} at "
-            f"{best.rate:.3g}"
+            f"none: no rate tried ({rates} {scope.unit}; {_counted(made)}) is kept; "
+            f"{_worst(best.attainment)} at {best.rate:.3g}{few}"
         )
     if not sure.is_enough:
-        more = seconds_for_enough(scope.seconds, sure.counted)
         return (
             f"unknown: {sure.counted} requests of {sure.lane} count, and with fewer than {ENOUGH} "
-            f"95 % is a matter of a few; take --seconds {more} or more"
+            f"95 % is a matter of a few; {_remedy(sure, scope)}"
         )
-    counted = f"n {sure.counted:,}" + (f" of {sure.lane}" if len(_lanes(found)) > 1 else "")
+    counted = _counted(made)
     if not found.is_bounded:
         return (
             f"at least {found.rate:.3g} {scope.unit} ({counted}): nothing broke up to there "
@@ -59,6 +60,17 @@ def said(made: Found, scope: Scope) -> str:
     if skipped := found.skipped:
         told += f"; lower rates are not all kept: {', '.join(f'{rate:.3g}' for rate in skipped)}"
     return told
+
+
+def _counted(made: Found) -> str:
+    sure = made.sure
+    return f"n {sure.counted:,}" + (f" of {sure.lane}" if len(_lanes(made.capacity)) > 1 else "")
+
+
+def _remedy(sure: Sureness, scope: Scope) -> str:
+    if scope.trace_ends:
+        return "take a longer trace"
+    return f"take --seconds {seconds_for_enough(scope.seconds, sure.counted)} or more"
 
 
 def _lanes(found: Capacity) -> set[str]:

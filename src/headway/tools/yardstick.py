@@ -33,6 +33,7 @@ class Yardstick:
     shapes: Mapping[str, Ask]  # the requests by which it was measured
     price: Price
     threads: int = 1  # that the executor was left with
+    full: int = SLOTS  # rows of a full batch: slots, or as many as the memory holds
 
 
 def measure(
@@ -58,7 +59,8 @@ def measure(
     typical = [*recorded, *others]
     shapes = {name: shape(typical, name, rig.context) for name in limited}
     unloaded = {name: alone(rig, shapes[name], prompts) for name in limited}
-    return Yardstick(unloaded, shapes, priced(rig, recorded, prompts), threads)
+    price, (_, full) = priced(rig, recorded, prompts), full_batch(rig, recorded)
+    return Yardstick(unloaded, shapes, price, threads, full)
 
 
 def steadiest(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> int:
@@ -124,10 +126,7 @@ def priced(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> Price:
     policies = Policies(join=Continuous(rig.slots), chunk=Whole(), step_tokens=STEP)
     steps = _served(rig, policies, sample, prompts).steps
     prompt = sum(row.nanoseconds for row in steps) / max(1, sum(row.tokens for row in steps))
-    mean = round(sum(ask.prompt for ask in recorded) / len(recorded))
-    mean = min(mean, rig.context - DECODED)  # so that its answer has room
-    held = rig.num_blocks // -(-(mean + DECODED) // rig.block_size)  # as many as the memory holds
-    many = max(1, min(rig.slots, held))
+    mean, many = full_batch(rig, recorded)
     full = [Ask(0, recorded[0].lane, mean, DECODED)] * many
     group = Policies(
         join=Continuous(rig.slots),
@@ -144,6 +143,14 @@ def priced(rig: Rig, recorded: Sequence[Ask], prompts: Prompts) -> Price:
             "this model is too slow on this machine"
         )
     return Price(prompt, median(decoding))
+
+
+def full_batch(rig: Rig, recorded: Sequence[Ask]) -> tuple[int, int]:
+    """Tokens of a mean prompt, and how many such requests decode at once."""
+    mean = round(sum(ask.prompt for ask in recorded) / len(recorded))
+    mean = min(mean, rig.context - DECODED)  # so that its answer has room
+    held = rig.num_blocks // -(-(mean + DECODED) // rig.block_size)
+    return mean, max(1, min(rig.slots, held))
 
 
 def _served(
