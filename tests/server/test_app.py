@@ -396,6 +396,26 @@ def test_a_key_has_as_many_requests_at_once_as_it_may(stream):
     inside(config, paced, scene)
 
 
+def test_an_answer_in_pieces_is_one_of_its_keys_requests_until_all_of_it_is_sent():
+    config, mine = keyed(concurrent=1)
+    mine = [(name.encode(), value.encode()) for name, value in mine.items()]
+
+    async def scene(app, front, rows):
+        slow = Client(app, LONG | {"max_tokens": 3, "logprobs": 1}, mine)
+        slow.reads.clear()
+        await until(lambda: slow.said)
+        refused = Client(app, LONG, mine)
+        await refused.task
+        assert refused.status == 429
+        slow.reads.set()
+        await slow.task
+        next_one = Client(app, LONG | {"max_tokens": 3}, mine)
+        await next_one.task
+        assert next_one.status == 200
+
+    inside(config, paced, scene)
+
+
 def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():
     key = {"name": "team", "sha256": _digest("secret").hex(), "tokens_per_minute": 400}
     with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, front):

@@ -149,6 +149,17 @@ def test_who_says_nothing_keeps_nobody_out():
         until(lambda: not len(crowd))
 
 
+def test_who_must_go_while_its_body_comes_is_told_when_to_come_back():
+    with edge(config(most=1)) as (url, crowd):
+        first = Hostile(url).say(body(100) + b"{")
+        until(lambda: crowd.count(Stage.COMING) == 1)
+        second = Hostile(url).say(body(100) + b"{")
+        head, _, said = first.heard().partition(b"\r\n\r\n")
+        assert head.split()[1] == b"503" and b"too_many_connections" in said
+        assert b"\r\nretry-after: " in head and b"\r\nretry-after-ms: " in head
+        second.close()
+
+
 def test_while_all_that_may_be_are_answered_probes_still_are():
     executor = Permitted()
     with serving(config(most=3), executor.engine) as (url, front):

@@ -166,8 +166,16 @@ def test_a_refusal_and_a_stranger_are_told_with_their_codes():
     assert told == [
         (401, "invalid_api_key", None),
         (400, "unknown_parameter", "ci"),
-        (404, None, None),
+        (404, "unknown_url", None),
     ]
+
+
+def test_who_calls_the_server_by_a_foreign_name_is_told_with_its_code():
+    async def scene(client, front):
+        await client.get("/v1/models", headers={"host": "evil.example"})
+
+    (line,) = played(scene)
+    assert (line["status"], line["code"]) == (403, "host_not_allowed")
 
 
 def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(monkeypatch):

@@ -210,6 +210,7 @@ def test_ten_minutes_of_service_end_the_row(played):
     [
         (CheckpointError("the model has gone"), "the model has gone"),
         (OSError(12, "Cannot allocate memory"), "[Errno 12] Cannot allocate memory"),
+        (RuntimeError("can't start new thread"), "can't start new thread"),
     ],
 )
 def test_one_that_cannot_start_counts_and_its_cause_is_told(played, fault, why):
@@ -239,6 +240,38 @@ def test_another_model_under_the_same_tokenizer_is_refused(played):
 
     stood(engine, scene)
     assert engine.down == "the model's folder is another than when the server started"
+
+
+def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
+    checked = asyncio.Event()
+
+    def alter(remote):
+        async def start(progress=None):
+            remote.state = State.READY
+            await checked.wait()
+            return remote.welcome
+
+        if len(played.remotes) > 1:
+            remote.start = start
+
+    played.alter = alter
+    engine = played.made(1)
+    renewed = []
+    engine.renewed = lambda: renewed.append(engine.state)
+
+    async def scene(standing):
+        played.remotes[0].fail("first")
+        await until(lambda: played.remotes[-1].state is State.READY and len(played.remotes) == 2)
+        assert (engine.state, engine.down, renewed) == (State.LOADING, "first", [])
+        with pytest.raises(EngineDownError, match="first"):
+            engine.submit([], None)
+        checked.set()
+        await until(lambda: engine.state is State.READY)
+        assert not engine.down and renewed
+        played.remotes[-1].fail("second")
+
+    stood(engine, scene)
+    assert engine.down == "second"
 
 
 def test_without_restarts_and_with_one_that_cannot_be_killed_the_first_fault_is_the_end(played):

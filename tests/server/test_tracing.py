@@ -15,6 +15,7 @@ from headway.errors import SettingError
 from headway.server import clock
 from headway.server.config import ServerConfig
 from headway.server.engine import State
+from headway.server.spans import Spans
 from headway.server.tracing import traced
 from tests.server.local import Permitted, fake, serving, until
 
@@ -251,6 +252,22 @@ def test_an_engine_that_is_down_owes_no_rows(monkeypatch):
         executor.permits.release()
     (call,) = collector.calls()
     assert collector.below(call) == []
+
+
+def test_who_left_an_engine_that_then_failed_is_told_when_the_next_one_is_ready(monkeypatch):
+    executor = Permitted()
+    with collecting(monkeypatch, engine=executor.engine) as (url, front, collector):
+        executor.permits.release()
+        with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
+            next(answer.iter_lines())
+        until(lambda: not front.door.open)
+        (spans,) = [each for each in front.door.watchers if isinstance(each, Spans)]
+        assert spans._open, "its row is still to come"
+        spans.renewed()
+        assert not spans._open
+        executor.permits.release()
+    (call,) = collector.calls()
+    assert said(call)["headway.outcome"] == "client_gone" and collector.below(call) == []
 
 
 def test_there_is_nothing_to_trace_for_without_an_endpoint(monkeypatch):

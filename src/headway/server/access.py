@@ -10,12 +10,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.call import Call
+from headway.server.durations import SECOND
 from headway.server.logs import Log
 
 PROBES = ("/health", "/ready", "/metrics")  # asked every few seconds, by machines
 REFUSED = (429, 503)
 LISTED = 10  # refusals a second that have a line of their own, above debug
-SECOND = 1_000_000_000
 LONGEST = 256  # characters of a path
 
 

@@ -7,6 +7,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.request import NEVER
+from headway.server.client import gone
 from headway.server.durations import SECOND
 from headway.server.endable import Endable
 from headway.server.errors import answer
@@ -81,4 +82,4 @@ class Heard:
     async def _until_gone(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.endable.end(Problem(499, "the client has gone", code="client_gone"))
+        self.endable.end(gone())

@@ -1,12 +1,12 @@
 """Who waits for an answer: whether it is still there, from before its call is in its lane."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from starlette.types import Receive
 
 from headway.server.call import Call
+from headway.server.endable import Endable
 from headway.server.protocol.problem import Problem
 from headway.server.turn import Turn
 
@@ -24,34 +24,20 @@ class Client:
         """turn: its key's, which ends with it."""
         self._turn = turn
         self.call: Call | None = None  # once it is in its lane
-        self._task = asyncio.current_task()
-        self._preparing = False
-        self._problem: Problem | None = None
+        self._preparation = Endable()
         self._watcher: asyncio.Task[None] | None = asyncio.create_task(self._watch(receive))
 
-    @contextmanager
-    def preparing(self) -> Iterator[None]:
+    def preparing(self) -> AbstractContextManager[None]:
         """Within it the task waits for what its call needs. Raises the Problem that `end` was told,
         for which what it waits for is cancelled."""
-        assert self._task and self._task is asyncio.current_task()
-        self._preparing = True
-        try:
-            yield
-        except asyncio.CancelledError:
-            if self._problem and not self._task.uncancel():
-                raise self._problem from None
-            raise  # the server's own doing, or both
-        finally:
-            self._preparing = False
+        return self._preparation.stretch()
 
     def end(self, problem: Problem) -> None:
         """Its call, wherever it is. Nothing happens if that has ended."""
         if self.call:
             self.call.end(problem)
-        elif self._preparing and not self._problem:
-            assert self._task
-            self._problem = problem
-            self._task.cancel()
+        else:
+            self._preparation.end(problem)
 
     def leave(self) -> None:
         """It has its answer, or will have none: nothing of its call is left in the engine."""

@@ -26,12 +26,13 @@ def install(app: FastAPI) -> None:
 
 
 def answer(problem: Problem) -> JSONResponse:
+    """The access log has its code."""
+    noted().code = problem.code
     return JSONResponse(problem.body, problem.status, problem.headers)
 
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    noted().code = error.code
     return answer(error)
 
 

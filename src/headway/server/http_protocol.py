@@ -17,6 +17,7 @@ from headway.server.connections import Connections, Stage
 from headway.server.durations import SECOND
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
+from headway.server.retry import SOON, jittered
 
 PIPELINED = 8  # requests that wait on one connection for the answer to the one before
 FRAMING = 16  # bytes of chunks' sizes for each byte of a body, at most
@@ -71,7 +72,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def make_room(self) -> None:
         """For another connection. Nobody waits for an answer on this one."""
         if self._is_coming:
-            self._refuse(Problem(503, "too many connections", code="too_many_connections"))
+            said, code = "too many connections", "too_many_connections"
+            self._refuse(Problem(503, said, code=code, retry=jittered(SOON)))
         self._crowd.leave(self)
         self._deaf = True
         if not self.transport:  # connection_made sees to it
@@ -233,6 +235,7 @@ class BoundedProtocol(HttpToolsProtocol):
         said = compact(problem.body).encode()
         head = [
             STATUS_LINE[problem.status],
+            *[f"{name}: {value}\r\n".encode() for name, value in problem.headers.items()],
             b"content-type: application/json\r\ncontent-length: %d\r\n" % len(said),
             b"connection: close\r\n\r\n",
         ]

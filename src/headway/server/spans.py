@@ -101,6 +101,12 @@ class Spans:
                 if trace.is_whole:
                     self._say(trace)
 
+    def renewed(self) -> None:
+        """Another engine is ready: no row comes of the one before it, for whoever left that."""
+        for trace in [trace for trace in self._open.values() if trace.over]:
+            if next(iter(trace.call.choices)) in self._open:  # a trace is there once per choice
+                self._say(trace)
+
     def close(self) -> None:
         """What is still open is said, and all is sent, if that is done soon."""
         while self._open:

@@ -23,13 +23,17 @@ HEADERS = {
 
 
 async def whole(call: Call, client: Client, headers: dict[str, str]) -> Response:
-    """The one JSON object; with log-probabilities in pieces. Raises Problem."""
+    """The one JSON object. Raises Problem.
+
+    One with log-probabilities is sent in pieces. The client is that response's then: it is left
+    when the last piece has been sent.
+    """
     await call.wait()
     if call.problem:
         raise call.problem
-    client.leave()
     if call.is_scored:
-        return Pieces(call.whole(), headers)
+        return Pieces(call.whole(), client, headers)
+    client.leave()
     return Response("".join(call.whole()), 200, headers, "application/json")
 
 
@@ -49,12 +53,18 @@ class Pieces(Response):
     """A long body, each piece of which is made when the one before it was sent; between two of them
     the others have their turn."""
 
-    def __init__(self, pieces: Iterator[str], headers: dict[str, str]) -> None:
+    def __init__(self, pieces: Iterator[str], client: Client, headers: dict[str, str]) -> None:
         super().__init__(b"", 200, headers, "application/json")
         del self.headers["content-length"]
-        self._pieces = pieces
+        self._pieces, self._client = pieces, client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._send(send)
+        finally:
+            self._client.leave()
+
+    async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         for piece in self._pieces:
             body = piece.encode()

@@ -7,7 +7,7 @@ from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Request
 from headway.core.view import Load
-from headway.errors import EngineDownError, HeadwayError
+from headway.errors import EngineDownError, cause
 from headway.live import Caller
 from headway.server import clock
 from headway.server.engine import Rows, State
@@ -36,7 +36,7 @@ class Succession:
         self.rows: Rows = lambda steps, requests: None
         self.events: Callable[[list[Event]], object] = lambda events: None
         self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
-        self._between = False  # one has failed, and the next is not there yet
+        self._between = False  # one has failed, and the next is not ready yet
         self._leaving = False
         self._fault = ""  # of the last that has failed, until the next is ready
         self._since = 0  # when the present one was ready; nanoseconds, 0: it never was
@@ -106,16 +106,18 @@ class Succession:
             said = {"cause": self._fault, "restart": restarts, "of": self._most}
             self._log.error("engine down", **said, restart_in_s=pause)
             if not await self._remote.end():
-                self._between, self._fault = False, "the engine's process cannot be ended"
+                self._fault = "the engine's process cannot be ended"
                 return self._give_up(restarts)
             await asyncio.sleep(pause)
             await self._renew(restarts)
 
     def _give_up(self, restarts: int) -> None:
+        self._between = False
         self._log.critical("engine down for good", cause=self._fault, restarts=restarts)
 
     async def _renew(self, count: int) -> None:
-        """A process that cannot start is one that has failed: its `down` says why."""
+        """A process that cannot start is one that has failed: its `down` says why. It takes
+        nothing before its model was checked."""
         if self._leaving:
             return
         self._remote = self._next()
@@ -123,15 +125,13 @@ class Succession:
         try:
             welcome = await self._remote.start()
             self._check(welcome)
-        except (HeadwayError, OSError) as error:  # the second: no memory for a process, perhaps
-            self._remote.fail(str(error))
-            return
-        finally:  # nobody is let in before it was checked
-            self._between = False
+        except Exception as error:  # no memory for a process, perhaps, or no thread
+            return self._remote.fail(cause(error))
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
         self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)
         self.renewed()
+        self._between = False
 
     def _check(self, welcome: Welcome) -> None:
         """The front keeps the tokenizer of the first."""
