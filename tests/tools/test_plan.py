@@ -261,6 +261,15 @@ def test_a_missing_cost_file_is_named(tmp_path):
         run_plan(Asked(tmp_path / "none.json"), Console(file=StringIO()))
 
 
+def test_a_trace_that_comes_more_evenly_is_not_called_bursty(cost, tmp_path):
+    rows = "".join(f"{at / 2},200,20\n" for at in range(120))
+    (tmp_path / "even.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    asked = Asked(cost(), trace=str(tmp_path / "even.csv"), token_scale=1, ttft=60, as_json=True)
+    plain = json.loads(printed(asked))
+    assert plain["burst"]["recorded"] > plain["burst"]["poisson"]
+    assert plain["headline"][3].endswith("Poisson arrivals: its own come more evenly.")
+
+
 def test_the_verdict_says_by_how_much_a_plan_falls_short():
     def burst(recorded):
         return Burst(10, 1.0, {}, 20.0, 19.0, recorded)

@@ -47,7 +47,8 @@ def rates(
         "Other estimates of that rate, and why they differ:",
     ]
     if burst is not None:
-        lines.append(f"- {_short(poisson)} simulated with Poisson arrivals: without its bursts.")
+        why = "without its bursts" if poisson >= best else "its own come more evenly"
+        lines.append(f"- {_short(poisson)} simulated with Poisson arrivals: {why}.")
     outside = f" Outside its range here: {full.estimate.outside}." if full.estimate.outside else ""
     lines.append(
         f"- {full.estimate.value:.4g} by the formula (M/G/1): Poisson arrivals too, and it knows "
