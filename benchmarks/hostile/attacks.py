@@ -5,67 +5,17 @@
 Each is bounded in count and time, and prints `over` when it ends.
 """
 
-import selectors
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic, sleep
 
-SECONDS = 15.0  # that an attack goes on for, at most
-PIECE = b"y" * 65_536
-HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-MIB = 1 << 20
-BODY = 8 * MIB
+from benchmarks.hostile.calls import scores, texts
+from benchmarks.hostile.target import BODY, MIB, PIECE, Target, head_of, pieces, send
+
+HEAD = head_of(b"/v1/completions")
 CONNECTIONS, CROWD = 2_000, 500  # the second for a server with few descriptors
 EACH = 0.2  # seconds between two bytes on one connection
-
-
-class Target:
-    """Where it goes."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self.place, self.ends = (host, port), monotonic() + SECONDS
-
-    def connect(self) -> socket.socket | None:
-        """None: it is not taken."""
-        try:
-            made = socket.create_connection(self.place, timeout=1.0)
-        except OSError:
-            return None
-        made.setblocking(False)
-        return made
-
-    def wait(self) -> None:
-        sleep(max(0.0, self.ends - monotonic()))
-
-
-def send(target: Target, sends: dict[socket.socket, Iterator[bytes]]) -> None:
-    """To each what it is to have, as fast as it is taken, until all have had it or closed."""
-    left: dict[socket.socket, memoryview] = {}
-    with selectors.DefaultSelector() as ready:
-        for each in sends:
-            ready.register(each, selectors.EVENT_WRITE)
-        while ready.get_map() and monotonic() < target.ends:
-            for key, _ in ready.select(0.1):
-                sock = key.fileobj
-                assert isinstance(sock, socket.socket)
-                part = left.get(sock) or memoryview(next(sends[sock], b""))
-                try:
-                    left[sock] = part[sock.send(part) :]
-                    done = not part
-                except BlockingIOError:
-                    continue
-                except OSError:
-                    done = True
-                if done:
-                    ready.unregister(sock)
-
-
-def pieces(head: bytes, size: int) -> Iterator[bytes]:
-    yield head
-    while size > 0:
-        yield PIECE[:size]
-        size -= len(PIECE)
 
 
 def streams(target: Target, count: int, head: bytes, size: int) -> None:
@@ -121,6 +71,8 @@ ATTACKS: dict[str, Callable[[Target], None]] = {
     "silent": silent,
     "trickle": trickle,
     "crowd": crowd,
+    "texts": texts,
+    "scores": scores,
 }
 
 

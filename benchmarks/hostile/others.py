@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.client import HTTPConnection, HTTPException
 from time import monotonic
 
@@ -60,9 +60,16 @@ class Others:
     def call(self) -> None:
         self.same.append(text(self.served) == self.right)
 
+    def at_work(self) -> AbstractContextManager[None]:
+        """Both again and again, until the block is left."""
+        return self._working(self.probe, self.call)
+
+    def probing(self) -> AbstractContextManager[None]:
+        """Likewise, the probe alone."""
+        return self._working(self.probe)
+
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Each again and again, until the block is left."""
+    def _working(self, *works: Callable[[], None]) -> Iterator[None]:
         over = threading.Event()
 
         def again(work: Callable[[], None]) -> None:
@@ -70,7 +77,7 @@ class Others:
                 work()
                 over.wait(PAUSE)
 
-        threads = [threading.Thread(target=again, args=(each,)) for each in (self.probe, self.call)]
+        threads = [threading.Thread(target=again, args=(each,)) for each in works]
         for each in threads:
             each.start()
         try:
