@@ -9,6 +9,7 @@ from typing import TypeVar
 from headway.core.grammar import Grammar
 from headway.errors import PromptError
 from headway.executor.trial import problem
+from headway.server import heap
 from headway.server.protocol.wish import Prompt
 from headway.text import Message, Tokenizer
 
@@ -16,6 +17,7 @@ T = TypeVar("T")
 
 LONG = 4_000  # characters; fewer are encoded in less time than the way to a thread and back
 LONG_IDS = 1_000  # likewise, to be decoded
+LARGE = 100_000  # characters that leave enough memory behind to be worth giving back
 TURN = 64  # characters that a chat's template takes as long for as for a message without any
 CHECKED = 16  # ids that are looked at in the time in which a character is encoded
 
@@ -39,7 +41,7 @@ class Texts:
         """Ids of each: of a text, of a chat, or as they are. Raises PromptError."""
         if sum(map(length, prompts)) < LONG:
             return [_encode(self.words, prompt) for prompt in prompts]
-        return [await self._beside(_encode, self.words, prompt) for prompt in prompts]
+        return [await self._beside(_encoded, self.words, prompt) for prompt in prompts]
 
     async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
         """Of each, whole."""
@@ -102,6 +104,14 @@ def characters(prompt: Prompt) -> int:
         return 0
     messages: tuple[Message, ...] = prompt
     return sum([len(each["content"]) for each in messages])
+
+
+def _encoded(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
+    """In a thread. The tokenizer needs hundreds of bytes a character, which malloc would keep."""
+    ids = _encode(words, prompt)
+    if length(prompt) >= LARGE:
+        heap.give_back()
+    return ids
 
 
 def _encode(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
