@@ -230,3 +230,28 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
     with pytest.raises(EngineDownError, match="no device"):
         engine.events(ask("d", (1,), 2))
     engine._inbox.put([Close()])  # nobody reads it, and nobody waits
+
+
+def test_a_caller_that_fails_over_the_end_takes_nobody_elses_from_them():
+    callers, heard = Callers(), []
+
+    class Breaks:
+        def tell(self, news):
+            raise ValueError("mine")
+
+        def flush(self):
+            pass
+
+    class Hears:
+        def tell(self, news):
+            heard.append(news)
+
+        def flush(self):
+            heard.append("flushed")
+
+    callers.add(["a"], Breaks())
+    callers.add(["b"], Hears())
+    down = EngineDownError("why")
+    with pytest.raises(ExceptionGroup) as raised:
+        callers.fail(down)
+    assert heard == [down, "flushed"] and len(raised.value.exceptions) == 1

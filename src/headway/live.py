@@ -167,13 +167,20 @@ class Callers:
             raise ExceptionGroup("what callers made of their news", faults)
 
     def fail(self, down: EngineDownError) -> None:
-        """All hear that the engine is down, and why; the first time counts."""
+        """All hear that the engine is down, and why; the first time counts. Who fails over it, as
+        `tell` has it."""
         with self._lock:
             self._down = self._down or down
             left, self._of = dict.fromkeys(self._of.values()), {}
+        faults = list[Exception]()
         for caller in left:
-            caller.tell(down)
-            caller.flush()
+            try:
+                caller.tell(down)
+                caller.flush()
+            except Exception as error:
+                faults.append(error)
+        if faults:
+            raise ExceptionGroup("what callers made of the end", faults)
 
 
 class LiveEngine:

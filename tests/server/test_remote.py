@@ -443,3 +443,21 @@ def test_a_loop_that_is_behind_is_read_no_further():
         assert finish is Finish.LENGTH and len(tokens) == LONG - 1
 
     served(work)
+
+
+def test_a_caller_that_fails_over_the_end_does_not_hide_that_the_process_has_gone():
+    class Breaks:
+        def tell(self, news):
+            raise ValueError("mine")
+
+    async def main():
+        remote = Remote(EngineOptions())
+        remote._welcome = asyncio.get_running_loop().create_future()
+        remote._callers.add(["a"], Breaks())
+        with pytest.raises(ExceptionGroup):
+            remote._ended(-signal.SIGKILL)
+        async with asyncio.timeout(30):
+            await remote.over()
+        assert remote.state is State.DOWN and remote._gone.is_set() and remote._welcome.done()
+
+    asyncio.run(main())

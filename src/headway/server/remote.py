@@ -265,20 +265,20 @@ class Remote:
         self._fault = self._fault or fault
         self._state = State.DOWN
         self._backlog.close()
-        self._callers.fail(EngineDownError(self._fault))
         self._over.set()
+        self._callers.fail(EngineDownError(self._fault))
 
     def _ended(self, code: int | None) -> None:
         atexit.unregister(self._kill)
         error = self._error or EngineDownError(f"the engine process has died: {_manner(code)}")
-        if not self._leaving or self._error:
-            self.fail(str(error))
-        self._callers.fail(DrainingError("the engine is closed"))
+        self._gone.set()
+        self._over.set()
         if not self._welcome.done():
             self._welcome.set_exception(error)
             self._welcome.exception()  # whoever waited may have left
-        self._gone.set()
-        self._over.set()
+        if not self._leaving or self._error:
+            self.fail(str(error))
+        self._callers.fail(DrainingError("the engine is closed"))
 
 
 def _overhear(output: Connection, said: Callable[[str], object]) -> None:
