@@ -308,3 +308,15 @@ def test_while_it_is_between_two_nothing_runs_and_draining_starts_none(played, m
 
     stood(engine, scene)
     assert states == [State.LOADING, State.DRAINING] and len(played.remotes) == 1
+
+
+def test_an_error_of_the_engine_process_is_an_error_of_the_log(played):
+    engine = played.made(1)
+    for line in ("ERROR: the journal has stopped: full", "WARNING: slow", "native: words"):
+        engine._hear(line)
+    heard = [(line["level"], line["event"]) for line in played.lines]
+    assert heard == [
+        ("error", "the journal has stopped: full"),
+        ("warning", "slow"),
+        ("warning", "native: words"),
+    ]

@@ -79,6 +79,7 @@ def run(options: EngineOptions, channel: Connection, words: Connection | None = 
         for descriptor in (1, 2):
             os.dup2(words.fileno(), descriptor)
         words.close()
+        logging.basicConfig(format="%(levelname)s: %(message)s")  # the front reads the level
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _limit_stall(channel)

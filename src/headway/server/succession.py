@@ -17,6 +17,8 @@ from headway.server.wire import EngineOptions, Welcome
 
 PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long
 LONGEST = 30.0  # seconds of such a pause
+ERRORS = frozenset({"ERROR", "CRITICAL"})  # as the process's log marks its lines
+LEVELS = ERRORS | {"WARNING"}
 STEADY = 600.0  # seconds that an engine must have served for its restarts to be forgotten
 
 
@@ -140,9 +142,15 @@ class Succession:
                 raise EngineDownError(f"the model's {name} is another than when the server started")
 
     def _next(self) -> Remote:
-        remote = Remote(self._options, lambda line: self._log.warning(line, source="engine"))
+        remote = Remote(self._options, self._hear)
         remote.rows, remote.events = self._rows, self._events
         return remote
+
+    def _hear(self, line: str) -> None:
+        """A line of the process's own words: an error where it says so, else a warning."""
+        level, colon, rest = line.partition(": ")
+        log = self._log.error if colon and level in ERRORS else self._log.warning
+        log(rest if colon and level in LEVELS else line, source="engine")
 
     def _rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self.rows(steps, requests)
