@@ -20,7 +20,7 @@ from time import monotonic, process_time
 from headway.tools.rig import corpus
 
 WORDS, TOKENS = (20, 60), (8, 40)  # of prompts and of answers: from, to
-HEAD = "POST /v1/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+HEAD = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
 RETRY = re.compile(rb"(?i)\r\nretry-after-ms: (\d+)")
 SECONDS = re.compile(rb"(?i)\r\nretry-after: (\d+)")
