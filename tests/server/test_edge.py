@@ -10,7 +10,7 @@ import pytest
 
 from headway.server import body as bodies
 from headway.server.config import ServerConfig
-from headway.server.connections import Connections, Stage
+from headway.server.connections import YOUNG, Connections, Stage
 from tests.server.hostile import HEAD, Hostile, body
 from tests.server.local import Permitted, fake, serving, until
 
@@ -193,9 +193,9 @@ class Some:
 
     due = 0.0
 
-    def __init__(self, crowd, descriptor=10, address="127.0.0.1"):
+    def __init__(self, crowd, descriptor=10, address="127.0.0.1", now=0.0):
         self.crowd, self.descriptor, self.address = crowd, descriptor, address
-        crowd.enter(self)
+        crowd.enter(self, now)
 
     def make_room(self):
         self.crowd.leave(self)
@@ -203,20 +203,44 @@ class Some:
 
 def test_few_descriptors_are_kept_for_probes_and_for_what_is_no_connection():
     crowd = Connections(config().server.connections, 100)  # as `ulimit -n` may have it
-    busy, most = [], 100 - 25 - 12  # a quarter is nobody's, an eighth is for probes
+    busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is nobody's, an eighth is for probes
     for descriptor in range(20, most):
-        assert crowd.admits(descriptor, "192.0.2.1")
+        assert not crowd.wait(now) and crowd.admits(descriptor, "192.0.2.1")
         busy.append(Some(crowd, descriptor))
         assert crowd.serves(busy[-1])
-        crowd.move(busy[-1], Stage.BUSY)
+        crowd.move(busy[-1], Stage.BUSY, now)
     late = []
     for descriptor in range(most, most + 12):
-        assert crowd.admits(descriptor, "192.0.2.1")
-        late.append(Some(crowd, descriptor))
+        assert not crowd.wait(now) and crowd.admits(descriptor, "192.0.2.1")
+        late.append(Some(crowd, descriptor, now=now))
         assert not crowd.serves(late[-1]), "it may ask for /health"
-        assert len(crowd) == len(busy) + 1, "the one before has made room"
+        assert len(crowd) <= len(busy) + 6, "the oldest has made room"
+        now += YOUNG
     assert not crowd.admits(most + 12, "192.0.2.1")
     assert crowd.count(Stage.BUSY) == len(busy), "who is answered stays"
+
+
+def test_nobody_goes_for_another_before_it_could_say_anything():
+    crowd = Connections(config().server.connections, 100)
+    now = 1.0
+    assert crowd.admits(20, "192.0.2.1")
+    came = [Some(crowd, descriptor, now=now) for descriptor in range(20, 63)]
+    assert crowd.wait(now + YOUNG / 4) == pytest.approx(3 * YOUNG / 4)
+    assert len(crowd) == len(came), "another waits"
+    crowd.move(came[0], Stage.BUSY, now + YOUNG / 2)  # it has said what it wants
+    assert crowd.wait(now + YOUNG) == 0 and crowd.count(Stage.BUSY) == 1
+    assert len(crowd) == len(came) - 1, "the oldest that said nothing has gone"
+
+
+def test_a_full_house_lets_others_in_as_soon_as_those_before_have_had_their_time():
+    with edge(config(most=4)) as (url, crowd):
+        silent = []
+        for _ in range(3):  # each crowd is young when the next comes
+            silent += [Hostile(url) for _ in range(80)]
+            assert health(url) == 200
+            assert len(crowd) <= 4 + 64
+        for each in silent:
+            each.close()
 
 
 def test_a_socket_that_cannot_accept_says_so_once(monkeypatch, caplog):

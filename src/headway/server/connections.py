@@ -7,9 +7,11 @@ from typing import Protocol
 
 from headway.server.connecting import ConnectionSettings
 
-SPARE = 64  # connections beyond those that are answered: for /health, and to be refused on
+SPARE = 64  # connections beyond those that are answered: half for /health and to be refused on,
+# half for those that have been asked to go and hold a descriptor until the loop's next turn
 MANY = 64  # connections that are accepted in one turn of the loop
-TURNS = 8  # of the loop: one that has come is not asked to go before its header could be read
+TURNS = 8  # that accepting SPARE takes, where others must go for them
+YOUNG = 0.025  # seconds that a client has to be scheduled and to send, before it may have to go
 KEPT = 32  # descriptors that no connection gets: pipes, files, processes that try grammars
 
 
@@ -27,7 +29,7 @@ class Connection(Protocol):
     due: float  # the loop's time at which it must have got further
 
     def make_room(self) -> None:
-        """It is closed, and told why where it would hear that."""
+        """It leaves. It is told why where it would hear that."""
 
     def expire(self) -> None:
         """It is due."""
@@ -37,8 +39,9 @@ class Connections:
     """descriptors: how many the process may have.
 
     At most `most` are COMING or BUSY, and few more (SPARE) are there at all. When another comes,
-    the one that has been QUIET for longest goes, and where there is none the one that is COMING
-    for longest: who connects and says little cannot keep others out.
+    the one that has been QUIET for longest goes: who connects and says little cannot keep others
+    out. Where all of those have come just now, the other waits in the listening socket's line. An
+    honest client has sent its header before it leaves that line.
     """
 
     def __init__(self, settings: ConnectionSettings, descriptors: int) -> None:
@@ -46,10 +49,11 @@ class Connections:
         self._free_of_limit = [ip_network(each) for each in settings.trusted]
         kept = min(KEPT, descriptors // 4)
         self._spare = max(1, min(SPARE, descriptors // 8))
+        self._quiet = max(1, self._spare // 2)  # that there may be however many are answered
         self._last = descriptors - kept  # whose number is not lower is closed at once
-        self._crowded = self._last - self._spare  # from here on others go first
-        self._first = self._crowded  # the lowest number of a connection
-        self._in: dict[Stage, dict[Connection, None]] = {stage: {} for stage in Stage}
+        self._first = self._last - self._spare  # the lowest number of a connection
+        # When each came to its stage, in that order.
+        self._in: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}
         self._stages: dict[Connection, Stage] = {}
         self._addresses: Counter[str] = Counter()
 
@@ -57,28 +61,36 @@ class Connections:
         return len(self._stages)
 
     @property
+    def _room(self) -> int:
+        """How many can be answered at once."""
+        return min(self.most, self._last - self._spare - self._first)
+
+    @property
     def batch(self) -> int:
-        """How many may be accepted in one turn of the loop: few where others go for them."""
-        room = min(self.most, self._crowded - self._first) - len(self)
-        return max(1, self._spare // TURNS, min(room // 4, MANY))
+        """How many may be accepted in one turn of the loop."""
+        return max(1, self._spare // TURNS, min((self._room - len(self)) // 4, MANY))
 
     def count(self, stage: Stage) -> int:
         return len(self._in[stage])
 
+    def wait(self, now: float) -> float:
+        """Seconds until one more may be accepted; whoever must go for it is asked to."""
+        if len(self) < self._room or self.count(Stage.QUIET) < self._quiet:
+            return 0.0
+        return self.make_room(now)
+
     def admits(self, descriptor: int, address: str) -> bool:
-        """Whether one more may come; another may have to go for it."""
+        """Whether one that was accepted may stay."""
         self._first = min(self._first, descriptor)
         if self._per_address and self._addresses[address] >= self._per_address:
             return False
-        if len(self) >= self.most + self._spare or descriptor >= self._crowded:
-            self.make_room()
         return descriptor < self._last
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: Connection, now: float) -> None:
         if self._per_address and not self._is_trusted(connection.address):
             self._addresses[connection.address] += 1
         self._stages[connection] = Stage.QUIET
-        self._in[Stage.QUIET][connection] = None
+        self._in[Stage.QUIET][connection] = now
 
     def leave(self, connection: Connection) -> None:
         """Nothing happens if it has left."""
@@ -89,31 +101,32 @@ class Connections:
             else:
                 del self._addresses[connection.address]
 
-    def move(self, connection: Connection, stage: Stage) -> None:
+    def move(self, connection: Connection, stage: Stage, now: float) -> None:
         """It is the last to have come to this stage."""
         if before := self._stages.get(connection):
             del self._in[before][connection]
             self._stages[connection] = stage
-            self._in[stage][connection] = None
+            self._in[stage][connection] = now
 
     def serves(self, connection: Connection) -> bool:
         """Whether its request, whose header has come, can be answered as any other."""
         if self._stages.get(connection) is Stage.BUSY:  # with the one before
             return True
-        if connection.descriptor >= self._crowded:
-            return False
         coming = self._in[Stage.COMING]
-        if coming and len(coming) + self.count(Stage.BUSY) >= self.most:
+        if coming and len(coming) + self.count(Stage.BUSY) >= self._room:
             next(iter(coming)).make_room()
-        return len(coming) + self.count(Stage.BUSY) < self.most
+        return len(coming) + self.count(Stage.BUSY) < self._room
 
-    def make_room(self) -> bool:
-        """Whether somebody could be asked to go."""
-        for stage in (Stage.QUIET, Stage.COMING):
-            if first := next(iter(self._in[stage]), None):
-                first.make_room()
-                return True
-        return False
+    def make_room(self, now: float) -> float:
+        """Seconds until somebody can be asked to go; 0 where somebody was, or there is nobody."""
+        first = next(iter(self._in[Stage.QUIET]), None)
+        if not first:
+            first = next(iter(self._in[Stage.COMING]), None)
+        elif (left := self._in[Stage.QUIET][first] + YOUNG - now) > 0:
+            return left
+        if first:
+            first.make_room()
+        return 0.0
 
     def sweep(self, now: float) -> None:
         """Those that are due."""

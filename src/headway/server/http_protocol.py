@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._problem: Problem | None = None  # why it was refused
         self._deaf = False  # whatever comes is thrown away
         self.due = self._in(self._header_time)
-        crowd.enter(self)
+        crowd.enter(self, self.loop.time())
 
     # -- the connection
 
@@ -171,7 +171,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_header, self._raw = False, 0
         self.due = self._in(_seconds(self._settings.body_time) + GRACE)
         if serves:
-            self._crowd.move(self, Stage.COMING)
+            self._crowd.move(self, Stage.COMING, self.loop.time())
         else:
             self.cycle.keep_alive = False
 
@@ -186,7 +186,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._rest()
         elif self.app is not self._crowded:
             self.due = inf
-            self._crowd.move(self, Stage.BUSY)
+            self._crowd.move(self, Stage.BUSY, self.loop.time())
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -198,7 +198,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Nobody waits for anything."""
         if self._deaf:
             return
-        self._crowd.move(self, Stage.QUIET)
+        self._crowd.move(self, Stage.QUIET, self.loop.time())
         idle = _seconds(self._settings.idle_time)
         if not self._in_header:  # a body that nobody has read to its end
             self.due = min(self.due, self._in(UNREAD))
@@ -221,7 +221,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _refuse(self, problem: Problem) -> None:
         """Nothing more is read. Who waits for an answer before this one has none."""
         self._deaf = True
-        self._crowd.move(self, Stage.QUIET)
+        self._crowd.move(self, Stage.QUIET, self.loop.time())
         self.due = self._in(LINGER)
         if cycle := self.cycle:
             answering = not cycle.response_complete

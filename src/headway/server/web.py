@@ -104,12 +104,16 @@ class Accepting:
 
     def _accept(self) -> None:
         for _ in range(self._crowd.batch):
+            if wait := self._crowd.wait(self._loop.time()):
+                self._pause()
+                self._loop.call_later(wait, self.resume)
+                return
             try:
                 made, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:  # no descriptor, or no memory: once more at the next tick
-                self._crowd.make_room()
+                self._crowd.make_room(self._loop.time())
                 self._pause()
                 return self._complain(error)
             host = str(address[0]) if address else ""
