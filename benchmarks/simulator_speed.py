@@ -38,7 +38,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import simulate, uncollected
-from headway.tools.trace import Arrival, read_trace
+from headway.traffic.trace import Arrival, read_trace
 
 TRACE = Path(__file__).parent / "traces" / "azure2023-conv.csv.gz"
 TIMES, REPEATS = 10, 3

@@ -33,15 +33,15 @@ from headway.core.lane import Lane
 from headway.core.mix import Mixed, PrefillFirst
 from headway.core.plan import Policies
 from headway.core.request import Request
-from headway.tools.endpoint import COMPLETION, SUPPORT
-from headway.tools.loaded import live_rig
-from headway.tools.measure import engine_figures, percentile
-from headway.tools.price import Ask
-from headway.tools.rig import Rig
-from headway.tools.run import Outcome, Run
-from headway.tools.trace import shipped
-from headway.tools.workload import Prompts, merged, worded
-from headway.tools.yardstick import steadiest, warm_up
+from headway.costing.price import Ask
+from headway.figures.measure import engine_figures, percentile
+from headway.runs.loaded import live_rig
+from headway.runs.rig import Rig
+from headway.runs.run import Outcome, Run
+from headway.runs.yardstick import steadiest, warm_up
+from headway.traffic.endpoint import COMPLETION, SUPPORT
+from headway.traffic.trace import shipped
+from headway.traffic.workload import Prompts, merged, worded
 
 SEED, SIZE, CHUNK, EACH, PARTS, ROUNDS, LOAD = 0, 16, 128, 500, 3, 2, 0.8
 LANES = [Lane(COMPLETION.name), Lane(SUPPORT.name)]

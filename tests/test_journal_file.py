@@ -12,10 +12,10 @@ import pytest
 
 import headway
 from headway import LLM, journal
+from headway.commands.replay.recording import load
 from headway.core.settings import Settings
 from headway.errors import JournalError
 from headway.journal_file import JournalFile, begun, check
-from headway.tools.recording import load
 from tests.traces import THRASH, run
 
 LINES = run(THRASH).journal.splitlines()

@@ -42,8 +42,8 @@ from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
 from headway.core.cost import NONE, row_features
 from headway.errors import SettingError
-from headway.tools.capacity import capacity
-from headway.tools.strategy import SLOTS
+from headway.figures.capacity import capacity
+from headway.strategies.strategy import SLOTS
 
 GUESSED = 0.04  # tolerance of the first guess at it
 CONSOLE = Console(width=110)

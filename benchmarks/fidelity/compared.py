@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import mean
 
 from headway.core.request import NEVER
-from headway.tools.measure import percentile
-from headway.tools.run import Outcome
+from headway.figures.measure import percentile
+from headway.runs.run import Outcome
 
 METRICS = ("ttft", "tpot")
 PERCENTS = (50, 90, 99)

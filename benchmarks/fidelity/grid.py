@@ -10,7 +10,7 @@ from statistics import mean
 
 from scipy.optimize import isotonic_regression
 
-from headway.tools.capacity import SHARE
+from headway.figures.capacity import SHARE
 
 STEP = 1.1  # from one rate to the next
 AROUND = 2  # rates on either side of the guess, to begin with

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import exp
 
+from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost import KNOWN, Features, StepCost
+from headway.costing.calibration import Calibration
+from headway.runs.rig import Relay, Rig, priced_rig
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
-from headway.tools.calibration import Calibration
-from headway.tools.observe import LiveStep
-from headway.tools.rig import Relay, Rig, priced_rig
 
 FINE = 50_000_000  # nanoseconds between two looks at it
 REACH = 3  # standard deviations, beyond which a pause says nothing of a moment

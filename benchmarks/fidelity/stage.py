@@ -6,26 +6,26 @@ from itertools import chain
 
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
+from headway.commands.calibrate.learn import Measured, concluded, enough, measured
+from headway.commands.calibrate.observe import LEARNED, LiveStep, Observed, traffic
+from headway.commands.calibrate.validate import with_residuals
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
+from headway.costing.calibration import Calibration
+from headway.costing.price import Ask
 from headway.errors import SettingError
-from headway.tools.calibration import Calibration
-from headway.tools.endpoint import Endpoint
-from headway.tools.learn import Measured, concluded, enough, measured
-from headway.tools.loaded import kv_bytes, load_here, named_rig, rig_of
-from headway.tools.measure import arrived_after, lane_figures
-from headway.tools.observe import LEARNED, LiveStep, Observed, traffic
-from headway.tools.price import Ask
-from headway.tools.rig import BLOCK_SIZE, Rig, priced_rig
-from headway.tools.run import Outcome, Run
-from headway.tools.strategy import SLOTS
-from headway.tools.trace import shipped
-from headway.tools.validate import with_residuals
-from headway.tools.workload import Prompts, scaled, shape, worded
-from headway.tools.yardstick import alone, steadiest, warm_up
+from headway.figures.measure import arrived_after, lane_figures
+from headway.runs.loaded import kv_bytes, load_here, named_rig, rig_of
+from headway.runs.rig import BLOCK_SIZE, Rig, priced_rig
+from headway.runs.run import Outcome, Run
+from headway.runs.yardstick import alone, steadiest, warm_up
+from headway.strategies.strategy import SLOTS
+from headway.traffic.endpoint import Endpoint
+from headway.traffic.trace import shipped
+from headway.traffic.workload import Prompts, scaled, shape, worded
 
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
@@ -192,9 +192,9 @@ def _tiny() -> tuple[Rig, int]:
 
 
 def _half_b() -> tuple[Rig, int]:
+    from headway.costing.datasheet import shape as shape_of
     from headway.executor.load import load_random
     from headway.executor.memory import Limits
-    from headway.tools.datasheet import shape as shape_of
 
     context = 1_024
     limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)

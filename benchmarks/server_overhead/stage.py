@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headway.tools.rig import corpus
+from headway.runs.rig import corpus
 
 TINY = Path(str(files("headway"))) / "models" / "headway-tiny"
 SHAPE = "qwen2.5-0.5b"
@@ -57,10 +57,10 @@ def random_checkpoint(folder: Path) -> Path:
     import torch
     from safetensors.torch import save_file
 
+    from headway.costing.datasheet import SHAPES, shape
     from headway.executor.layout import shapes
     from headway.executor.runner import alone
-    from headway.tools.datasheet import SHAPES, shape
-    from headway.tools.recipe import read_yaml
+    from headway.yaml_values import read_yaml
 
     config, stream = shape(SHAPE), torch.Generator().manual_seed(0)
     tensors = {}

@@ -11,7 +11,7 @@ from benchmarks.textbook.runs import ROOM, STEPS, Served, ask
 from benchmarks.textbook.runs import counted as simulated
 from headway.core.join import Continuous, Join, LengthClasses, Static
 from headway.core.plan import Policies
-from headway.tools.trace import shipped
+from headway.traffic.trace import shipped
 
 LARGE = 16_384  # tokens of a block: none is ever full, so none is hashed for the prefix cache
 FIRST = 640  # requests, to show what a part of the recorded ones would have said

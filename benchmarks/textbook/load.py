@@ -7,16 +7,16 @@ from statistics import mean
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent, seeded
 from benchmarks.textbook.runs import COST, MS, SECOND, Served, ask, counted, quantile
+from headway.commands.plan.estimate.fluid import flow
+from headway.commands.plan.estimate.steps import Steps
+from headway.commands.plan.estimate.work import Work
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
 from headway.core.request import Request
 from headway.errors import SettingError
-from headway.tools.estimate.fluid import flow
-from headway.tools.estimate.steps import Steps
-from headway.tools.estimate.work import Work
-from headway.tools.trace import shipped
+from headway.traffic.trace import shipped
 
 COUNT, SLOTS, CHUNK = 1_000, 256, 512  # 256 slots: as vLLM has them on such a device
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.1)

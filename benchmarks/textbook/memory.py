@@ -9,7 +9,7 @@ from headway.core.join import Continuous
 from headway.core.plan import Policies
 from headway.core.request import Request, Sequence
 from headway.models import EMBEDDED
-from headway.tools.trace import shipped
+from headway.traffic.trace import shipped
 
 BLOCK, POOL = 16, 4096  # tokens; blocks
 OWN, ANSWER = 128, 128

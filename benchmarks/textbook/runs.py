@@ -12,12 +12,12 @@ from headway.core.plan import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.costing.datasheet import accelerator, roofline, shape, work_of
 from headway.engine import Engine, Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
 from headway.sim.simulate import simulate
-from headway.tools.datasheet import accelerator, roofline, shape, work_of
 
 MODEL, ACCELERATOR = "llama-3.1-8b", "h100-sxm"
 # As `headway calibrate MODEL --accelerator ACCELERATOR` works it out: nobody has measured it.

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from headway.tools import cells, report
-from headway.tools.findings import Findings
-from headway.tools.page import shown
+from headway.report import cells, report
+from headway.report.findings import Findings
+from headway.report.page import shown
 from tests.tools.contests import FEW, compared
 
 CHROMIUM = (

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from headway.tools import sweep_page
+from headway.commands.simulate import sweep_page
 from tests.tools.test_sweep import swept
 
 CHROMIUM = (

@@ -15,7 +15,7 @@ from benchmarks.diagrams import FOLDER, STRATEGIES, bars, draw, drawings, run
 from benchmarks.textbook.canvas import KINDS
 from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
 from benchmarks.textbook.part import ARITHMETIC, Part, Table
-from headway.tools.trace import shipped
+from headway.traffic.trace import shipped
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "strategies.md"

@@ -17,6 +17,7 @@ from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
 from headway.live import LiveEngine
 from headway.llm import EMBEDDED
+from headway.runs.rig import Relay
 from headway.server.app import make_app
 from headway.server.config import ServerConfig
 from headway.server.engine import State
@@ -24,7 +25,6 @@ from headway.server.front import Front
 from headway.server.texts import Texts
 from headway.server.web import Web
 from headway.text import Tokenizer
-from headway.tools.rig import Relay
 
 BLOCK = 16
 

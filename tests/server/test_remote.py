@@ -16,6 +16,8 @@ import pytest
 
 from headway import journal
 from headway.answer import Options
+from headway.commands.replay.recording import load
+from headway.commands.replay.relived import relive
 from headway.core.batch import Add, Cancel, Event
 from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
@@ -25,6 +27,7 @@ from headway.core.plan import Policies
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.view import LaneLoad, Load
+from headway.costing.calibration import write
 from headway.errors import (
     CheckpointError,
     DrainingError,
@@ -41,9 +44,6 @@ from headway.server.engine import State
 from headway.server.remote import EngineOptions, Remote, Welcome
 from headway.server.wire import Step
 from headway.sim.replay import replay
-from headway.tools.calibration import write
-from headway.tools.recording import load
-from headway.tools.relived import relive
 from tests.tools.priced import CALIBRATION
 
 POLICIES = Policies(Continuous(4), step_tokens=512)

@@ -14,10 +14,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from headway.costing.calibration import write
 from headway.errors import SettingError
 from headway.models import called
 from headway.server.run import UNREAD, listen
-from headway.tools.calibration import write
 from tests.tools.priced import CALIBRATION
 
 CODE = """

@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.tools.compare import Asked, Contest, prepare
-from headway.tools.recipe import chosen
+from headway.commands.compare.compare import Asked, Contest, prepare
+from headway.strategies.recipe import chosen
 from tests.tools.rigs import rig
 
 FEW = "static,dynamic-global,dynamic-lanes,continuous-prefill-first,continuous-chunk-64"

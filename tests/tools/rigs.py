@@ -4,9 +4,9 @@ import pydoc_data.topics
 
 from headway.core.cost import StepCost
 from headway.executor.fake import FakeExecutor
+from headway.runs.rig import Relay, Rig
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import Filler, PricedExecutor
-from headway.tools.rig import Relay, Rig
 
 TEXT = [ord(letter) % 97 for letter in "".join(pydoc_data.topics.topics.values())]
 COST = StepCost.of(3_000_000, per_token=100_000, per_pair=20)

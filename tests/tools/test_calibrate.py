@@ -12,20 +12,13 @@ from rich.console import Console
 
 pytest.importorskip("scipy")
 
-from headway.core.cost import KNOWN, Rates, Rounding, StepCost, row_features
-from headway.core.gather import Gathering
-from headway.core.view import View
-from headway.errors import HeadwayError, SettingError
-from headway.models import called
-from headway.sim.engine import VirtualEngine
-from headway.tools import calibrate, learn
-from headway.tools.calibrate import Asked, errors_table, run_calibrate, terms_table
-from headway.tools.calibration import read, write
-from headway.tools.design import designs
-from headway.tools.echoes import echoes, normal_scores
-from headway.tools.fit import fitted
-from headway.tools.learn import calibrate_rig, enough
-from headway.tools.observe import (
+from headway.commands.calibrate import calibrate, learn
+from headway.commands.calibrate.calibrate import Asked, errors_table, run_calibrate, terms_table
+from headway.commands.calibrate.design import designs
+from headway.commands.calibrate.echoes import echoes, normal_scores
+from headway.commands.calibrate.fit import fitted
+from headway.commands.calibrate.learn import calibrate_rig, enough
+from headway.commands.calibrate.observe import (
     BUSY,
     CALM,
     CHECKED,
@@ -38,9 +31,23 @@ from headway.tools.observe import (
     calmed,
     served,
 )
-from headway.tools.price import Ask
-from headway.tools.stand import Sample
-from headway.tools.validate import LIMITS, engine_rates, errors, extra, level, residuals
+from headway.commands.calibrate.stand import Sample
+from headway.commands.calibrate.validate import (
+    LIMITS,
+    engine_rates,
+    errors,
+    extra,
+    level,
+    residuals,
+)
+from headway.core.cost import KNOWN, Rates, Rounding, StepCost, row_features
+from headway.core.gather import Gathering
+from headway.core.view import View
+from headway.costing.calibration import read, write
+from headway.costing.price import Ask
+from headway.errors import HeadwayError, SettingError
+from headway.models import called
+from headway.sim.engine import VirtualEngine
 from tests.tools.priced import CALIBRATION
 from tests.tools.rigs import rig
 from tests.tools.test_fit import COST
@@ -372,7 +379,7 @@ BUSY_MACHINE = {"cores_at_work_for_others": 1.43}
 
 def calibrated(monkeypatch, found, *more):
     """What the command does where this has been measured: the exit status and what it says."""
-    from headway.tools import loaded
+    from headway.runs import loaded
 
     here = rig()
     monkeypatch.setattr(loaded, "load_here", lambda *asked: None)

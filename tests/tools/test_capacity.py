@@ -7,7 +7,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from headway.errors import SettingError
-from headway.tools.capacity import SHARE, TOLERANCE, Tried, capacity
+from headway.figures.capacity import SHARE, TOLERANCE, Tried, capacity
 
 
 def falling(limit):

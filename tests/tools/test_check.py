@@ -11,12 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from headway.commands.check import check, run_check
 from headway.errors import CheckpointError, SettingError
 from headway.executor.config import read_config
 from headway.executor.load import load
 from headway.executor.memory import Limits, gathered, plan_memory
 from headway.llm import EMBEDDED
-from headway.tools.check import check, run_check
 
 GIB = 1 << 30
 # As their config.json say it, as far as it matters.
@@ -51,7 +51,7 @@ def free(monkeypatch):
     """Sets how much memory there is, on both ways to the plan."""
 
     def be(amount):
-        monkeypatch.setattr("headway.tools.check.free_here", lambda: ("cpu", amount))
+        monkeypatch.setattr("headway.commands.check.free_here", lambda: ("cpu", amount))
         monkeypatch.setattr("headway.executor.load.free_memory", lambda device: amount)
 
     be(64 * GIB)
@@ -231,7 +231,9 @@ def test_a_dtype_that_is_asked_for(free):
 
 def test_torch_is_not_needed():
     """Where there is no GPU's driver."""
-    code = "import sys; from headway.tools.check import check; from headway.executor import memory;"
+    code = (
+        "import sys; from headway.commands.check import check; from headway.executor import memory;"
+    )
     code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("False", "")

@@ -13,23 +13,23 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from headway.commands.compare.compare import DRAIN, Asked, run_compare, services_of
+from headway.commands.replay.recording import load
+from headway.commands.replay.relived import relive
+from headway.commands.replay.replay import Asked as Replay
+from headway.commands.replay.replay import run_replay
 from headway.core.request import NEVER, Finish
+from headway.costing.price import Ask, Price
 from headway.errors import HeadwayError, SettingError
-from headway.tools import cells, facts, report
-from headway.tools.compare import DRAIN, Asked, run_compare, services_of
-from headway.tools.findings import Findings, Guardrail
-from headway.tools.page import page
-from headway.tools.pressure import cards
-from headway.tools.price import Ask, Price
-from headway.tools.recording import load
-from headway.tools.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
-from headway.tools.relived import relive
-from headway.tools.replay import Asked as Replay
-from headway.tools.replay import run_replay
-from headway.tools.traffic import from_file, from_traces
-from headway.tools.words import duration, share
-from headway.tools.workload import Prompts
-from headway.tools.yardstick import alone
+from headway.figures.pressure import cards
+from headway.report import cells, facts, report
+from headway.report.findings import Findings, Guardrail
+from headway.report.page import page
+from headway.report.words import duration, share
+from headway.runs.yardstick import alone
+from headway.strategies.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
+from headway.traffic.traffic import from_file, from_traces
+from headway.traffic.workload import Prompts
 from tests.tools.contests import FEW, compared, contest
 from tests.tools.rigs import TEXT, rig
 from tests.tools.test_demo import Interrupting, nearest_rank
@@ -438,7 +438,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from headway.sim.executor import Filler
-from headway.tools.compare import terminable, Terminated
+from headway.commands.compare.compare import terminable, Terminated
 from tests.tools.contests import contest
 from tests.tools.rigs import TEXT, rig
 

@@ -8,12 +8,12 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
+from headway.commands.calibrate.calibrate import Asked, run_calibrate
 from headway.core.cost import row_features
+from headway.costing.calibration import read
+from headway.costing.datasheet import accelerator, analytical, shape, work_of
 from headway.errors import MemoryPlanError, SettingError
 from headway.models import EMBEDDED
-from headway.tools.calibrate import Asked, run_calibrate
-from headway.tools.calibration import read
-from headway.tools.datasheet import accelerator, analytical, shape, work_of
 
 
 def test_eight_billion_parameters_on_one_h100():

@@ -7,14 +7,15 @@ from math import inf
 import pytest
 from rich.console import Console
 
+from headway.commands import demo
 from headway.core.request import Finish
 from headway.errors import SettingError
+from headway.figures.measure import engine_figures, lane_figures
+from headway.figures.pressure import cards
+from headway.report import report
+from headway.report.words import milliseconds, pressed, share
 from headway.sim.executor import Filler
-from headway.tools import demo, report
-from headway.tools.endpoint import ENDPOINTS
-from headway.tools.measure import engine_figures, lane_figures
-from headway.tools.pressure import cards
-from headway.tools.words import milliseconds, pressed, share
+from headway.traffic.endpoint import ENDPOINTS
 from tests.tools.rigs import rig
 
 

@@ -7,23 +7,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.commands.plan.estimate import questions
+from headway.commands.plan.estimate.batch_service import batch_service
+from headway.commands.plan.estimate.burst import dispersion
+from headway.commands.plan.estimate.fluid import flow
+from headway.commands.plan.estimate.memory import kv_per_token, peak_batch
+from headway.commands.plan.estimate.money import per_million
+from headway.commands.plan.estimate.padding import longest, waste
+from headway.commands.plan.estimate.steps import Steps
+from headway.commands.plan.estimate.twin import (
+    ROOM,
+    Machine,
+    default,
+    highest,
+    most,
+    one_prompt,
+    serve,
+)
+from headway.commands.plan.estimate.waiting import capacity, ceiling, wait
+from headway.commands.plan.estimate.work import SECOND, Work, steady, traced
 from headway.core.cost import KNOWN, Rates, Residuals, Rounding, StepCost
 from headway.core.join import Dynamic
 from headway.core.plan import Policies
+from headway.costing.price import Ask
 from headway.errors import SettingError
-from headway.tools.estimate import questions
-from headway.tools.estimate.batch_service import batch_service
-from headway.tools.estimate.burst import dispersion
-from headway.tools.estimate.fluid import flow
-from headway.tools.estimate.memory import kv_per_token, peak_batch
-from headway.tools.estimate.money import per_million
-from headway.tools.estimate.padding import longest, waste
-from headway.tools.estimate.steps import Steps
-from headway.tools.estimate.twin import ROOM, Machine, default, highest, most, one_prompt, serve
-from headway.tools.estimate.waiting import capacity, ceiling, wait
-from headway.tools.estimate.work import SECOND, Work, steady, traced
-from headway.tools.price import Ask
-from headway.tools.trace import shipped
+from headway.traffic.trace import shipped
 
 # About an 8B model on one H100: 7 ms, 35 us a token, 47 ns a key that is read, and little a pair.
 COST = StepCost(Rates(step=7_000_000_000, read=47_000, pair=1_200), ((0, 35_000_000),))

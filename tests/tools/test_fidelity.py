@@ -10,15 +10,15 @@ from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.stage import SCALES, asked
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
+from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost import Residuals, StepCost, row_features
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow
 from headway.core.plan import Policies
 from headway.core.request import Finish, Request
 from headway.errors import SettingError
+from headway.runs.run import Outcome, Run
 from headway.sim.clock import VirtualClock
-from headway.tools.observe import LiveStep
-from headway.tools.run import Outcome, Run
 from tests.tools.priced import CALIBRATION
 
 MS = 1_000_000

@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 
 pytest.importorskip("scipy")
 
+from headway.commands.calibrate.design import designs
+from headway.commands.calibrate.fit import (
+    HOST,
+    Fitted,
+    Point,
+    fit_device,
+    fit_rates,
+    knee,
+    segments,
+    solve,
+)
+from headway.commands.calibrate.stand import Stand
 from headway.core.cost import Features, Rates, Rounding, StepCost
-from headway.tools.design import designs
-from headway.tools.fit import HOST, Fitted, Point, fit_device, fit_rates, knee, segments, solve
-from headway.tools.stand import Stand
 from tests.tools.rigs import rig
 
 COST = StepCost(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lane import Budget
-from headway.tools.interval import BLOCKS, seconds_for_enough, summed, sureness, tallied
+from headway.figures.interval import BLOCKS, seconds_for_enough, summed, sureness, tallied
 from tests.tools.test_measure import outcome, request
 
 EVEN = [(10, 10)] * BLOCKS

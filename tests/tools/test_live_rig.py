@@ -7,13 +7,13 @@ pytest.importorskip("torch")
 from headway.core.cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
+from headway.costing.price import Ask, Price
 from headway.executor.memory import GATHERED
 from headway.executor.model import LARGE, SMALL
-from headway.tools.loaded import live_rig
-from headway.tools.price import Ask, Price
-from headway.tools.run import Run
-from headway.tools.strategy import SLOTS, strategies
-from headway.tools.workload import Prompts, worded
+from headway.runs.loaded import live_rig
+from headway.runs.run import Run
+from headway.strategies.strategy import SLOTS, strategies
+from headway.traffic.workload import Prompts, worded
 
 
 @pytest.mark.parametrize("cached, rounding", [(0, LARGE), (1 << 30, SMALL)])

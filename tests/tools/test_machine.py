@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from headway.tools import machine
-from headway.tools.machine import Neighbours, processor
+from headway.costing import machine
+from headway.costing.machine import Neighbours, processor
 
 STAT = "cpu  9 9 9 9 9 9 9 9 0 0\n{}intr 12 3\n"
 

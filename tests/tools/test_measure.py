@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
-from headway.tools.measure import counted, engine_figures, lane_figures, percentile
-from headway.tools.run import Outcome
+from headway.figures.measure import counted, engine_figures, lane_figures, percentile
+from headway.runs.run import Outcome
 
 
 def request(id, lane="chat", finish=Finish.LENGTH, ttft=10, generated=3, gap=2):

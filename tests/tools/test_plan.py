@@ -8,17 +8,17 @@ from math import inf, nan
 import pytest
 from rich.console import Console
 
+from headway.commands.plan.estimate import questions
+from headway.commands.plan.estimate.burst import Burst
+from headway.commands.plan.estimate.twin import Machine
+from headway.commands.plan.estimate.waiting import capacity
+from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.plan import Asked, run_plan
+from headway.commands.plan.shown import verdict
 from headway.core.cost import StepCost
+from headway.costing.calibration import Calibration, read, write
 from headway.errors import SettingError
 from headway.models import called
-from headway.tools.calibration import Calibration, read, write
-from headway.tools.estimate import questions
-from headway.tools.estimate.burst import Burst
-from headway.tools.estimate.shown import verdict
-from headway.tools.estimate.twin import Machine
-from headway.tools.estimate.waiting import capacity
-from headway.tools.estimate.work import Work
-from headway.tools.plan import Asked, run_plan
 
 COST = StepCost.of(3_000_000, 100_000, 20)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from headway.core.request import NEVER, Finish
-from headway.tools.endpoint import LABELLING, SUPPORT
-from headway.tools.pressure import cards
-from headway.tools.run import Outcome
-from headway.tools.words import duration, milliseconds, pressed, share
+from headway.figures.pressure import cards
+from headway.report.words import duration, milliseconds, pressed, share
+from headway.runs.run import Outcome
+from headway.traffic.endpoint import LABELLING, SUPPORT
 from tests.tools.test_measure import request, step
 
 MS = 1_000_000

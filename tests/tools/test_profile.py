@@ -9,11 +9,11 @@ from rich.console import Console
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
+from headway.commands.calibrate.profile import Load, bound, bytes_of, flops_of, knee, run_profile
 from headway.core.cost import StepCost, row_features
-from headway.tools.calibration import Calibration, read
-from headway.tools.datasheet import shape, work_of
-from headway.tools.loaded import kv_bytes, load_here, named_rig
-from headway.tools.profile import Load, bound, bytes_of, flops_of, knee, run_profile
+from headway.costing.calibration import Calibration, read
+from headway.costing.datasheet import shape, work_of
+from headway.runs.loaded import kv_bytes, load_here, named_rig
 
 
 def load(rows, milliseconds):

@@ -4,8 +4,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.tools.progress import EVERY, shown
-from headway.tools.run import Progress
+from headway.runs.progress import EVERY, shown
+from headway.runs.run import Progress
 
 
 def screen(terminal):

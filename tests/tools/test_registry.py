@@ -7,11 +7,11 @@ from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.lane import Budget, Lane
 from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.order import FirstCome, Priority, ShortestFirst
+from headway.costing.price import Price
 from headway.errors import SettingError
-from headway.tools.price import Price
-from headway.tools.recipe import chosen, recipe
-from headway.tools.registry import DEFAULT, REGISTRY, Site, named
-from headway.tools.strategy import SLOTS
+from headway.strategies.recipe import chosen, recipe
+from headway.strategies.registry import DEFAULT, REGISTRY, Site, named
+from headway.strategies.strategy import SLOTS
 
 MS = 1_000_000
 VOICE = Lane("voice", Budget(ttft=20 * MS, tpot=15 * MS))

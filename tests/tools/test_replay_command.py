@@ -10,6 +10,12 @@ from hypothesis import event, given, settings
 from rich.console import Console
 
 from headway import LLM, Options, journal
+from headway.commands.replay.change import KEYS, Change, change
+from headway.commands.replay.recording import Recording, load
+from headway.commands.replay.relived import relive
+from headway.commands.replay.replay import Asked, run_replay
+from headway.commands.replay.retelling import CONTROL, RECORDED, WHAT_IF
+from headway.commands.replay.what_if import what_if
 from headway.core.batch import Add, Cancel, Close, Stop
 from headway.core.chunk import Fixed
 from headway.core.cost import StepCost
@@ -19,15 +25,10 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.order import Priority
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Finish
+from headway.costing import calibration
+from headway.costing.calibration import Calibration
 from headway.errors import HeadwayError, JournalError, SettingError
-from headway.tools import calibration, report
-from headway.tools.calibration import Calibration
-from headway.tools.change import KEYS, Change, change
-from headway.tools.recording import Recording, load
-from headway.tools.relived import relive
-from headway.tools.replay import Asked, run_replay
-from headway.tools.retelling import CONTROL, RECORDED, WHAT_IF
-from headway.tools.what_if import what_if
+from headway.report import report
 from tests.traces import COST, MS, THRASH, Case, ask, cases, run
 
 PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
@@ -474,5 +475,5 @@ def test_the_command_needs_no_torch():
     """A laptop replays what an accelerator served."""
     import subprocess
 
-    code = "import headway.tools.replay, sys; sys.exit('torch' in sys.modules)"
+    code = "import headway.commands.replay.replay, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -9,7 +9,7 @@ from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import NEVER, Finish, Request
 from headway.executor.fake import FakeExecutor
-from headway.tools.run import Run
+from headway.runs.run import Run
 from tests.tools.rigs import TEXT, rig
 
 MS = 1_000_000

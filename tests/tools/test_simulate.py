@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from headway.commands.compare.compare import Asked
+from headway.commands.simulate.simulate import Simulated, run_simulate
 from headway.core.cost import StepCost
 from headway.errors import SettingError
-from headway.tools import facts, origin, report
-from headway.tools.compare import Asked
-from headway.tools.findings import Findings
-from headway.tools.page import page
-from headway.tools.simulate import Simulated, run_simulate
+from headway.report import facts, report
+from headway.report.findings import Findings
+from headway.report.page import page
+from headway.runs import origin
 from tests.tools.priced import CALIBRATION, lanes
 
 FEW = "dynamic-lanes,continuous-chunk-64"

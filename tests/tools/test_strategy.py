@@ -3,9 +3,9 @@
 from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Dynamic, Static
 from headway.core.lane import Budget, Lane
-from headway.tools.endpoint import ENDPOINTS, LABELLING, VOICE, Unloaded
-from headway.tools.price import Price
-from headway.tools.strategy import OFFLINE_WINDOW, SLOTS, chunk_of, strategies, windows_of
+from headway.costing.price import Price
+from headway.strategies.strategy import OFFLINE_WINDOW, SLOTS, chunk_of, strategies, windows_of
+from headway.traffic.endpoint import ENDPOINTS, LABELLING, VOICE, Unloaded
 
 MS = 1_000_000
 PRICE = Price(prompt=0.1 * MS, answer=0.3 * MS)

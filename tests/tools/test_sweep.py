@@ -15,27 +15,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from headway.commands.compare.compare import Asked
+from headway.commands.simulate import curves, sweep_page, sweep_report
+from headway.commands.simulate.dial import calibration_at, strategy_at, sweep_of, turns
+from headway.commands.simulate.point import Job, attainment, evaluated
+from headway.commands.simulate.simulate import Simulated, run_simulate
+from headway.commands.simulate.sweep import Sweeping
 from headway.core.chunk import Fixed
 from headway.core.join import Continuous, Dynamic
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import NEVER
+from headway.costing.price import Price
 from headway.errors import SettingError
-from headway.tools import curves, sweep_page, sweep_report
-from headway.tools.capacity import Capacity, Tried
-from headway.tools.compare import Asked
-from headway.tools.dial import calibration_at, strategy_at, sweep_of, turns
-from headway.tools.findings import Findings
-from headway.tools.interval import Sureness
-from headway.tools.knee import knee
-from headway.tools.point import Job, attainment, evaluated
-from headway.tools.pool import in_processes
-from headway.tools.price import Price
-from headway.tools.registry import REGISTRY, Site, chunked
-from headway.tools.report import read
-from headway.tools.simulate import Simulated, run_simulate
-from headway.tools.sweep import Sweeping
-from headway.tools.verdict import Found, Scope, said
+from headway.figures.capacity import Capacity, Tried
+from headway.figures.interval import Sureness
+from headway.figures.knee import knee
+from headway.report.findings import Findings
+from headway.report.report import read
+from headway.report.verdict import Found, Scope, said
+from headway.runs.pool import in_processes
+from headway.strategies.registry import REGISTRY, Site, chunked
 from tests.tools.priced import CALIBRATION, lanes
 from tests.tools.test_simulate import simulated
 

@@ -5,9 +5,9 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.tools.measure import EngineFigures, LaneFigures
-from headway.tools.registry import REGISTRY
-from headway.tools.table import engine_table, latency_table
+from headway.figures.measure import EngineFigures, LaneFigures
+from headway.report.table import engine_table, latency_table
+from headway.strategies.registry import REGISTRY
 
 LONGEST = "99,999"  # milliseconds, or tokens a second
 

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from headway.errors import SettingError
-from headway.tools.trace import Arrival, read_trace, shipped
+from headway.traffic.trace import Arrival, read_trace, shipped
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lane import Budget
+from headway.costing.price import Price
 from headway.errors import SettingError
-from headway.tools.endpoint import Unloaded
-from headway.tools.offer import LOAD, Demand, extent, offer, typical, within
-from headway.tools.price import Price
-from headway.tools.recipe import chosen
-from headway.tools.traffic import from_file, from_traces
-from headway.tools.workload import Prompts, worded
+from headway.strategies.recipe import chosen
+from headway.traffic.endpoint import Unloaded
+from headway.traffic.offer import LOAD, Demand, extent, offer, typical, within
+from headway.traffic.traffic import from_file, from_traces
+from headway.traffic.workload import Prompts, worded
 from tests.tools.rigs import TEXT
 
 MS, S = 1_000_000, 1_000_000_000

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from headway.costing.price import Ask, Price
 from headway.errors import SettingError
-from headway.tools.price import Ask, Price
-from headway.tools.trace import Arrival, shipped
-from headway.tools.workload import (
+from headway.traffic.trace import Arrival, shipped
+from headway.traffic.workload import (
     LOAD,
     TRACE_LOAD,
     Prompts,

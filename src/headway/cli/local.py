@@ -40,7 +40,7 @@ def demo(
     traffic, a sparse voice endpoint, and a backlog of nightly labelling. Prints, endpoint by
     endpoint, what each strategy bought and what it cost; report.json keeps the raw rows.
     """
-    from headway.tools.demo import run_demo
+    from headway.commands.demo import run_demo
 
     raise typer.Exit(run_demo(model, out, seconds, seed, Console()))
 
@@ -72,7 +72,7 @@ def compare(
 
     Example: headway compare --trace mine.csv --strategies static,dynamic-lanes,continuous-chunk-128
     """
-    from headway.tools.compare import Asked, run_compare
+    from headway.commands.compare.compare import Asked, run_compare
 
     asked = Asked(
         model=model,
@@ -113,7 +113,7 @@ def check(
     not here, it fetches config and tokenizer files alone, and says so. Exit status: 0, it would
     run; 1, it would not, with every reason; 2, what was asked is broken.
     """
-    from headway.tools.check import run_check
+    from headway.commands.check import run_check
 
     raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, dtype, as_json, Console()))
 

@@ -103,7 +103,7 @@ def calibrate(
 
     Examples: headway calibrate; headway calibrate llama-3.1-8b --accelerator h100-sxm
     """
-    from headway.tools.calibrate import Asked, run_calibrate
+    from headway.commands.calibrate.calibrate import Asked, run_calibrate
 
     asked = Asked(
         model=model,
@@ -155,9 +155,9 @@ def simulate(
 
     Example: headway simulate --cost cost.json --trace mine.csv --sweep rate=1..20:8
     """
-    from headway.tools import calibration
-    from headway.tools.compare import Asked
-    from headway.tools.simulate import Simulated, run_simulate
+    from headway.commands.compare.compare import Asked
+    from headway.commands.simulate.simulate import Simulated, run_simulate
+    from headway.costing import calibration
 
     asked = Asked(
         model=model,
@@ -207,7 +207,7 @@ def replay(
 
     Example: headway replay incident.jsonl --cost cost.json --set slots=32 --set chunk=64
     """
-    from headway.tools.replay import Asked, run_replay
+    from headway.commands.replay.replay import Asked, run_replay
 
     asked = Asked(journal, cost, strategy, tuple(sets or ()), as_json, out)
     raise typer.Exit(run_replay(asked, Console()))
@@ -266,7 +266,7 @@ def plan(
 
     Example: headway plan --cost cost.json --trace mine.csv --ttft 500 --tpot 40
     """
-    from headway.tools.plan import Asked, run_plan
+    from headway.commands.plan.plan import Asked, run_plan
 
     asked = Asked(
         cost=cost,

@@ -14,13 +14,13 @@ except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
+from headway.costing.calibration import read
 from headway.executor.config import ITEMSIZES, ModelConfig, read_config
 from headway.executor.layout import shapes
 from headway.executor.memory import DRIVERS, Limits, free_on_host, gathered, plan_memory, size
 from headway.journal_file import check as check_journal
 from headway.models import EMBEDDED, called
 from headway.server.config import ServerConfig
-from headway.tools.calibration import read
 
 TOKENIZER = "tokenizer.json"
 

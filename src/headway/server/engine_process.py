@@ -22,6 +22,7 @@ from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.costing.calibration import read
 from headway.engine import Engine, Executor, forgotten
 from headway.errors import (
     EngineDownError,
@@ -38,7 +39,6 @@ from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
 from headway.server.wire import EngineOptions, Failed, Progress, Step, Welcome
 from headway.text import Tokenizer
-from headway.tools.calibration import read
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready

@@ -1,0 +1,248 @@
+"""`headway calibrate`: what a step costs, for a model on this machine or on a data sheet's."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from headway.commands.calibrate.learn import SECONDS, Watch, calibrate_rig
+from headway.core.cost import KNOWN, Rounding, StepCost
+from headway.costing import datasheet
+from headway.costing.calibration import OTHERS, Calibration, write
+from headway.costing.datasheet import accelerator, analytical, shape
+from headway.costing.machine import SPOILT
+from headway.errors import SettingError
+from headway.models import called
+from headway.report.table import print_notes
+from headway.report.words import duration
+from headway.strategies.strategy import SLOTS
+from headway.yaml_values import number
+
+INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
+ONCE = {
+    "decode": "where anybody decodes",
+    "prefill": "where any prompt is computed",
+    "head": "where anything is sampled",
+}
+MISTRUSTED = 1  # the exit status where a fit is too bad to be kept
+NOTE = (
+    "Predicted against measured step times, in live traffic of a trace that nothing was learned "
+    "from. Below 0: predicted too short. The 90th percentile is of the absolute error; p90 held is "
+    "the share of steps that stayed below their predicted 90th percentile."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line's wishes."""
+
+    model: str | None = None  # a checkpoint's folder or hub id; None: the embedded one
+    out: Path = Path("cost.json")
+    slots: int | None = None  # rows that may decode at once; None: SLOTS, or the data sheets'
+    dtype: str = ""  # empty: as it is stored
+    threads: int = 0  # of the executor; 0: one, unless all are much quicker
+    seed: int = 0
+    seconds: float = SECONDS  # of measuring
+    profile: bool = False
+    price_per_hour: float = 0.0  # of the machine; 0: not said, or the data sheet's
+    accelerator: str = ""  # a data sheet's name: nothing is measured
+    accelerators: Path | None = None  # YAML with one's own data sheets
+    force: bool = False  # keep a fit that is too bad to be believed
+
+
+def run_calibrate(asked: Asked, console: Console) -> int:
+    """The exit status. Raises a HeadwayError for what the user can mend."""
+    _check(asked)
+    if asked.profile and find_spec("matplotlib") is None:
+        raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
+    if asked.accelerator:
+        return _from_sheets(asked, console)
+    from headway.runs.loaded import kv_bytes, load_here, named_rig
+
+    kept = "no cost model was written"
+    try:
+        console.print(Text("Loading the model, and the text that prompts are cut from ..."))
+        loaded = load_here(asked.model, asked.slots or SLOTS, asked.dtype)
+        rig = named_rig(loaded, asked.model)
+        console.print(Text(rig.memory, style="dim"))
+        with _watched(console) as watch:
+            found = calibrate_rig(
+                rig,
+                kv_bytes(loaded),
+                slots=asked.slots or SLOTS,
+                threads=asked.threads,
+                seed=asked.seed,
+                seconds=asked.seconds,
+                watch=watch,
+            )
+        found = replace(found, price_per_hour=asked.price_per_hour)
+        _tell(found, console)
+        if found.doubt and not asked.force:
+            console.print(Text(_refusal(found, asked.out), style="yellow"))
+            return MISTRUSTED
+        write(found, asked.out)
+        kept = f"the cost model is in {asked.out}"
+        if asked.profile:
+            from headway.commands.calibrate.profile import run_profile
+
+            run_profile(loaded, rig, found, asked.out, console)
+    except KeyboardInterrupt:
+        console.print(Text(f"Interrupted: {kept}.", style="yellow"))
+        return INTERRUPTED
+    console.print(Text(f"The cost model is in {asked.out}."))
+    if found.doubt:
+        said = "It is marked as not to be believed, and whatever reads it will say so"
+        console.print(Text(f"{said}: {found.doubt}.", style="yellow"))
+    return 0
+
+
+def _refusal(found: Calibration, out: Path) -> str:
+    remedy = "give it more --seconds"
+    if found.about[OTHERS] > SPOILT:
+        remedy = "calibrate again when the other processes are done"
+    return (
+        f"{out} was not written: {found.doubt}. To mend it, {remedy}; --force writes it "
+        "all the same, marked as not to be believed."
+    )
+
+
+def _check(asked: Asked) -> None:
+    """Found out before minutes are spent."""
+    number(asked.seconds, "--seconds")
+    number(asked.price_per_hour, "--price-per-hour")
+    if asked.slots is not None and asked.slots < 1:
+        raise SettingError(f"--slots must be 1 or more, not {asked.slots}")
+    if asked.accelerators is not None and not asked.accelerator:
+        raise SettingError("--accelerators names a file: say which of them with --accelerator")
+    if asked.accelerator and asked.profile:
+        raise SettingError("--profile measures this machine: leave --accelerator away")
+    if asked.accelerator and asked.model is None:
+        raise SettingError("--accelerator needs a model: a shape's name, or a config.json's folder")
+    if asked.out.is_dir() or not asked.out.parent.is_dir():
+        raise SettingError(f"{asked.out} is no file that can be written; say --out FILE.json")
+
+
+def _from_sheets(asked: Asked, console: Console) -> int:
+    assert asked.model is not None
+    sheet = accelerator(asked.accelerator, asked.accelerators)
+    slots = asked.slots or datasheet.SLOTS
+    found = analytical(shape(asked.model), sheet, called(asked.model), slots)
+    if asked.price_per_hour:
+        found = replace(found, price_per_hour=asked.price_per_hour)
+    write(found, asked.out)
+    console.print(terms_table(found))
+    notes = (
+        "Analytical: nobody has measured this. Assumed: a step reaches "
+        f"{datasheet.BANDWIDTH_REACHED:.0%} of the data sheet's bandwidth and "
+        f"{datasheet.PRODUCTS_REACHED:.0%} of its FLOP/s, and its host takes "
+        f"{duration(datasheet.HOST)}. {found.slots} slots.",
+    )
+    print_notes(console, notes)
+    console.print(Text(f"The cost model is in {asked.out}."))
+    return 0
+
+
+def _tell(found: Calibration, console: Console) -> None:
+    console.print(terms_table(found))
+    console.print(errors_table(found.about))
+    notes = [NOTE]
+    if (others := found.about[OTHERS]) > SPOILT:
+        notes.insert(
+            0,
+            f"Other processes kept {others:.1f} cores busy meanwhile, so these are the figures of "
+            "a busy machine: calibrate again when they are done.",
+        )
+    print_notes(console, notes)
+
+
+def terms_table(found: Calibration) -> Table:
+    """The coefficients, those that are not 0."""
+    cost = found.cost
+    title = f"What a step costs: {found.model}, {found.dtype}, {found.device}"
+    table = _table(title, ("", ""))
+    table.show_header = False
+    for name, said in terms(cost).items():
+        table.add_row(name, said)
+    table.add_row("compute-bound above", f"{cost.knee} tokens")
+    return table
+
+
+def terms(cost: StepCost) -> dict[str, str]:
+    """In words, with units."""
+    said = {}
+    parts = (("", cost.device), ("host, ", cost.host), ("behind it, ", cost.after))
+    for part, rates in parts:
+        for name in rates.__slots__:
+            if coefficient := getattr(rates, name):
+                said[part + ONCE.get(name, f"per {name}")] = duration(coefficient / 1_000)
+    for begin, slope in cost.pieces:
+        said[f"per token from {begin} on"] = duration(slope / 1_000)
+    if cost.rounding != Rounding():
+        digits = f"to {cost.rounding.digits} binary digits" if cost.rounding.digits else "not"
+        said["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
+    if at_once := cost.gathering.at_once:
+        said["rows are padded"] = f"in groups of up to {at_once} blocks of {cost.gathering.block}"
+    if cost.wake:
+        said["after the engine slept"] = duration(cost.wake)
+    if cost.turn:
+        said["the first without prompts"] = duration(cost.turn)
+    return said
+
+
+def errors_table(about: Mapping[str, Any]) -> Table:
+    """Of the whole model, and of what the designed batches alone would have said."""
+    columns = ("regime", "steps", "median", "p90", "sum", "p90 held")
+    table = _table("Errors on live traffic", columns)
+    for title, key in (("", "errors"), (", designed batches alone", "errors_of_designed_alone")):
+        for regime, each in about[key].items():
+            median, total = (f"{each[name] / KNOWN:+.1%}" for name in ("median", "total"))
+            p90, within = (f"{each[name] / KNOWN:.1%}" for name in ("p90", "within"))
+            table.add_row(f"{regime}{title}", f"{each['steps']:,}", median, p90, total, within)
+    return table
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="right" if at else "left", no_wrap=True)
+    return table
+
+
+@contextmanager
+def _watched(console: Console) -> Iterator[Watch]:
+    """A bar per phase on a terminal, a line elsewhere. Drawn between two steps, by their thread."""
+    if not console.is_terminal:
+        told = set[str]()
+
+        def tell(phase: str, share: float) -> None:
+            if phase not in told:
+                told.add(phase)
+                console.print(Text(f"Measuring: {phase} ..."))
+
+        yield tell
+        return
+    columns = (
+        TextColumn("{task.description:<17}"),
+        BarColumn(24),
+        TextColumn("{task.percentage:.0f} %"),
+    )
+    with Progress(*columns, console=console, auto_refresh=False) as progress:
+        tasks = dict[str, TaskID]()
+        drawn = dict[str, int]()
+
+        def draw(phase: str, share: float) -> None:
+            if phase not in tasks:
+                tasks[phase] = progress.add_task(phase, total=1.0)
+            if drawn.get(phase) != (percent := int(100 * share)):
+                drawn[phase] = percent
+                progress.update(tasks[phase], completed=share, refresh=True)
+
+        yield draw

@@ -1,0 +1,180 @@
+"""A cost model of one model on one machine: measured, fitted, and held against other steps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import mean
+from typing import Any
+
+from headway import __version__
+from headway.commands.calibrate.design import Design, designs
+from headway.commands.calibrate.fit import fitted
+from headway.commands.calibrate.observe import (
+    BUSY,
+    CALM,
+    CHECKED,
+    CHUNKS,
+    LEARNED,
+    LOAD,
+    SLOWER,
+    LiveStep,
+    served,
+)
+from headway.commands.calibrate.stand import Sample, Stand
+from headway.commands.calibrate.validate import ENOUGH, Levelled, level
+from headway.core.cost import KNOWN, StepCost
+from headway.costing.calibration import OTHERS, Calibration, doubt
+from headway.costing.machine import SPOILT, Neighbours, machine
+from headway.errors import HeadwayError
+from headway.runs.rig import Rig
+from headway.strategies.strategy import SLOTS
+from headway.traffic.workload import TOKEN_SCALE
+
+SECONDS = 100.0  # of measuring
+DESIGNED = 0.5  # of them, for the designed batches
+MEETING = 0.05  # for sizes of steps that the designed batches did not have
+LEARNING, CHECKING = 0.27, 0.18  # for one trace's traffic to learn from, and for another's
+
+Watch = Callable[[str, float], object]  # what is being done, and the share of it that is
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a cost model is concluded from."""
+
+    samples: Sequence[Sample]  # of designed batches
+    learned: Sequence[LiveStep]
+    held_out: Sequence[LiveStep]  # of another trace
+    cost: StepCost  # fitted on the samples alone
+    slots: int
+    threads: int  # of the executor; they stay set
+    seed: int
+    live: float  # seconds of traffic
+    others: float  # cores at work for other processes meanwhile
+
+
+def calibrate_rig(
+    rig: Rig,
+    kv_bytes: int,
+    slots: int = SLOTS,
+    threads: int = 0,
+    seed: int = 0,
+    seconds: float = SECONDS,
+    watch: Watch = lambda phase, share: None,
+) -> Calibration:
+    """Designed batches, a fit, and a trace's window served live.
+
+    kv_bytes: of KV memory per token. threads: of the executor; 0: one, unless all are much
+    quicker. They stay set. Raises HeadwayError where too few steps are done in the time.
+    """
+    return concluded(rig, kv_bytes, measured(rig, slots, threads, seed, seconds, watch))
+
+
+def measured(
+    rig: Rig,
+    slots: int,
+    threads: int,
+    seed: int,
+    seconds: float,
+    watch: Watch = lambda phase, share: None,
+    *,
+    checking: float = CHECKING,
+) -> Measured:
+    """As calibrate_rig says. checking: the share of the time; 0: no steps are held out."""
+    others, stand = Neighbours(), Stand(rig, seed)
+    made = designs(slots, rig.context, rig.num_blocks, rig.block_size, seed)
+    probes = [Design((rig.context // 8,) * slots), Design(prompts=((0, rig.context // 16),))]
+    if threads:
+        rig.use_threads(threads)
+    threads = threads or stand.steadiest(probes)
+    samples = stand.measure(
+        made, seconds * DESIGNED, lambda share: watch("designed batches", share)
+    )
+    cost = replace(fitted(samples, rig.rounding), gathering=rig.gathering)
+    stand.meet(slots + max(CHUNKS), seconds * MEETING)
+    live = seconds * LEARNING, seconds * checking
+
+    def steps(trace: str, span: float, done: float) -> list[LiveStep]:
+        def told(share: float) -> None:
+            watch("live traffic", (done + share * span) / sum(live))
+
+        found = served(rig, trace, cost, slots, span, seed, told)
+        return enough(found, trace, span, others.cores())
+
+    learned = steps(LEARNED, live[0], 0.0)
+    held_out = steps(CHECKED, live[1], live[0]) if checking else []
+    return Measured(
+        samples, learned, held_out, cost, slots, threads, seed, sum(live), others.cores()
+    )
+
+
+def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
+    """The cost model of what was measured on this rig."""
+    levelled = level(found.cost, found.samples, found.learned, found.held_out)
+    return Calibration(
+        model=rig.model,
+        dtype=rig.dtype,
+        device=rig.device,
+        machine=machine(),
+        analytical=False,
+        cost=levelled.cost,
+        kv_bytes=kv_bytes,
+        num_blocks=rig.num_blocks,
+        fit=rig.fit or rig.num_blocks,
+        block_size=rig.block_size,
+        context=rig.context,
+        slots=found.slots,
+        threads=found.threads,
+        about=_about(found, levelled),
+    )
+
+
+def enough(found: list[LiveStep], trace: str, span: float, others: float = 0.0) -> list[LiveStep]:
+    """HeadwayError where they are too few to say how far steps spread.
+
+    others: cores at work for other processes meanwhile, the likelier cause where they are some.
+    """
+    if len(found) < ENOUGH:
+        few = f"only {len(found)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
+        if others > SPOILT:
+            raise HeadwayError(
+                f"other processes kept {others:.1f} cores busy meanwhile, and {few}: calibrate "
+                "again when they are done; more seconds help only on a machine left alone"
+            )
+        raise HeadwayError(f"{few}: give it more seconds with --seconds")
+    return found
+
+
+def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
+    off = [
+        abs(levelled.cost.predict(sample.features) / sample.nanoseconds / levelled.factor - 1)
+        for sample in found.samples
+    ]
+    about = {
+        "headway": __version__,
+        "seed": found.seed,
+        "designed": {
+            "samples": len(found.samples),
+            "largest_tokens": max(sample.features.tokens for sample in found.samples),
+            "mean_error": round(KNOWN * mean(off)),
+        },
+        "live": _live(found.live, found.slots),
+        "factor": round(levelled.factor, 4),
+        "errors_of_designed_alone": {name: asdict(each) for name, each in levelled.before.items()},
+        "errors": {name: asdict(each) for name, each in levelled.after.items()},
+        OTHERS: round(found.others, 2),
+    }
+    said = doubt(about)
+    return {**about, "doubt": said} if said else about
+
+
+def _live(seconds: float, slots: int) -> dict[str, Any]:
+    return {
+        "learned_from": LEARNED,
+        "held_against": CHECKED,
+        "token_scale": TOKEN_SCALE,
+        "seconds": round(seconds, 1),
+        "load": LOAD,
+        "calm": f"{CALM} arrivals behind {BUSY} others come {SLOWER} times as late",
+        "policy": f"continuous, {slots} slots, prompts in chunks of "
+        f"{', '.join(map(str, CHUNKS))} tokens in turn",
+    }

@@ -1,0 +1,242 @@
+"""`headway calibrate --profile`: what bounds a step, and what a larger batch buys.
+
+Each step is held against the machine's own ceilings, measured here, not against a data sheet.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headway.commands.calibrate.design import Design
+from headway.commands.calibrate.stand import Sample, Stand
+from headway.core.cost import Features
+from headway.costing.calibration import Calibration, write
+from headway.costing.datasheet import Work, work_of
+from headway.report.table import print_notes
+from headway.runs.rig import Rig
+
+if TYPE_CHECKING:
+    from headway.executor.load import Loaded
+
+PROMPTS = (64, 256, 512)  # tokens: what steps with prompts look like beside next tokens
+SAMPLES = 5  # bursts of each size, of which the median counts
+NEITHER = 0.25  # of both ceilings: below, something else takes the time
+TOP = 3  # operators that are named
+BEYOND = 4  # times the slots, in search of the knee
+GAIN = 2**0.5  # times the time that a doubled batch may take
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """Of this machine, with the calibration's threads."""
+
+    read: float  # bytes per second
+    products: float  # FLOP per second in the model's dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A step against the ceilings."""
+
+    name: str
+    rows: int
+    prompt: bool
+    nanoseconds: int
+    read: float  # bytes per second: the weights and the keys and values of its rows
+    products: float  # FLOP per second
+    bound: str  # memory, compute, or neither
+    operators: dict[str, float]  # share of the time, of the few that take most
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.rows * 1e9 / self.nanoseconds
+
+
+def run_profile(
+    loaded: "Loaded", rig: Rig, found: Calibration, out: Path, console: Console
+) -> None:
+    """Tables, a plot beside the cost file, and the figures in it."""
+    from headway.executor.ceilings import product_speed, read_speed
+
+    now = rig.clock.now
+    console.print(Text("Measuring the machine's ceilings, and steps under torch.profiler ..."))
+    ceilings = Ceilings(read_speed(rig.device, now), product_speed(rig.dtype, rig.device, now))
+    work = replace(work_of(loaded.config), weights=loaded.plan.weights, kv=found.kv_bytes)
+    loads = measured(Stand(rig, 0), designs(found), work, ceilings)
+    sizes = [load for load in loads if not load.prompt]
+    chosen = knee(sizes)
+    reached = chosen is not sizes[-1]
+    picture = out.with_suffix(".png")
+    draw(sizes, chosen if reached else None, found, picture)
+    console.print(loads_table(loads, ceilings))
+    console.print(operators_table(loads))
+    print_notes(console, notes(ceilings, chosen, reached, found, picture))
+    profile = {
+        "ceilings": asdict(ceilings),
+        "knee_rows": chosen.rows if reached else 0,  # 0: not within the sizes that were tried
+        "steps": [asdict(load) for load in loads],
+    }
+    write(replace(found, about={**found.about, "profile": profile}), out)
+
+
+def notes(
+    ceilings: Ceilings, chosen: Load, reached: bool, found: Calibration, picture: Path
+) -> tuple[str, str]:
+    read, products = f"{ceilings.read / 1e9:.1f} GB/s", f"{ceilings.products / 1e9:,.0f} GFLOP/s"
+    rule = "to which doubling the batch raised the throughput by more than the step's time"
+    at = f"{chosen.rows} rows, the last size {rule}"
+    if not reached:
+        at = f"not within {chosen.rows} rows: it is the last size {rule}"
+    return (
+        f"Ceilings of this machine (threads: {found.threads}): {read} read, {products} in "
+        f"{found.dtype}. Bound: the ceiling of which a step reaches more; neither: less than "
+        f"{NEITHER:.0%} of both, so that launching operators, copying and Python take the time. "
+        "Weights that fit into a cache may be read faster than memory.",
+        f"Knee of the throughput-latency curve: {at}. The curve is in {picture}.",
+    )
+
+
+def designs(found: Calibration) -> list[Design]:
+    """Next tokens of 1, 2, 4 and so on rows, then prompts alone."""
+    context = found.context // 8
+    fit = found.num_blocks // (context // found.block_size + 1)
+    most = min(BEYOND * found.slots, fit)
+    sizes = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
+    prompts = [length for length in PROMPTS if length < found.context]
+    return [
+        *(Design((context,) * size) for size in sizes),
+        *(Design(prompts=((0, length),)) for length in prompts),
+    ]
+
+
+def measured(stand: Stand, made: Sequence[Design], work: Work, ceilings: Ceilings) -> list[Load]:
+    """All sizes in turn, several times: a slow second falls on each of them."""
+    rounds = [[stand.sample(design) for design in made] for _ in range(SAMPLES)]
+    return [
+        _load(stand, design, sorted(samples, key=lambda each: each.nanoseconds), work, ceilings)
+        for design, samples in zip(made, zip(*rounds, strict=True), strict=True)
+    ]
+
+
+def _load(
+    stand: Stand, design: Design, samples: list[Sample], work: Work, ceilings: Ceilings
+) -> Load:
+    """samples: by their time, of which the middle one counts."""
+    from headway.executor.ceilings import operators
+
+    middle = samples[len(samples) // 2]
+    per_second = 1e9 / middle.nanoseconds
+    read = bytes_of(work, middle.features) * per_second
+    products = flops_of(work, middle.features) * per_second
+    shares = operators(lambda: stand.sample(design), stand.rig.device)
+    rows, prompt = len(design.decodes), bool(design.prompts)
+    return Load(
+        name=f"prompt of {design.tokens}" if prompt else f"{rows} next tokens",
+        rows=rows,
+        prompt=prompt,
+        nanoseconds=middle.nanoseconds,
+        read=read,
+        products=products,
+        bound=bound(read / ceilings.read, products / ceilings.products),
+        operators={name: shares[name] for name in list(shares)[:TOP]},
+    )
+
+
+def bytes_of(work: Work, features: Features) -> int:
+    """That a step must read: all weights once, and its rows' keys and values."""
+    return work.weights + work.kv * features.reads
+
+
+def flops_of(work: Work, features: Features) -> int:
+    return work.flops * features.tokens + work.pair * features.pairs + work.head * features.logits
+
+
+def bound(read: float, products: float) -> str:
+    """By the shares of both ceilings that were reached."""
+    if max(read, products) < NEITHER:
+        return "neither"
+    return "memory" if read > products else "compute"
+
+
+def knee(loads: Sequence[Load]) -> Load:
+    """The last size that took less than GAIN times the time of half as many; it may be the last
+    of all."""
+    pays = [
+        doubled
+        for load, doubled in pairwise(loads)
+        if doubled.nanoseconds < GAIN * load.nanoseconds
+    ]
+    return pays[-1] if pays else loads[0]
+
+
+def loads_table(loads: Sequence[Load], ceilings: Ceilings) -> Table:
+    table = Table(title="What bounds a step", title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    table.add_column("step", no_wrap=True)
+    for column in ("ms", "tokens/s", "GB/s", "of it", "GFLOP/s", "of it"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_column(" bound", no_wrap=True)
+    for load in loads:
+        table.add_row(
+            load.name,
+            f"{load.nanoseconds / 1e6:.2f}",
+            "" if load.prompt else f"{load.tokens_per_second:,.0f}",
+            f"{load.read / 1e9:.1f}",
+            f"{load.read / ceilings.read:.0%}",
+            f"{load.products / 1e9:,.0f}",
+            f"{load.products / ceilings.products:.0%}",
+            f" {load.bound}",
+        )
+    return table
+
+
+def operators_table(loads: Sequence[Load]) -> Table:
+    table = Table(title="Operators that take most", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("step", no_wrap=True)
+    table.add_column("operator, share of the time")
+    for load in loads:
+        said = (f"{short(name)} {each:.0%}" for name, each in load.operators.items())
+        table.add_row(load.name, ", ".join(said))
+    return table
+
+
+def short(operator: str) -> str:
+    """Without torch's namespaces."""
+    return operator.rpartition("::")[2].lstrip("_").removesuffix("_for_cpu")
+
+
+def draw(loads: Sequence[Load], chosen: Load | None, found: Calibration, path: Path) -> None:
+    """Throughput against latency: what is bought, and what it costs."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
+    times = [load.nanoseconds / 1e6 for load in loads]
+    axes.plot(times, [load.tokens_per_second for load in loads], marker="o", color="#2a6f97")
+    for time, load in zip(times, loads, strict=True):
+        axes.annotate(
+            str(load.rows),
+            (time, load.tokens_per_second),
+            textcoords="offset points",
+            xytext=(6, -12),
+        )
+    if chosen is not None:
+        at, label = chosen.nanoseconds / 1e6, f"knee: {chosen.rows} rows"
+        axes.axvline(at, color="#bc4749", linestyle="--", label=label)
+    axes.set(xlabel="one step, milliseconds (time between a row's tokens)", ylabel="tokens / s")
+    axes.set(
+        xlim=(0, 1.08 * max(times)), ylim=(0, None), title=f"{found.model}, {found.dtype}, by rows"
+    )
+    axes.grid(alpha=0.3)
+    if chosen is not None:
+        axes.legend(loc="lower right")
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)

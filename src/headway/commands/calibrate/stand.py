@@ -1,0 +1,139 @@
+"""Designed batches on the real executor: how long each takes, in turn and in random order."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from math import inf
+from random import Random
+from statistics import median
+
+from headway.commands.calibrate.design import Design
+from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.cost import Features, batch_features
+from headway.core.sampling import Sampling
+from headway.runs.rig import Rig
+from headway.runs.yardstick import TRIALS, WORTH
+
+BURST = 6  # steps of next tokens in a row, at most: in traffic, too, one follows another
+ROUNDS = 12  # of all designs, at most
+LEAST = 1  # of them, however long it takes
+SHORTEST = 0.75  # of a design's prompts that a round may have
+LONGEST = 0.025  # of the seconds: a design that takes longer, and all larger ones, are left out
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A step's features and how long it took; of several steps alike, their medians."""
+
+    features: Features
+    nanoseconds: int
+    host: int  # of them: building its inputs, sampling
+    say: float = 1.0  # in a fit, beside others
+
+
+class Stand:
+    """Drives a rig's executor without an engine. The rig's next run takes it over as it is."""
+
+    def __init__(self, rig: Rig, seed: int) -> None:
+        self.rig, self.random = rig, Random(f"{seed} stand")
+        self._steps, self._sequences = count(1), count(1)
+        self._open: tuple[int, ...] = ()
+        rig.executor.hand_over()
+
+    def measure(
+        self, designs: Sequence[Design], seconds: float, watch: Callable[[float], object]
+    ) -> list[Sample]:
+        """A sample per design and round, in as many rounds as the time allows. The smallest
+        designs come first. watch: is told the share of the time that is spent."""
+        clock, began = self.rig.clock, self.rig.clock.now()
+        chosen, samples = self._warmed(designs, seconds), list[Sample]()
+        share = seconds / len(chosen) / 3  # of a design in a round: room for three
+        for turn in range(ROUNDS):
+            for design in self.random.sample(chosen, len(chosen)):
+                spent = (clock.now() - began) / 1e9 / seconds
+                if spent > 1 and turn >= LEAST:
+                    return samples
+                watch(min(1.0, spent))
+                varied = design.varied(self.random.uniform(SHORTEST, 1))
+                samples.append(self.sample(varied, share))
+        return samples
+
+    def _warmed(self, designs: Sequence[Design], seconds: float) -> list[Design]:
+        """Each once: kernels are chosen, memory is fetched. Those that take too long are out."""
+        chosen, longest = list[Design](), round(seconds * LONGEST * 1e9)
+        for design in designs:
+            began = self.rig.clock.now()
+            self._steady(design)
+            if self.rig.clock.now() - began > longest and chosen:
+                break
+            chosen.append(design)
+        return chosen
+
+    def steadiest(self, designs: Sequence[Design]) -> int:
+        """Leaves the executor with one thread, unless all are much quicker: yardstick's rule."""
+        counts = sorted({1, self.rig.threads})
+        spent = dict.fromkeys(counts, 0)
+        for _ in range(TRIALS if len(counts) > 1 else 0):
+            for number in counts:
+                self.rig.use_threads(number)
+                spent[number] += sum(self.sample(design).nanoseconds for design in designs)
+        chosen = counts[-1] if spent[counts[-1]] < WORTH * spent[1] else 1
+        self.rig.use_threads(chosen)
+        return chosen
+
+    def meet(self, tokens: int, seconds: float) -> None:
+        """Steps of every size up to so many tokens, the smallest first, while the time lasts."""
+        clock, until = self.rig.clock, self.rig.clock.now() + seconds * 1e9
+        for size in range(2, tokens + 1):
+            if clock.now() < until:
+                self._steady(Design(prompts=((0, size),)))
+
+    def sample(self, design: Design, seconds: float = inf) -> Sample:
+        """Of next tokens the medians of a burst that ends when the time is spent; of a step with
+        prompts one."""
+        clock, steady = self.rig.clock, self._steady(design)
+        until, several = clock.now() + seconds * 1e9, [self._step(steady)]
+        while not design.prompts and len(several) < BURST and clock.now() < until:
+            several.append(self._step(steady))
+        return Sample(
+            several[0].features,
+            round(median(sample.nanoseconds for sample in several)),
+            round(median(sample.host for sample in several)),
+        )
+
+    def _steady(self, design: Design) -> Batch:
+        """The design's batch when it has run once: its rows have begun, and its size is known.
+
+        On a CPU a library prepares its products anew for every number of tokens; a size that an
+        engine has not met before costs it milliseconds, and a little later it has met them all.
+        """
+        begun, rows = self._begin(design)
+        ended, self._open = self._open, tuple(each.sequence for each in begun)
+        first = Batch(0, rows, begun, ended, design.held, design.width)
+        self._step(first)
+        rows = tuple(row._replace(blocks=()) for row in rows)
+        return replace(first, rows=rows, begun=(), ended=())
+
+    def _step(self, batch: Batch) -> Sample:
+        rig, batch = self.rig, replace(batch, step=next(self._steps))
+        began = rig.clock.now()
+        output = rig.executor.collect(rig.executor.submit(batch))
+        spent = rig.clock.now() - began
+        return Sample(batch_features(batch, rig.gathering), spent, output.host)
+
+    def _begin(self, design: Design) -> tuple[tuple[Begun, ...], tuple[Row, ...]]:
+        """On scattered blocks, as a memory in use has them."""
+        size, text = self.rig.block_size, self.rig.text
+        needs = [-(-length // size) for length in design.lengths]
+        taken = iter(self.random.sample(range(1, self.rig.num_blocks + 1), sum(needs)))
+        spans = [(held, 1, Want.LAST) for held in design.decodes]
+        want = Want.NOTHING if design.unfinished else Want.LAST
+        spans += [(start, length, want) for start, length in design.prompts]
+        begun, rows = list[Begun](), list[Row]()
+        for (start, length, want), need in zip(spans, needs, strict=True):
+            at = self.random.randrange(len(text) - length)
+            blocks = tuple(next(taken) for _ in range(need))
+            number = next(self._sequences)
+            begun.append(Begun(number, start + length, Sampling()))
+            rows.append(Row(number, start, tuple(text[at : at + length]), blocks, want))
+        return tuple(begun), tuple(rows)

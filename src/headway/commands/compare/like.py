@@ -1,0 +1,71 @@
+"""The traffic of a report, for a simulation that is to offer the same: whichever price it has."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.costing.price import Price
+from headway.errors import SettingError
+from headway.traffic.offer import Extent, Portion
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """What a comparison or a simulation has offered."""
+
+    name: str  # of the file
+    seed: int
+    span: int  # nanoseconds that were asked for
+    rate: float  # that was asked for; 0: a load was
+    load: float  # that was asked for; 0: a rate was
+    token_scale: float  # that was asked for
+    price: Price  # as it was there
+    extent: Extent  # without portions: of the demo's endpoints
+    offered: Mapping[str, int]  # requests, by endpoint
+
+    def check_names(self, names: Collection[str]) -> None:
+        """SettingError where the endpoints at hand are others."""
+        if set(names) != set(self.extent.portions):
+            of = ", ".join(self.extent.portions) or "the demo's"
+            raise SettingError(
+                f"{self.name} is of the endpoints {of}, not of {', '.join(names) or 'the demo'}: "
+                "name the --lanes or --trace that it was made with"
+            )
+
+    def check(self, offered: Mapping[str, int]) -> None:
+        """SettingError where the endpoints at hand do not make those requests."""
+        if dict(offered) != dict(self.offered):
+            raise SettingError(
+                f"{self.name} offered {_said(self.offered)}, and these endpoints make "
+                f"{_said(offered)}: name the --lanes or --trace that it was made with"
+            )
+
+
+def like(path: Path) -> Like:
+    """SettingError if it is no report that says how its traffic was made."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        work = plain["workload"]
+        asked, lanes = work["asked"], work.get("lanes", {})
+        portions = {name: Portion(**each["portion"]) for name, each in lanes.items()}
+        return Like(
+            name=path.name,
+            seed=plain["seed"],
+            span=asked["span_ns"],
+            rate=asked["rate"],
+            load=asked["load"],
+            token_scale=asked["token_scale"],
+            price=Price(**work["price_ns"]),
+            extent=Extent(portions, work["window_ns"]),
+            offered={each["name"]: each["offered"] for each in plain["endpoints"]},
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingError(
+            f"{path.name} is no report of headway compare or simulate whose traffic can be had "
+            f"again: {error!r}"
+        ) from error
+
+
+def _said(offered: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} of {name}" for name, count in offered.items()) or "nothing"

@@ -1,0 +1,96 @@
+"""A server that takes all who wait, and is busy for alpha b + tau0 with b of them."""
+
+from dataclasses import dataclass
+from math import exp
+
+from headway.commands.plan.estimate.estimate import Estimate
+from headway.commands.plan.estimate.steps import Steps
+from headway.errors import SettingError
+from headway.report.words import duration
+
+LEAST, MOST = 0.1, 0.9  # load: rate x alpha
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A group of b takes tau0 + alpha b nanoseconds."""
+
+    alpha: float
+    tau0: float
+
+
+def sojourn(rate: float, line: Line) -> float:
+    """Mean nanoseconds from arrival to end: the lower of Inoue's two upper bounds.
+
+    rate: per nanosecond; rate x alpha must be below 1.
+    """
+    alpha, tau0 = line.alpha, line.tau0
+    rho = rate * alpha
+    first = (alpha + tau0) / (2 * (1 - rho)) * (1 + 2 * rate * tau0 + (1 - rate * tau0) / (1 + rho))
+    second = 1.5 * tau0 / (1 - rho) + alpha / 2 * (rho + 2) / (1 - rho**2)
+    return min(first, second)
+
+
+def mean_group(rate: float, line: Line) -> float:
+    """About so many at once: those who come while a group of so many is served."""
+    return max(1.0, rate * line.tau0 / (1 - rate * line.alpha))
+
+
+def woken(rate: float, line: Line) -> float:
+    """Share of the requests that wait for a waking, about: who finds nobody there, and who comes
+    while the first one is served.
+
+    P(none came) is that during a group of mean size. Groups take rate x alpha of the time, and
+    tau0 for each; their mean size is (rate x tau0 + P(none came)) / (1 - rate x alpha).
+    """
+    none = exp(-rate * (line.tau0 + line.alpha * mean_group(rate, line)))
+    idle = (1 - rate * line.alpha) * none / (rate * line.tau0 + none)
+    return idle * (1 + rate * (line.alpha + line.tau0))
+
+
+def line_of(steps: Steps, prompt: int, rate: float) -> Line:
+    """The tangent at the mean group that it leads to itself; rate per nanosecond."""
+    size = 1.0
+    for _ in range(50):
+        alpha = steps.group(prompt, size + 1) - steps.group(prompt, size)
+        line = Line(alpha, max(0.0, steps.group(prompt, size) - alpha * size))
+        if rate * alpha >= 1:
+            break
+        if abs((wanted := mean_group(rate, line)) - size) < 1e-3 * size:
+            return line
+        size = (size + wanted) / 2
+    if rate * line.alpha >= 1:
+        most = 1e9 / line.alpha
+        raise SettingError(
+            f"{rate * 1e9:.4g} requests a second are more than the {most:.4g} prompts of {prompt} "
+            "tokens that full batches compute: lower the rate or shorten the prompts"
+        )
+    return line
+
+
+def batch_service(steps: Steps, prompt: int, rate: float) -> Estimate:
+    """Time to a one-token answer (a label, a score) of prompts of one length.
+
+    rate: per second.
+    """
+    line = line_of(steps, prompt, rate / 1e9)
+    rho = rate / 1e9 * line.alpha
+    inside = LEAST <= round(rho, 3) <= MOST
+    waking, wake = woken(rate / 1e9, line), steps.cost.wake
+    longer = f", and {duration(wake)} of waking for {waking:.0%}" if wake else ""
+    return Estimate(
+        question="one-token answers, all that wait as one group: mean time to the answer",
+        value=(sojourn(rate / 1e9, line) + waking * wake - steps.unseen(prompt)) / 1e6,
+        unit="ms",
+        formula=(
+            f"min(phi0, phi1) of a group of b taking {duration(line.alpha)} x b + "
+            f"{duration(line.tau0)}, load {rho:.2f}{longer}"
+        ),
+        assumes="Poisson; whoever waits is taken at once, without limit; prompts of one length",
+        source="Inoue 2021, Queueing analysis of GPU inference servers with dynamic batching",
+        holds=(
+            f"an upper bound{', but for the waking' if wake else ''}; within 10 % for loads of "
+            f"{LEAST} to {MOST}"
+        ),
+        outside="" if inside else f"the load is {rho:.2f}",
+    )

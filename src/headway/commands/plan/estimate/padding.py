@@ -1,0 +1,81 @@
+"""What groups lose to unlike prompts, from the distribution of their lengths alone."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+
+from headway.commands.plan.estimate.estimate import Estimate
+
+SOURCE = "order statistics: P(max of n <= x) = P(length <= x) ^ n"
+
+
+def longest(lengths: Sequence[int], size: int) -> float:
+    """Expected largest of so many, drawn from these with replacement."""
+    ordered, count = sorted(lengths), len(lengths)
+    shares = ((at / count) ** size for at in range(1, count + 1))
+    total, before = 0.0, 0.0
+    for length, share in zip(ordered, shares, strict=True):
+        total, before = total + length * (share - before), share
+    return total
+
+
+def waste(lengths: Sequence[int], size: int, width: Callable[[int], int] = int) -> float:
+    """Share of a group's rectangle that is padding. width: to which its longest is padded."""
+    wide = longest([width(length) for length in lengths], size)
+    return 1 - sum(lengths) / len(lengths) / wide
+
+
+def up_to(buckets: Sequence[int], length: int) -> int:
+    """The next bucket; beyond the last, no bucket."""
+    return length if length > buckets[-1] else buckets[bisect_left(buckets, length)]
+
+
+def classed(lengths: Sequence[int], size: int, buckets: Sequence[int]) -> float:
+    """The share when groups are formed of prompts that fall in one bucket."""
+    classes: dict[int, list[int]] = {}
+    for length in lengths:
+        classes.setdefault(bisect_left(buckets, length), []).append(length)
+    cells = sum(len(mine) * longest(mine, size) for mine in classes.values())
+    return 1 - sum(lengths) / cells
+
+
+def _estimate(question: str, share: float, formula: str, assumes: str) -> Estimate:
+    return Estimate(
+        question=question,
+        value=100 * share,
+        unit="%",
+        formula=formula,
+        assumes=assumes,
+        source=SOURCE,
+        holds="30 groups or more, lengths in no order",
+    )
+
+
+DRAWN = "groups are full, and prompts come in no order of length"
+
+
+def padding_estimates(
+    lengths: Sequence[int], size: int, buckets: Sequence[int]
+) -> dict[str, Estimate]:
+    """By how groups are formed: `longest`, and with buckets `buckets` and `classes`."""
+    found = {
+        "longest": _estimate(
+            f"padding, groups of {size}",
+            waste(lengths, size),
+            "1 - E[length] / E[longest of a group]",
+            DRAWN,
+        )
+    }
+    if buckets:
+        found["buckets"] = _estimate(
+            f"padding, groups of {size} padded up to a bucket",
+            waste(lengths, size, lambda length: up_to(buckets, length)),
+            "1 - E[length] / E[bucket of the longest]",
+            f"{DRAWN}; fewer shapes, and more padding",
+        )
+        found["classes"] = _estimate(
+            f"padding, groups of {size} inside one bucket",
+            classed(lengths, size, buckets),
+            "1 - sum of lengths / sum over the buckets of members x E[their longest]",
+            f"{DRAWN} inside a bucket; a rare bucket's requests wait for company",
+        )
+    return found

@@ -1,0 +1,174 @@
+"""How long a prompt waits: M/G/1, and the load from which on it waits too long."""
+
+from dataclasses import dataclass
+from statistics import fmean
+
+from headway.commands.plan.estimate.estimate import Estimate
+from headway.commands.plan.estimate.fluid import Flow, crowded, flow, is_stable
+from headway.commands.plan.estimate.steps import Steps
+from headway.commands.plan.estimate.twin import STEP_TOKENS, Machine, highest
+from headway.commands.plan.estimate.work import Work
+from headway.errors import SettingError
+from headway.report.words import duration
+
+MOST = 0.75  # load of the prompts' steps
+STEEP = 0.9  # the same, where not the wait is asked for but the rate: there it hardly moves
+GATED = 0.7  # rho
+ROUNDS = 30  # of a bisection
+BEYOND = 1e12  # requests per second
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Of the first token, in nanoseconds, when each prompt has a step of its own."""
+
+    load: float  # share of the time in steps with a prompt
+    queue: float  # until its step begins
+    own: float  # its step
+    decoding: float  # share of the time in steps without one
+    flow: Flow
+
+    @property
+    def ttft(self) -> float:
+        return self.queue + self.own
+
+
+def wait(steps: Steps, work: Work, rate: float) -> Wait:
+    """rate: per nanosecond. Raises SettingError where prompts come faster than steps can take.
+
+    A step with a prompt in it, decoding rows beside it, is the service S. Who comes while a step
+    without a prompt runs waits for what is left of it: half of it.
+    """
+    found = flow(steps, work, rate)
+    services = [steps.with_prompt(p, found.batch, work.context) for p in work.prompts]
+    load = rate * fmean(services)
+    if load >= 1:
+        raise SettingError(
+            f"{rate * 1e9:.4g} prompts a second, each in a step of its own of "
+            f"{fmean(services) / 1e6:.3g} ms, never end: lower the rate or shorten the prompts"
+        )
+    decoding = (1 - load) * (1 - _nobody(found))
+    residual = rate * fmean(s * s for s in services) / 2
+    if found.batch:
+        residual += decoding * steps.decoding(max(1.0, found.batch), work.context) / 2
+    return Wait(load, residual / (1 - load), fmean(services), decoding, found)
+
+
+def _nobody(found: Flow) -> float:
+    """Share of the time in which nobody decodes: of a negative binomial number of them."""
+    if not found.batch or found.rho <= 0:
+        return 1.0 if not found.batch else 1 / (1 + found.batch)
+    return float((1 - found.rho) ** (found.batch * (1 - found.rho) / found.rho))
+
+
+def mean_ttft(machine: Machine, work: Work, rate: float) -> float:
+    """Nanoseconds; rate: per nanosecond. Who finds the engine asleep also waits for its waking."""
+    steps = Steps(machine.cost)
+    found = wait(steps, work, rate)
+    asleep = 1 - found.load - found.decoding
+    return found.ttft + asleep * machine.cost.wake - steps.unseen(round(work.prompt))
+
+
+def ttft_estimate(machine: Machine, work: Work) -> Estimate:
+    found = wait(Steps(machine.cost), work, work.rate / 1e9)
+    return Estimate(
+        question="mean TTFT at this rate, one prompt a step",
+        value=mean_ttft(machine, work, work.rate / 1e9) / 1e6,
+        unit="ms",
+        formula=(
+            f"(rate x E[S^2] / 2 + half a decode step x its share of the time) / (1 - load) + "
+            f"E[S]; S, a step with a prompt, is {duration(found.own)}; load {found.load:.2f}"
+        ),
+        assumes="Poisson; first come first served; a whole prompt a step, among the decoding rows",
+        source="M/G/1: Pollaczek-Khinchine, with vacations (Doshi 1986)",
+        holds=f"load up to {MOST}, prompts longer than the slots",
+        outside=_outside(machine, found, work, MOST),
+    )
+
+
+def joining_estimate(machine: Machine, work: Work) -> Estimate:
+    """As `LLM` serves."""
+    steps = Steps(machine.cost)
+    found = flow(steps, work, work.rate / 1e9)
+    lone = [steps.with_prompt(p, 0, work.context) for p in work.prompts]
+    left = work.rate / 1e9 * fmean(s * s for s in lone) / 2  # of a prompt's step without answers
+    idle, alone = fmean(lone) + left + machine.cost.wake, _nobody(found)
+    value = alone * idle + (1 - alone) * (found.met / 2 + found.joined)
+    outside = crowded(machine, found)
+    if not found.batch:
+        outside = "answers of one token: see the groups of all that wait"
+    elif found.rho > GATED:
+        outside = f"rho is {found.rho:.2f}"
+    elif (come := work.prompt * (1 + work.rate / 1e9 * found.met)) > STEP_TOKENS:
+        outside = f"{come:,.0f} prompt tokens come in a cycle, a step takes {STEP_TOKENS:,}"
+    return Estimate(
+        question="mean TTFT at this rate, all that wait at once",
+        value=(value - steps.unseen(round(work.prompt))) / 1e6,
+        unit="ms",
+        formula=(
+            f"half the cycle under way ({duration(found.met)}) + the one with one's own prompt "
+            f"({duration(found.joined)}); {alone:.0%} find no answer under way and "
+            "wait for prompts only"
+        ),
+        assumes="Poisson; whole prompts join the next step, as many as wait, among decoding rows",
+        source="a gated queue: each cycle serves who came during the last one",
+        holds=f"rho up to {GATED}, and no more prompts in a cycle than fit into a step",
+        outside=outside,
+    )
+
+
+def _outside(machine: Machine, found: Wait, work: Work, most: float) -> str:
+    if found.load > most:
+        return f"the load is {found.load:.2f}"
+    if min(p for p, _ in work.lengths) <= machine.slots:
+        return f"some prompts are no longer than the {machine.slots} slots: several share a step"
+    return crowded(machine, found.flow)
+
+
+def capacity(machine: Machine, work: Work, ttft: int) -> float:
+    """Requests per second up to which the mean TTFT stays within so many nanoseconds."""
+
+    def within(rate: float) -> bool:
+        try:
+            return mean_ttft(machine, work, rate / 1e9) <= ttft
+        except SettingError:
+            return False
+
+    steps = Steps(machine.cost)
+    high = ceiling(steps, work)
+    if not within(high * 1e-4):
+        alone = fmean(steps.with_prompt(p, 0, work.context) for p in work.prompts) / 1e6
+        raise SettingError(
+            f"a mean TTFT of {ttft / 1e6:g} ms cannot be kept: alone it is {alone:.3g} ms; ask for "
+            "more, or shorten the prompts"
+        )
+    return highest(within, high * 1e-4, high, ROUNDS)
+
+
+def ceiling(steps: Steps, work: Work) -> float:
+    """Requests per second that no batch serves any more, to a factor of two."""
+    high = 1e-3
+    while is_stable(steps, work, high / 1e9):
+        if (high := high * 2) > BEYOND:
+            raise SettingError("this cost file says that tokens cost nothing: calibrate again")
+    return high
+
+
+def explosion(machine: Machine, work: Work, ttft: int) -> Estimate:
+    """Where the waits reach the budget."""
+    rate = capacity(machine, work, ttft)
+    found = wait(Steps(machine.cost), work, rate / 1e9)
+    return Estimate(
+        question=f"rate at which the mean TTFT reaches {ttft / 1e6:g} ms, one prompt a step",
+        value=rate,
+        unit="requests/s",
+        formula=(
+            f"the M/G/1 wait, inverted: at load {found.load:.2f} it waits "
+            f"{found.queue / found.own:.1f} steps of a prompt; twice that from load "
+            f"{(1 + found.load) / 2:.2f} on, as 1 / (1 - load)"
+        ),
+        assumes="as the mean TTFT; the TPOT has no limit",
+        source="M/G/1: Pollaczek-Khinchine, by bisection",
+        holds=f"load up to {STEEP}, prompts longer than the slots",
+        outside=_outside(machine, found, work, STEEP),
+    )

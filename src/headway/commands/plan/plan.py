@@ -1,0 +1,227 @@
+"""Formulas beside the simulator, each with what it assumes: `headway plan`."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from headway.commands.plan.estimate.burst import Burst
+from headway.commands.plan.estimate.estimate import Answered
+from headway.commands.plan.estimate.questions import (
+    burst_answer,
+    explosion_answer,
+    flow_answers,
+    flow_run,
+    label_answer,
+    memory_answers,
+    money_answers,
+    pace_answer,
+    padding_answers,
+    wait_answer,
+)
+from headway.commands.plan.estimate.shape import kv_or_why_not
+from headway.commands.plan.estimate.twin import Machine
+from headway.commands.plan.estimate.work import Work, steady, traced
+from headway.commands.plan.headline import headline, rates
+from headway.commands.plan.shown import print_answers, print_burst, print_head
+from headway.costing.calibration import Calibration, read
+from headway.errors import SettingError
+from headway.traffic.trace import read_trace, shipped
+from headway.traffic.traffic import SHIPPED
+from headway.traffic.workload import raised, scaled
+from headway.yaml_values import number
+
+NUMBERS = ("rate", "ttft", "tpot", "token_scale", "price_per_hour")  # of what is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    cost: Path
+    model: str | None = None  # whose shape tells the KV per token; must be the cost file's
+    trace: str | None = None  # a file, or one that ships; none: rate, prompt and answer
+    rate: float = 0.0  # requests per second; 0: the trace's own
+    prompt: int = 0  # tokens
+    answer: int = 0  # tokens
+    ttft: float = 0.0  # ms, of the mean; 0: no limit
+    tpot: float = 0.0  # ms; 0: no limit
+    buckets: str = ""  # widths with commas between
+    batch: int = 16  # of a group that is padded
+    price_per_hour: float = 0.0  # 0: the cost file's
+    token_scale: float = 1.0  # the trace's token counts are divided by this
+    seed: int = 0
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is printed: the answer first, then tables by title."""
+
+    headline: list[str]
+    answers: dict[str, list[Answered]]
+    notes: list[str]
+    burst: Burst | None = None
+
+
+def run_plan(asked: Asked, console: Console) -> int:
+    """Returns 0. SettingError where the inputs are impossible, with the remedy."""
+    for name in NUMBERS:
+        number(getattr(asked, name), f"--{name.replace('_', '-')}")
+    calibration = read(asked.cost)
+    if not calibration.cost.is_known:
+        raise SettingError(f"{asked.cost.name} prices nothing: run headway calibrate")
+    work, notes = _work(asked, calibration.context)
+    machine = Machine(
+        calibration.cost,
+        calibration.slots,
+        calibration.num_blocks,
+        calibration.block_size,
+        asked.seed,
+        calibration.fit,
+    )
+    price = asked.price_per_hour or calibration.price_per_hour
+    kv, left_out = kv_or_why_not(asked.model, calibration)
+    notes += [left_out] if left_out else []
+    if doubt := calibration.doubt:
+        notes.append(f"The prices are not to be believed: {doubt}")
+    if asked.as_json:
+        planned = plan(machine, work, replace(asked, price_per_hour=price), _said)
+        console.file.write(json.dumps(_plain(calibration, work, planned, kv, notes)) + "\n")
+        return 0
+    with _watched(console) as say:
+        planned = plan(machine, work, replace(asked, price_per_hour=price), say)
+    print_head(console, calibration, work, planned.headline, notes)
+    for title, answers in {"KV memory": kv, **planned.answers}.items():
+        print_answers(console, title, answers)
+    if planned.burst is not None:
+        print_burst(console, planned.burst)
+    for note in planned.notes:
+        console.print(note, markup=False, highlight=False)
+    return 0
+
+
+def _said(doing: str) -> None:
+    """Beside what is printed or piped: on the other stream."""
+    print(f"headway plan: {doing} ...", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _watched(console: Console) -> Iterator[Callable[[str], object]]:
+    """A line that changes on a terminal, lines on stderr elsewhere."""
+    if not console.is_terminal:
+        yield _said
+        return
+    with console.status("") as status:
+        yield status.update
+
+
+def plan(machine: Machine, work: Work, asked: Asked, say: Callable[[str], object]) -> Planned:
+    """Every question that the inputs allow. say: what is being asked, for a display."""
+    ttft, tpot = round(asked.ttft * 1e6), round(asked.tpot * 1e6)
+    answers, notes = dict[str, list[Answered]](), list[str]()
+    say("serving at the rate")
+    load = flow_answers(machine, work, run := flow_run(machine, work))
+    say("waiting for a step of one's own")
+    try:
+        load.append(wait_answer(machine, work))
+    except SettingError as error:
+        notes.append(f"No mean TTFT with one prompt a step: {error}.")
+    answers["At the rate"] = load
+    say("filling the memory")
+    answers["Batch that the KV memory allows"] = memory_answers(machine, work)
+    if tpot:
+        answers["Batch that the TPOT allows"] = [pace_answer(machine, work, tpot)]
+    say("padding groups")
+    answers["Groups"] = [
+        *padding_answers(machine, work, asked.batch, _buckets(asked.buckets)),
+        label_answer(machine, work),
+    ]
+    full = burst = None
+    if ttft:
+        say("looking for the rate at which waits explode")
+        full = explosion_answer(machine, work, ttft)
+        answers["Where waits explode"] = [full]
+        if work.times:
+            say("playing the trace faster and slower")
+            try:
+                burst = burst_answer(machine, work, ttft, full)
+            except SettingError as error:
+                notes.append(f"Nothing is said of bursts: {error}.")
+    if asked.price_per_hour:
+        answers["Cost"] = money_answers(work, asked.price_per_hour, run, full)
+    if not ttft:
+        notes.append("Without --ttft nothing is said of where waits explode, nor of bursts.")
+    said = rates(machine, work, ttft, full, burst) if full else []
+    return Planned(headline(machine, work, run, (ttft, tpot), said), answers, notes, burst)
+
+
+def _work(asked: Asked, context: int) -> tuple[Work, list[str]]:
+    """And what was done to it."""
+    if asked.trace is None:
+        if not (asked.rate > 0 and asked.prompt > 0 and asked.answer > 0):
+            raise SettingError("say --trace, or --rate with --prompt and --answer, each above 0")
+        if asked.prompt + asked.answer > context:
+            raise SettingError(
+                f"{asked.prompt} + {asked.answer} tokens are more than the {context} that this "
+                "cost file's engine holds of a request: shorten them"
+            )
+        return steady(asked.rate, asked.prompt, asked.answer), []
+    if asked.prompt or asked.answer:
+        raise SettingError("a trace has its own lengths: leave --prompt and --answer out")
+    if asked.token_scale <= 0:
+        raise SettingError(f"the token scale must be more than 0, not {asked.token_scale:g}")
+    name = Path(asked.trace).name
+    arrivals = shipped(name) if asked.trace in SHIPPED else read_trace(Path(asked.trace))
+    asks = scaled(arrivals, "default", context, asked.token_scale)
+    work, notes = traced(name, asks), list[str]()
+    whole = sum(a.prompt + a.answer for a in arrivals) / asked.token_scale
+    if not whole:
+        raise SettingError(f"every token count of {name} is 0: nothing can be planned for it")
+    lost = 1 - sum(a.prompt + a.answer for a in asks) / whole
+    if zeros := raised(arrivals, asked.token_scale):
+        notes.append(f"{zeros} of the trace's token counts came to 0 and were raised to 1")
+    if lost > 0.01:
+        notes.append(
+            f"{lost:.0%} of the trace's tokens were cut off at a context of {context}: "
+            "--token-scale divides all of them instead"
+        )
+    if asked.rate:
+        notes.append(f"the trace's own rate is {work.rate:.4g} requests/s")
+        work = replace(work, rate=asked.rate)
+    return work, notes
+
+
+def _buckets(said: str) -> tuple[int, ...]:
+    if not said:
+        return ()
+    try:
+        return tuple(int(each) for each in said.split(","))
+    except ValueError:
+        raise SettingError(
+            f"--buckets takes whole numbers with commas between, not {said!r}"
+        ) from None
+
+
+def _plain(
+    calibration: Calibration, work: Work, planned: Planned, kv: list[Answered], notes: list[str]
+) -> dict[str, Any]:
+    answers = [each for group in (kv, *planned.answers.values()) for each in group]
+    about = {"model": calibration.model, "dtype": calibration.dtype, "device": calibration.device}
+    return {
+        "headway_plan": 1,
+        "machine": {**about, "analytical": calibration.analytical},
+        "work": {
+            "name": work.name,
+            "rate": work.rate,
+            "prompt": work.prompt,
+            "answer": work.answer,
+        },
+        "headline": planned.headline,
+        "answers": [{**asdict(each), "difference": each.difference} for each in answers],
+        "burst": None if planned.burst is None else asdict(planned.burst),
+        "notes": [*notes, *planned.notes],
+    }

@@ -1,0 +1,136 @@
+"""What is changed in a recorded run's settings: a whole strategy, or single keys."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import yaml
+
+from headway.commands.replay.relived import Relived
+from headway.core.chunk import Chunk, Fixed, Whole
+from headway.core.cost import StepCost, row_features
+from headway.core.join import Dynamic, LengthClasses
+from headway.core.mix import MIXES
+from headway.core.order import ORDERS
+from headway.core.plan import Policies
+from headway.core.request import NEVER
+from headway.core.settings import Settings
+from headway.costing.price import Price
+from headway.errors import SettingError
+from headway.strategies.recipe import chosen
+from headway.strategies.registry import STEP, Site
+from headway.strategies.strategy import SLOTS
+from headway.yaml_values import known, number, whole
+
+LAST = "step_tokens"  # of the keys
+LONGEST = 1 << 20  # tokens that a strategy may take the context for, where the journal has no limit
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    strategy: str = ""  # a name, or a YAML file with one strategy; empty: the recorded one
+    keys: Mapping[str, Any] = field(default_factory=dict)  # of KEYS
+
+    def of(self, relived: Relived, cost: StepCost) -> Settings:
+        settings = relived.recording.settings
+        if self.strategy:
+            settings = replace(settings, policies=_policies(self.strategy, relived, cost))
+        if LAST in self.keys:  # it is held against the slots that are said too
+            settings = _policy(settings, step_tokens=NEVER)
+        for key in sorted(self.keys, key=LAST.__eq__):
+            settings = KEYS[key](settings, self.keys[key], f"--set {key}")
+        return settings
+
+    def __str__(self) -> str:
+        keys = [f"{key}={value}" for key, value in self.keys.items()]
+        return ", ".join([self.strategy, *keys] if self.strategy else keys)
+
+
+def change(strategy: str, sets: Iterable[str]) -> Change:
+    """sets: key=value. SettingError for what is no key, or is said twice."""
+    keys = dict[str, Any]()
+    for each in sets:
+        key, equals, value = each.partition("=")
+        known([key], KEYS, "--set")
+        if not equals or not value:
+            raise SettingError(f"--set {each}: say {key}=VALUE")
+        if key in keys:
+            raise SettingError(f"--set {key} is said twice")
+        try:
+            keys[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SettingError(f"--set {each}: that is no value") from error
+    return Change(strategy, keys)
+
+
+def _policies(wanted: str, relived: Relived, cost: StepCost) -> Policies:
+    """Of the strategy, fitted to the recorded endpoints and prompts."""
+    makes = chosen(wanted)
+    if len(makes) != 1:
+        raise SettingError(f"--strategy {wanted} has {len(makes)} of them: {', '.join(makes)}")
+    settings = relived.recording.settings
+    prompts = sorted(len(request.prompt) for request in relived.requests.values())
+    site = Site(settings.lanes, _price(cost), min(settings.context, LONGEST), prompts)
+    return makes.popitem()[1](site).policies
+
+
+def _price(cost: StepCost) -> Price:
+    """Of a token in a step full of prompts, and in one full of answers."""
+    answer = sum((row_features(STEP, 1, 1) for _ in range(SLOTS - 1)), row_features(STEP, 1, 1))
+    return Price(cost.predict(row_features(0, STEP, 1)) / STEP, cost.predict(answer) / SLOTS)
+
+
+# -- one function a key: the settings, the value, where it was said
+
+
+def _policy(settings: Settings, **parts: Any) -> Settings:
+    return replace(settings, policies=replace(settings.policies, **parts))
+
+
+def _slots(settings: Settings, value: Any, where: str) -> Settings:
+    join: Any = settings.policies.join  # each of them has a size
+    return _policy(settings, join=replace(join, size=whole(value, where, 1)))
+
+
+def _window(settings: Settings, value: Any, where: str) -> Settings:
+    join = settings.policies.join
+    if not isinstance(join, Dynamic | LengthClasses):
+        raise SettingError(f"{where}: {type(join).__name__} has no window; say --strategy too")
+    window = round(number(value, where) * 1e6)
+    if isinstance(join, Dynamic):  # one for all
+        return _policy(settings, join=replace(join, window=window, windows={}))
+    return _policy(settings, join=replace(join, window=window))
+
+
+def _chunk(settings: Settings, value: Any, where: str) -> Settings:
+    chunk: Chunk = Whole() if value == "whole" else Fixed(whole(value, where, 1))
+    return _policy(settings, chunk=chunk)
+
+
+def _order(settings: Settings, value: Any, where: str) -> Settings:
+    known([str(value)], ORDERS, where)
+    return _policy(settings, order=ORDERS[str(value)])
+
+
+def _mix(settings: Settings, value: Any, where: str) -> Settings:
+    known([str(value)], MIXES, where)
+    return _policy(settings, mix=MIXES[str(value)])
+
+
+def _step_tokens(settings: Settings, value: Any, where: str) -> Settings:
+    return _policy(settings, step_tokens=whole(value, where, 1))
+
+
+def _num_blocks(settings: Settings, value: Any, where: str) -> Settings:
+    return replace(settings, num_blocks=whole(value, where, 1))
+
+
+KEYS: dict[str, Callable[[Settings, Any, str], Settings]] = {
+    "slots": _slots,
+    "step_tokens": _step_tokens,
+    "chunk": _chunk,
+    "order": _order,
+    "mix": _mix,
+    "window": _window,
+    "num_blocks": _num_blocks,
+}

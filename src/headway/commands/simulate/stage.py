@@ -1,0 +1,31 @@
+"""A simulated machine with its traffic: whatever is run on it takes the cost model's time."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headway.commands.compare.compare import Asked, prepare
+from headway.core.cost import Residuals
+from headway.costing.calibration import Calibration
+from headway.runs.rig import Rig, priced_rig
+from headway.runs.setting import Setting
+from headway.traffic.traffic import Service
+
+REPEATS = 1_000  # of one seed, before another one's residuals come again
+
+
+def quiet(calibration: Calibration) -> Rig:
+    """On which each step takes its price: a single request draws few residuals, and a budget that
+    is a multiple of it would depend on their luck."""
+    cost = replace(calibration.cost, residuals=(Residuals(), Residuals()))
+    return priced_rig(replace(calibration, cost=cost), 0)
+
+
+def noisy(calibration: Calibration, seed: int, repeat: int) -> Rig:
+    """Fresh for each run, whose nth step gets the nth numbers. Repeats differ in these alone;
+    strategies of one repeat have them in common, and what time makes of them is their own."""
+    return priced_rig(calibration, REPEATS * seed + repeat)
+
+
+def staged(asked: Asked, calibration: Calibration, services: Sequence[Service]) -> Setting:
+    """Budgets and prices as the quiet rig has them, and the traffic that was asked for."""
+    return prepare(quiet(calibration), asked, list(services))

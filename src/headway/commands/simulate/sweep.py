@@ -1,0 +1,192 @@
+"""`headway simulate --sweep` and `--capacity`: many simulations at once, and their sum."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.commands.compare.compare import Asked, Terminated, services_of
+from headway.commands.simulate import sweep_report
+from headway.commands.simulate.dial import (
+    POLICY,
+    Sweep,
+    asked_at,
+    calibration_at,
+    strategy_at,
+    turns,
+)
+from headway.commands.simulate.point import Job, Point, attainment, evaluated, tallies
+from headway.commands.simulate.reach import Reach, reach
+from headway.commands.simulate.stage import staged
+from headway.commands.simulate.sweep_page import page
+from headway.costing.calibration import Calibration
+from headway.errors import SettingError
+from headway.figures.capacity import Tried, capacity
+from headway.figures.interval import sureness
+from headway.report import verdict
+from headway.report.amount import refuse_nobody, remarks, room, too_few
+from headway.report.verdict import Found
+from headway.runs.pool import in_processes
+from headway.runs.setting import Setting
+from headway.strategies.recipe import chosen
+from headway.traffic.offer import MOST
+from headway.traffic.traffic import Service
+
+INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """For one strategy's capacity."""
+
+    job: Job  # with its setting `rate` or `load`
+    reach: Reach
+    known: tuple[Point, ...]  # that the sweep has simulated already
+
+
+def searched(search: Search) -> tuple[str, Found]:
+    """In a worker."""
+    job, limits = search.job, search.reach
+    name = job.only
+    tried = {each.value: tallies(each, name) for each in search.known}
+    known = [Tried(each.value, attainment(each, name)) for each in search.known]
+
+    def serve(value: float) -> dict[str, float]:
+        point = evaluated(replace(job, value=value))
+        tried[value] = tallies(point, name)
+        return attainment(point, name)
+
+    found = capacity(serve, limits.low, limits.high, known=known)
+    asked = job.asked
+    return name, Found(found, sureness(tried, found.rate, asked.repeat, asked.seed))
+
+
+@dataclass
+class Sweeping:
+    """Everything is checked before the first simulation; each is a process's work."""
+
+    asked: Asked
+    calibration: Calibration
+    sweep: Sweep  # without values: the capacity alone is wanted
+    workers: int
+    folder: Path
+    console: Console
+    points: list[Point] = field(default_factory=list)
+    capacities: dict[str, Found] = field(default_factory=dict)
+    trace_ends: bool = False  # all of one is offered, at every rate
+    reach: Reach | None = None  # where capacities are looked for; None: they are not
+
+    def check(self) -> None:
+        """SettingError, with the remedy, for what no worker could do."""
+        services = services_of(self.asked_first)
+        for value in self.sweep.values:
+            calibration_at(self.calibration, self.sweep.setting, value)
+            asked = asked_at(self.asked, self.sweep.setting, value)
+            drawn = not any(each.is_recorded for each in services)
+            if drawn and asked.rate * asked.seconds > MOST:
+                raise SettingError(
+                    f"{asked.rate:g} requests / s in {asked.seconds:g} s are more than {MOST:,}: "
+                    "lower the rate, or the seconds"
+                )
+        if self.sweep.setting in POLICY:
+            self._check_policies(services)
+        if self.sweep.setting in ("rate", "load"):
+            self.reach = reach(self.job(0.0), services)
+            first = self.sweep.values[0] if self.sweep.values else self.reach.low
+            asked = asked_at(self.asked, self.sweep.setting, first)
+            self._check_amount(staged(asked, self.calibration, services))
+
+    @property
+    def asked_first(self) -> Asked:
+        """The wishes of the first point."""
+        if not self.sweep.values:
+            return self.asked
+        return asked_at(self.asked, self.sweep.setting, self.sweep.values[0])
+
+    def _check_amount(self, setting: Setting) -> None:
+        """Of recorded requests there are as many at every rate."""
+        refuse_nobody(setting)
+        self.trace_ends = setting.work.trace_ends
+        self.console.print(Text(f"Every rate has {room(setting.rig)}."))
+        for said in (*remarks(setting), too_few(setting)):
+            if said:
+                self.console.print(Text(said, style="yellow"))
+
+    def _check_policies(self, services: Sequence[Service]) -> None:
+        """That the setting means something to one of the strategies at least."""
+        setting, name = staged(self.asked, self.calibration, services), self.sweep.setting
+        makes = chosen(self.asked.strategies)
+        strategies = [make(setting.site) for make in makes.values()]
+        if not any(turns(each, name) for each in strategies):
+            raise SettingError(f"{name} means nothing to {', '.join(makes)}")
+        for strategy in strategies:
+            for value in self.sweep.values:
+                strategy_at(strategy, name, value)
+
+    def job(self, value: float) -> Job:
+        return Job(self.asked, self.calibration, self.sweep.setting, value)
+
+    def run(self) -> int:
+        """The exit status. What is done when it is broken off is in both files."""
+        try:
+            self._points()
+            if self.reach:
+                self._capacities(self.reach)
+        except (KeyboardInterrupt, Terminated) as end:
+            if self.points or self.capacities:
+                self.keep(complete=False)
+                self._page()
+            left = f"{len(self.points)} of {len(self.sweep.values)} points"
+            where = f" What is done is in {self.folder / 'sweep.html'}." if self.points else ""
+            self.console.print(Text(f"Broken off after {left}.{where}", style="yellow"))
+            return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
+        self.keep(complete=True)
+        self._page()
+        for name, each in self.capacities.items():
+            assert self.reach
+            said = verdict.said(each, self._scope)
+            self.console.print(Text.assemble((name, "bold"), f": {said}"))
+        said = f"The curves are in {self.folder / 'sweep.html'}; their values, sweep.json."
+        self.console.print(Text(said))
+        return 0
+
+    @property
+    def _scope(self) -> verdict.Scope:
+        end = self.reach.end if self.reach else ""
+        return verdict.Scope(self.sweep.unit, self.asked.seconds, end, self.trace_ends)
+
+    def _points(self) -> None:
+        if not self.sweep.values:
+            return
+        name = self.sweep.setting
+        jobs = [(f"{name} {value:g}", self.job(value)) for value in self.sweep.values]
+        in_processes(evaluated, jobs, self.workers, "Points", self.console, self._add)
+
+    def _add(self, point: Point) -> None:
+        self.points = sorted([*self.points, point], key=lambda each: each.value)
+        self.keep(complete=False)
+
+    def _capacities(self, limits: Reach) -> None:
+        jobs = []
+        for name in chosen(self.asked.strategies):
+            once = replace(self.job(0.0), only=name)
+            jobs.append((name, Search(once, limits, tuple(self.points))))
+        in_processes(searched, jobs, self.workers, "Capacity", self.console, self._found)
+
+    def _found(self, found: tuple[str, Found]) -> None:
+        made = self.capacities | dict([found])
+        self.capacities = {n: made[n] for n in chosen(self.asked.strategies) if n in made}
+        self.keep(complete=False)
+
+    def keep(self, complete: bool) -> None:
+        """sweep.json, whole or not at all."""
+        about = sweep_report.about_of(self.asked, self.calibration, self.sweep, complete)
+        plain = sweep_report.plain_of(about, self.points, self.capacities, self._scope)
+        sweep_report.write(plain, self.folder / "sweep.json")
+
+    def _page(self) -> None:
+        """Made of the JSON and of nothing else."""
+        made = page(sweep_report.read(self.folder / "sweep.json"))
+        (self.folder / "sweep.html").write_text(made, encoding="utf-8")

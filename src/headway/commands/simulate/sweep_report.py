@@ -1,0 +1,203 @@
+"""sweep.json: every point of a sweep, strategy by strategy, and what follows from all of them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from math import inf
+from pathlib import Path
+from statistics import median_low
+from typing import Any
+
+from headway import __version__
+from headway.commands.compare.compare import Asked
+from headway.commands.simulate.dial import Sweep
+from headway.commands.simulate.point import Figures, Point
+from headway.core.request import NEVER
+from headway.costing.calibration import Calibration
+from headway.errors import SettingError
+from headway.figures.capacity import SHARE, TOLERANCE
+from headway.figures.knee import RULE, knee
+from headway.figures.measure import Quantile
+from headway.report.show import DRAIN
+from headway.report.verdict import Found, Scope, said
+from headway.runs.origin import origin_of
+from headway.traffic.workload import WARM_UP
+
+VERSION = 1
+Plain = Mapping[str, Any]  # the file, as JSON has it
+
+
+def about_of(
+    asked: Asked, calibration: Calibration, sweep: Sweep, complete: bool
+) -> dict[str, Any]:
+    """What holds for every point."""
+    traces = [path.name for path in asked.traces]
+    return {
+        "headway_sweep": VERSION,
+        "headway": __version__,
+        "complete": complete,
+        "simulated": origin_of(calibration),
+        "setting": sweep.setting,
+        "unit": sweep.unit,
+        "values": list(sweep.values),
+        "seed": asked.seed,
+        "repeats": asked.repeat,
+        "seconds": asked.seconds,
+        "rate": asked.rate,
+        "load": asked.load,
+        "token_scale": asked.token_scale,
+        "traffic": asked.lanes.name
+        if asked.lanes
+        else ", ".join(traces) or "the demo's four endpoints",
+        "warm_up": WARM_UP,
+        "drain": DRAIN,
+        "num_blocks": calibration.num_blocks,
+        "fit": calibration.fit,
+        "block_size": calibration.block_size,
+        "context": calibration.context,
+        "knee_rule": RULE,
+        "share": SHARE,
+        "tolerance": TOLERANCE,
+    }
+
+
+def plain_of(
+    about: Plain, points: Sequence[Point], capacities: Mapping[str, Found], scope: Scope
+) -> dict[str, Any]:
+    plain = {**about, "points": [_point(each) for each in points]}
+    names = list(points[0].rules) if points else list(capacities)
+    lanes = list(points[0].offered) if points else _lanes(capacities.values())
+    is_rate = about["setting"] in ("rate", "load")
+    return plain | {
+        "strategies": names,
+        "lanes": lanes,
+        "knees": {
+            name: {lane: knee(curve(plain, name, lane, "ttft_p95")) for lane in lanes}
+            for name in names
+            if is_rate and points
+        },
+        "capacity": {name: _capacity(each, scope) for name, each in capacities.items()},
+    }
+
+
+def _lanes(capacities: Iterable[Found]) -> list[str]:
+    tried = [each for found in capacities for each in found.capacity.tried]
+    return list(dict.fromkeys(lane for each in tried for lane in each.attainment))
+
+
+def _point(point: Point) -> dict[str, Any]:
+    return {
+        "value": point.value,
+        "rate": point.rate,
+        "load": point.load,
+        "offered": dict(point.offered),
+        "trace_ends": point.trace_ends,
+        "budgets": {lane: _nulled(asdict(each)) for lane, each in point.budgets.items()},
+        "rules": dict(point.rules),
+        "figures": [_figures(each) for each in point.figures],
+    }
+
+
+def _figures(figures: Figures) -> dict[str, Any]:
+    return {
+        "strategy": figures.strategy,
+        "repeat": figures.repeat,
+        "lanes": {
+            lane: _nulled(asdict(each))
+            | {"attainment": each.attainment, "goodput": figures.goodput[lane]}
+            for lane, each in figures.lanes.items()
+        },
+        "engine": figures.engine.plain,
+        "kv_mean": figures.kv_mean,
+        "kv_peak": figures.kv_peak,
+    }
+
+
+def _nulled(named: Mapping[str, Any]) -> dict[str, Any]:
+    """As in report.json: "never" is a time that did not come, null a percentile not said."""
+    return {name: "never" if value == NEVER else value for name, value in named.items()}
+
+
+def _capacity(made: Found, scope: Scope) -> dict[str, Any]:
+    found, sure = made.capacity, made.sure
+    low, high = found.bracket
+    return {
+        "rate": found.rate,
+        "kept": low,
+        "broken": None if high == inf else high,
+        "unit": scope.unit,
+        "n": sure.counted,
+        "of": sure.lane,
+        "enough": sure.is_enough,
+        "interval": [sure.low, sure.high],
+        "said": said(made, scope),
+        "tried": [
+            {"rate": each.rate, "attainment": dict(each.attainment), "kept": each.kept}
+            for each in found.tried
+        ],
+    }
+
+
+def write(plain: Plain, path: Path) -> None:
+    """Whole or not at all."""
+    beside = path.with_suffix(".part")
+    beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """SettingError if it is no such file."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["headway_sweep"] != VERSION:
+            raise SettingError(f"{path.name} is a sweep of version {plain['headway_sweep']}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingError(f"{path.name} cannot be read as a sweep: {error!r}") from error
+    return dict(plain)
+
+
+# -- what charts and tables ask of it
+
+
+def repeats(point: Plain, strategy: str) -> list[dict[str, Any]]:
+    return [each for each in point["figures"] if each["strategy"] == strategy]
+
+
+def times(point: Plain, strategy: str, lane: str, name: str) -> list[Quantile]:
+    """A percentile in each repeat: nanoseconds, NEVER, or None where it is not said."""
+    values = [each["lanes"][lane][name] for each in repeats(point, strategy)]
+    return [NEVER if value == "never" else value for value in values]
+
+
+def drawn(plain: Plain) -> list[Plain]:
+    """The points of a curve: where nobody is left after the warm-up, nothing is known."""
+    return [each for each in plain["points"] if is_asked(each)]
+
+
+def is_asked(point: Plain) -> bool:
+    """Whether anybody is left after the warm-up, of whom the figures could speak."""
+    return any(lane["offered"] for each in point["figures"] for lane in each["lanes"].values())
+
+
+def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
+    """The percentile against the setting: of several repeats the (lower) median, so a value."""
+    made = []
+    for point in drawn(plain):
+        values = times(point, strategy, lane, name)
+        known = [value for value in values if value is not None]
+        whole = known and len(known) == len(values)
+        made.append((float(point["value"]), median_low(known) if whole else None))
+    return made
+
+
+def amounts(plain: Plain, strategy: str, name: str, lane: str = "") -> list[tuple[float, float]]:
+    """What the engine did against the setting; with a lane, what became of that one, where it was
+    asked."""
+    made = []
+    for point in drawn(plain):
+        found = [each["lanes"][lane] if lane else each for each in repeats(point, strategy)]
+        if lane and not all(each["offered"] for each in found):
+            continue
+        values = [each[name] if name in each else each["engine"][name] for each in found]
+        made.append((float(point["value"]), float(median_low(values))))
+    return made

@@ -1,0 +1,165 @@
+"""cost.json: a cost model, what it was fitted on, and what it must not be used for."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.gather import Gathering
+from headway.costing.machine import SPOILT
+from headway.errors import SettingError
+
+VERSION = 7
+TOLD = ("median", "p90")  # of a regime's errors
+OTHERS = "cores_at_work_for_others"  # meanwhile, in what a cost file says of itself
+DOUBTFUL = 200  # thousandths, from which on an error of the steps' median or sum is no good fit
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """One model on one machine: measured there, or worked out from data sheets (`analytical`)."""
+
+    model: str
+    dtype: str
+    device: str
+    machine: Mapping[str, Any]  # processor or accelerator, versions of python and torch
+    analytical: bool  # nobody measured it
+    cost: StepCost
+    kv_bytes: int  # per token of one sequence, all layers
+    num_blocks: int  # of KV memory that an engine with these slots takes
+    fit: int  # blocks that the machine has room for beside the weights; of no use to so few slots
+    block_size: int  # tokens
+    context: int  # tokens that a request may hold
+    slots: int  # rows of decoding that it was fitted up to
+    threads: int = 1
+    price_per_hour: float = 0.0  # of the machine; 0: nobody said
+    about: Mapping[str, Any] = field(default_factory=dict)  # errors per regime, workloads, date
+
+    @property
+    def doubt(self) -> str:
+        """Why its prices are not to be believed, in words; empty: they may be."""
+        return doubt(self.about)
+
+    def check_model(self, model: str, dtype: str = "") -> None:
+        """SettingError unless it was fitted on this model, and in this dtype if one is named."""
+        if model != self.model or (dtype and dtype != self.dtype):
+            wanted = f"{model} in {dtype}" if dtype else model
+            raise SettingError(
+                f"this cost file is of {self.model} in {self.dtype}, not of {wanted}: "
+                "run headway calibrate for that one"
+            )
+
+
+def doubt(about: Mapping[str, Any]) -> str:
+    """By what a cost file says of itself: how far it was off in traffic that it had not seen."""
+    errors = about.get("errors", {})
+    told = [errors["all"]] if "all" in errors else list(errors.values())
+    median = max((each["median"] for each in told), key=abs, default=0)
+    total = max((each.get("total", 0) for each in told), key=abs, default=0)
+    if max(abs(median), abs(total)) < DOUBTFUL:
+        return ""
+    others = about.get(OTHERS, 0)
+    cause = f"; other processes kept {others:.1f} cores busy meanwhile" if others > SPOILT else ""
+    return (
+        f"in traffic that was kept aside this cost model was off by {median / KNOWN:+.0%} in the "
+        f"median step and by {total / KNOWN:+.0%} in all{cause}"
+    )
+
+
+def write(calibration: Calibration, path: Path) -> None:
+    """Whole or not at all."""
+    beside = path.with_suffix(".part")
+    plain = {"headway_cost": VERSION, **asdict(calibration)}
+    beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def read(path: Path) -> Calibration:
+    """SettingError, with the remedy, if it is not there or no cost file."""
+    try:
+        plain = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(
+            f"the cost file {path.name} cannot be read: {error.strerror}; headway calibrate "
+            "makes one"
+        ) from error
+    except ValueError as error:
+        raise SettingError(f"{path.name} is not JSON: {error}") from error
+    if not isinstance(plain, dict) or "headway_cost" not in plain:
+        raise SettingError(f"{path.name} is not a cost file; headway calibrate makes one")
+    if plain.pop("headway_cost") != VERSION:
+        raise SettingError(f"{path.name} is of another version of headway: calibrate again")
+    try:
+        made = Calibration(**plain | {"cost": _cost(plain["cost"])})
+        _check(made)
+        return made
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise SettingError(f"{path.name} is damaged ({error}): calibrate again") from error
+
+
+def _check(made: Calibration) -> None:
+    """ValueError where a field is not what it says, or an error of the model cannot be told."""
+    for name in ("kv_bytes", "num_blocks", "fit", "block_size", "context", "slots", "threads"):
+        if not _are_whole([getattr(made, name)], least=1):
+            raise ValueError(f"{name} is {getattr(made, name)!r}, not a whole number from 1 on")
+    if made.fit < made.num_blocks:
+        raise ValueError(f"{made.num_blocks} blocks are more than the {made.fit} that fit")
+    price = made.price_per_hour
+    if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < inf:
+        raise ValueError(f"price_per_hour is {price!r}")
+    if not all(isinstance(each, str) for each in (made.model, made.dtype, made.device)):
+        raise ValueError("model, dtype and device are names")
+    if not isinstance(made.analytical, bool) or not isinstance(made.machine, Mapping):
+        raise ValueError("analytical is true or false, and machine has facts by name")
+    regimes = [made.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]
+    told = [each[name] for found in regimes for each in found.values() for name in TOLD]
+    told += [each.get("total", 0) for found in regimes for each in found.values()]
+    if designed := made.about.get("designed"):
+        told += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
+    if not _are_whole(told, least=-inf):
+        raise ValueError("what is told about it has numbers that are none")
+    if not isinstance(made.about.get(OTHERS, 0.0), int | float):
+        raise ValueError(f"{OTHERS} is {made.about[OTHERS]!r}")
+
+
+def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:
+    return all(type(each) is int and each >= least for each in numbers)
+
+
+def _cost(plain: Mapping[str, Any]) -> StepCost:
+    made = {name: Rates(**plain[name]) for name in ("device", "host", "after")}
+    memory, compute = (Residuals(tuple(each["quantiles"])) for each in plain["residuals"])
+    cost = StepCost(
+        pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
+        wake=plain["wake"],
+        turn=plain["turn"],
+        knee=plain["knee"],
+        rounding=Rounding(**plain["rounding"]),
+        gathering=Gathering(**plain["gathering"]),
+        residuals=(memory, compute),
+        echoes=tuple(Echo(**each) for each in plain["echoes"]),
+        **made,
+    )
+    numbers = [*asdict(cost.device).values(), *asdict(cost.host).values()]
+    numbers += [cost.wake, cost.turn, cost.knee]
+    numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
+    if not _are_whole(numbers):
+        raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
+    if not _are_whole(asdict(cost.rounding).values()):
+        raise ValueError("tokens are not rounded up to whole numbers")
+    if not _are_whole([cost.gathering.at_once]) or not _are_whole([cost.gathering.block], least=1):
+        raise ValueError("keys are not gathered in whole blocks")
+    begins = [begin for begin, _ in cost.pieces]
+    if begins != sorted(begins) or begins[:1] not in ([], [0]):
+        raise ValueError("the pieces of the token's price do not ascend from 0")
+    if not all(each.quantiles and _are_whole(each.quantiles) for each in cost.residuals):
+        raise ValueError("the residuals of a regime are not thousandths, one or more of them")
+    shares = [each.share for each in cost.echoes]
+    if not _are_whole([*shares, *(each.lasts for each in cost.echoes)]) or sum(shares) > KNOWN:
+        raise ValueError(f"the shares of the echoes are not thousandths, at most {KNOWN:,} in all")
+    if not all(each.lasts for each in cost.echoes):
+        raise ValueError("an echo lasts for no time")
+    return cost

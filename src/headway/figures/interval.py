@@ -1,0 +1,122 @@
+"""How sure a capacity is: of how many requests it is, and between which rates it lies.
+
+Requests that share a step are not independent of each other, so what is redrawn is not requests
+but blocks of time (a block bootstrap: Kuensch, Annals of Statistics, 1989), the same blocks at
+every rate. It says how much a capacity owes to a few bad moments of this traffic; that other
+traffic has others, it cannot say.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from random import Random
+
+from headway.core.ledger import RequestRow
+from headway.figures.capacity import SHARE
+from headway.figures.measure import BEYOND
+from headway.runs.run import Outcome
+
+BLOCKS = 20  # of equal time, after the warm-up
+DRAWS = 400
+COVERED = 0.9  # of the draws lie inside the interval
+ENOUGH = round(BEYOND / (1 - SHARE))  # requests, of which so many may miss: as for a percentile
+
+Tally = tuple[int, int]  # requests offered, and those of them that were good
+Tallies = Mapping[str, Sequence[Tally]]  # by lane: block by block
+
+
+@dataclass(frozen=True, slots=True)
+class Sureness:
+    """Of a capacity."""
+
+    counted: int  # requests of the lane that has fewest
+    lane: str  # which that is
+    low: float
+    high: float
+
+    @property
+    def is_enough(self) -> bool:
+        return self.counted >= ENOUGH
+
+
+def seconds_for_enough(seconds: float, counted: int) -> int:
+    """--seconds that would have ENOUGH requests where so many have had these, and a few more."""
+    return ceil(round(1.05 * seconds * ENOUGH / max(1, counted), 3))
+
+
+def tallied(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple[Tally, ...]]:
+    """outcome: of the requests that count; window: nanoseconds in which they arrive."""
+    made = dict[str, tuple[Tally, ...]]()
+    for lane, offered in outcome.offered.items():
+        rows = [row for row in outcome.requests if row.lane == lane]
+        counts, good = [0] * BLOCKS, [0] * BLOCKS
+        for row in rows:
+            at = _block(row, warm_up, window)
+            counts[at] += 1
+            good[at] += row.good
+        counts[-1] += offered - len(rows)  # only where a run was broken off
+        made[lane] = tuple(zip(counts, good, strict=True))
+    return made
+
+
+def _block(row: RequestRow, warm_up: int, window: int) -> int:
+    at = (row.arrived - warm_up) * BLOCKS // max(1, window - warm_up)
+    return min(max(0, at), BLOCKS - 1)
+
+
+def summed(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
+    """Of repeats: their blocks are those of the same requests, so each is one still."""
+    return {
+        lane: tuple(
+            (sum(a for a, _ in each), sum(b for _, b in each))
+            for each in zip(*(run[lane] for run in runs), strict=True)
+        )
+        for lane in (runs[0] if runs else ())
+    }
+
+
+def sureness(
+    tried: Mapping[float, Tallies], rate: float, repeats: int, seed: int, share: float = SHARE
+) -> Sureness:
+    """tried: by rate, of all repeats; rate: the capacity that was found; 0: none."""
+    told = tried.get(rate) or tried[max(tried)]
+    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in told.items()}
+    asked = {lane: count for lane, count in counts.items() if count}
+    lane = min(asked, key=lambda name: asked[name], default="")
+    if rate not in tried:
+        return Sureness(asked.get(lane, 0), lane, 0.0, 0.0)
+    found = sorted(_drawn(tried, seed, share))
+    left = round(DRAWS * (1 - COVERED) / 2)
+    return Sureness(asked.get(lane, 0), lane, found[left], found[-1 - left])
+
+
+def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[float]:
+    """The capacity of each draw."""
+    draw = Random(f"{seed} blocks of time")
+    for _ in range(DRAWS):
+        blocks = draw.choices(range(BLOCKS), k=BLOCKS)
+        line = [(rate, _least(tried[rate], blocks)) for rate in sorted(tried)]
+        yield _crossing([(rate, least) for rate, least in line if least is not None], share)
+
+
+def _least(tallies: Tallies, blocks: Sequence[int]) -> float | None:
+    """The worst lane's share; None: none was asked in these blocks."""
+    shares = []
+    for each in tallies.values():
+        if offered := sum(each[at][0] for at in blocks):
+            shares.append(sum(each[at][1] for at in blocks) / offered)
+    return min(shares, default=None)
+
+
+def _crossing(line: Sequence[tuple[float, float]], share: float) -> float:
+    """The highest rate at which the line through what was tried falls below the share; the
+    highest of all where it ends above, 0 where it is never there."""
+    if line and line[-1][1] >= share:
+        return line[-1][0]
+    falls = [
+        low + (high - low) * (kept - share) / (kept - lost)
+        for (low, kept), (high, lost) in pairwise(line)
+        if kept >= share > lost
+    ]
+    return max(falls, default=0.0)

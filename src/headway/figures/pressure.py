@@ -1,0 +1,133 @@
+"""What a strategy relieves and what it creates: its largest gain and loss against another.
+
+Over every endpoint's first-token wait and time per token, the time the backlog takes, the share
+of computed tokens that is waste, and the device time per answered token. Queue time is a part of
+the first-token wait and is not counted twice. Computed from the rows; nothing is presumed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headway.core.request import NEVER
+from headway.figures.measure import SERVED, Quantile, engine_figures, lane_figures
+from headway.runs.run import Outcome
+from headway.traffic.endpoint import Endpoint
+
+WORTH_SAYING = 1.1  # a ratio nearer to one is no difference
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One way in which strategies differ. Less is better."""
+
+    what: str  # is relieved or created
+    figure: str  # by which it is measured
+    unit: str  # "ns" or "share"
+
+
+class Reading(NamedTuple):
+    value: float
+    at_least: bool = False  # it did not come in the run: it would have taken longer than that
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    gauge: Gauge
+    strategy: str  # whose it is
+    other: str  # the one it is compared with
+    readings: Mapping[str, Reading]  # of all strategies
+
+    @property
+    def own(self) -> Reading:
+        return self.readings[self.strategy]
+
+    @property
+    def others(self) -> Reading:
+        return self.readings[self.other]
+
+    @property
+    def says(self) -> bool:
+        """Whether there is a ratio: neither is zero, and at most one is a lower bound."""
+        return (
+            self.own.value > 0
+            and self.others.value > 0
+            and not (self.own.at_least and self.others.at_least)
+        )
+
+    @property
+    def ratio(self) -> float:
+        """Its own over the other's."""
+        return self.own.value / self.others.value
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One strategy's. None: nothing that these rows show."""
+
+    relieved: Pressure | None
+    created: Pressure | None
+
+
+def cards(outcomes: Mapping[str, Outcome], endpoints: tuple[Endpoint, ...]) -> dict[str, Card]:
+    """By strategy; empty where there is nothing to compare with."""
+    if len(outcomes) < 2:
+        return {}
+    readings = [gauges(outcome, endpoints) for outcome in outcomes.values()]
+    shared = [gauge for gauge in readings[0] if all(gauge in each for each in readings)]
+    table = {
+        gauge: dict(zip(outcomes, [each[gauge] for each in readings], strict=True))
+        for gauge in shared
+    }
+    return {name: _card(name, table) for name in outcomes}
+
+
+def _card(name: str, table: Mapping[Gauge, Mapping[str, Reading]]) -> Card:
+    pressures = [
+        pressure
+        for gauge, readings in table.items()
+        for other in readings
+        if other != name and (pressure := Pressure(gauge, name, other, readings)).says
+    ]
+    least = min(pressures, key=lambda p: p.ratio, default=None)
+    most = max(pressures, key=lambda p: p.ratio, default=None)
+    return Card(
+        relieved=least if least and least.ratio < 1 / WORTH_SAYING else None,
+        created=most if most and most.ratio > WORTH_SAYING else None,
+    )
+
+
+def gauges(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Gauge, Reading]:
+    """What one outcome reads on each gauge that it can be read on."""
+    readings: dict[Gauge, Reading] = {}
+    for endpoint in endpoints:
+        name = endpoint.name
+        if endpoint.is_offline:
+            rows = [row for row in outcome.requests if row.lane == name]
+            ends = [row.finished if row.finish in SERVED else NEVER for row in rows]
+            done = Gauge(f"the time that {name} takes", "last answer after", "ns")
+            _read(readings, done, max(ends, default=None), outcome)
+            continue
+        figures = lane_figures(outcome, name)
+        waits, paces = (
+            [(figures.ttft_p95, "TTFT p95"), (figures.ttft_p50, "TTFT p50")],
+            [(figures.tpot_p95, "TPOT p95"), (figures.tpot_p50, "TPOT p50")],
+        )
+        for what, both in (("first-token wait", waits), ("time per token", paces)):
+            value, words = next((each for each in both if each[0] is not None), both[0])
+            _read(readings, Gauge(f"the {what} of {name}", words, "ns"), value, outcome)
+    engine = engine_figures(outcome)
+    readings[Gauge("computing for nobody", "waste", "share")] = Reading(engine.waste)
+    tokens = sum(row.generated for row in outcome.requests)
+    spent = sum(row.nanoseconds for row in outcome.steps)
+    if tokens:
+        device = Gauge("the device time of an answer", "a token of it", "ns")
+        readings[device] = Reading(spent / tokens)
+    return readings
+
+
+def _read(readings: dict[Gauge, Reading], gauge: Gauge, value: Quantile, outcome: Outcome) -> None:
+    if value == NEVER:
+        readings[gauge] = Reading(outcome.nanoseconds, at_least=True)
+    elif value is not None:
+        readings[gauge] = Reading(value)

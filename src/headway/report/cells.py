@@ -1,0 +1,225 @@
+"""The tables of report.html, cell by cell, as text."""
+
+from collections.abc import Callable, Sequence
+
+from headway.core.request import NEVER
+from headway.figures.measure import LaneFigures, Quantile
+from headway.report.findings import Comparison, Findings, Guardrail, spread
+from headway.report.words import NOT_SAID, duration, milliseconds, said, share
+
+Table = tuple[list[str], list[list[str]]]  # its head, and its rows
+
+LATENCY = [
+    *("strategy", "n", "queue p50", "p95", "p99", "TTFT p50", "p95", "p99"),
+    *("TPOT p50", "p95", "p99", "in budget", "good/s"),
+]
+THROUGHPUT = [
+    *("strategy", "n", "served", "not served", "s", "req/s", "output tok/s", "slots used", "busy"),
+    *("cost / M tokens", "cost / 1,000 good"),
+]
+RESOURCES = [
+    *("strategy", "padding", "held", "discarded", "recomputed", "KV mean", "KV peak"),
+    *("preemptions", "prefix hits"),
+]
+METRICS = {"queue": "Queue time", "ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
+WORSE = 1.1  # times; nearer to one is no difference
+
+
+def latency(found: Findings, lane: str) -> Table:
+    """Milliseconds. Of several repeats: the median, and from the least to the most."""
+    rows = []
+    for name in found.strategies:
+        each = found.latency[name][lane]
+
+        def quantiles(of: str, each: Sequence[LaneFigures] = each) -> list[str]:
+            columns = [[getattr(one, f"{of}_p{p}") for one in each] for p in (50, 95, 99)]
+            return [quantile(column) for column in columns]
+
+        offered = each[0].offered
+        rows.append(
+            [
+                found.title(name),
+                f"{offered:,}",
+                *quantiles("queue"),
+                *quantiles("ttft"),
+                *quantiles("tpot"),
+                spread_of([one.attainment for one in each], share) if offered else NOT_SAID,
+                spread_of(found.goodput(name, lane), "{:.2f}".format),
+            ]
+        )
+    return LATENCY, rows
+
+
+def throughput(found: Findings) -> Table:
+    rows = []
+    for name in found.strategies:
+        engine, money = found.engine[name], found.money(name)
+        rows.append(
+            [
+                found.title(name),
+                f"{engine[0].served + engine[0].unserved:,}",
+                spread_of([each.served for each in engine], "{:,.0f}".format),
+                spread_of([each.unserved for each in engine], "{:,.0f}".format),
+                spread_of([each.seconds for each in engine], "{:.1f}".format),
+                spread_of([each.requests_per_second for each in engine], "{:.2f}".format),
+                spread_of([each.tokens_per_second for each in engine], "{:,.0f}".format),
+                spread_of([each.slots for each in engine], "{:.1f}".format),
+                spread_of([each.busy for each in engine], share),
+                spread_of([each.per_million for each in money], price),
+                spread_of([1_000 * each.per_good for each in money], price),
+            ]
+        )
+    return THROUGHPUT, rows
+
+
+def resources(found: Findings) -> Table:
+    """Where the computing and the memory went."""
+    rows = []
+    for name in found.strategies:
+        engine, blocks = found.engine[name], found.num_blocks
+        shares = [
+            [getattr(each, kind) for each in engine]
+            for kind in ("padding", "held", "discarded", "recomputed")
+        ]
+        shares += [
+            [1 - each.free_mean / blocks for each in engine],
+            [1 - each.free_least / blocks for each in engine],
+        ]
+        rows.append(
+            [
+                found.title(name),
+                *[spread_of(each, share) for each in shares],
+                spread_of([each.preemptions for each in engine], "{:,.0f}".format),
+                spread_of([each.cached for each in engine], share),
+            ]
+        )
+    return RESOURCES, rows
+
+
+def quantile(values: Sequence[Quantile]) -> str:
+    known = [value for value in values if value is not None]
+    return spread_of(known, _milliseconds) if len(known) == len(values) else NOT_SAID
+
+
+def spread_of(values: Sequence[float], words: Callable[[float], str]) -> str:
+    """One value, or the median with the least and the most."""
+    if not values:
+        return NOT_SAID
+    middle, least, most = (words(value) for value in spread(values))
+    return middle if least == most else f"{middle} ({least}..{most})"
+
+
+def _milliseconds(value: float) -> str:
+    return milliseconds(NEVER if value >= NEVER else round(value))
+
+
+def price(value: float) -> str:
+    """0: nothing was made that could have a price."""
+    return f"{value:,.3g}" if 0 < value < 1_000 else f"{value:,.0f}" if value else NOT_SAID
+
+
+# -- a pressure card, line by line
+
+
+def card(found: Findings, compared: Comparison) -> list[tuple[str, str]]:
+    relieved, created = compared.card.relieved, compared.card.created
+    lines = [
+        ("Relieved", _sentence(said(relieved)) if relieved else "Nothing that these rows show."),
+        ("Created", _sentence(said(created)) if created else "Nothing that these rows show."),
+        ("Endpoint that pays", payer(found, compared)),
+        ("Resource that pays", resource(found, compared)),
+    ]
+    if guard := compared.guardrail:
+        lines += [("Watch", watch(guard)), ("Roll back when", rollback(guard, compared.other))]
+    return lines
+
+
+def payer(found: Findings, compared: Comparison) -> str:
+    loss = compared.payer
+    if not loss:
+        return "None: no endpoint has a smaller share inside its budget."
+    own, other = loss.own, loss.others
+    pairs = [
+        (name, mine, theirs)
+        for name, mine, theirs in (
+            ("TTFT p95", own.ttft_p95, other.ttft_p95),
+            ("TTFT p50", own.ttft_p50, other.ttft_p50),
+            ("TPOT p95", own.tpot_p95, other.tpot_p95),
+            ("TPOT p50", own.tpot_p50, other.tpot_p50),
+        )
+        if mine is not None and theirs is not None and mine > theirs
+    ]
+    worst = max(pairs, key=lambda pair: pair[1] / max(1, pair[2]), default=None)
+    told = (
+        f"; its {worst[0]} is {duration(worst[1])} instead of {duration(worst[2])}" if worst else ""
+    )
+    return (
+        f"{loss.lane}: {share(own.attainment)} of its requests are inside their budget instead of "
+        f"{share(other.attainment)}, {100 * loss.points:.0f} points less{told}."
+        f"{_repeats(found.points(compared, loss.lane))}"
+    )
+
+
+def _repeats(points: Sequence[float]) -> str:
+    if len(points) == 1:
+        return ""
+    middle, least, most = spread(points)
+    return f" In {len(points)} repeats: {middle:.0f} points ({least:.0f}..{most:.0f})."
+
+
+def resource(found: Findings, compared: Comparison) -> str:
+    own, other = (found.used(name) for name in (compared.name, compared.other))
+    worse = []
+    for name, words in (
+        ("device time per answered token", duration),
+        ("waste", share),
+        ("KV in use", share),
+    ):
+        mine, theirs = own[name], other[name]
+        if mine > max(WORSE * theirs, 0.01):
+            worse.append(f"{name} {words(mine)} instead of {words(theirs)}")
+    return _sentence("; ".join(worse)) if worse else "None."
+
+
+def watch(guard: Guardrail) -> str:
+    """Never utilisation: it looks alike on both sides of the knee."""
+    what, budget = f"{guard.lane} {METRICS[guard.metric]} p{guard.percent}", duration(guard.limit)
+    if guard.own == NEVER:
+        return f"{what}: most did not come within the run; its budget is {budget}."
+    if guard.nearness > 1:
+        return f"{what}: {duration(guard.own)}, already {guard.nearness:,.1f} x its {budget}."
+    spent = share(guard.nearness)
+    return f"{what}: {duration(guard.own)}, {spent} of its {budget}: the first that will break."
+
+
+def rollback(guard: Guardrail, other: str) -> str:
+    which = "its budget" if guard.trigger == guard.limit else f"what {other} does"
+    return (
+        f"{guard.lane} {METRICS[guard.metric]} p{guard.percent} of the last {guard.requests} "
+        f"requests is over {duration(guard.trigger)}, {which}."
+    )
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:] + "."
+
+
+# -- what was run
+
+
+def endpoints(found: Findings) -> Table:
+    head = ["endpoint", "serves", "arrivals", "n", "TTFT within", "TPOT within", "others"]
+    rows = []
+    for each in found.report.about["endpoints"]:
+        budget = found.report.lanes[each["name"]].budget
+        others = [
+            f"{name.upper()} {duration(limit)}"
+            for name, limit in (("e2e", budget.e2e), ("queue", budget.queue))
+            if limit != NEVER
+        ]
+        limits = [duration(x) if x != NEVER else NOT_SAID for x in (budget.ttft, budget.tpot)]
+        rest = ", ".join(others) or NOT_SAID
+        rows.append(
+            [each["name"], each["serves"], each["source"], f"{each['offered']:,}", *limits, rest]
+        )
+    return head, rows

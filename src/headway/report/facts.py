@@ -1,0 +1,110 @@
+"""What was run, as report.html states it: model, machine or cost model, traffic, time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.report.findings import Findings
+from headway.report.words import share
+from headway.runs import origin
+from headway.strategies.strategy import SLOTS
+
+
+def stated(found: Findings) -> list[tuple[str, str]]:
+    about = found.report.about
+    model, work = about["model"], about["workload"]
+    window, warm_up = work["window_ns"] / 1e9, work["warm_up_ns"] / 1e9
+    lines = [
+        (
+            "Model",
+            f"{model['name']}, {model['dtype']} on {model['device']}, {model['threads']} threads",
+        ),
+        (
+            "Memory",
+            f"{model['num_blocks']:,} KV blocks of {model['block_size']} tokens; "
+            f"{model.get('slots', SLOTS)} slots; context {model['context']:,} tokens",
+        ),
+        *_machine(about),
+        ("Seed", str(about["seed"])),
+        (
+            "Time",
+            f"{window:.4g} s of arrivals for each strategy, drained for at most "
+            f"{work['drain_ns'] / 1e9:.4g} s; arrivals of the first {warm_up:.4g} s are served and "
+            "not counted",
+        ),
+        (
+            "Offered load",
+            f"{_rate(work)}; {work['offered_load']:.2f} device-seconds per second at full batches "
+            f"({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
+            f"{work['price_ns']['answer'] / 1e6:.3f} ms an answered one)",
+        ),
+        ("Traffic", _traffic(work)),
+        ("Repeats", _repeated(found)),
+        ("Price", f"{found.price:g} per hour of this machine, in your currency"),
+        ("Baseline", found.baseline),
+    ]
+    others = {
+        name: cores
+        for name, cores in about.get("cores_of_other_processes", {}).items()
+        if cores > 0.1
+    }
+    if others:
+        told = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
+        lines.append(
+            ("Disturbed", f"Other processes took these cores meanwhile, so times are long: {told}")
+        )
+    return lines
+
+
+def _repeated(found: Findings) -> str:
+    many = len(next(iter(found.report.runs.values()), ()))
+    how = ": the same arrivals, other residuals of the steps"
+    return f"{many}{how if many > 1 and 'simulated' in found.report.about else ''}"
+
+
+def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """That served it; of a simulation, what the cost model is of."""
+    if "simulated" in about:
+        return origin.facts(about["simulated"])
+    machine = about["machine"]
+    said = f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
+    return [("Machine", f"{said}Python {machine['python']}, torch {machine['torch']}")]
+
+
+def _rate(work: Mapping[str, Any]) -> str:
+    said = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
+    return said if not (shorter := cut_said(work["cut_to_context"])) else f"{said}; {shorter}"
+
+
+def cut_said(cut: Mapping[str, Any]) -> str:
+    """Of requests that were longer than the model's context; empty: none was."""
+    if not cut["requests"]:
+        return ""
+    return (
+        f"{cut['requests']:,} are cut to the context, which takes away "
+        f"{share(cut['share'])} of all tokens"
+    )
+
+
+def _traffic(work: dict[str, object]) -> str:
+    lanes = work.get("lanes")
+    if isinstance(lanes, dict):
+        return "; ".join(f"{name}: {_lane(each)}" for name, each in lanes.items())
+    return (
+        f"{work['trace']}; {work['trace_seconds_used']:.0f} s of it, {work['time_scale']:.2f} s "
+        f"in a second; token counts divided by {work['token_scale']}"
+    )
+
+
+def _lane(each: dict[str, Any]) -> str:
+    shorter = cut_said(each["cut_to_context"])
+    shorter = f", {shorter}" if shorter else ""
+    if "trace" not in each:
+        return f"{each['offered']} synthetic requests{shorter}"
+    ends = ", all there is" if each["trace_ends"] else ""
+    zeros = each.get("raised_to_1")
+    counted = f", {zeros} of which came to 0 and were raised to 1" if zeros else ""
+    return (
+        f"{each['offered']} requests, the first {each['trace_seconds_used']:.0f} s of "
+        f"{each['trace']}{ends}, {each['time_scale']:.2f} s in a second, "
+        f"token counts divided by {each['token_scale']:g}{counted}{shorter}"
+    )

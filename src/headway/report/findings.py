@@ -1,0 +1,224 @@
+"""All figures of a comparison's report, from the report's rows and nothing else."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from headway.core.lane import Budget
+from headway.core.request import NEVER
+from headway.figures.measure import (
+    SERVED,
+    EngineFigures,
+    LaneFigures,
+    Quantile,
+    counted,
+    engine_figures,
+    is_paced,
+    lane_figures,
+    percentile,
+)
+from headway.figures.pressure import Card, cards
+from headway.report.report import Report
+from headway.runs.run import Outcome
+from headway.strategies.registry import GLOBAL, PER_LANE
+from headway.traffic.endpoint import Endpoint
+
+HOUR = 3_600.0  # seconds
+QUANTILES = (95, 50)  # that a guardrail may watch: the highest that the rows can say
+POINTS = 0.005  # of attainment; a smaller loss is no loss
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """At the stated price of an hour of this machine, busy or not."""
+
+    per_million: float  # output tokens; 0: there were none
+    per_good: float  # request; 0: there were none
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What an endpoint pays for a strategy, in place of another."""
+
+    lane: str
+    own: LaneFigures
+    others: LaneFigures
+
+    @property
+    def points(self) -> float:
+        return self.others.attainment - self.own.attainment
+
+
+@dataclass(frozen=True, slots=True)
+class Guardrail:
+    """The limit that a strategy is nearest to, or farthest beyond, and when to take it back."""
+
+    lane: str
+    metric: str  # a property of a request's row
+    percent: int
+    own: int  # nanoseconds; NEVER: most did not come in the run
+    others: Quantile
+    limit: int  # nanoseconds
+    requests: int  # that the percentile needs
+
+    @property
+    def nearness(self) -> float:
+        """Of its budget, spent: 1 is all."""
+        return self.own / self.limit
+
+    @property
+    def trigger(self) -> int:
+        """The budget; where the other one breaks it too, what that one does."""
+        others = self.others if self.others is not None and self.others != NEVER else 0
+        return max(self.limit, others)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A strategy's pressure card: against the baseline, or one window against several."""
+
+    name: str
+    other: str
+    card: Card
+    payer: Loss | None  # the endpoint that loses most; None: none loses
+    guardrail: Guardrail | None  # None: no endpoint has a budget, or too few requests
+
+
+class Findings:
+    """Every figure is of one run; tables have one for each repeat, cards are of the first."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        warm_up = report.warm_up
+        self.lanes = list(report.lanes)
+        self.strategies = list(report.runs)
+        self.counted = {
+            name: [counted(each, warm_up) for each in runs] for name, runs in report.runs.items()
+        }
+        self.latency = {
+            name: {lane: [lane_figures(each, lane) for each in runs] for lane in self.lanes}
+            for name, runs in self.counted.items()
+        }
+        self.engine: dict[str, list[EngineFigures]] = {
+            name: [engine_figures(each) for each in runs] for name, runs in self.counted.items()
+        }
+        self.num_blocks = int(report.about["model"]["num_blocks"])
+        self.price = float(report.about["price_per_hour"])
+        self.comparisons = self._comparisons()
+
+    def goodput(self, name: str, lane: str) -> list[float]:
+        """Good requests per second of the same time as the throughput."""
+        pairs = zip(self.latency[name][lane], self.engine[name], strict=True)
+        return [mine.goodput(engine) for mine, engine in pairs]
+
+    def money(self, name: str) -> list[Money]:
+        made = []
+        for asked, engine in zip(self.counted[name], self.engine[name], strict=True):
+            paid = engine.seconds / HOUR * self.price
+            tokens = engine.tokens_per_second * engine.seconds
+            good = sum(row.good for row in asked.requests)
+            made.append(Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0))
+        return made
+
+    def is_whole(self, name: str) -> bool:
+        return all(each.complete for each in self.report.runs[name])
+
+    def title(self, name: str) -> str:
+        return name if self.is_whole(name) else f"{name} (broken off)"
+
+    def used(self, name: str) -> dict[str, float]:
+        """Resources, in the first run: nanoseconds, and shares."""
+        engine, worked = self.engine[name][0], self.counted[name][0]
+        tokens = sum(row.generated for row in worked.requests)
+        spent = sum(row.nanoseconds for row in worked.steps)
+        return {
+            "device time per answered token": spent / tokens if tokens else 0.0,
+            "waste": engine.waste,
+            "KV in use": 1 - engine.free_mean / self.num_blocks,
+        }
+
+    def first(self, name: str) -> Outcome:
+        """Of a strategy's runs: the requests and steps that count.
+
+        Repeats are not pooled: they serve the same requests, and twice the same is not twice as
+        many.
+        """
+        return self.counted[name][0]
+
+    @property
+    def baseline(self) -> str:
+        return str(self.report.about["baseline"])
+
+    def _comparisons(self) -> list[Comparison]:
+        whole = [name for name in self.strategies if self.is_whole(name)]
+        pairs = [(name, self.baseline) for name in whole if name != self.baseline]
+        if self.baseline not in whole:
+            pairs = []
+        if GLOBAL in whole and PER_LANE in whole:
+            pairs = [
+                (GLOBAL, PER_LANE),
+                *(pair for pair in pairs if pair != (GLOBAL, PER_LANE)),
+            ]
+        return [self._compared(name, other) for name, other in pairs]
+
+    def _compared(self, name: str, other: str) -> Comparison:
+        pair = {each: self.first(each) for each in (name, other)}
+        endpoints = tuple(
+            Endpoint(lane.name, "", "", lane.priority, fixed=lane.budget)
+            for lane in self.report.lanes.values()
+        )
+        return Comparison(
+            name,
+            other,
+            cards(pair, endpoints)[name],
+            self._payer(pair[name], pair[other]),
+            self._guardrail(pair[name], pair[other]),
+        )
+
+    def points(self, compared: Comparison, lane: str) -> list[float]:
+        """What the endpoint loses, repeat by repeat: runs of the same turn are compared."""
+        own, others = (self.latency[name][lane] for name in (compared.name, compared.other))
+        return [
+            100 * (other.attainment - mine.attainment)
+            for mine, other in zip(own, others, strict=False)  # the last may be broken off
+        ]
+
+    def _payer(self, own: Outcome, others: Outcome) -> Loss | None:
+        losses = [
+            Loss(lane, lane_figures(own, lane), lane_figures(others, lane))
+            for lane, settings in self.report.lanes.items()
+            if settings.budget != Budget() and own.offered[lane]
+        ]
+        worst = max(losses, key=lambda loss: loss.points, default=None)
+        return worst if worst and worst.points > POINTS else None
+
+    def _guardrail(self, own: Outcome, others: Outcome) -> Guardrail | None:
+        """The endpoint's percentile that has spent most of its budget: the first to degrade."""
+        found = list[Guardrail]()
+        for lane, settings in self.report.lanes.items():
+            for metric in ("ttft", "tpot", "e2e", "queue"):
+                limit = getattr(settings.budget, metric)
+                if limit == NEVER or not limit:
+                    continue
+                mine, theirs = (values_of(each, lane, metric) for each in (own, others))
+                for percent in QUANTILES:
+                    if (value := percentile(mine, percent)) is not None:
+                        needs = -(-500 // (100 - percent))
+                        other = percentile(theirs, percent)
+                        found.append(Guardrail(lane, metric, percent, value, other, limit, needs))
+                        break
+        return max(found, key=lambda each: each.nearness, default=None)
+
+
+def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
+    """Raw values of an endpoint's requests; TPOT is only of those that have one."""
+    return [
+        NEVER if metric == "e2e" and row.finish not in SERVED else getattr(row, metric)
+        for row in outcome.requests
+        if row.lane == lane and (metric != "tpot" or is_paced(row))
+    ]
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Median, least and most."""
+    return median(values), min(values), max(values)

@@ -1,0 +1,64 @@
+"""Parts of a page that every report has: tables, legends, colours, what goes into its head."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+
+from headway.strategies.registry import CHUNKED, GLOBAL, PER_LANE, REGISTRY
+
+SHOWN = 5  # lines that are on at the beginning
+
+
+def table(name: str, head: list[str], rows: Iterable[list[str]], words: int = 1) -> str:
+    """words: so many columns at the left hold words, the others numbers."""
+
+    def kind(column: int) -> str:
+        return ' class="words"' if column < words else ""
+
+    top = "".join(f"<th{kind(k)}>{escape(cell)}</th>" for k, cell in enumerate(head))
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{kind(k)}>{escape(cell)}</td>" for k, cell in enumerate(row))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll" tabindex="0"><table id="{escape(name)}"><thead><tr>{top}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+HUES = (  # of lines, in the order of the registry: related strategies have related colours
+    *("#7a8290", "#b45309", "#d98a1f", "#a38a00", "#7c3aed", "#c026d3", "#e0529c"),
+    *("#1d4ed8", "#0ea5e9", "#0d9488", "#16a34a", "#65a30d", "#475569", "#dc2626", "#f97066"),
+)
+
+
+def colours(series: Mapping[str, str]) -> str:
+    """series: the class of each strategy's lines."""
+    known = dict(zip(REGISTRY, HUES, strict=False))
+    return "".join(
+        f".{kind}{{--c:{known.get(name, HUES[number % len(HUES)])}}}"
+        for number, (name, kind) in enumerate(series.items())
+    )
+
+
+def legend(series: Mapping[str, str], on: Collection[str]) -> str:
+    """A box for each strategy; report.js switches its lines with it."""
+    boxes = "".join(
+        f'<label class="{kind}"><input type="checkbox" data-series="{kind}"'
+        f"{' checked' if name in on else ''}><i></i>{escape(name)}</label>"
+        for name, kind in series.items()
+    )
+    return f'<fieldset class="legend"><legend>Lines</legend>{boxes}</fieldset>'
+
+
+def shown(strategies: Sequence[str], baseline: str = "") -> list[str]:
+    """A few that differ most; the others are a click away."""
+    first = (baseline, GLOBAL, PER_LANE, "continuous-prefill-first", f"{CHUNKED}64")
+    wanted = dict.fromkeys([*(n for n in first if n in strategies), *strategies])
+    return list(wanted)[:SHOWN]
+
+
+def asset(name: str) -> str:
+    return (files("headway") / "tools" / name).read_text(encoding="utf-8")

@@ -1,0 +1,62 @@
+"""Figures as people read them."""
+
+from headway.core.request import NEVER
+from headway.figures.measure import Quantile
+from headway.figures.pressure import Card, Pressure, Reading
+
+NOT_SAID = "-"  # a percentile of too few values
+
+
+def milliseconds(value: Quantile) -> str:
+    if value is None:
+        return NOT_SAID
+    if value == NEVER:
+        return "never"
+    return f"{value / 1e6:.1f}" if value < 9_950_000 else f"{value / 1e6:,.0f}"
+
+
+def duration(nanoseconds: float) -> str:
+    """With its unit, to about three figures."""
+    if nanoseconds >= NEVER:
+        return "never"
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if nanoseconds >= size:
+            number = nanoseconds / size
+            return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def share(value: float) -> str:
+    """Of one, in percent; 100 % and 0 % are said only where it is all or nothing."""
+    percent = 100 * value
+    if 0 < percent < 0.5 or 99.5 <= percent < 100:
+        return f"{percent:.1f} %"
+    return f"{percent:.0f} %"
+
+
+def pressed(card: Card) -> str:
+    """The pressure card in one line."""
+    relieved = f"relieved {said(card.relieved)}" if card.relieved else "relieved nothing"
+    created = f"created {said(card.created)}" if card.created else "created nothing"
+    return f"{relieved}; {created}"
+
+
+def said(pressure: Pressure) -> str:
+    """What is relieved or created, by which figure, and against whom."""
+    own, other, ratio = pressure.strategy, pressure.other, pressure.ratio
+    read = {name: _read(pressure, each) for name, each in pressure.readings.items()}
+    rest = [f"; {name} {value}" for name, value in read.items() if name not in (own, other)]
+    bound = "over " if pressure.own.at_least or pressure.others.at_least else ""
+    less = " less than" if ratio < 1 else ""
+    size = f"{bound}{_times(max(ratio, 1 / ratio))} times{less}"
+    compared = f"{read[own]}: {size} {other}'s {read[other]}{''.join(rest)}"
+    return f"{pressure.gauge.what} ({pressure.gauge.figure} {compared})"
+
+
+def _read(pressure: Pressure, reading: Reading) -> str:
+    said = duration(reading.value) if pressure.gauge.unit == "ns" else share(reading.value)
+    return f"over {said}" if reading.at_least else said
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.1f}"

@@ -1,0 +1,83 @@
+"""A rig of any executor that was loaded, with as many slots and whatever weights."""
+
+import gc
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headway.errors import SettingError
+from headway.models import EMBEDDED, called
+from headway.runs.rig import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
+from headway.strategies.strategy import SLOTS
+
+if TYPE_CHECKING:
+    from headway.executor.load import Loaded
+
+
+def live_rig(model: str | None) -> Rig:
+    """A checkpoint for the strategies to be compared on. Raises as load_here."""
+    return named_rig(load_here(model, SLOTS), model)
+
+
+def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") -> "Loaded":
+    """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
+    # torch is an extra, and slow to import: only who runs a model pays for it.
+    try:
+        from headway.executor.checkpoint import locate
+        from headway.executor.config import read_config
+        from headway.executor.load import load
+        from headway.executor.memory import Limits
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"running a model needs {error.name}: pip install 'headway[torch]'"
+        ) from error
+
+    folder = locate(model or EMBEDDED)
+    context = min(CONTEXT, read_config(folder).context)
+    return load(folder, Limits(slots, slots * context, context, BLOCK_SIZE), dtype, device)
+
+
+def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
+    """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
+    which is all that random weights can ask for."""
+    from headway.executor.runner import threads, use_threads
+    from headway.live import WallClock
+
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds
+    return Rig(
+        model=name,
+        dtype=loaded.dtype,
+        device=loaded.device,
+        num_blocks=loaded.plan.num_blocks,
+        block_size=loaded.plan.block_size,
+        context=loaded.plan.context,
+        text=text or _numbers(loaded.config.vocab),
+        executor=Relay(loaded.executor),
+        clock=WallClock(),
+        memory=str(loaded.plan),
+        fit=loaded.plan.fit,
+        threads=threads(),
+        use_threads=use_threads,
+        rounding=loaded.executor.model.rounding,
+        gathering=loaded.executor.cache.gathering,
+    )
+
+
+def named_rig(loaded: "Loaded", model: str | None) -> Rig:
+    """With the text that prompts are cut from, in the model's own tokens."""
+    from headway.text import Tokenizer
+
+    tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
+    text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]
+    return rig_of(loaded, called(model), text)
+
+
+def kv_bytes(loaded: "Loaded") -> int:
+    """Per token of one sequence, all layers."""
+    return loaded.plan.per_block // loaded.plan.block_size
+
+
+def _numbers(vocab: int) -> tuple[int, ...]:
+    """Half a million tokens, of which no two windows begin alike."""
+    step = next(each for each in (7_919, 7_907, 7_901) if vocab % each)
+    return tuple((place * step + place // vocab) % vocab for place in range(1 << 19))

@@ -1,0 +1,89 @@
+"""Where a simulation's times come from, as every simulated report says it first."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.core.cost import KNOWN
+from headway.costing.calibration import Calibration, doubt
+
+Origin = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
+DESIGNED = "errors_of_designed_alone"
+TOLD = ("errors", DESIGNED, "designed", "headway", "seed")  # apart, or not of the report
+MEASURED, ANALYTICAL = "measured", "data sheets: analytical"
+
+
+def origin_of(calibration: Calibration) -> dict[str, Any]:
+    return {
+        "cost_model": ANALYTICAL if calibration.analytical else MEASURED,
+        "model": calibration.model,
+        "dtype": calibration.dtype,
+        "device": calibration.device,
+        "machine": dict(calibration.machine),
+        "threads": calibration.threads,
+        "slots": calibration.slots,
+        "about": dict(calibration.about),
+    }
+
+
+def sentence(origin: Origin) -> str:
+    """What must not be overlooked."""
+    which = f"a cost model of {origin['model']} in {origin['dtype']}"
+    how = "fitted to steps that were measured on"
+    if origin["cost_model"] == ANALYTICAL:
+        how = "worked out from data sheets (analytical): nobody has measured it on"
+    told = f"The times come from {which}, {how} {machine_of(origin)}."
+    off = errors(origin)
+    checked = f" Its steps' errors there, on other traffic: {off}." if off else ""
+    doubtful = doubt(origin["about"])
+    warning = f" Do not believe them: {doubtful}." if doubtful else ""
+    return f"Simulated: nothing was computed. {told}{checked}{warning}"
+
+
+def errors(origin: Origin, which: str = "errors") -> str:
+    """By regime, in percent of a step's time, as `headway calibrate` found them; empty: not."""
+    return "; ".join(
+        f"{regime} {100 * each['median'] / KNOWN:+.1f} % in the median, "
+        f"{100 * each['p90'] / KNOWN:.1f} % at p90"
+        for regime, each in origin["about"].get(which, {}).items()
+    )
+
+
+def machine_of(origin: Origin) -> str:
+    """What the cost model is of, in few words."""
+    machine = origin["machine"]
+    named = machine.get("accelerator") or machine.get("processor")
+    if not named:
+        return words(machine) or str(origin["device"])
+    count = f"{machine['cores']} x " if "accelerator" not in machine and "cores" in machine else ""
+    return f"{count}{words(named)}"
+
+
+def facts(origin: Origin) -> list[tuple[str, str]]:
+    """What the cost file states of itself: its errors, what it was checked on, when."""
+    lines = [("Cost model", f"{origin['cost_model']}; fitted up to {origin['slots']} slots")]
+    if off := errors(origin):
+        lines.append(("Its errors", off))
+    if off := errors(origin, DESIGNED):
+        lines.append(("Errors of a fit to designed batches alone", off))
+    if designed := origin["about"].get("designed"):
+        lines.append(("Designed batches", _designed(designed)))
+    if origin["machine"]:
+        lines.append(("Its machine", words(origin["machine"])))
+    stated = [(name, each) for name, each in origin["about"].items() if name not in TOLD]
+    return lines + [(name.replace("_", " ").capitalize(), words(each)) for name, each in stated]
+
+
+def _designed(about: Mapping[str, Any]) -> str:
+    return (
+        f"{about['samples']:,}, of up to {about['largest_tokens']:,} tokens; mean error "
+        f"{100 * about['mean_error'] / KNOWN:.1f} %"
+    )
+
+
+def words(value: Any) -> str:
+    """Whatever JSON holds, on one line."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{str(k).replace('_', ' ')}: {words(each)}" for k, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(words(each) for each in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

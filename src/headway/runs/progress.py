@@ -1,0 +1,47 @@
+"""What is seen while a strategy runs: a bar on a terminal, plain lines elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.text import Text
+
+from headway.runs.run import Progress as Seen
+
+EVERY = 500_000_000  # nanoseconds between two drawings: each takes the engine's own time
+
+
+class Watch(Protocol):
+    def __call__(self, seen: Seen) -> object: ...
+
+
+@contextmanager
+def shown(console: Console, name: str, offered: int, window: int) -> Iterator[Watch]:
+    """Drawn by the engine's thread between two steps: no second thread takes a core."""
+    if not console.is_terminal:
+        said = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
+        console.print(Text(said))
+        yield lambda seen: None
+        return
+    columns = (
+        TextColumn("{task.description:<11}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:>4}/{task.total:.0f} ended"),
+        TextColumn("{task.fields[rest]}", style="dim"),
+    )
+    with Progress(*columns, console=console, auto_refresh=False) as progress:
+        task = progress.add_task(name, total=offered, rest="")
+        drawn = -EVERY
+
+        def watch(seen: Seen) -> None:
+            nonlocal drawn
+            if seen.elapsed - drawn < EVERY and seen.ended < offered:
+                return
+            drawn = seen.elapsed
+            rest = f"{seen.waiting} wait, {seen.running} run, {seen.elapsed / 1e9:.0f} s"
+            progress.update(task, completed=seen.ended, rest=rest)
+            progress.refresh()
+
+        yield watch

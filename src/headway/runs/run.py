@@ -1,0 +1,140 @@
+"""One strategy on one workload: the same loop, inbox and clock as everywhere else."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from headway.core.batch import Cancel, Command
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.plan import Policies
+from headway.core.request import NEVER, Request
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import forgotten
+from headway.journal import Record
+from headway.runs.rig import Clock, Rig
+from headway.sim.inbox import TraceInbox, arrivals
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has left. Times are nanoseconds from its beginning."""
+
+    offered: dict[str, int]  # requests, by lane
+    requests: tuple[RequestRow, ...]
+    steps: tuple[StepRow, ...]
+    nanoseconds: int  # from the beginning to the last step's end
+    complete: bool  # no: somebody broke it off, and requests without a row are missing
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """For a display: after each step."""
+
+    elapsed: int  # nanoseconds
+    ended: int
+    waiting: int
+    running: int
+
+
+class BoundedInbox(TraceInbox):
+    """Scheduled arrivals; what has not ended by the limit is cancelled.
+
+    Requests arrive when the trace says, whatever the engine is doing: nothing is sent late, so
+    no wait is forgiven.
+    """
+
+    def __init__(self, requests: Sequence[Request], limit: int, clock: Clock) -> None:
+        super().__init__(arrivals(requests), clock)
+        self.limit = limit
+        self._cancels: list[Command] = [Cancel(request.id) for request in requests]
+
+    def poll(self) -> list[Command]:
+        due = super().poll()
+        if self.clock.now() >= self.limit:
+            due += self._cancels
+            self._cancels = []
+        return due
+
+    @property
+    def next_at(self) -> int:
+        return min(super().next_at, self.limit) if self._cancels else super().next_at
+
+
+class Run:
+    """Made, served once, and asked for its outcome: also when serving was interrupted."""
+
+    def __init__(
+        self,
+        rig: Rig,
+        policies: Policies,
+        lanes: Sequence[Lane],
+        requests: Sequence[Request],
+        limit: int = NEVER,
+    ) -> None:
+        """limit: nanoseconds after the beginning at which what is unfinished is cancelled."""
+        self.rig, self.requests, self.limit = rig, requests, limit
+        settings = Settings(rig.num_blocks, rig.block_size, tuple(lanes), policies, rig.context)
+        self.scheduler = Scheduler(settings)
+        self.began = rig.clock.now()
+
+    def serve(
+        self,
+        watch: Callable[[Progress], object] = lambda progress: None,
+        keep: Callable[[Record], object] = forgotten,
+    ) -> Outcome:
+        """watch: after every step; keep: its journal's records."""
+        for seen in self.going(keep):
+            watch(seen)
+        return self.outcome()
+
+    def going(self, keep: Callable[[Record], object] = forgotten) -> Iterator[Progress]:
+        """Serves a step each time it is asked, for whoever has something to do in between."""
+        rig, clock = self.rig, self.rig.clock
+        rig.executor.hand_over()
+        self.began = clock.now()
+        timed = [replace(each, arrived=self.began + each.arrived) for each in self.requests]
+        limit = min(NEVER, self.began + self.limit)
+        inbox = BoundedInbox(timed, limit, clock)
+        engine = rig.engine(self.scheduler, rig.executor, inbox, clock)
+        engine.keep = keep
+        ledger = self.scheduler.ledger
+        while not self.scheduler.finished:
+            engine.step()
+            load = engine.load
+            waiting = sum([lane.waiting for lane in load.lanes.values()])
+            elapsed = clock.now() - self.began
+            yield Progress(elapsed, len(ledger.requests), waiting, load.running)
+
+    def outcome(self) -> Outcome:
+        return account(self.scheduler, self.requests, self.began)
+
+
+def account(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
+    """What a scheduler's ledger has of these requests. zero: the run's beginning."""
+    steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
+    asked = Counter(request.lane for request in requests)
+    return Outcome(
+        offered={lane.name: asked[lane.name] for lane in scheduler.settings.lanes},
+        requests=tuple(_from(zero, row) for row in scheduler.ledger.requests),
+        steps=steps,
+        nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
+        complete=scheduler.finished,
+    )
+
+
+def _from(zero: int, row: RequestRow) -> RequestRow:
+    """Its times, counted from there."""
+
+    def since(time: int) -> int:
+        return time if time == NEVER else time - zero
+
+    return replace(
+        row,
+        arrived=since(row.arrived),
+        first_scheduled=since(row.first_scheduled),
+        first_token=since(row.first_token),
+        last_token=since(row.last_token),
+        finished=since(row.finished),
+    )

@@ -1,0 +1,109 @@
+"""The strategies that are compared: sets of policies for one and the same engine."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from headway.core.chunk import Fixed, Whole
+from headway.core.join import Continuous, Dynamic, Static
+from headway.core.lane import Lane
+from headway.core.mix import Mixed, PrefillFirst
+from headway.core.order import Priority
+from headway.core.plan import Policies
+from headway.core.request import NEVER
+from headway.costing.price import Price
+
+SLOTS = 16  # of the running batch, for every strategy alike
+CHUNKS = (32, 512)  # least and most prompt tokens per step under continuous batching
+WINDOW_SHARE = 0.25  # of a lane's first-token budget, for which Dynamic may hold its oldest
+OFFLINE_WINDOW = 3_600_000_000_000  # of a lane without a budget: it fills others' groups
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    name: str
+    rule: str  # in words
+    policies: Policies
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return dict(described(self.policies))
+
+
+def strategies(lanes: Collection[Lane], price: Price, context: int) -> tuple[Strategy, ...]:
+    """Static, dynamic and continuous, each with its one setting from the lanes' budgets.
+
+    The order is the same for all: by the lanes' priority, and first come, first served inside
+    one. A group's prompts run in one step, padded to the longest of them.
+    """
+    chunk = chunk_of(lanes, price)
+    group = SLOTS * context  # room for any group's prompts
+    static = Policies(
+        join=Static(SLOTS),
+        order=Priority(),
+        mix=PrefillFirst(),
+        chunk=Whole(),
+        step_tokens=group,
+    )
+    windows = windows_of(lanes)
+    dynamic = Policies(
+        join=Dynamic(SLOTS, OFFLINE_WINDOW, windows),
+        order=Priority(),
+        mix=PrefillFirst(),
+        chunk=Whole(),
+        step_tokens=group,
+    )
+    continuous = Policies(
+        join=Continuous(SLOTS),
+        order=Priority(),
+        mix=Mixed(),
+        chunk=Fixed(chunk),
+        step_tokens=SLOTS + chunk,
+    )
+    return (
+        Strategy(
+            "static",
+            f"groups of exactly {SLOTS}, padded to the longest prompt, run to the last answer",
+            static,
+        ),
+        Strategy(
+            "dynamic",
+            f"groups of up to {SLOTS}, padded likewise, begun with fewer once an endpoint's oldest "
+            f"has waited {WINDOW_SHARE:g} of its TTFT budget",
+            dynamic,
+        ),
+        Strategy(
+            "continuous",
+            f"{SLOTS} slots, joined and left at any step; prompts in chunks of {chunk} tokens",
+            continuous,
+        ),
+    )
+
+
+def windows_of(lanes: Iterable[Lane]) -> dict[str, int]:
+    """Nanoseconds for which each lane's oldest may be held: a share of its first-token budget."""
+    return {
+        lane.name: OFFLINE_WINDOW
+        if lane.budget.ttft == NEVER
+        else round(WINDOW_SHARE * lane.budget.ttft)
+        for lane in lanes
+    }
+
+
+def chunk_of(lanes: Iterable[Lane], price: Price, slots: int = SLOTS) -> int:
+    """Prompt tokens that fit into a step beside a full batch, inside the tightest TPOT budget.
+
+    Sarathi-Serve's rule (OSDI 2024), rounded down to a power of two.
+    """
+    tightest = min(lane.budget.tpot for lane in lanes)
+    room = (tightest - slots * price.answer) / price.prompt
+    least, most = CHUNKS
+    return 1 << int(max(least, min(most, room))).bit_length() - 1
+
+
+def described(value: Any) -> Any:
+    """A policy as JSON: its name, and its fields if it has any."""
+    if not is_dataclass(value):
+        return dict(value) if isinstance(value, dict) else value
+    named = {each.name: described(getattr(value, each.name)) for each in fields(value)}
+    return {"policy": type(value).__name__, **named}

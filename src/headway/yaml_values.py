@@ -1,0 +1,52 @@
+"""A YAML file as a mapping, and checks of its values. Each error names the place in the file."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from headway.errors import SettingError, nearest
+
+
+def read_yaml(path: Path) -> Mapping[str, Any]:
+    try:
+        return mapping(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path.name} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        said = " ".join(str(error).split())
+        raise SettingError(f"{path.name} is not YAML: {said}") from error
+
+
+def mapping(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise SettingError(f"{where}: a mapping of names to values is wanted, not {value!r}")
+    return value
+
+
+def known(given: Collection[Any], allowed: Collection[str], where: str) -> None:
+    for key in given:
+        if key not in allowed:
+            raise SettingError(f"{where}: {key!r} is not known{nearest(str(key), allowed)}")
+
+
+def number(value: Any, where: str, least: float = 0.0) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value < 1e15:
+        raise SettingError(f"{where} is {value!r}, not a number")
+    if value < least:
+        raise SettingError(f"{where} is {value}; it must be {least:g} or more")
+    return float(value)
+
+
+def whole(value: Any, where: str, least: int = 0) -> int:
+    exact = number(value, where, least)
+    if exact != int(exact):
+        raise SettingError(f"{where} is {value}; a whole number is wanted")
+    return int(exact)
+
+
+def wholes(value: Any, where: str) -> tuple[int, ...]:
+    if not isinstance(value, list | tuple):
+        raise SettingError(f"{where} is {value!r}; a list of whole numbers is wanted")
+    return tuple(whole(each, where, 1) for each in value)
