@@ -44,7 +44,7 @@ from typing import NamedTuple
 from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import PAGE, Served, children, serving
 from headway.figures.measure import percentile
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 
 SEED, OVER = 0, 3.0
 FLOOD, CAPACITY, WINDOW = 40.0, 20.0, 10.0  # seconds

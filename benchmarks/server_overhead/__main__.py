@@ -29,7 +29,7 @@ from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import Served, serving
 from benchmarks.server_overhead.stage import SCALES, TINY, config, prompts, random_checkpoint
 from headway import LLM, Options
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 
 CLIENTS, AIM = 64, 0.9
 

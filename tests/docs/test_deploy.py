@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headway.server.config import ServerConfig
-from headway.server.connecting import ConnectionSettings
-from headway.server.durations import SECOND
+from headway.server.config.config import ServerConfig
+from headway.server.config.connecting import ConnectionSettings
+from headway.server.config.durations import SECOND
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = (DEPLOY / "systemd" / "headway.service").read_text()

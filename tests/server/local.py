@@ -19,11 +19,11 @@ from headway.live import LiveEngine
 from headway.llm import EMBEDDED
 from headway.runs.rig import Relay
 from headway.server.app import make_app
-from headway.server.config import ServerConfig
-from headway.server.engine import State
-from headway.server.front import Front
-from headway.server.texts import Texts
-from headway.server.web import Web
+from headway.server.config.config import ServerConfig
+from headway.server.engine.engine import State
+from headway.server.intake.front import Front
+from headway.server.intake.texts import Texts
+from headway.server.listening.web import Web
 from headway.text import Tokenizer
 
 BLOCK = 16

@@ -9,10 +9,10 @@ import pytest
 
 from headway.core.request import Finish
 from headway.models import EMBEDDED
-from headway.server import outgoing
-from headway.server.config import ServerConfig
-from headway.server.engine import State
-from headway.server.keys import KeySettings, _digest
+from headway.server.answering import outgoing
+from headway.server.config.config import ServerConfig
+from headway.server.config.keys import KeySettings, _digest
+from headway.server.engine.engine import State
 from tests.server.local import Permitted, fake, serving
 from tests.server.scene import BLOCKS, LONG, Client, inside, paced, until
 

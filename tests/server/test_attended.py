@@ -6,8 +6,8 @@ import json
 import httpx2
 import pytest
 
-from headway.server.config import ServerConfig
-from headway.server.metrics.metrics import Metrics
+from headway.server.config.config import ServerConfig
+from headway.server.observe.metrics.metrics import Metrics
 from tests.server.local import fake, serving
 from tests.server.scene import Client, inside, until
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from headway.core.view import Load
 from headway.executor.memory import MemoryPlan
 from headway.server.banner import banner
-from headway.server.config import ServerConfig
-from headway.server.wire import Welcome
+from headway.server.config.config import ServerConfig
+from headway.server.engine.wire import Welcome
 
 GIB = 1 << 30
 PLAN = MemoryPlan(70 * GIB, 123 * GIB, 14 * GIB, 1 << 20, 16, 130_000, 999_999, 130_000, 131_072)

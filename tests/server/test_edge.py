@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
-from headway.server import body as bodies
-from headway.server.config import ServerConfig
-from headway.server.connections import YOUNG, Connections, Stage
+from headway.server.config.config import ServerConfig
+from headway.server.http import body as bodies
+from headway.server.listening.connections import YOUNG, Connections, Stage
 from tests.server.hostile import HEAD, Hostile, body
 from tests.server.local import Permitted, fake, serving, until
 

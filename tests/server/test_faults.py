@@ -8,12 +8,12 @@ import signal
 import httpx2
 
 from headway.models import EMBEDDED
+from headway.server.answering.choice import Choice
 from headway.server.app import make_app
-from headway.server.choice import Choice
-from headway.server.config import ServerConfig
-from headway.server.front import Front
-from headway.server.remote import EngineOptions, Remote
-from headway.server.texts import Texts
+from headway.server.config.config import ServerConfig
+from headway.server.engine.remote import EngineOptions, Remote
+from headway.server.intake.front import Front
+from headway.server.intake.texts import Texts
 from tests.server.faulty import BAD, WHY, WORST, Faulty
 from tests.server.local import fake, serving, tokenizer, until
 

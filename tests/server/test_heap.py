@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from headway.llm import EMBEDDED
-from headway.server import heap
-from headway.server.texts import Texts
+from headway.server.intake import heap
+from headway.server.intake.texts import Texts
 from tests.server.local import tokenizer
 
 

@@ -11,7 +11,7 @@ import pytest
 from headway.answer import Options
 from headway.llm import LLM
 from headway.models import EMBEDDED
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 from tests.server.local import BLOCK, Local, scheduler, serving, until
 
 CLIENTS, TOKENS = 200, 16

@@ -11,12 +11,12 @@ import httpx2
 import pytest
 from rich.console import Console
 
-from headway.server import access, logs
-from headway.server.access import Access
-from headway.server.choice import Choice
-from headway.server.config import ServerConfig
-from headway.server.engine import State
-from headway.server.logs import Logs, LogSettings, bridged, logger
+from headway.server.answering.choice import Choice
+from headway.server.config.config import ServerConfig
+from headway.server.engine.engine import State
+from headway.server.observe import access, logs
+from headway.server.observe.access import Access
+from headway.server.observe.logs import Logs, LogSettings, bridged, logger
 from tests.server.scene import LONG, Client, inside, paced
 from tests.server.scene import until as turns
 
@@ -179,7 +179,7 @@ def test_who_calls_the_server_by_a_foreign_name_is_told_with_its_code():
 
 
 def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(monkeypatch):
-    monkeypatch.setattr("headway.server.routes_state._model", lambda front, name: 1 // 0)
+    monkeypatch.setattr("headway.server.http.routes_state._model", lambda front, name: 1 // 0)
     heard = []
 
     async def scene(client, front):

@@ -22,14 +22,14 @@ from headway.core.request import NEVER, Finish
 from headway.core.view import LaneLoad, Load
 from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
-from headway.server.config import ServerConfig
-from headway.server.engine import State
-from headway.server.metrics.families import Families
-from headway.server.metrics.histogram import TIMES, TOKENS, Histogram
-from headway.server.metrics.steps import Steps
-from headway.server.metrics.tokens import Silent, Tokens
-from headway.server.remote import EngineOptions, Remote
-from headway.server.wire import Step
+from headway.server.config.config import ServerConfig
+from headway.server.engine.engine import State
+from headway.server.engine.remote import EngineOptions, Remote
+from headway.server.engine.wire import Step
+from headway.server.observe.metrics.families import Families
+from headway.server.observe.metrics.histogram import TIMES, TOKENS, Histogram
+from headway.server.observe.metrics.steps import Steps
+from headway.server.observe.metrics.tokens import Silent, Tokens
 from tests.server.local import BLOCK, Local, Permitted, fake, priced, scheduler, serving, until
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import pytest
 
 from headway.answer import Options
 from headway.llm import LLM
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 from tests.server.local import embedded, serving
 
 ASK = [{"role": "user", "content": "The json module"}]

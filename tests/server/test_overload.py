@@ -10,10 +10,10 @@ import pytest
 from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
-from headway.server.config import ServerConfig
-from headway.server.door import Door
+from headway.server.config.config import ServerConfig
+from headway.server.intake.door import Door
+from headway.server.intake.retry import LEAST, MOST, Returns
 from headway.server.protocol.problem import Problem
-from headway.server.retry import LEAST, MOST, Returns
 from tests.server.local import Permitted, fake, serving, until
 
 SECOND = 10**9

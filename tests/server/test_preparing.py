@@ -15,23 +15,23 @@ from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
 from headway.models import EMBEDDED
-from headway.server import door as doors
-from headway.server import latest as latests
-from headway.server import texts as tokenizing
-from headway.server.asking import Model, spelled
-from headway.server.call import Who
-from headway.server.client import Client as Waiting
-from headway.server.config import ServerConfig
-from headway.server.door import Door
-from headway.server.keys import Tenant
-from headway.server.latest import Latest
-from headway.server.listen import BoundSettings
+from headway.server.answering.call import Who
+from headway.server.config.config import ServerConfig
+from headway.server.config.keys import Tenant
+from headway.server.config.listen import BoundSettings
+from headway.server.http.client import Client as Waiting
+from headway.server.intake import door as doors
+from headway.server.intake import latest as latests
+from headway.server.intake import texts as tokenizing
+from headway.server.intake.asking import Model, spelled
+from headway.server.intake.door import Door
+from headway.server.intake.latest import Latest
+from headway.server.intake.texts import Texts
+from headway.server.intake.turn import Turn
 from headway.server.protocol.fields import CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.wish import completion_wish
-from headway.server.texts import Texts
-from headway.server.turn import Turn
 from tests.server.local import tokenizer
 from tests.server.scene import LONG, Client, inside, paced, until
 

@@ -10,8 +10,9 @@ from headway.core.batch import Logprob
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.server.keys import Tenant
-from headway.server.listen import BoundSettings
+from headway.server.config.keys import Tenant
+from headway.server.config.listen import BoundSettings
+from headway.server.intake.retry import jittered
 from headway.server.protocol import reading
 from headway.server.protocol.budget import terms
 from headway.server.protocol.chunks import Chunks, failed
@@ -21,7 +22,6 @@ from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprob
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.wish import chat_wish, completion_wish
-from headway.server.retry import jittered
 
 BOUNDS = BoundSettings()
 SECOND = 1_000_000_000

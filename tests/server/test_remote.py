@@ -39,10 +39,9 @@ from headway.errors import (
 from headway.live import WallClock, heard
 from headway.llm import LLM
 from headway.models import called
-from headway.server import engine_process
-from headway.server.engine import State
-from headway.server.remote import EngineOptions, Remote, Welcome
-from headway.server.wire import Step
+from headway.server.engine.engine import State, engine_process
+from headway.server.engine.remote import EngineOptions, Remote, Welcome
+from headway.server.engine.wire import Step
 from headway.sim.replay import replay
 from tests.tools.priced import CALIBRATION
 
@@ -389,7 +388,7 @@ def test_the_front_loads_no_torch_and_leaves_no_orphan():
     """In a process of its own, which ends without a word to its engine; then one that is killed."""
     code = """
 import asyncio, os, sys
-from headway.server.remote import EngineOptions, Remote
+from headway.server.engine.remote import EngineOptions, Remote
 
 async def main():
     remote = Remote(EngineOptions(context=64))

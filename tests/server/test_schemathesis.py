@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 from tests.server.local import fake, serving
 
 CHECKS = [

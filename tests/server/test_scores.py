@@ -10,9 +10,9 @@ import pytest
 
 from headway.core.batch import Logprob
 from headway.executor.scored import Scored
-from headway.server import sse
 from headway.server.app import make_app
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
+from headway.server.http import sse
 from headway.server.protocol.logprobs import PIECE, Scores, chat_logprobs, pieces, text_logprobs
 from tests.server.local import Permitted, embedded, front_of, serving
 from tests.server.scene import Client, inside, until

@@ -23,7 +23,7 @@ from tests.tools.priced import CALIBRATION
 CODE = """
 import sys
 from rich.console import Console
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 from headway.server.run import serve
 if __name__ == "__main__":
     sys.exit(serve(ServerConfig(server={"port": 0}, ...), Console(width=200)))

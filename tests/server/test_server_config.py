@@ -19,9 +19,9 @@ from headway.core.order import FirstCome, Priority
 from headway.core.request import NEVER
 from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED
-from headway.server.config import ServerConfig
-from headway.server.durations import nanoseconds, written
-from headway.server.showing import schema, shown, validated
+from headway.server.config.config import ServerConfig
+from headway.server.config.durations import nanoseconds, written
+from headway.server.config.showing import schema, shown, validated
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -385,13 +385,13 @@ def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(tmp_path):
 import sys
 from rich.console import Console
 from headway.errors import HeadwayError
-from headway.server.config import ServerConfig
+from headway.server.config.config import ServerConfig
 from headway.server.run import serve
 try:
     serve(ServerConfig(models=[{"path": "./nothing"}], server={"port": 0}), Console())
 except HeadwayError as error:
     print(error, "torch" in sys.modules)
-from headway.server.showing import validated
+from headway.server.config.showing import validated
 print(validated(None).splitlines()[0][:26], "torch" in sys.modules)
 """
     done = subprocess.run(

@@ -13,16 +13,15 @@ import pytest
 from headway.core.view import Load
 from headway.errors import CheckpointError, EngineDownError
 from headway.models import EMBEDDED
-from headway.server import remote as remotes
-from headway.server import succession
 from headway.server.app import make_app
-from headway.server.config import ServerConfig
-from headway.server.engine import State
-from headway.server.front import Front
-from headway.server.logs import logger
-from headway.server.succession import Succession
-from headway.server.texts import Texts
-from headway.server.wire import EngineOptions
+from headway.server.config.config import ServerConfig
+from headway.server.engine.engine import State, succession
+from headway.server.engine.engine import remote as remotes
+from headway.server.engine.succession import Succession
+from headway.server.engine.wire import EngineOptions
+from headway.server.intake.front import Front
+from headway.server.intake.texts import Texts
+from headway.server.observe.logs import logger
 from tests.server.local import tokenizer
 
 ENGINE = {"slots": 2, "context": 512, "threads": 1}

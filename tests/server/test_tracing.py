@@ -13,10 +13,10 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from headway import __version__
 from headway.errors import SettingError
 from headway.server import clock
-from headway.server.config import ServerConfig
-from headway.server.engine import State
-from headway.server.spans import Spans
-from headway.server.tracing import traced
+from headway.server.config.config import ServerConfig
+from headway.server.engine.engine import State
+from headway.server.observe.spans import Spans
+from headway.server.observe.tracing import traced
 from tests.server.local import Permitted, fake, serving, until
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

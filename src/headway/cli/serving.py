@@ -48,7 +48,7 @@ def serve(
 
     Example: headway serve --config headway.yaml
     """
-    from headway.server.config import ServerConfig
+    from headway.server.config.config import ServerConfig
     from headway.server.run import serve as run
 
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
@@ -61,7 +61,7 @@ def serve(
 @config_app.command()
 def validate(config: Config = None) -> None:
     """Say what would be served; or, with exit status 2, which setting cannot be obeyed."""
-    from headway.server.showing import validated
+    from headway.server.config.showing import validated
 
     print(validated(config))
 
@@ -72,7 +72,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Print every setting in force, and who set it: the file, a variable, or nobody (default)."""
-    from headway.server.showing import shown
+    from headway.server.config.showing import shown
 
     print(shown(config, as_json))
 
@@ -80,7 +80,7 @@ def show(
 @config_app.command()
 def schema() -> None:
     """Print the JSON schema of the file, for editors."""
-    from headway.server.showing import schema as described
+    from headway.server.config.showing import schema as described
 
     print(described())
 
@@ -88,6 +88,6 @@ def schema() -> None:
 @config_app.command()
 def key(name: Annotated[str, typer.Argument(help="What logs and metrics will call it.")]) -> None:
     """Make an API key. It is printed once, with the entry for the file, which holds its hash."""
-    from headway.server.keys import new_key
+    from headway.server.config.keys import new_key
 
     print(new_key(name))

@@ -1,9 +1,9 @@
 """What a person reads when the server is ready: lines that fit a terminal of 80 columns."""
 
 from headway import __version__
-from headway.server.config import ServerConfig
-from headway.server.durations import written
-from headway.server.wire import Welcome
+from headway.server.config.config import ServerConfig
+from headway.server.config.durations import written
+from headway.server.engine.wire import Welcome
 
 LIMITS = ("ttft", "tpot", "e2e", "queue")
 

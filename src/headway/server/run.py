@@ -15,24 +15,24 @@ from rich.console import Console
 from headway import __version__
 from headway.errors import EngineDownError, SettingError
 from headway.server import clock
-from headway.server.access import Access
 from headway.server.app import make_app
 from headway.server.banner import banner, served_at
-from headway.server.checking import check
-from headway.server.config import ServerConfig
-from headway.server.descriptors import raised
-from headway.server.durations import SECOND, written
-from headway.server.engine import State
-from headway.server.front import Front
-from headway.server.logs import Logs, bridged
-from headway.server.succession import Succession
-from headway.server.texts import Texts
-from headway.server.tracing import traced
-from headway.server.web import Web
-from headway.server.wire import EngineOptions, Welcome
+from headway.server.config.checking import check
+from headway.server.config.config import ServerConfig
+from headway.server.config.durations import SECOND, written
+from headway.server.engine.engine import State
+from headway.server.engine.succession import Succession
+from headway.server.engine.wire import EngineOptions, Welcome
+from headway.server.intake.front import Front
+from headway.server.intake.texts import Texts
+from headway.server.listening.descriptors import raised
+from headway.server.listening.web import Web
+from headway.server.observe.access import Access
+from headway.server.observe.logs import Logs, bridged
+from headway.server.observe.tracing import traced
 
 if TYPE_CHECKING:
-    from headway.server.spans import Spans
+    from headway.server.observe.spans import Spans
 
 BESIDES = 256  # descriptors for all that is no connection
 UNREAD = 60_000  # milliseconds for which a peer may take nothing of what it is sent

@@ -1,0 +1,264 @@
+"""One HTTP call while it is being answered: its requests' events in, bytes or an object out.
+
+Everything here runs on the event loop's thread.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from headway.answer import Delta
+from headway.core.batch import Event
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.core.request import Finish, Request
+from headway.errors import DrainingError, EngineDownError
+from headway.live import News
+from headway.server.answering.choice import Choice, Said
+from headway.server.answering.outgoing import Outgoing, Parts
+from headway.server.config.keys import Tenant
+from headway.server.config.prices import PriceSettings
+from headway.server.intake.retry import SOON, jittered
+from headway.server.protocol.chunks import DONE, Chunks
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.usage import metrics, usage
+from headway.server.protocol.whole import whole
+from headway.server.protocol.wish import Wish
+
+UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
+SLOW = "slow_reader"
+EACH = 64  # bytes of JSON that a log-probability comes to, about
+
+
+class Ways(Protocol):
+    """What a call asks of the door while it runs."""
+
+    def check_open(self) -> None: ...
+
+    def stop(self, id: str, keep: int) -> None: ...
+
+    def leave(self, call: "Call", open: Iterable[str]) -> None:
+        """It has ended; those of its requests that have not are to be cancelled."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Asked, and on which terms."""
+
+    tenant: Tenant
+    lane: str
+    budget: Budget  # its lane's, perhaps tightened
+    known_as: str = ""  # its own X-Request-Id
+    supersedes: str = ""  # its X-Headway-Supersede; empty: nothing
+    prices: PriceSettings = PriceSettings()
+    headers: Mapping[str, str] = field(default_factory=dict)  # as they came
+
+
+class Call:
+    """As a live.Caller it hears of all its requests.
+
+    choices: in the order of the prompts and their choices.
+    """
+
+    def __init__(
+        self,
+        about: tuple[str, int, str],  # id, Unix seconds, model
+        wish: Wish,
+        caller: Who,
+        choices: Sequence[Choice],
+        ways: Ways,
+    ) -> None:
+        self.about, self.wish, self.caller = about, wish, caller
+        self.choices = {each.answer.request.id: each for each in choices}
+        self.rows: dict[str, RequestRow] = {}
+        self.problem: Problem | None = None
+        self.done = False
+        self.charged = 0  # tokens, by the door
+        self._ways = ways
+        self._open = dict.fromkeys(self.choices)
+        self._index = {id: index for index, id in enumerate(self.choices)}
+        self._chunks = Chunks(wish.chat, *about, usage=wish.usage)
+        self.out = Outgoing()
+
+    @property
+    def id(self) -> str:
+        return self.about[0]
+
+    @property
+    def arrived(self) -> int:
+        return self.requests[0].arrived
+
+    @property
+    def requests(self) -> list[Request]:
+        return [each.answer.request for each in self.choices.values()]
+
+    @property
+    def unheard(self) -> list[Request]:
+        """Those that have no token yet: they wait, or have just begun."""
+        answers = [each.answer for id, each in self.choices.items() if id in self._open]
+        return [answer.request for answer in answers if not answer.tokens]
+
+    # -- a live.Caller
+
+    def tell(self, news: News) -> None:
+        if self.done:
+            return
+        try:
+            if isinstance(news, EngineDownError):
+                raise down(news)
+            self._hear(news)
+        except Problem as problem:
+            self.end(problem)
+        except Exception as error:
+            self.end(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
+            error.add_note(f"request {self.caller.known_as!r}, answer {self.id}")
+            raise
+
+    def flush(self) -> None:
+        """Wake who waits, where there is something to take. Who does not come for it is let go."""
+        if self.out.is_left() and not self.done:
+            assert self.out.writer
+            self.end(Problem(408, "the client does not read its stream", code=SLOW))
+            self.out.writer.cancel()
+        if self.out or self.done:
+            self.out.wake()
+
+    # -- its end
+
+    def end(self, problem: Problem) -> None:
+        """Before its time: what is open is cancelled. Nothing happens if it has ended."""
+        if not self.done:
+            self.problem = problem.with_traceback(None)  # which may lead back here
+            self._close()
+            self.flush()
+
+    def _close(self) -> None:
+        self.done = True
+        self._ways.leave(self, self._open)
+
+    # -- who answers the client
+
+    async def wait(self) -> None:
+        """Until there is something to take, or it has ended."""
+        await self.out.wait(self.done)
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended, and all of it was taken."""
+        return self.done and not self.out
+
+    def take(self) -> bytes:
+        """What is new of a stream; of one that has failed, all that is ready."""
+        return self.out.take_last() if self.problem else self.out.take()
+
+    @property
+    def is_scored(self) -> bool:
+        """Its JSON may be long, and is sent piece by piece."""
+        return self.wish.options.logprobs >= 0
+
+    def whole(self) -> Iterator[str]:
+        """The answer of one that has ended well and does not stream: JSON, piece by piece."""
+        choices = (choice.whole() for choice in self.choices.values())
+        return whole(self.wish.chat, self.about, choices, self.usage(), self._metrics())
+
+    def usage(self) -> dict[str, Any]:
+        """So far; a prompt counts once for all of its choices."""
+        return usage(*self.tokens, self._cached)
+
+    @property
+    def _cached(self) -> int:
+        """Tokens of the prompts that were found in the prefix cache."""
+        rows = [self.rows.get(each.answer.request.id) for each in self._leaders]
+        return sum([row.cached for row in rows if row])
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Of the prompts, and of the answers so far."""
+        prompts = sum([len(each.answer.request.prompt) for each in self._leaders])
+        return prompts, sum([len(each.answer.tokens) for each in self.choices.values()])
+
+    @property
+    def most(self) -> int:
+        """Tokens that it may come to."""
+        said = sum([each.answer.request.max_tokens for each in self.choices.values()])
+        return self.tokens[0] + said
+
+    @property
+    def _leaders(self) -> list[Choice]:
+        """Each prompt's first."""
+        return [each for each in self.choices.values() if not each.leader]
+
+    def _metrics(self) -> dict[str, float | None]:
+        rows = [self.rows[id] for id in self.choices if id in self.rows]
+        spent = sum([row.nanoseconds for row in rows])
+        prompt, answer = self.tokens
+        return metrics(rows) | self.caller.prices.bill(prompt, self._cached, answer, spent)
+
+    # -- events
+
+    def _hear(self, event: Event) -> None:
+        if event.finish:
+            self._open.pop(event.id, None)
+        if event.finish in UNWELL:
+            if event.finish is Finish.REFUSED:  # it has begun to drain in between
+                self._ways.check_open()
+            raise _unwell(event)
+        choice = self.choices[event.id]
+        before = choice.answer.stopped
+        delta = choice.hear(event)
+        if choice.answer.stopped and not before and not event.finish:
+            self._ways.stop(event.id, choice.answer.text.kept)
+        if self.wish.stream and (delta.text or delta.tokens or delta.finish):
+            self._say(self._index[event.id], choice, delta)
+        if not self._open:
+            if self.wish.stream:
+                if self.wish.usage:
+                    self.out.put(self._chunks.usage(self.usage(), self._metrics()))
+                self.out.put(DONE)
+            self._close()
+
+    def _say(self, index: int, choice: Choice, delta: Delta) -> None:
+        if self.wish.chat and not choice.begun:
+            self.out.put(self._chunks.role(index))
+        echo = "" if choice.begun or choice.echo is None else choice.echo
+        so_far = self.usage() if self.wish.running_usage else None
+        chunks = self._chunks_of(index, choice.said(delta), so_far)
+        if choice.echo is None or not (echo or choice.scores):
+            for chunk in chunks:
+                self.out.put(chunk)
+            return
+        request = choice.answer.request  # after an echo's scores come the answer's, in their order
+        tokens = len(delta.tokens) + (len(request.prompt) if echo else 0)
+        size = len(echo) + EACH * tokens * (1 + request.sampling.logprobs)
+        self.out.put_parts(Parts(chunks, size, echo=bool(echo)))
+
+    def _chunks_of(
+        self, index: int, said: Iterator[Said], so_far: dict[str, Any] | None
+    ) -> Iterator[bytes]:
+        for text, finish, logprobs in said:
+            if self.wish.chat and finish and text:  # the last text, and then the end by itself
+                yield self._chunks.text(index, text, "", logprobs, so_far)
+                text, logprobs = "", None
+            if text or finish or logprobs:
+                yield self._chunks.text(index, text, finish, logprobs, so_far)
+
+
+def down(error: EngineDownError) -> Problem:
+    """Of an engine that has ended: by a fault, or because it is being replaced."""
+    if isinstance(error, DrainingError):
+        return Problem(503, str(error), code="draining", retry=jittered(SOON))
+    return Problem(503, str(error), code="engine_down", retry=jittered(SOON))
+
+
+def _unwell(event: Event) -> Problem:
+    """Ends that are no answer. A cancelled one whose call asked for it is not told of it here."""
+    match event.finish:
+        case Finish.REFUSED:
+            return Problem(429, event.error, code="lane_full", retry=jittered(0))
+        case Finish.CANCELLED:
+            return Problem(503, "the server is shutting down", code="draining", retry=jittered(0))
+        case Finish.ERROR:
+            return Problem(500, f"the engine failed: {event.error}", code="engine_error")
+        case _:
+            return Problem(408, event.error, code="deadline_exceeded", final=True)

@@ -1,0 +1,83 @@
+"""What a configuration names, looked at before anything is loaded: files, folders, memory.
+
+Torch is not imported, nothing is fetched, and nothing is written.
+"""
+
+from math import prod
+from pathlib import Path
+
+from headway.errors import CheckpointError, MemoryPlanError, SettingError
+
+try:
+    from headway.executor.checkpoint import HUB_ID, Checkpoint
+except ModuleNotFoundError as missing:
+    raise SettingError(
+        f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
+    ) from missing
+from headway.costing.calibration import read
+from headway.executor.config import ITEMSIZES, ModelConfig, read_config
+from headway.executor.layout import shapes
+from headway.executor.memory import DRIVERS, Limits, free_on_host, gathered, plan_memory, size
+from headway.journal_file import check as check_journal
+from headway.models import EMBEDDED, called
+from headway.server.config.config import ServerConfig
+
+TOKENIZER = "tokenizer.json"
+
+
+def check(config: ServerConfig) -> tuple[str, ...]:
+    """What could not be looked at, a sentence each. Raises HeadwayError for what would keep the
+    engine from starting: CheckpointError, JournalError, SettingError."""
+    engine = config.engine
+    if engine.journal:
+        check_journal(Path(engine.journal), new=False)
+    folder = _folder(config.model.path)
+    model = None
+    if folder:
+        model = read_config(folder)
+        Checkpoint(folder, shapes(model), framework="np").close()
+        if not (folder / TOKENIZER).is_file():
+            raise CheckpointError(f"{folder} has no {TOKENIZER}")
+    if engine.cost:
+        cost = read(Path(engine.cost))
+        cost.check_model(called(config.model.path or None))
+    if model:
+        return ()
+    return (f"{config.model.path} is not a folder here: it is looked up on the hub at the start",)
+
+
+def check_memory(config: ServerConfig) -> None:
+    """Whether the limits fit what is free now. MemoryPlanError, SettingError.
+
+    Said of the processor's own memory alone: only torch knows that of another device.
+    """
+    folder, device = _folder(config.model.path), config.model.device
+    elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
+    if folder is None or elsewhere:
+        return
+    model, free = read_config(folder), free_on_host()
+    itemsize = ITEMSIZES[model.computed_in(config.model.dtype, "cpu")]
+    weights = _weights(model) * itemsize
+    if weights >= free:
+        raise MemoryPlanError(f"the weights take {size(weights)}, and {size(free)} are free")
+    engine = config.engine
+    step = config.policies.step_tokens
+    limits = Limits(engine.slots, step, engine.context, engine.block_size)
+    try:
+        plan_memory(model, limits, itemsize, weights, free - weights, gathered("cpu"))
+    except MemoryPlanError as error:
+        raise MemoryPlanError(f"engine.slots {engine.slots}: {error}") from None
+
+
+def _weights(model: ModelConfig) -> int:
+    return sum([prod(shape) for shape in shapes(model).values()])
+
+
+def _folder(path: str) -> Path | None:
+    """Of the checkpoint; None: a hub id. CheckpointError if it can be neither."""
+    folder = Path(path).expanduser() if path else EMBEDDED
+    if folder.is_dir():
+        return folder
+    if folder.exists() or not HUB_ID.fullmatch(path):
+        raise CheckpointError(f"the model {path} is not a folder, nor a model's id on the hub")
+    return None

@@ -1,0 +1,249 @@
+"""The configuration as a whole: one YAML file, the environment, and flags.
+
+Constructed directly, a ServerConfig is what its arguments say over the defaults, and reads
+nothing. `load` reads the file and the environment too: see sources.py.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from headway.core.lane import Lane
+from headway.core.plan import Policies
+from headway.core.request import NEVER
+from headway.errors import SettingError, nearest
+from headway.server.config.durations import written
+from headway.server.config.keys import KeyRing, KeySettings, Tenant
+from headway.server.config.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
+from headway.server.config.listen import ServerSettings
+from headway.server.config.model import EngineSettings, ModelSettings
+from headway.server.config.prices import PriceSettings
+from headway.server.config.section import SettingAtError, known
+from headway.server.config.sources import (
+    DEFAULT,
+    FLAG,
+    Layers,
+    given,
+    read_environment,
+    read_file,
+    variable,
+)
+from headway.server.observe.logs import LogSettings
+from headway.server.observe.metrics.settings import MetricsSettings
+
+PREFIX, NESTED = "HEADWAY_", "__"  # of variables: HEADWAY_SERVER__PORT
+FILE = f"{PREFIX}CONFIG"  # names the file where no flag does
+
+
+class ServerConfig(BaseSettings):
+    """All that an operator can say. Unknown keys are refused, and the nearest known one named."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
+    )
+
+    models: Annotated[
+        tuple[ModelSettings, ...],
+        Field(
+            description="What is served: one model today.",
+            json_schema_extra={"minItems": 1, "maxItems": 1},
+        ),
+    ] = (ModelSettings(),)
+    engine: EngineSettings = EngineSettings()
+    lanes: Annotated[
+        dict[LaneName, LaneSettings],
+        Field(description="By name. Those of a file replace the three that ship."),
+    ] = Field(default_factory=shipped)
+    keys: Annotated[
+        tuple[KeySettings, ...], Field(description="API keys. Default: open to all who reach it.")
+    ] = ()
+    prices: PriceSettings = PriceSettings()
+    server: ServerSettings = ServerSettings()
+    logs: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only the arguments: `gather` lays the others over each other and notes their origin."""
+        return (init_settings,)
+
+    @classmethod
+    def load(cls, path: Path | None = None, flags: Mapping[str, Any] | None = None) -> Self:
+        """What is in force: flag > environment > file > default. SettingError names the origin.
+
+        flags: as the file would say them; a value of None was not given.
+        """
+        return cls.gather(path, flags or {})[0]
+
+    @classmethod
+    def gather(cls, path: Path | None, flags: Mapping[str, Any]) -> tuple[Self, Layers]:
+        """As load, and who said what.
+
+        A file's lanes stand alone; without them, variables and flags change those that ship.
+        """
+        path = path or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
+        file = read_file(path) if path else {}
+        layers = Layers()
+        if "lanes" not in file:
+            layers.lay({"lanes": SHIPPED}, lambda where: DEFAULT)
+        layers.lay(file, lambda where: path.name if path else DEFAULT)
+        layers.lay(read_environment(cls, [FILE]), lambda where: variable(cls, where))
+        layers.lay(given(flags), lambda where: FLAG)
+        config = layers.checked(cls)
+        config._check_priorities(layers)
+        return config, layers
+
+    def _check_priorities(self, layers: Layers) -> None:
+        """Those that ship may go unused; who says one means it."""
+        for name in self.lanes:
+            said = layers.origins.get(("lanes", name, "priority"), DEFAULT)
+            if said != DEFAULT and self.engine.strategy.order != "priority":
+                raise SettingError(
+                    f"{said}: lanes.{name}.priority: the order is {self.engine.strategy.order}, "
+                    "which no priority changes; use engine.strategy: priority"
+                )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            known(given, cls.model_fields)
+        return given
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if len(self.models) != 1:
+            raise SettingAtError(("models",), f"one is served today, not {len(self.models)}")
+        if not self.lanes:
+            raise SettingAtError(("lanes",), "at least one is needed")
+        if self.default_lane not in self.lanes:
+            raise SettingAtError(("server", "default_lane"), self._no_lane(self.default_lane))
+        self._check_windows()
+        self._check_keys()
+        try:
+            self.to_engine()
+        except SettingError as error:  # the core's own checks
+            raise SettingAtError(("engine", "strategy"), str(error)) from None
+        return self
+
+    def _check_windows(self) -> None:
+        strategy = self.engine.strategy
+        held = [name for name, lane in self.lanes.items() if lane.window != NEVER]
+        if held and strategy.join != "dynamic":
+            raise SettingAtError(
+                ("lanes", held[0], "window"),
+                f"join {strategy.join} has no window per lane; use engine.strategy: dynamic-lanes",
+            )
+
+    def _check_keys(self) -> None:
+        for field in ("name", "sha256"):
+            said = [getattr(key, field) for key in self.keys]
+            if len(set(said)) < len(said):
+                raise SettingAtError(("keys",), f"two have the same {field}")
+        names = [key.name for key in self.keys]
+        if (scraper := self.metrics.key) and scraper not in names:
+            why = f"there is no key {scraper!r}{nearest(scraper, names)}"
+            raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
+        for at, key in enumerate(self.keys):
+            for lane in (*key.lanes, key.default_lane):
+                if lane and lane not in self.lanes:
+                    raise SettingAtError(("keys", at), f"{key.name}: {self._no_lane(lane)}")
+
+    def _no_lane(self, name: str) -> str:
+        return f"there is no lane {name!r}{nearest(name, self.lanes)}"
+
+    @property
+    def model(self) -> ModelSettings:
+        return self.models[0]
+
+    @property
+    def default_lane(self) -> str:
+        """Of requests that name none and whose key has none of its own."""
+        first = STANDARD if STANDARD in self.lanes else next(iter(self.lanes))
+        return self.server.default_lane or first
+
+    @property
+    def policies(self) -> Policies:
+        engine = self.engine
+        return engine.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
+
+    @property
+    def core_lanes(self) -> tuple[Lane, ...]:
+        return tuple(lane.lane(name) for name, lane in self.lanes.items())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """For the banner, each a line."""
+        if self.keys:
+            return ()
+        where = f"{self.server.host}:{self.server.port}"
+        if not self.server.is_exposed:
+            return ("no API keys: open to everybody on this machine",)
+        return (
+            f"NO API KEYS: OPEN TO EVERYBODY who can reach {where}; "
+            "make one with `headway config key NAME`",
+        )
+
+    def to_engine(self) -> dict[str, Any]:
+        """What the engine process is made with, by name."""
+        model, engine = self.model, self.engine
+        return {
+            "model": model.path or None,
+            "dtype": model.dtype,
+            "device": model.device,
+            "policies": self.policies,
+            "lanes": self.core_lanes,
+            "slots": engine.slots,
+            "context": engine.context,
+            "block_size": engine.block_size,
+            "threads": engine.threads,
+            "journal": engine.journal,
+            "journal_bytes": engine.journal_bytes,
+            "cost": engine.cost,
+        }
+
+    def ring(self) -> KeyRing:
+        """Who may ask. It counts what is asked, so there is one for a server."""
+        return KeyRing(self.keys, self.lanes, self.default_lane)
+
+    def effective(self) -> dict[str, Any]:
+        """As JSON, defaults spelled out; of keys' hashes the first digits, of keys nothing."""
+        said, ring = self.model_dump(mode="json"), self.ring()
+        said["models"][0]["name"] = self.model.served
+        said["server"]["default_lane"] = self.default_lane
+        engine, strategy = said["engine"], self.engine.strategy
+        engine["step_tokens"] = self.policies.step_tokens
+        engine["strategy"] |= {"mix": strategy.mixes, "chunk": strategy.chunks or "whole"}
+        windows = strategy.windows(self.lanes)
+        for name, lane in said["lanes"].items():  # what the strategy does not read is not in force
+            lane["window"] = written(windows[name])
+            if strategy.join != "dynamic":
+                del lane["window"]
+            if strategy.order != "priority":
+                del lane["priority"]
+        for key, own in zip(self.keys, said["keys"], strict=True):
+            tenant = ring.tenant(key)
+            own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane
+            own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
+        return said
+
+    def seen_by(self, tenant: Tenant) -> dict[str, Any]:
+        """Of what is in force, what a caller may know: its own key and lanes, and no path of this
+        machine's."""
+        said = self.effective()
+        said["keys"] = [key for key in said["keys"] if key["name"] == tenant.key]
+        said["lanes"] = {name: lane for name, lane in said["lanes"].items() if name in tenant.lanes}
+        del said["models"][0]["path"], said["engine"]["journal"], said["engine"]["cost"]
+        del said["metrics"]  # which names a key
+        return said

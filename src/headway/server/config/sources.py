@@ -1,0 +1,187 @@
+"""Where a configuration comes from, one layer over the other: flag > environment > file > default.
+
+Layers are laid over each other key by key; a list is one value.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
+
+from headway.errors import SettingError, nearest
+from headway.server.config.problems import problems
+from headway.server.config.section import Section, Where
+
+DEFAULT, FLAG = "default", "flag"
+
+Config = TypeVar("Config", bound=BaseSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """All that was said, in one, and who said it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Where, str] = field(default_factory=dict)  # of each value
+
+    def lay(self, said: Mapping[str, Any], origin: Callable[[Where], str]) -> None:
+        """Over what is there."""
+        self._lay(self.values, said, origin, ())
+
+    def _lay(
+        self,
+        values: dict[str, Any],
+        said: Mapping[str, Any],
+        origin: Callable[[Where], str],
+        at: Where,
+    ) -> None:
+        for key, value in said.items():
+            here = (*at, str(key))
+            if isinstance(value, Mapping) and value:
+                if not isinstance(values.get(key), dict):
+                    self._forget(here)
+                    values[key] = {}
+                self._lay(values[key], value, origin, here)
+            else:
+                self._forget(here)
+                values[key] = value
+                self.origins.update(dict.fromkeys(_leaves(value, here), origin(here)))
+
+    def _forget(self, where: Where) -> None:
+        for each in [one for one in self.origins if one[: len(where)] == where]:
+            del self.origins[each]
+
+    def origin(self, where: Where) -> str:
+        """Of a value, or of all that lies in a section; DEFAULT if nobody said anything."""
+        for length in range(len(where), 0, -1):
+            if (said := self.origins.get(where[:length])) is not None:
+                return said
+        inside = [said for one, said in self.origins.items() if one[: len(where)] == where]
+        return " and ".join(dict.fromkeys(each for each in inside if each != DEFAULT)) or DEFAULT
+
+    def checked(self, kind: type[Config]) -> Config:
+        """SettingError with the first problem and the number of others."""
+        try:
+            return kind(**self.values)
+        except ValidationError as error:
+            first, *others = problems(error, self.origin)
+            raise SettingError(first + (f" (and {len(others)} more)" if others else "")) from None
+
+
+def _leaves(value: Any, at: Where) -> Iterator[Where]:
+    """Of a value that replaces all below it. An empty one has said nothing of what it holds."""
+    inner: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(value, Mapping):
+        inner = value.items()
+    elif isinstance(value, list | tuple) and any(isinstance(each, Mapping) for each in value):
+        inner = enumerate(value)
+    elif value is not None:
+        yield at
+        return
+    empty = True
+    for key, each in inner:
+        empty = False
+        yield from _leaves(each, (*at, key))
+    if empty:
+        yield (*at, "")
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """A YAML file's sections; one that is named and left empty says nothing."""
+    try:
+        found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingError(f"{path.name} cannot be read: {said}") from error
+    except yaml.YAMLError as error:
+        raise SettingError(f"{path.name} is not YAML: {_marked(error)}") from error
+    if found is not None and not isinstance(found, dict):
+        raise SettingError(f"{path.name}: sections with names are wanted, not {found!r}")
+    return {str(key): value for key, value in (found or {}).items() if value is not None}
+
+
+def _marked(error: yaml.YAMLError) -> str:
+    """Without the line itself, which may hold a key."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+class _Loader(yaml.SafeLoader):
+    """Says no to a key that is there twice, of which YAML would silently take the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r} is there twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[str, Any]:
+    """What HEADWAY_... variables say; `others` are those that somebody else reads."""
+    _refuse_strangers(kind, set(others))
+    try:
+        return EnvSettingsSource(kind)()
+    except SettingsError as error:
+        cause = error.__cause__
+        raise SettingError(f"environment: {error}: JSON is wanted ({cause})") from None
+
+
+def variable(kind: type[BaseSettings], where: Where) -> str:
+    """The one that says it: its own, or that of a section around it."""
+    for length in range(len(where), 0, -1):
+        if (name := _name(kind, where[:length])) in {each.upper() for each in os.environ}:
+            return name
+    return _name(kind, where)
+
+
+def _name(kind: type[BaseSettings], where: Where) -> str:
+    nested = str(kind.model_config["env_nested_delimiter"])
+    return f"{kind.model_config['env_prefix']}{nested.join(map(str, where))}".upper()
+
+
+def _refuse_strangers(kind: type[BaseSettings], others: set[str]) -> None:
+    """A misspelt variable would say nothing, silently.
+
+    Kubernetes sets HEADWAY_SERVICE_HOST, HEADWAY_PORT and so on in every container beside a
+    service of the name `headway`: those are let be.
+    """
+    prefix, nested = kind.model_config["env_prefix"], kind.model_config["env_nested_delimiter"]
+    host = "_SERVICE_HOST"
+    names = [name for name in map(str.upper, os.environ) if name.startswith(prefix)]
+    services = [name.removesuffix(host) for name in names if name.endswith(host)]
+    theirs = tuple(f"{each}_{end}" for each in services for end in ("SERVICE_", "PORT"))
+    for name in names:
+        section = name.removeprefix(prefix).split(nested or "")[0].lower()
+        if section in kind.model_fields or name in others or name.startswith(theirs):
+            continue
+        known = _names(kind)
+        end = f"{nested}{name.removeprefix(prefix)}"  # HEADWAY_PORT is HEADWAY_SERVER__PORT
+        said = [each for each in known if each.endswith(end)] or known
+        raise SettingError(f"environment: {name} is not known{nearest(name, said)}")
+
+
+def _names(kind: type[BaseSettings]) -> list[str]:
+    found = []
+    for name, about in kind.model_fields.items():
+        found.append(_name(kind, (name,)))
+        inner = about.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            found += [_name(kind, (name, each)) for each in inner.model_fields]
+    return found
+
+
+def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those of None, which nobody gave."""
+    inner = {key: given(each) if isinstance(each, Mapping) else each for key, each in flags.items()}
+    return {key: each for key, each in inner.items() if each is not None and each != {}}

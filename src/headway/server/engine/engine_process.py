@@ -1,0 +1,205 @@
+"""The engine's own process: the model, the one loop, and a pipe to the front.
+
+Three threads of control and no more: this one decides and computes; a reader puts what the front
+sends into the inbox; the kernel's buffer holds what the front has not read yet.
+"""
+
+import gc
+import logging
+import os
+import signal
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from secrets import token_bytes
+
+from headway.core.batch import Add, Command
+from headway.core.cost import StepCost
+from headway.core.grammar import Grammar
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.costing.calibration import read
+from headway.engine import Engine, Executor, forgotten
+from headway.errors import (
+    EngineDownError,
+    HeadwayError,
+    JournalError,
+    SettingError,
+    TokenizerError,
+    cause,
+)
+from headway.executor.checkpoint import locate
+from headway.executor.guarded import Guarded
+from headway.journal_file import JournalFile, begun, check
+from headway.live import LiveInbox, WallClock, date
+from headway.models import EMBEDDED, called
+from headway.server.engine.wire import EngineOptions, Failed, Progress, Step, Welcome
+from headway.text import Tokenizer
+
+SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
+PREPARING = 20.0  # seconds at most, before the server is ready
+UNMARKED = str.maketrans("", "", "-:")  # a date as part of a file's name
+STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
+
+
+class CountingInbox(LiveInbox):
+    """Knows how many requests the engine has taken in, and has their grammars compiled before it
+    does: in the reader's thread, so that no step waits for it, but what is sent after them does.
+    """
+
+    taken = 0
+    compile: Callable[[Grammar], object] | None = None  # the executor's, once there is one
+
+    def put(self, commands: Iterable[Command]) -> None:
+        listed = list(commands)
+        for each in listed:
+            if isinstance(each, Add) and (grammar := each.request.sampling.grammar):
+                assert self.compile, "nothing is sent to an engine that is not ready"
+                with suppress(Exception):  # the step that begins with it says what is wrong
+                    self.compile(grammar)
+        super().put(listed)
+
+    def poll(self) -> list[Command]:
+        commands = super().poll()
+        self.taken += sum([isinstance(command, Add) for command in commands])
+        return commands
+
+
+def run(options: EngineOptions, channel: Connection, words: Connection | None = None) -> None:
+    """The life of the process. It ends when it was closed and all is done, or with its front.
+
+    words: takes its standard output and error, native code's too. ctrl-C and SIGTERM reach the
+    whole group, and what they mean is the front's to decide.
+    """
+    if words:
+        for descriptor in (1, 2):
+            os.dup2(words.fileno(), descriptor)
+        words.close()
+        logging.basicConfig(format="%(levelname)s: %(message)s")  # the front reads the level
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _limit_stall(channel)
+    inbox = CountingInbox(WallClock())
+    threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
+    try:
+        Process(options, channel, inbox).serve()
+    except HeadwayError as error:
+        channel.send(Failed(error))
+    except BaseException as error:  # the process's edge: the front is told, and so is stderr
+        channel.send(Failed(EngineDownError(f"the engine is down: {cause(error)}")))
+        raise
+
+
+def _listen(channel: Connection, inbox: LiveInbox) -> None:
+    try:
+        while True:
+            inbox.put(channel.recv())
+    except (EOFError, OSError):
+        os._exit(0)  # the front has gone, in whatever way: nobody waits for an answer
+
+
+def _limit_stall(channel: Connection) -> None:
+    """A front that reads nothing first fills the kernel's buffer, then holds the engine, then,
+    after STALL, ends it: neither memory nor waiting without bound."""
+    with socket.socket(fileno=os.dup(channel.fileno())) as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
+
+
+class Process:
+    """The engine, from its options to its last step."""
+
+    def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
+        self.options, self.channel, self.inbox = options, channel, inbox
+        self._journal: JournalFile | None = None
+        self._unkept = ""  # why there is no journal where one was asked for
+
+    def serve(self) -> None:
+        engine, welcome = self._make()
+        gc.collect()
+        gc.freeze()  # what is there now stays: to look through it again would hold a step
+        self.channel.send(welcome)
+        scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
+        while not scheduler.finished:
+            events = engine.step()
+            fault = self._journal.fault if self._journal else self._unkept
+            send(Step(events, *scheduler.ledger.take(), engine.load, inbox.taken, fault))
+        if self._journal:
+            self._journal.close()
+
+    def _make(self) -> tuple[Engine, Welcome]:
+        options = self.options
+        if options.journal:
+            check(Path(options.journal), new=False)
+        source = self._found()
+        self.channel.send(Progress("starting torch"))
+        from headway.executor.load import load
+        from headway.executor.memory import Limits
+        from headway.executor.runner import use_threads
+
+        name = called(options.model)
+        calibration = read(Path(options.cost)) if options.cost else None
+        if calibration:
+            calibration.check_model(name)  # before anything is loaded for nothing
+        self.channel.send(Progress(f"loading the weights of {name}"))
+        policies = options.policies
+        limits = Limits.of(policies, options.slots, options.context, options.block_size)
+        loaded = load(source, limits, options.dtype, options.device)
+        cost = StepCost()
+        if calibration:
+            calibration.check_model(name, loaded.dtype)
+            cost = calibration.cost
+        plan = loaded.plan
+        if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
+            use_threads(threads)
+        self.channel.send(Progress("preparing steps of every size"))
+        loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
+        self.inbox.compile = loaded.executor.compile
+        with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
+            loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
+        settings = loaded.settings(options.lanes, policies, cost)
+        if options.journal:
+            self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
+        engine = self._engine(settings, loaded.executor)
+        return engine, Welcome(
+            model=name,
+            folder=str(loaded.folder),
+            tokenizer=Tokenizer(loaded.folder, loaded.config.vocab),
+            dtype=loaded.dtype,
+            device=loaded.device,
+            capacity=engine.load.capacity,
+            num_blocks=plan.num_blocks,
+            block_size=plan.block_size,
+            context=plan.context,
+            eos=frozenset(loaded.config.eos),
+            memory=plan.told,
+            load=engine.load,
+            doubt=calibration.doubt if calibration else "",
+        )
+
+    def _engine(self, settings: Settings, executor: Executor) -> Engine:
+        scheduler = Scheduler(settings, token_bytes(16))
+        keep = self._journal.keep if self._journal else forgotten
+        return Engine(scheduler, Guarded(executor), self.inbox, self.inbox.clock, keep)
+
+    def _found(self) -> Path:
+        """The model's folder: one that is not there is said before torch is loaded."""
+        source = self.options.model or EMBEDDED
+        if not Path(source).is_dir():
+            self.channel.send(Progress(f"looking for {source} on the hub"))
+        return locate(source)
+
+    def _begin(self, settings: Settings, about: dict[str, str]) -> None:
+        """The journal. Where a full disk or the like keeps it from beginning, there is none: a
+        server that starts again must not stay away for that."""
+        path, now = Path(self.options.journal), date()
+        stamp, size = now.translate(UNMARKED), self.options.journal_bytes
+        try:
+            self._journal = begun(path, stamp, settings, {**about, "begun": now}, size)
+            self.channel.send(Progress(f"keeping a journal in {self._journal.name}"))
+        except JournalError as error:
+            self._unkept = str(error)
+            logging.getLogger("headway.journal").error("%s. The engine goes on without", error)

@@ -1,0 +1,297 @@
+"""The front's half of the engine process. All of it on the event loop's thread but two threads:
+one reads the pipe, one writes it, so that neither a slow engine nor a long prompt holds the loop.
+"""
+
+import asyncio
+import atexit
+import multiprocessing
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
+from typing import Any
+
+from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
+from headway.core.request import Request
+from headway.core.view import Load
+from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
+from headway.live import Caller, Callers, WallClock
+from headway.server.engine.backlog import Backlog
+from headway.server.engine.engine import Rows, State
+from headway.server.engine.engine_process import run
+from headway.server.engine.wire import EngineOptions, Failed, Progress, Step, Welcome
+
+__all__ = ["EngineOptions", "Remote", "Welcome"]
+
+BEHIND = 256  # messages that the loop may be behind before no more are read
+GRACE = 5.0  # seconds for a process to end, once nothing keeps it
+MOST_LINE = 4_096  # characters of a line of the process's own words; a longer one is several
+SILENT = 120.0  # seconds without a word from an engine that has work: no step takes so long
+
+
+def _nobody(*told: list[Any]) -> None:
+    """Who takes the ledger's rows and the events, as long as nobody does."""
+
+
+class Remote:
+    """An engine in a process of its own; server.engine.EngineSide. Started once.
+
+    Bounds, towards a front that is slow: BEHIND messages here, a message being one step's news;
+    then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that
+    is slow: what admission lets wait, and a command or two for each of those.
+
+    An engine that hangs in a step, with its device perhaps, is down once it has said nothing for
+    SILENT: who waits is told so, and its process is killed.
+
+    said: is told each line of the process's standard output and error, by a thread of its own;
+    None: they are the front's own.
+    """
+
+    def __init__(self, options: EngineOptions, said: Callable[[str], object] | None = None) -> None:
+        self.options = options
+        self._said = said
+        self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
+        self.events: Callable[[list[Event]], object] = _nobody  # and with those
+        self._state, self._fault = State.LOADING, ""  # DOWN is by a fault, and for good
+        self.journal = ""  # why it has stopped
+        self._clock = WallClock()
+        self._heard = self._clock.now()  # of a step, or that it had nothing to do
+        self._backlog = Backlog()
+        self._callers = Callers()
+        self._outbox: SimpleQueue[tuple[Command, ...] | None] = SimpleQueue()
+        self._process: SpawnProcess | None = None
+        self._error: HeadwayError | None = None  # the process's last words
+        self._leaving = False  # we have asked it to end
+        self._gone, self._over = asyncio.Event(), asyncio.Event()
+        self._room = threading.Semaphore(BEHIND)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def down(self) -> str:
+        """Why, if it is down."""
+        return self._fault
+
+    @property
+    def load(self) -> Load:
+        """As of the latest step that was heard of, and with what was sent since."""
+        return self._backlog.load
+
+    @property
+    def pid(self) -> int:
+        """Of the engine process; 0: there is none."""
+        return (self._process.pid or 0) if self._process and not self._gone.is_set() else 0
+
+    async def start(self, progress: Callable[[str], object] = lambda said: None) -> Welcome:
+        """Load the model; ready when this returns. Raises what the process could not do with."""
+        assert not self._process, "an engine is started once"
+        self._progress, self._loop = progress, asyncio.get_running_loop()
+        self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
+        context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
+        ours, theirs = context.Pipe()
+        output, words = context.Pipe(duplex=False) if self._said else (None, None)
+        process = context.Process(
+            target=run, args=(self.options, theirs, words), name="headway-engine", daemon=True
+        )
+        process.start()
+        theirs.close()  # or its end would not be seen here
+        if output and words and self._said:
+            words.close()
+            threading.Thread(target=_overhear, args=(output, self._said), daemon=True).start()
+        self._process = process
+        atexit.register(self._kill)  # multiprocessing would ask it politely, and wait
+        writer = threading.Thread(target=self._write, args=(ours,), daemon=True)
+        writer.start()
+        threading.Thread(target=self._read, args=(process, ours, writer), daemon=True).start()
+        return await asyncio.shield(self._welcome)
+
+    def submit(
+        self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
+    ) -> None:
+        """As EngineSide has it. The caller is told, and flushed once per step, by the loop's
+        thread."""
+        asked = tuple(requests)
+        self._callers.check_up()
+        if self._state is State.LOADING:
+            raise EngineDownError("the engine is still loading its model: ask again")
+        now = self._clock.now()
+        self._heard = self._heard if self._backlog.pending else now
+        if refused := self._backlog.admit(asked, now, instead):
+            raise RefusedError(refused.reason, refused.retry_at)
+        self._callers.add([request.id for request in asked], caller)
+        self._send([Add(request) for request in asked])
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        self._send([Cancel(id) for id in ids])
+
+    def stop(self, id: str, keep: int) -> None:
+        """The caller has seen the end in the text: so many generated tokens count."""
+        self._send([Stop(id, keep)])
+
+    async def drain(self, timeout: float) -> None:
+        """Take no more, finish what was accepted, and close. What has not ended within so many
+        seconds hears of a DrainingError."""
+        if self._state is State.READY:
+            self._leave()
+            self._send([Close()])
+            if not await self._ends_within(timeout):
+                left = self._callers.open
+                why = f"the server is closing, and this did not end within {timeout:g} s"
+                self._callers.fail(DrainingError(why))
+                self.cancel(left)
+                await self._ends_within(GRACE)
+        await self.close()
+
+    async def close(self) -> None:
+        """End the process now, if it is there: no orphan, no zombie. Who waits, hears of it, and
+        who comes still: another server will have them."""
+        self._leave()
+        self._callers.fail(DrainingError("the server has closed"))
+        await self.end()
+
+    async def end(self) -> bool:
+        """Kill the process. Whether it is gone: one whose device hangs may not be for long."""
+        if not self._process:
+            return True
+        self._kill()
+        return await self._ends_within(2 * GRACE)
+
+    async def over(self) -> None:
+        """Until it is down or gone."""
+        await self._over.wait()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        if self._state is not State.DOWN:
+            self._state = State.DRAINING
+        self._backlog.close()
+
+    async def _ends_within(self, seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._gone.wait()
+        return self._gone.is_set()
+
+    def _send(self, commands: list[Command]) -> None:
+        if commands and not self._gone.is_set():
+            self._outbox.put(tuple(commands))
+
+    def _kill(self) -> None:
+        with suppress(ValueError):  # its end has been seen
+            if self._process:
+                self._process.kill()
+
+    # -- the writing thread
+
+    def _write(self, channel: Connection) -> None:
+        with suppress(OSError):  # it has died: the reader says so
+            while (commands := self._outbox.get()) is not None:
+                channel.send(commands)
+
+    # -- the reading thread
+
+    def _read(self, process: SpawnProcess, channel: Connection, writer: threading.Thread) -> None:
+        """What came before the end first; then the end, seen at once however it came."""
+        ready = select.poll()
+        for each in (channel.fileno(), process.sentinel):
+            ready.register(each, select.POLLIN)
+        code: int | None = None
+        try:
+            with suppress(EOFError, OSError):
+                while channel.fileno() in [fd for fd, _ in ready.poll()]:
+                    message = channel.recv()
+                    self._room.acquire()
+                    self._loop.call_soon_threadsafe(self._take, message)
+        finally:
+            process.join(GRACE)
+            process.kill()
+            process.join()
+            code = process.exitcode
+            process.close()
+            self._outbox.put(None)
+            writer.join()
+            channel.close()
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                self._loop.call_soon_threadsafe(self._ended, code)
+
+    # -- on the loop
+
+    def _take(self, message: Any) -> None:
+        self._room.release()
+        match message:
+            case Step() if self._fault:
+                pass  # it had seemed to hang: its callers were told, and are gone
+            case Step(events, steps, requests, load, taken, journal):
+                self._heard, self.journal = self._clock.now(), journal
+                self._backlog.publish(load, taken)
+                try:
+                    self.rows(steps, requests)
+                    self.events(events)
+                finally:
+                    self._callers.tell(events)
+            case Progress(said):
+                self._progress(said)
+            case Failed(error):
+                self._error = error
+            case Welcome() if not self._leaving:
+                self._backlog.publish(message.load, 0)
+                self._state = State.READY
+                self._watch()
+                if not self._welcome.cancelled():
+                    self._welcome.set_result(message)
+
+    def _watch(self) -> None:
+        """From when it is ready: again at the earliest time at which it may be said to hang."""
+        if self._fault or self._gone.is_set():
+            return
+        left = SILENT
+        if self._backlog.pending:
+            silent = (self._clock.now() - self._heard) / 1e9
+            if silent >= SILENT:
+                silence = f"has said nothing for {silent:.0f} s"
+                self.fail(f"the engine has work and {silence}: its device may hang")
+                return self._kill()
+            left -= silent
+        self._loop.call_later(left, self._watch)
+
+    def fail(self, fault: str) -> None:
+        """It is down, and who waits hears why."""
+        self._fault = self._fault or fault
+        self._state = State.DOWN
+        self._backlog.close()
+        self._over.set()
+        self._callers.fail(EngineDownError(self._fault))
+
+    def _ended(self, code: int | None) -> None:
+        atexit.unregister(self._kill)
+        error = self._error or EngineDownError(f"the engine process has died: {_manner(code)}")
+        self._gone.set()
+        self._over.set()
+        if not self._welcome.done():
+            self._welcome.set_exception(error)
+            self._welcome.exception()  # whoever waited may have left
+        if not self._leaving or self._error:
+            self.fail(str(error))
+        self._callers.fail(DrainingError("the engine is closed"))
+
+
+def _overhear(output: Connection, said: Callable[[str], object]) -> None:
+    """Line by line, until nobody is left who could write one."""
+    with output, open(output.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
+        while line := lines.readline(MOST_LINE):
+            said(line.rstrip())
+
+
+def _manner(code: int | None) -> str:
+    """Of an exit status, for people."""
+    if code is None or code >= 0:
+        return f"exit status {code}; its own words are on the error stream"
+    name = signal.Signals(-code).name
+    hint = "; perhaps the machine ran out of memory" if -code == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"

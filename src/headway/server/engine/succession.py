@@ -1,0 +1,168 @@
+"""One engine process after another: what fails is started again, with a back-off and an end."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from headway.core.batch import Event
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import Request
+from headway.core.view import Load
+from headway.errors import EngineDownError, cause
+from headway.live import Caller
+from headway.server import clock
+from headway.server.engine.engine import Rows, State
+from headway.server.engine.remote import Remote
+from headway.server.engine.wire import EngineOptions, Welcome
+from headway.server.observe.logs import Log
+
+PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long
+LONGEST = 30.0  # seconds of such a pause
+ERRORS = frozenset({"ERROR", "CRITICAL"})  # as the process's log marks its lines
+LEVELS = ERRORS | {"WARNING"}
+STEADY = 600.0  # seconds that an engine must have served for its restarts to be forgotten
+
+
+class Succession:
+    """Engine processes, one at a time; server.engine.EngineSide.
+
+    READY --fault--> LOADING (a pause, a new process, its model) --> READY
+                     once too often: DOWN, for good
+
+    Who waited for the one that failed has heard why. The next begins with empty lines, an empty
+    prefix cache and a journal of its own; ids, lanes and metrics are the front's, and go on.
+    most: restarts in a row; STEADY seconds of service end the row.
+    """
+
+    def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
+        self._options, self._most, self._log = options, most, log
+        self.rows: Rows = lambda steps, requests: None
+        self.events: Callable[[list[Event]], object] = lambda events: None
+        self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
+        self._between = False  # one has failed, and the next is not ready yet
+        self._leaving = False
+        self._fault = ""  # of the last that has failed, until the next is ready
+        self._since = 0  # when the present one was ready; nanoseconds, 0: it never was
+        self._remote = self._next()
+
+    # -- an EngineSide
+
+    @property
+    def state(self) -> State:
+        if self._between:
+            return State.DRAINING if self._leaving else State.LOADING
+        return self._remote.state
+
+    @property
+    def down(self) -> str:
+        return self._remote.down or self._fault
+
+    @property
+    def journal(self) -> str:
+        return self._remote.journal
+
+    @property
+    def load(self) -> Load:
+        return Load() if self._between else self._remote.load
+
+    def submit(
+        self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
+    ) -> None:
+        if self._between:
+            raise EngineDownError(self.down)
+        self._remote.submit(requests, caller, instead)
+
+    def cancel(self, ids: Iterable[str]) -> None:
+        self._remote.cancel(ids)
+
+    def stop(self, id: str, keep: int) -> None:
+        self._remote.stop(id, keep)
+
+    # -- its life
+
+    @property
+    def pid(self) -> int:
+        """Of the present process; 0: there is none."""
+        return self._remote.pid
+
+    async def start(self, progress: Callable[[str], object]) -> Welcome:
+        """The first one. Raises what it could not do with."""
+        self._welcome = await self._remote.start(progress)
+        self._since = clock.now()
+        return self._welcome
+
+    async def stand(self) -> None:
+        """Start the next one whenever one fails, until we leave or it has failed too often."""
+        restarts = 0
+        while True:
+            await self._remote.over()
+            if self._leaving or self._remote.state is not State.DOWN:
+                return
+            self._fault = self._remote.down
+            if self._since and clock.now() - self._since >= STEADY * 1e9:
+                restarts = 0
+            if restarts >= self._most:
+                return self._give_up(restarts)
+            pause = min(PAUSE * 4**restarts, LONGEST)
+            restarts += 1
+            self._between, self._since = True, 0
+            said = {"cause": self._fault, "restart": restarts, "of": self._most}
+            self._log.error("engine down", **said, restart_in_s=pause)
+            if not await self._remote.end():
+                self._fault = "the engine's process cannot be ended"
+                return self._give_up(restarts)
+            await asyncio.sleep(pause)
+            await self._renew(restarts)
+
+    def _give_up(self, restarts: int) -> None:
+        self._between = False
+        self._log.critical("engine down for good", cause=self._fault, restarts=restarts)
+
+    async def _renew(self, count: int) -> None:
+        """A process that cannot start is one that has failed: its `down` says why. It takes
+        nothing before its model was checked."""
+        if self._leaving:
+            return
+        self._remote = self._next()
+        began = clock.now()
+        try:
+            welcome = await self._remote.start()
+            self._check(welcome)
+        except Exception as error:  # no memory for a process, perhaps, or no thread
+            return self._remote.fail(cause(error))
+        self._since, self._fault = clock.now(), ""
+        took = round((self._since - began) / 1e9, 3)
+        self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)
+        self.renewed()
+        self._between = False
+
+    def _check(self, welcome: Welcome) -> None:
+        """The front keeps the tokenizer of the first."""
+        for name in ("folder", "eos", "context"):
+            if getattr(welcome, name) != getattr(self._welcome, name):
+                raise EngineDownError(f"the model's {name} is another than when the server started")
+
+    def _next(self) -> Remote:
+        remote = Remote(self._options, self._hear)
+        remote.rows, remote.events = self._rows, self._events
+        return remote
+
+    def _hear(self, line: str) -> None:
+        """A line of the process's own words: an error where it says so, else a warning."""
+        level, colon, rest = line.partition(": ")
+        log = self._log.error if colon and level in ERRORS else self._log.warning
+        log(rest if colon and level in LEVELS else line, source="engine")
+
+    def _rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        self.rows(steps, requests)
+
+    def _events(self, events: list[Event]) -> None:
+        self.events(events)
+
+    async def drain(self, timeout: float) -> None:
+        """As Remote.drain; no other is started."""
+        self._leaving = True
+        await self._remote.drain(timeout)
+
+    async def close(self) -> None:
+        self._leaving = True
+        await self._remote.close()

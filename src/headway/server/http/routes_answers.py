@@ -1,0 +1,78 @@
+"""POST /v1/chat/completions, /v1/completions, and cancelling what they have begun."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from headway.server.config.listen import BoundSettings
+from headway.server.http.client import Client
+from headway.server.http.documented import answers, says, taken
+from headway.server.http.sse import streamed, whole
+from headway.server.intake.front import Front
+from headway.server.protocol.fields import ChatBody, CompletionBody
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.reading import read
+from headway.server.protocol.wish import Wish, chat_wish, completion_wish
+
+ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # each in a lane, with its budget
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def answer_routes(front: Front) -> APIRouter:
+    router = APIRouter(tags=["answers"])
+
+    @router.post(
+        "/v1/chat/completions", responses=answers(), openapi_extra=taken(ChatBody, headers=True)
+    )
+    async def chat_completions(request: Request) -> Response:
+        """The assistant's next turn."""
+        return await _answer(front, request, ChatBody, chat_wish)
+
+    @router.post(
+        "/v1/completions", responses=answers(), openapi_extra=taken(CompletionBody, headers=True)
+    )
+    async def completions(request: Request) -> Response:
+        """How each prompt goes on."""
+        return await _answer(front, request, CompletionBody, completion_wish)
+
+    @router.post("/v1/requests/{id}/cancel", responses=says(401, 404))
+    async def cancel(request: Request, id: str) -> JSONResponse:
+        """End calls of one's own: by the id of an answer, or by the X-Request-Id they came with."""
+        asker = front.who(request.headers)
+        if not (count := front.door.cancel(asker.tenant.name, id)):
+            raise Problem(404, f"nothing of yours runs as {id[:200]!r}", "id", "no_such_request")
+        return JSONResponse({"id": id, "object": "request.cancelled", "cancelled": count})
+
+    return router
+
+
+async def _answer(
+    front: Front,
+    request: Request,
+    model: type[Body],
+    wish: Callable[[Body, BoundSettings], Wish],
+) -> Response:
+    asker = front.who(request.headers)
+    operation = "chat" if model is ChatBody else "text_completion"
+    turn = front.begin(asker, operation)
+    limits = front.config.server.limits
+    client: Client | None = None
+    try:
+        with front.telling(asker, operation):
+            async with front.bodies.of(request, limits.body_bytes) as raw:
+                asked, size = wish(read(model, raw), limits), len(raw)
+            del raw
+        client = Client(request.receive, turn)
+        call = await front.call(asker, asked, client, size)
+        answer = streamed if asked.stream else whole
+        return await answer(call, client, {"x-headway-lane": call.caller.lane})
+    except BaseException:
+        if client:
+            client.leave()
+        turn.end()
+        raise

@@ -1,0 +1,238 @@
+"""The door: who may come in, in which lane, and who must leave. On the event loop's thread."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
+
+from headway.core.admission import full, late
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER
+from headway.errors import EngineDownError, RefusedError
+from headway.server.answering.call import Call, Who, down
+from headway.server.config.keys import KeyRing
+from headway.server.engine.engine import EngineSide, Rows, State
+from headway.server.http.away import Away
+from headway.server.intake.latest import Ends, Latest
+from headway.server.intake.retry import SOON, Returns, jittered
+from headway.server.protocol.problem import Problem, wrong
+
+MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
+
+
+class Watcher(Protocol):
+    """Such as metrics and traces."""
+
+    def entered(self, call: Call) -> None: ...
+
+    def refused(self, call: Call, problem: Problem) -> None: ...
+
+    def turned_away(self, away: Away) -> None:
+        """Before it was a call."""
+        ...
+
+    def left(self, call: Call, open: Sequence[str]) -> None:
+        """It is over; these of its requests have not ended by themselves."""
+        ...
+
+
+class Door:
+    """listeners: who else hears the ledger's rows, such as metrics; with the budget as tightened
+    for the request, where that was the case. watchers: who hears of calls.
+    """
+
+    def __init__(self, engine: EngineSide, keys: KeyRing, now: Callable[[], int]) -> None:
+        self.engine, self._keys, self._now = engine, keys, now
+        self.listeners: list[Rows] = []
+        self.watchers: list[Watcher] = []
+        self._returns = Returns()
+        self._calls: dict[str, Call] = {}  # by each request's id
+        self._latest = Latest()
+        self.coming_to: Counter[str] = Counter()  # requests that are being prepared, by lane
+        self._preparing: dict[Ends, Who] = {}  # who prepares a call
+        self._held = 0  # bytes of what is being prepared, for a call or for nobody's
+        engine.rows = self.rows
+
+    @property
+    def open(self) -> int:
+        """Requests that are being answered."""
+        return len(self._calls)
+
+    def turn_away(self, away: Away) -> None:
+        """Tell who watches."""
+        for each in self.watchers:
+            each.turned_away(away)
+
+    def check_open(self) -> None:
+        """Before any work is done for a call. Raises Problem."""
+        match self.engine.state:
+            case State.LOADING:
+                raise loading(self.engine.down)
+            case State.DRAINING:
+                message = "the server is shutting down and takes no more"
+                raise Problem(503, message, code="draining", retry=jittered(SOON))
+            case State.DOWN:
+                raise down(EngineDownError(self.engine.down or "the engine is down"))
+            case State.READY:
+                pass
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """While a body of so many bytes is turned into tokens or text. Raises Problem where others
+        are so large already that one more would be too much; a single one never is."""
+        if self._held and self._held + size > MOST_HELD:
+            said = "too much text is waiting to be tokenized"
+            raise Problem(429, said, code="too_much_text", retry=jittered(SOON))
+        self._held += size
+        try:
+            yield
+        finally:
+            self._held -= size
+
+    @contextmanager
+    def coming(self, caller: Who, arrived: int, by: int, count: int, call: Ends) -> Iterator[None]:
+        """While so many requests of a call are being prepared: they hold their places in the lane.
+        by: when they must have started. call: to be ended if a later one supersedes it.
+
+        Raises Problem. Who takes another's place is let in where there is no other.
+        """
+        most = self.engine.load.lanes[caller.lane].lane.max_waiting
+        if 1 < count > most:  # as core.admission.never has it
+            what = f"{count} requests come together, and no more than {most}"
+            raise wrong(f"{what} may ever wait in {caller.lane!r}")
+        self._latest.come(caller, arrived, call)
+        try:
+            if not self._latest.replaces(caller):
+                self.check_room(caller.lane, by, count, caller.tenant.key)
+            self.coming_to[caller.lane] += count
+            self._preparing[call] = caller
+            try:
+                yield
+            finally:
+                self.coming_to[caller.lane] -= count
+                del self._preparing[call]
+        finally:
+            self._latest.came(caller, call)
+
+    def check_room(self, lane: str, start_by: int, count: int, key: str = "") -> None:
+        """Before prompts are tokenized, so that refusing is cheap when most are refused. Those that
+        are being tokenized count as waiting; their tokens are not known yet. Raises Problem."""
+        load, now = self.engine.load, self._now()
+        line = load.lanes[lane]
+        if coming := self.coming_to[lane]:
+            line = replace(line, waiting=line.waiting + coming)
+            load = replace(load, lanes={**load.lanes, lane: line})
+        if refused := full(line, load, now) or late(line, load, now, start_by):
+            raise self._full((lane, key), refused.reason, refused.retry_at, count)
+
+    def enter(self, call: Call) -> None:
+        """Into its lane. Raises Problem; then nothing of it has been taken.
+
+        What it supersedes leaves even if there is no place for it: nobody waits for that any more.
+        """
+        try:
+            self._enter(call)
+        except Problem as problem:
+            for each in self.watchers:
+                each.refused(call, problem)
+            raise
+        for each in self.watchers:
+            each.entered(call)
+
+    def _enter(self, call: Call) -> None:
+        self.check_open()
+        left = self._latest.clear(call)
+        self._charge(call)
+        try:
+            self.engine.submit(call.requests, call, left)
+        except (RefusedError, EngineDownError) as error:
+            self._keys.give_back(call.caller.tenant, call.charged, self._now())
+            raise self._refused(call, error) from error
+        self._calls.update(dict.fromkeys(call.choices, call))
+        self._latest.enter(call)
+
+    def _charge(self, call: Call) -> None:
+        """The most that it may come to; what is not used comes back when it leaves. Who did not say
+        how much that is, is charged a minute's worth at most, and what it says beyond in the end.
+        """
+        tenant, call.charged = call.caller.tenant, call.most
+        if call.wish.options.max_tokens is None:  # all of the context: nobody said so
+            prompt, count = call.tokens[0], len(call.choices)
+            call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
+        if wait := self._keys.take(tenant, call.charged, self._now()):
+            what = f"this key's limit per minute is reached: {call.charged} tokens were asked for"
+            if wait == NEVER:
+                raise wrong(f"{what}, more than a minute has; ask for fewer with max_tokens")
+            raise Problem(429, what, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
+
+    def _refused(self, call: Call, refused: RefusedError | EngineDownError) -> Problem:
+        if isinstance(refused, EngineDownError):
+            return down(refused)
+        if refused.retry_at == NEVER:
+            return wrong(str(refused))
+        who = call.caller.lane, call.caller.tenant.key
+        return self._full(who, str(refused), refused.retry_at, len(call.choices))
+
+    def _full(self, who: tuple[str, str], reason: str, drained: int, count: int) -> Problem:
+        """who: the lane, and the key."""
+        (lane, key), now = who, self._now()
+        each = max(0, drained - now) // max(1, self.engine.load.lanes[lane].waiting)
+        retry = self._returns.next(lane, key, now, drained, each * count)
+        return Problem(429, reason, code="lane_full", retry=retry)
+
+    def cancel(self, tenant: str, id: str) -> int:
+        """The tenant's own calls of this id, ours or the X-Request-Id they came with; how many.
+        What is still being prepared has no id of ours."""
+
+        def has(caller: Who, *names: str) -> bool:
+            return caller.tenant.name == tenant and id in names
+
+        calls = dict.fromkeys(self._calls.values())
+        mine: list[Ends] = [
+            *(call for call in calls if has(call.caller, call.id, call.caller.known_as)),
+            *(each for each, who in self._preparing.items() if has(who, who.known_as)),
+        ]
+        for each in mine:
+            each.end(Problem(409, "the request was cancelled", code="cancelled", final=True))
+        return len(mine)
+
+    # -- a call's Ways
+
+    def stop(self, id: str, keep: int) -> None:
+        self.engine.stop(id, keep)
+
+    def leave(self, call: Call, open: Iterable[str]) -> None:
+        if left := list(open):
+            self.engine.cancel(left)
+        for each in self.watchers:
+            each.left(call, left)
+        for id in call.choices:
+            self._calls.pop(id, None)
+        self._latest.leave(call)
+        self._keys.give_back(call.caller.tenant, call.charged - sum(call.tokens), self._now())
+
+    # -- the ledger
+
+    def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        """Each to its call, and then to whoever listens."""
+        told = []
+        for row in requests:
+            if call := self._calls.get(row.id):
+                row = _judged(row, call.caller.budget)
+                call.rows[row.id] = row
+            told.append(row)
+        for listener in self.listeners:
+            listener(steps, told)
+
+
+def loading(fault: str = "") -> Problem:
+    """fault: of the engine before it, if there was one."""
+    again = f"the engine is being started again, because it failed: {fault}"
+    said = again if fault else "the model is loading"
+    return Problem(503, said, code="loading", retry=jittered(SOON))
+
+
+def _judged(row: RequestRow, budget: Budget) -> RequestRow:
+    return row if row.budget == budget else replace(row, budget=budget)

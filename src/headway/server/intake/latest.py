@@ -1,0 +1,90 @@
+"""Which of a tenant's calls with the same X-Headway-Supersede came last, and where that one is."""
+
+from collections import OrderedDict
+from hashlib import blake2b
+from typing import NamedTuple, Protocol
+
+from headway.core.request import Request
+from headway.server.answering.call import Call, Who
+from headway.server.protocol.problem import Problem
+
+MOST = 4_096  # keys whose last arrival is remembered
+
+
+class Key(NamedTuple):
+    tenant: str
+    said: bytes  # a digest: what is remembered is short, however long the header was
+
+
+class Ends(Protocol):
+    def end(self, problem: Problem) -> None: ...
+
+
+class Latest:
+    """Per key one call is inside, in its lane, and one other is coming, being prepared. A later
+    arrival ends who is coming at once, and who is inside when it enters itself.
+    """
+
+    def __init__(self) -> None:
+        self._arrived: OrderedDict[Key, int] = OrderedDict()  # nanoseconds; least lately used first
+        self._coming: dict[Key, Ends] = {}
+        self._inside: dict[Key, Call] = {}
+
+    def come(self, caller: Who, arrived: int, call: Ends) -> None:
+        """It begins to be prepared. Raises Problem if a later one has come."""
+        if key := _key(caller):
+            self._check(key, arrived)
+            self._arrived[key] = arrived
+            self._arrived.move_to_end(key)
+            if len(self._arrived) > MOST:
+                self._arrived.popitem(last=False)
+            if other := self._coming.get(key):
+                other.end(_superseded())
+            self._coming[key] = call
+
+    def came(self, caller: Who, call: Ends) -> None:
+        """It is prepared, or has given up."""
+        if (key := _key(caller)) and self._coming.get(key) is call:
+            del self._coming[key]
+
+    def replaces(self, caller: Who) -> bool:
+        """Whether it will take the place of one that is in the same lane."""
+        key = _key(caller)
+        other = self._inside.get(key) if key else None
+        return other is not None and other.caller.lane == caller.lane
+
+    def clear(self, call: Call) -> list[Request]:
+        """Before it enters: who came before it leaves, of which what had no token yet is returned.
+        Raises Problem if a later one has come."""
+        if key := _key(call.caller):
+            self._check(key, call.arrived)
+            if other := self._inside.get(key):
+                left = other.unheard
+                other.end(_superseded())
+                return left
+        return []
+
+    def enter(self, call: Call) -> None:
+        if key := _key(call.caller):
+            self._inside[key] = call
+
+    def leave(self, call: Call) -> None:
+        if (key := _key(call.caller)) and self._inside.get(key) is call:
+            del self._inside[key]
+
+    def _check(self, key: Key, arrived: int) -> None:
+        if arrived < self._arrived.get(key, 0):
+            raise _superseded()
+
+
+def _key(caller: Who) -> Key | None:
+    """None: it supersedes nothing."""
+    if not caller.supersedes:
+        return None
+    said = blake2b(caller.supersedes.encode(), digest_size=16)
+    return Key(caller.tenant.name, said.digest())
+
+
+def _superseded() -> Problem:
+    said = "a later request with the same X-Headway-Supersede has taken its place"
+    return Problem(409, said, code="superseded", final=True)

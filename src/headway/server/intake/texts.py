@@ -1,0 +1,128 @@
+"""Tokenizing beside the event loop, and the spelling of single tokens."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from headway.core.grammar import Grammar
+from headway.errors import PromptError
+from headway.executor.trial import problem
+from headway.server.intake import heap
+from headway.server.protocol.wish import Prompt
+from headway.text import Message, Tokenizer
+
+T = TypeVar("T")
+
+LONG = 4_000  # characters; fewer are encoded in less time than the way to a thread and back
+LONG_IDS = 1_000  # likewise, to be decoded
+LARGE = 100_000  # characters that leave enough memory behind to be worth giving back
+TURN = 64  # characters that a chat's template takes as long for as for a message without any
+CHECKED = 16  # ids that are looked at in the time in which a character is encoded
+
+
+class Texts:
+    """A tokenizer, asked on the event loop for what is short. What is long is done by a worker, one
+    text after another; who is cancelled while it waits for that costs it no more than the text it
+    is at.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
+        """folder: where the tokenizer was read."""
+        self.words, self.folder = tokenizer, folder
+        self._worker = ThreadPoolExecutor(1, "headway-tokenizer")
+        self._spelled: dict[int, str] = {}
+
+    def close(self) -> None:
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+    async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:
+        """Ids of each: of a text, of a chat, or as they are. Raises PromptError."""
+        if sum(map(length, prompts)) < LONG:
+            return [_encode(self.words, prompt) for prompt in prompts]
+        return [await self._beside(_encoded, self.words, prompt) for prompt in prompts]
+
+    async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
+        """Of each, whole."""
+        if sum(map(len, prompts)) < LONG_IDS:
+            return [self.words.decode(ids, skip_special) for ids in prompts]
+        return [await self._beside(self.words.decode, ids, skip_special) for ids in prompts]
+
+    async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """As Tokenizer.spellings."""
+        if 2 * sum(map(len, words)) < LONG:
+            return self.words.spellings(words)
+        return await self._beside(self.words.spellings, words)
+
+    async def _beside(self, work: Callable[..., T], *given: object) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, _carried, work, *given)
+
+    async def problem(self, grammar: Grammar, limit: int) -> str:
+        """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
+        return await asyncio.to_thread(_carried, problem, grammar, self.folder, limit / 1e9)
+
+    def verbatim(self, ids: Sequence[int]) -> str:
+        """With special tokens spelled out."""
+        return self.words.decode(ids, skip_special=False)
+
+    def spell(self, id: int) -> str:
+        """One token's own text; half a character is U+FFFD."""
+        text = self._spelled.get(id)
+        if text is None:
+            text = self._spelled[id] = self.words.decode((id,), skip_special=False)
+        return text
+
+
+def _carried(work: Callable[..., T], *given: object) -> T:
+    """In a thread. What no future can carry, or no handler of errors would catch, leaves it as a
+    RuntimeError: a StopIteration would never reach who waits for it."""
+    try:
+        return work(*given)
+    except BaseException as error:  # the thread's edge
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def length(prompt: Prompt) -> int:
+    """Characters that could be encoded in the same time."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    if not prompt or isinstance(prompt[0], int):
+        return len(prompt) // CHECKED
+    messages: tuple[Message, ...] = prompt
+    return sum([TURN + len(each["content"]) for each in messages])
+
+
+def characters(prompt: Prompt) -> int:
+    """To be encoded, without a template's own; 0: it is ids."""
+    if isinstance(prompt, str):
+        return len(prompt)
+    if not prompt or isinstance(prompt[0], int):
+        return 0
+    messages: tuple[Message, ...] = prompt
+    return sum([len(each["content"]) for each in messages])
+
+
+def _encoded(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
+    """In a thread. The tokenizer needs hundreds of bytes a character, which malloc would keep."""
+    ids = _encode(words, prompt)
+    if length(prompt) >= LARGE:
+        heap.give_back()
+    return ids
+
+
+def _encode(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
+    if isinstance(prompt, str):
+        return words.encode(prompt)
+    if prompt and not isinstance(prompt[0], int):
+        messages: tuple[Message, ...] = prompt
+        return words.chat(messages)
+    ids: tuple[int, ...] = prompt  # type: ignore[assignment]
+    if ids and max(ids) >= words.vocab:
+        raise PromptError(
+            f"a prompt has the token {max(ids)}; the model has 0 to {words.vocab - 1}"
+        )
+    return ids

@@ -1,0 +1,54 @@
+"""Counts as prometheus_client's families, each with the labels that all of ours have."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from headway.server.observe.metrics.histogram import Histogram
+
+LABELS = ("model_name", "engine")  # as vLLM has them
+ENGINE = "0"  # there is one
+SECOND = 1_000_000_000  # nanoseconds
+
+Key = TypeVar("Key", bound=tuple[str, ...])  # the values of a family's own labels
+
+
+class Families:
+    """Of one server. The names of counters are without their _total."""
+
+    def __init__(self, model: str) -> None:
+        self._own = (model, ENGINE)
+
+    def counter(
+        self, name: str, help: str, counts: Mapping[Key, float], labels: tuple[str, ...] = ()
+    ) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, help, labels=(*LABELS, *labels))
+        for values, count in counts.items():
+            family.add_metric((*self._own, *values), count)
+        return family
+
+    def gauge(
+        self, name: str, help: str, gauges: Mapping[Key, float], labels: tuple[str, ...] = ()
+    ) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, help, labels=(*LABELS, *labels))
+        for values, gauge in gauges.items():
+            family.add_metric((*self._own, *values), gauge)
+        return family
+
+    def histogram(self, name: str, help: str, one: Histogram) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, help, labels=LABELS)
+        family.add_metric(self._own, one.buckets, one.sum / one.unit)
+        return family
+
+    def by_lane(
+        self, name: str, help: str, lanes: Mapping[str, Histogram]
+    ) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, help, labels=(*LABELS, "lane"))
+        for lane, one in lanes.items():
+            family.add_metric((*self._own, lane), one.buckets, one.sum / one.unit)
+        return family
+
+
+def seconds(nanoseconds: Mapping[Key, int]) -> dict[Key, float]:
+    return {values: count / SECOND for values, count in nanoseconds.items()}

@@ -1,0 +1,152 @@
+"""What /metrics says: vLLM's names, for the dashboards and autoscalers that know them, and by lane
+headway_*. docs/metrics.md lists them.
+
+Everything is counted in plain integers on the event loop's thread, once per step and per request;
+prometheus_client writes them out when they are asked for, from a registry of this server's own.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import Metric
+
+from headway.core.batch import Event
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import Finish
+from headway.server.answering.call import Call
+from headway.server.engine.engine import EngineSide, State
+from headway.server.http.away import Away
+from headway.server.observe.metrics.families import Families
+from headway.server.observe.metrics.gauges import gauges
+from headway.server.observe.metrics.keys import Keys
+from headway.server.observe.metrics.requests import FAILED, Requests
+from headway.server.observe.metrics.steps import Steps
+from headway.server.observe.metrics.tokens import Silent, Tokens
+from headway.server.protocol.problem import Problem
+
+REFUSED = (429, 503)  # statuses: who asks again later may be let in
+
+
+class Alone(NamedTuple):
+    """A registry of one family."""
+
+    family: Metric
+
+    def collect(self) -> tuple[Metric]:
+        return (self.family,)
+
+
+class Metrics:
+    """A Watcher of the door, and a listener to the ledger's rows and the engine's events."""
+
+    def __init__(
+        self,
+        model: str,
+        lanes: Sequence[Lane],
+        engine: EngineSide,
+        block_size: int,
+        now: Callable[[], int],
+    ) -> None:
+        names = [lane.name for lane in lanes]
+        self._families = Families(model)
+        self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
+        self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
+        self._keys = Keys()
+        self._before = self._preemptions = 0  # of engines that have failed; of the present one
+        self._at = 0  # when what is heard of next was so
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        for own in (ProcessCollector, PlatformCollector, GCCollector):
+            own(registry=self._registry)
+
+    def ready(self) -> None:
+        """An engine can be asked: the first, or the next one after a fault."""
+        self._steps.begin(self._now())
+        self._requests.begin()
+        self._before += self._preemptions
+        self._preemptions = 0
+
+    # -- the door
+
+    def turned_away(self, away: Away) -> None:
+        """Before its prompts were tokenized."""
+        self._refused(away.problem, away.tenant.key, away.lane, away.count)
+
+    def _refused(self, problem: Problem, key: str, lane: str, count: int) -> None:
+        self._keys.refused(key, count)
+        self._requests.refused(lane, problem.code, count)
+
+    def entered(self, call: Call) -> None:
+        lane = call.caller.lane
+        self._keys.asked(call.caller.tenant.key, len(call.choices))
+        for each in call.requests:
+            self._tokens.silent[each.id] = Silent(lane, each.arrived, len(each.prompt))
+
+    def refused(self, call: Call, problem: Problem) -> None:
+        if problem.status in REFUSED:
+            caller = call.caller
+            self._refused(problem, caller.tenant.key, caller.lane, len(call.choices))
+
+    def left(self, call: Call, open: Sequence[str]) -> None:
+        self._keys.left(call.caller.tenant.key, *call.tokens)
+        silent = [id for id in open if self._tokens.silent.pop(id, None)]
+        reason = call.problem.code if call.problem else ""
+        self._requests.abandoned(call.caller.lane, reason, len(silent))
+        if reason in FAILED:  # but those whose row has come, ahead of this step's events
+            self._requests.failed(call.caller.lane, [id for id in open if id not in call.rows])
+
+    # -- the engine
+
+    def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        load = self._engine.load
+        self._at = steps[-1].began + steps[-1].nanoseconds if steps else load.now
+        self._steps.add(steps, load)
+        self._preemptions = load.preemptions
+        for row in requests:
+            self._requests.ended(row)
+            if row.finish is Finish.COMPUTED:  # it will never say a token
+                self._tokens.prompted += row.prompt
+
+    def events(self, events: list[Event]) -> None:
+        """Of the same step, after its rows."""
+        self._tokens.hear(events, self._at)
+
+    # -- Prometheus
+
+    def collect(self) -> Iterator[Metric]:
+        families, load, now = self._families, self._engine.load, self._now()
+        state = self._engine.state
+        busy = load.running or any(lane.waiting for lane in load.lanes.values())
+        idle_until = 0 if busy or state in (State.DOWN, State.LOADING) else now
+        yield from gauges(families, load, state, self._lanes, self._block_size, now)
+        yield families.gauge(
+            "headway_journal_stopped",
+            "1: the journal could not be written on and has ended; the log says why.",
+            {(): int(bool(self._engine.journal))},
+        )
+        preempted = {(): self._before + self._preemptions}
+        yield families.counter(
+            "vllm:num_preemptions", "How often a sequence's blocks were taken.", preempted
+        )
+        yield from self._keys.collect(families)
+        yield from self._tokens.collect(families)
+        yield from self._requests.collect(families)
+        yield from self._steps.collect(families, self._requests.wasted, idle_until)
+
+    async def text(self) -> bytes:
+        """In Prometheus' text format. Written family by family: all at once would take 8 ms, in
+        which no stream gets its tokens."""
+        written = []
+        for family in self._registry.collect():
+            written.append(generate_latest(Alone(family)))
+            await asyncio.sleep(0)
+        return b"".join(written)

@@ -1,0 +1,244 @@
+"""A span for each call, and below it where the ledger says that its time went:
+
+    chat headway-tiny          arrival to the end of its last choice
+    |-- queue | prefill | decode      of each choice: arrival, first scheduled, first, last token
+
+Attributes are those of OpenTelemetry's GenAI conventions (in development; as of November 2026)
+and headway's own. The conventions are for clients; this is the side that answers, so the kind is
+SERVER. No prompt and no answer is in them.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from headway import __version__
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER
+from headway.server import clock
+from headway.server.answering.call import Call
+from headway.server.answering.choice import REASONS
+from headway.server.config.keys import Tenant
+from headway.server.engine.engine import State
+from headway.server.http.away import Away
+from headway.server.intake.front import Front
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.wish import Wish
+
+PATIENCE = 5.0  # seconds for the last spans to go out
+OWN_DOING = frozenset({"client_gone", "cancelled", "superseded"})  # no error of the server's
+
+Attributes = dict[str, AttributeValue]
+
+
+@dataclass(slots=True)
+class Trace:
+    """A call that is being answered."""
+
+    call: Call
+    parent: Context  # the caller's span, if it came with one
+    epoch: int  # of our clock, in nanoseconds since 1970
+    rows: dict[str, RequestRow] = field(default_factory=dict)
+    over: bool = False  # the call; rows of those that it has cancelled are still to come
+
+    @property
+    def is_whole(self) -> bool:
+        return self.over and len(self.rows) == len(self.call.choices)
+
+
+class Spans:
+    """A Watcher of the door, and a listener to the ledger's rows."""
+
+    def __init__(self, processor: SpanProcessor, front: Front, port: int) -> None:
+        self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
+        self._provider.add_span_processor(processor)
+        self._tracer = self._provider.get_tracer("headway", __version__)
+        self._engine, self._model = front.engine, front.names[0]
+        host = front.config.server.host
+        self._server: Attributes = {"server.address": host, "server.port": port}
+        self._open: dict[str, Trace] = {}  # by id of each request
+
+    def entered(self, call: Call) -> None:
+        self._open.update(dict.fromkeys(call.choices, _trace(call)))
+
+    def refused(self, call: Call, problem: Problem) -> None:
+        trace = _trace(call)
+        span = self._start(trace)
+        _ended(span, problem, "refused")
+        span.end(trace.epoch + clock.now())
+
+    def turned_away(self, away: Away) -> None:
+        epoch = clock.epoch()
+        asked: Attributes = self._server | {"gen_ai.operation.name": away.operation}
+        if away.lane:
+            asked["headway.lane"] = away.lane
+        asked |= _known(away.tenant, away.headers.get("x-request-id", ""))
+        parent = _parent(away.headers)
+        at = epoch + away.arrived
+        span = self._tracer.start_span(
+            away.operation, parent, SpanKind.SERVER, asked, start_time=at
+        )
+        _ended(span, away.problem, "refused")
+        span.end(epoch + clock.now())
+
+    def left(self, call: Call, open: Sequence[str]) -> None:
+        if trace := self._open.get(next(iter(call.choices))):
+            trace.over = True
+            if trace.is_whole or self._engine.state is State.DOWN:  # no row will come of that
+                self._say(trace)
+
+    def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        for row in requests:
+            if trace := self._open.get(row.id):
+                trace.rows[row.id] = row
+                if trace.is_whole:
+                    self._say(trace)
+
+    def renewed(self) -> None:
+        """Another engine is ready: no row comes of the one before it, for whoever left that."""
+        for trace in [trace for trace in self._open.values() if trace.over]:
+            if next(iter(trace.call.choices)) in self._open:  # a trace is there once per choice
+                self._say(trace)
+
+    def close(self) -> None:
+        """What is still open is said, and all is sent, if that is done soon."""
+        while self._open:
+            self._say(next(iter(self._open.values())))
+        # The exporter would try an endpoint that is not there for half a minute.
+        last = threading.Thread(target=self._provider.shutdown, daemon=True)
+        last.start()
+        last.join(PATIENCE)
+
+    # -- a call's spans
+
+    def _start(self, trace: Trace) -> Span:
+        call = trace.call
+        asked = _asked(call, self._model) | self._server
+        name = f"{_operation(call)} {call.wish.model or self._model}"
+        at = trace.epoch + call.arrived
+        return self._tracer.start_span(name, trace.parent, SpanKind.SERVER, asked, start_time=at)
+
+    def _say(self, trace: Trace) -> None:
+        call, rows = trace.call, trace.rows
+        for id in call.choices:
+            self._open.pop(id, None)
+        span = self._start(trace)
+        if span.is_recording():
+            span.set_attributes(_answered(call, self._model, rows))
+            self._judge(span, trace)
+            below = set_span_in_context(span, trace.parent)
+            for index, id in enumerate(call.choices):
+                if id in rows:
+                    self._phases(below, rows[id], trace.epoch, index)
+        ended = max([row.finished for row in rows.values()], default=clock.now())
+        span.end(trace.epoch + ended)
+
+    def _judge(self, span: Span, trace: Trace) -> None:
+        if problem := trace.call.problem:
+            _ended(span, problem, problem.code)
+        else:
+            good = all(row.good for row in trace.rows.values())
+            span.set_attribute("headway.outcome", "good" if good else "late")
+
+    def _phases(self, below: Context, row: RequestRow, epoch: int, choice: int) -> None:
+        for name, began, ended, tokens in _phases(row):
+            own: Attributes = {"headway.tokens": tokens, "headway.choice": choice}
+            at = epoch + began
+            span = self._tracer.start_span(name, below, attributes=own, start_time=at)
+            span.end(epoch + ended)
+
+
+def _trace(call: Call) -> Trace:
+    return Trace(call, _parent(call.caller.headers), clock.epoch())
+
+
+def _parent(headers: Mapping[str, str]) -> Context:
+    """The caller's span, if it came with one."""
+    return TraceContextTextMapPropagator().extract(headers, Context())
+
+
+def _known(tenant: Tenant, known_as: str) -> Attributes:
+    said = {"headway.tenant": tenant.name, "headway.request_id": known_as}
+    return {name: value for name, value in said.items() if value}
+
+
+def _resource() -> Resource:
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before our own name."""
+    found = Resource.create({SERVICE_VERSION: __version__})
+    if str(found.attributes[SERVICE_NAME]).startswith("unknown_service"):
+        found = found.merge(Resource({SERVICE_NAME: "headway"}))
+    return found
+
+
+def _ended(span: Span, problem: Problem, outcome: str) -> None:
+    """Otherwise than with an answer."""
+    span.set_attribute("headway.outcome", outcome)
+    if problem.code not in OWN_DOING:
+        span.set_attribute("error.type", problem.code or str(problem.status))
+        span.set_status(Status(StatusCode.ERROR, str(problem)))
+
+
+def _phases(row: RequestRow) -> Iterator[tuple[str, int, int, int]]:
+    """Name, begin, end and tokens of what it came to."""
+    began = min(row.first_scheduled, row.finished)
+    yield "queue", row.arrived, began, 0
+    if row.first_scheduled != NEVER:
+        first = min(row.first_token, row.finished)
+        yield "prefill", began, first, row.prompt - row.cached
+        if row.first_token != NEVER:
+            yield "decode", first, row.last_token, row.generated
+
+
+def _operation(call: Call) -> str:
+    return "chat" if call.wish.chat else "text_completion"
+
+
+def _asked(call: Call, model: str) -> Attributes:
+    """What samplers may read: known when the span begins."""
+    caller, wish = call.caller, call.wish
+    said: Attributes = {
+        "gen_ai.operation.name": _operation(call),
+        "gen_ai.provider.name": "headway",
+        "gen_ai.request.model": wish.model or model,
+        "headway.lane": caller.lane,
+    }
+    return said | _known(caller.tenant, caller.known_as) | _options(wish)
+
+
+def _options(wish: Wish) -> Attributes:
+    """As in force; what is off, or only the server's default, is left out."""
+    options = wish.options
+    said: dict[str, AttributeValue | None] = {
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "max_tokens": options.max_tokens,
+        "top_k": options.top_k or None,
+        "seed": options.seed,
+        "frequency_penalty": options.frequency_penalty or None,
+        "presence_penalty": options.presence_penalty or None,
+        "stop_sequences": options.stop or None,
+        "choice.count": options.n if options.n > 1 else None,
+        "stream": wish.stream or None,
+    }
+    return {f"gen_ai.request.{name}": value for name, value in said.items() if value is not None}
+
+
+def _answered(call: Call, model: str, rows: dict[str, RequestRow]) -> Attributes:
+    usage, ends = call.usage(), [each.answer.finish for each in call.choices.values()]
+    return {
+        "gen_ai.response.id": call.id,
+        "gen_ai.response.model": model,
+        "gen_ai.response.finish_reasons": [REASONS.get(each, "error") for each in ends],
+        "gen_ai.usage.input_tokens": usage["prompt_tokens"],
+        "gen_ai.usage.output_tokens": usage["completion_tokens"],
+        "gen_ai.usage.cache_read.input_tokens": usage["prompt_tokens_details"]["cached_tokens"],
+        "headway.preemptions": sum([row.preemptions for row in rows.values()]),
+        "headway.device_seconds": sum([row.nanoseconds for row in rows.values()]) / 1e9,
+    }

@@ -1,0 +1,42 @@
+"""Whether calls are traced: OpenTelemetry's own variables say so. It takes headway[otel]."""
+
+import os
+from typing import TYPE_CHECKING
+
+from headway.errors import SettingError
+from headway.server.intake.front import Front
+
+if TYPE_CHECKING:
+    from headway.server.observe.spans import Spans
+
+ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+HTTP = "http/protobuf"
+
+
+def traced(front: Front, port: int) -> "Spans | None":
+    """What watches the front's door from now on, if an endpoint is set; to be closed in the end.
+
+    Raises SettingError where that cannot be had. port: that the server listens on.
+    """
+    endpoint = next((name for name in ENDPOINTS if os.environ.get(name)), "")
+    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if not endpoint or off or os.environ.get("OTEL_TRACES_EXPORTER", "") == "none":
+        return None
+    for name in PROTOCOLS:
+        if os.environ.get(name, HTTP) != HTTP:
+            raise SettingError(f"{name} is {os.environ[name]}, and traces go out as {HTTP} alone")
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        from headway.server.observe.spans import Spans
+    except ImportError as error:
+        raise SettingError(
+            f"{endpoint} is set, and {error.name} is not installed: "
+            "pip install 'headway[otel]', or unset it"
+        ) from error
+    spans = Spans(BatchSpanProcessor(OTLPSpanExporter()), front, port)
+    front.door.watchers.append(spans)
+    front.door.listeners.append(spans.rows)
+    return spans
