@@ -428,7 +428,7 @@ def test_requests_that_cannot_begin_fail_alone_and_end_no_engine(llm, monkeypatc
         raise MemoryError("no memory is left")
 
     with monkeypatch.context() as patched:
-        patched.setattr("headway.executor.slots.History", lacking)
+        patched.setattr("headway.executor.torch.slots.History", lacking)
         for _ in range(4):
             said = [llm.stream(prompt, options) for prompt in PROMPTS[:2]]
             first = [next(each) for each in said]

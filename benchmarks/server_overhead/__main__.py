@@ -111,7 +111,7 @@ def main() -> int:
         said = config(folder, CLIENTS, scale.tokens + 512, asked.threads)
         settings = ServerConfig.model_validate(said).to_engine()
         if asked.threads:
-            from headway.executor.runner import use_threads
+            from headway.executor.torch.runner import use_threads
 
             use_threads(asked.threads)
         same = {name: settings[name] for name in ("policies", "slots", "context", "block_size")}

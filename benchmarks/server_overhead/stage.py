@@ -58,8 +58,8 @@ def random_checkpoint(folder: Path) -> Path:
     from safetensors.torch import save_file
 
     from headway.costing.datasheet import SHAPES, shape
-    from headway.executor.layout import shapes
-    from headway.executor.runner import alone
+    from headway.executor.torch.loading.layout import shapes
+    from headway.executor.torch.runner import alone
     from headway.yaml_values import read_yaml
 
     config, stream = shape(SHAPE), torch.Generator().manual_seed(0)

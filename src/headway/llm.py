@@ -21,7 +21,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.view import Load
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
-from headway.executor.trial import problem
+from headway.executor.torch.sampling.trial import problem
 from headway.journal_file import JournalFile, check
 from headway.live import LiveEngine, date
 from headway.models import EMBEDDED, called
@@ -65,9 +65,9 @@ class LLM:
         journal: str | Path | None = None,
         cost: StepCost = StepCost(),
     ) -> None:
-        from headway.executor.load import load
-        from headway.executor.memory import Limits
-        from headway.executor.runner import alone
+        from headway.executor.torch.loading.load import load
+        from headway.executor.torch.loading.memory import Limits
+        from headway.executor.torch.runner import alone
 
         self.policies = policies or usual(slots)
         limits = Limits.of(self.policies, slots, context, block_size)

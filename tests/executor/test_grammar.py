@@ -22,11 +22,11 @@ from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import SettingError, TokenizerError
-from headway.executor import grammar as module
-from headway.executor.grammar import KEPT, Grammars, Matcher, compiled, tokenizer
-from headway.executor.load import load
-from headway.executor.masks import masks, restricted, unpacked
-from headway.executor.memory import Limits
+from headway.executor.torch.loading.load import load
+from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.sampling import grammar as module
+from headway.executor.torch.sampling.grammar import KEPT, Grammars, Matcher, compiled, tokenizer
+from headway.executor.torch.sampling.masks import masks, restricted, unpacked
 from headway.llm import EMBEDDED
 from headway.sim.simulate import simulate
 from headway.text import Tokenizer

@@ -7,11 +7,11 @@ import torch
 
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
-from headway.executor.cache import KVCache
-from headway.executor.config import read_config
-from headway.executor.grammar import Grammars
-from headway.executor.inputs import Builder
-from headway.executor.slots import Slots
+from headway.executor.torch.cache import KVCache
+from headway.executor.torch.inputs import Builder
+from headway.executor.torch.loading.config import read_config
+from headway.executor.torch.sampling.grammar import Grammars
+from headway.executor.torch.slots import Slots
 from headway.models import EMBEDDED
 
 BLOCK, ROWS, LONG = 16, 512, 100_000

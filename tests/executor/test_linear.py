@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headway.executor.linear import Linear, pack
+from headway.executor.torch.layers.linear import Linear, pack
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}  # of outputs of size 1; summed over 192
 

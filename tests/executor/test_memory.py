@@ -8,8 +8,14 @@ from headway.core.chunk import Fixed, Whole
 from headway.core.join import Continuous, Start, Static
 from headway.core.plan import Policies, usual
 from headway.errors import MemoryPlanError, SettingError
-from headway.executor.config import parse
-from headway.executor.memory import SCORES, Limits, free_on_host, plan_memory, step_bytes
+from headway.executor.torch.loading.config import parse
+from headway.executor.torch.loading.memory import (
+    SCORES,
+    Limits,
+    free_on_host,
+    plan_memory,
+    step_bytes,
+)
 
 GIB = 1 << 30
 LLAMA2_7B = parse(

@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headway.executor.linear import Linear
-from headway.executor.mlp import Mixture, Mlp
+from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.mlp import Mixture, Mlp
 
 HIDDEN, WIDE, COUNT = 12, 20, 5
 

@@ -6,7 +6,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
-from headway.executor.norm import LayerNorm, RmsNorm, Same
+from headway.executor.torch.layers.norm import LayerNorm, RmsNorm, Same
 
 SIZE, EPS = 48, 1e-5
 KINDS = {

@@ -19,9 +19,9 @@ from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.executor.load import load
-from headway.executor.memory import Limits
-from headway.executor.penalties import History, adjusted
+from headway.executor.torch.loading.load import load
+from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.sampling.penalties import History, adjusted
 from headway.sim.simulate import simulate
 
 VOCAB = 40

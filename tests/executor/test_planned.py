@@ -16,9 +16,9 @@ from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
-from headway.executor.config import parse
-from headway.executor.load import load_random
-from headway.executor.memory import Limits
+from headway.executor.torch.loading.config import parse
+from headway.executor.torch.loading.load import load_random
+from headway.executor.torch.loading.memory import Limits
 from tests.traces import ask
 
 CONTEXT = 256

@@ -8,9 +8,9 @@ import torch
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
 from headway.executor.guarded import MOST, Guarded
-from headway.executor.load import load, load_random
-from headway.executor.memory import Limits
-from headway.executor.penalties import History
+from headway.executor.torch.loading.load import load, load_random
+from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.sampling.penalties import History
 
 GREEDY = Sampling()
 PROMPTS = ((5, 9, 100, 33, 7, 77, 3), (8,), (12, 150, 42), (60, 61, 62, 63, 64, 65))
@@ -286,7 +286,7 @@ def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkey
                 raise torch.OutOfMemoryError("no memory is left\nand a page of details")
             super().__init__(begun, *rest)
 
-    monkeypatch.setattr("headway.executor.slots.History", Lacking)
+    monkeypatch.setattr("headway.executor.torch.slots.History", Lacking)
     one = driver(golden)
     for i, prompt in enumerate(PROMPTS):
         one.add(i, prompt)

@@ -13,8 +13,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from headway.executor.noise import exponential, keyed_tensor, keys
-from headway.executor.sampling import Draws, likeliest, narrow, sample, scale, score
+from headway.executor.torch.sampling.noise import exponential, keyed_tensor, keys
+from headway.executor.torch.sampling.sampling import Draws, likeliest, narrow, sample, scale, score
 
 
 def draws_of(n, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=None, position=5, **rest):

@@ -15,7 +15,7 @@ class Faulty:
 
 
 def broken(options):
-    from headway.executor.runner import TorchExecutor
+    from headway.executor.torch.runner import TorchExecutor
 
     submit = TorchExecutor.submit
 

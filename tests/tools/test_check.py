@@ -13,9 +13,9 @@ from rich.console import Console
 
 from headway.commands.check import check, run_check
 from headway.errors import CheckpointError, SettingError
-from headway.executor.config import read_config
-from headway.executor.load import load
-from headway.executor.memory import Limits, gathered, plan_memory
+from headway.executor.torch.loading.config import read_config
+from headway.executor.torch.loading.load import load
+from headway.executor.torch.loading.memory import Limits, gathered, plan_memory
 from headway.llm import EMBEDDED
 
 GIB = 1 << 30
@@ -43,7 +43,7 @@ MIXTRAL = MISTRAL | {
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """At bfloat16, whatever this machine is."""
-    monkeypatch.setattr("headway.executor.config.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr("headway.executor.torch.loading.config.multiplies_bfloat16", lambda: True)
 
 
 @pytest.fixture
@@ -52,7 +52,9 @@ def free(monkeypatch):
 
     def be(amount):
         monkeypatch.setattr("headway.commands.check.free_here", lambda: ("cpu", amount))
-        monkeypatch.setattr("headway.executor.load.free_memory", lambda device: amount)
+        monkeypatch.setattr(
+            "headway.executor.torch.loading.load.free_memory", lambda device: amount
+        )
 
     be(64 * GIB)
     return be
@@ -240,7 +242,7 @@ def test_torch_is_not_needed():
 
 
 def test_a_gpu_is_asked_only_where_there_is_a_driver(monkeypatch, tmp_path):
-    from headway.executor import memory
+    from headway.executor.torch.loading import memory
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))

@@ -16,15 +16,15 @@ from rich.table import Table
 from headway.errors import MemoryPlanError, SettingError
 
 try:
-    from headway.executor.checkpoint import INDEX, SINGLE, Checkpoint, locate
+    from headway.executor.torch.loading.checkpoint import INDEX, SINGLE, Checkpoint, locate
 except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
-from headway.executor.config import ITEMSIZES, ModelConfig, examine, read_files
-from headway.executor.keys import read_json
-from headway.executor.layout import shapes
-from headway.executor.memory import Limits, free_here, gathered, plan_memory, size
+from headway.executor.torch.loading.config import ITEMSIZES, ModelConfig, examine, read_files
+from headway.executor.torch.loading.keys import read_json
+from headway.executor.torch.loading.layout import shapes
+from headway.executor.torch.loading.memory import Limits, free_here, gathered, plan_memory, size
 from headway.models import EMBEDDED
 
 FETCHED = ("*.json", "*.jinja", "tokenizer.model")  # of a hub id: no weights

@@ -10,7 +10,7 @@ from headway.runs.rig import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:
-    from headway.executor.load import Loaded
+    from headway.executor.torch.loading.load import Loaded
 
 
 def live_rig(model: str | None) -> Rig:
@@ -22,10 +22,10 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
     """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
     # torch is an extra, and slow to import: only who runs a model pays for it.
     try:
-        from headway.executor.checkpoint import locate
-        from headway.executor.config import read_config
-        from headway.executor.load import load
-        from headway.executor.memory import Limits
+        from headway.executor.torch.loading.checkpoint import locate
+        from headway.executor.torch.loading.config import read_config
+        from headway.executor.torch.loading.load import load
+        from headway.executor.torch.loading.memory import Limits
     except ModuleNotFoundError as error:
         raise SettingError(
             f"running a model needs {error.name}: pip install 'headway[torch]'"
@@ -39,7 +39,7 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
 def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
     """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
     which is all that random weights can ask for."""
-    from headway.executor.runner import threads, use_threads
+    from headway.executor.torch.runner import threads, use_threads
     from headway.live import WallClock
 
     gc.collect()

@@ -9,15 +9,22 @@ from pathlib import Path
 from headway.errors import CheckpointError, MemoryPlanError, SettingError
 
 try:
-    from headway.executor.checkpoint import HUB_ID, Checkpoint
+    from headway.executor.torch.loading.checkpoint import HUB_ID, Checkpoint
 except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
 from headway.costing.calibration import read
-from headway.executor.config import ITEMSIZES, ModelConfig, read_config
-from headway.executor.layout import shapes
-from headway.executor.memory import DRIVERS, Limits, free_on_host, gathered, plan_memory, size
+from headway.executor.torch.loading.config import ITEMSIZES, ModelConfig, read_config
+from headway.executor.torch.loading.layout import shapes
+from headway.executor.torch.loading.memory import (
+    DRIVERS,
+    Limits,
+    free_on_host,
+    gathered,
+    plan_memory,
+    size,
+)
 from headway.journal_file import check as check_journal
 from headway.models import EMBEDDED, called
 from headway.server.config.config import ServerConfig

@@ -32,8 +32,8 @@ from headway.errors import (
     TokenizerError,
     cause,
 )
-from headway.executor.checkpoint import locate
 from headway.executor.guarded import Guarded
+from headway.executor.torch.loading.checkpoint import locate
 from headway.journal_file import JournalFile, begun, check
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
@@ -136,9 +136,9 @@ class Process:
             check(Path(options.journal), new=False)
         source = self._found()
         self.channel.send(Progress("starting torch"))
-        from headway.executor.load import load
-        from headway.executor.memory import Limits
-        from headway.executor.runner import use_threads
+        from headway.executor.torch.loading.load import load
+        from headway.executor.torch.loading.memory import Limits
+        from headway.executor.torch.runner import use_threads
 
         name = called(options.model)
         calibration = read(Path(options.cost)) if options.cost else None

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from headway.core.batch import Begun, Row
 from headway.errors import SettingError, TokenizerError, cause
-from headway.executor.grammar import Grammars, Matcher
-from headway.executor.noise import stream
-from headway.executor.penalties import History
-from headway.executor.sampling import Draws
+from headway.executor.torch.sampling.grammar import Grammars, Matcher
+from headway.executor.torch.sampling.noise import stream
+from headway.executor.torch.sampling.penalties import History
+from headway.executor.torch.sampling.sampling import Draws
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from headway.core.blocks import SCRATCH
 from headway.core.gather import Gathering
-from headway.executor.config import ModelConfig
-from headway.executor.memory import gathered
+from headway.executor.torch.loading.config import ModelConfig
+from headway.executor.torch.loading.memory import gathered
 
 
 class KVCache:

@@ -12,13 +12,13 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
 from headway.core.grammar import Grammar
-from headway.executor.cache import KVCache
-from headway.executor.grammar import Grammars
-from headway.executor.inputs import Builder, Inputs, Scoring
-from headway.executor.memory import LOGITS
-from headway.executor.model import Decoder, sizes
-from headway.executor.sampling import Scores, columns, sample, score
-from headway.executor.slots import Slots
+from headway.executor.torch.cache import KVCache
+from headway.executor.torch.inputs import Builder, Inputs, Scoring
+from headway.executor.torch.layers.model import Decoder, sizes
+from headway.executor.torch.loading.memory import LOGITS
+from headway.executor.torch.sampling.grammar import Grammars
+from headway.executor.torch.sampling.sampling import Scores, columns, sample, score
+from headway.executor.torch.slots import Slots
 
 BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 

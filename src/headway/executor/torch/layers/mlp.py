@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.executor.config import Activation
-from headway.executor.linear import Linear
+from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.loading.config import Activation
 
 
 class Mlp:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from headway.errors import CheckpointError
-from headway.executor.checkpoint import Checkpoint
-from headway.executor.config import ModelConfig
-from headway.executor.layout import EMBED, HEAD, NORM, Matrix, MlpPlace, place, shapes
-from headway.executor.linear import Linear
-from headway.executor.mlp import Mixture, Mlp
-from headway.executor.norm import LayerNorm, Norm, RmsNorm, Same
+from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.mlp import Mixture, Mlp
+from headway.executor.torch.layers.norm import LayerNorm, Norm, RmsNorm, Same
+from headway.executor.torch.loading.checkpoint import Checkpoint
+from headway.executor.torch.loading.config import ModelConfig
+from headway.executor.torch.loading.layout import EMBED, HEAD, NORM, Matrix, MlpPlace, place, shapes
 
 Read = Callable[[str], Tensor]  # a tensor by its name in the checkpoint
 

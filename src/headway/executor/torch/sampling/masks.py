@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headway.executor.grammar import Matcher
-from headway.executor.penalties import NOT_ONE
+from headway.executor.torch.sampling.grammar import Matcher
+from headway.executor.torch.sampling.penalties import NOT_ONE
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.grammar import Grammar
 from headway.errors import SettingError, TokenizerError, TrialError
-from headway.executor.grammar import broken, compiled, tokenizer
+from headway.executor.torch.sampling.grammar import broken, compiled, tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

@@ -10,13 +10,19 @@ from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.settings import Settings
 from headway.errors import SettingError
-from headway.executor.cache import KVCache
-from headway.executor.checkpoint import locate
-from headway.executor.config import ModelConfig, read_config
-from headway.executor.memory import Limits, MemoryPlan, free_memory, gathered, plan_memory
-from headway.executor.model import Decoder
-from headway.executor.runner import TorchExecutor
-from headway.executor.weights import Weights, load_weights, random_weights
+from headway.executor.torch.cache import KVCache
+from headway.executor.torch.layers.model import Decoder
+from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.loading.config import ModelConfig, read_config
+from headway.executor.torch.loading.memory import (
+    Limits,
+    MemoryPlan,
+    free_memory,
+    gathered,
+    plan_memory,
+)
+from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
+from headway.executor.torch.runner import TorchExecutor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 NO_LIMITS = Limits()

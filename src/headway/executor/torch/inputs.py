@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.batch import Batch, Row, Want
-from headway.executor.cache import KVCache
-from headway.executor.sampling import Draws
-from headway.executor.slots import NOBODY, Slots
+from headway.executor.torch.cache import KVCache
+from headway.executor.torch.sampling.sampling import Draws
+from headway.executor.torch.slots import NOBODY, Slots
 
 Ints = NDArray[np.int64]
 LAST, PROMPT = Want.LAST.value, Want.PROMPT.value  # plain numbers: of flags `&` is slow
