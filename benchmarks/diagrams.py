@@ -18,14 +18,14 @@ from benchmarks.textbook.canvas import Canvas
 from benchmarks.textbook.part import SIMULATED, Part, Table
 from benchmarks.textbook.runs import MS, ROOM, Served, serve
 from headway.core.batch import Batch, Row
-from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Priority, ShortestFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.request import Request
 
 FOLDER = Path("docs/diagrams")

@@ -16,8 +16,8 @@ from statistics import median
 
 from benchmarks.report import Figure, finish
 from headway.core.batch import Add, Batch, Output, Want
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

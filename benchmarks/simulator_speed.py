@@ -26,10 +26,10 @@ from rich.table import Table
 
 from benchmarks.report import Figure, finish
 from headway.core.batch import Add, Command
-from headway.core.chunk import Fixed
 from headway.core.cost import Echo, Rates, Residuals, StepCost
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

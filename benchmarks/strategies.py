@@ -27,11 +27,11 @@ from random import Random
 from statistics import mean
 
 from benchmarks.report import Figure, finish
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
-from headway.core.mix import Mixed, PrefillFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Static
+from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.request import Request
 from headway.costing.price import Ask
 from headway.figures.measure import engine_figures, percentile

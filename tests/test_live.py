@@ -8,8 +8,8 @@ import pytest
 
 from headway import journal
 from headway.core.batch import Batch, Close, Event
-from headway.core.join import Static
 from headway.core.plan import Policies
+from headway.core.policies.join import Static
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine

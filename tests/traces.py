@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from headway import journal
 from headway.core.batch import Add, Batch, Begun, Cancel, Command, Event, Logprob, Stop
-from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
-from headway.core.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.lane import Lane
-from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Priority, ShortestFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.request import NEVER, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

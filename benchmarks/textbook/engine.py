@@ -7,9 +7,9 @@ from statistics import linear_regression, median
 from benchmarks.textbook.part import MEASURED, Part, Table, ms
 from benchmarks.textbook.runs import MS, ask
 from benchmarks.textbook.stall import policies, words, workload
-from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Request
 from headway.runs.loaded import live_rig
 from headway.runs.rig import Rig

@@ -10,10 +10,10 @@ from benchmarks.textbook.runs import COST, MS, SECOND, Served, ask, counted, qua
 from headway.commands.plan.estimate.fluid import flow
 from headway.commands.plan.estimate.steps import Steps
 from headway.commands.plan.estimate.work import Work
-from headway.core.chunk import Fixed
-from headway.core.join import Continuous
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous
 from headway.core.request import Request
 from headway.errors import SettingError
 from headway.traffic.trace import shipped

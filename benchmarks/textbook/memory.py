@@ -5,8 +5,8 @@ from statistics import mean
 from benchmarks.textbook.part import ARITHMETIC, Part, Table, percent
 from benchmarks.textbook.runs import ROOM, STEPS, ask, serve
 from headway.core.blocks import BlockPool, publish, reserve
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Request, Sequence
 from headway.models import EMBEDDED
 from headway.traffic.trace import shipped

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent
 from benchmarks.textbook.runs import MS, ROOM, SECOND, STEPS, Served, ask, serve
-from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.lane import Lane
-from headway.core.mix import Alternate, PrefillFirst
-from headway.core.order import Priority, ShortestFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.mix import Alternate, PrefillFirst
+from headway.core.policies.order import Priority, ShortestFirst
 from headway.core.request import Request
 
 LANES = (Lane("chat", priority=0), Lane("bulk", priority=1))

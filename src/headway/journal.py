@@ -19,11 +19,12 @@ from typing import Any, TextIO, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 from headway import __version__
-from headway.core import chunk, cost, gather, join, mix, order, preempt
+from headway.core import cost, gather
 from headway.core.batch import Add, Cancel, Close, Command, Enough, Row, Stop
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
+from headway.core.policies import chunk, join, mix, order, preempt
 from headway.core.request import Request
 from headway.core.sampling import TOKENS, Sampling
 from headway.core.settings import Settings

@@ -12,10 +12,10 @@ from headway.answer import Answer, Completion, Delta, Options, unkept
 from headway.bulk import Bulk
 from headway.core.batch import Event
 from headway.core.cost import StepCost
-from headway.core.join import Static
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies, usual
+from headway.core.policies.join import Static
 from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.view import Load

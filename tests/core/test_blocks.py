@@ -8,8 +8,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from headway.core import blocks
 from headway.core.batch import Add, Output
 from headway.core.blocks import BlockPool, publish, release, reserve
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Request, Sequence
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

@@ -6,11 +6,11 @@ import pytest
 
 from headway import journal
 from headway.core.batch import Add, Cancel, Close, Event, Output, Want
-from headway.core.chunk import Fixed
 from headway.core.deadlines import SLACK, Deadlines
-from headway.core.join import Continuous, Dynamic, Static
 from headway.core.lane import Budget
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.request import NEVER, Finish, Sequence
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor

@@ -10,9 +10,9 @@ from headway import journal
 from headway.core.batch import Add, Cancel, Output, Want
 from headway.core.cost import StepCost, row_features
 from headway.core.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
-from headway.core.join import Continuous
 from headway.core.lane import Lane, Line
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine

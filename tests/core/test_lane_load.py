@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from headway.core.batch import Add, Output, Want
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import NEVER
 from tests.traces import ask, make
 

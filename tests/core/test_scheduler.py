@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from headway.core.batch import Add, Cancel, Close, Enough, Event, Logprob, Output, Stop, Want
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Dynamic, Static
-from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Priority, ShortestFirst
 from headway.core.plan import MISFITS, Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.request import NEVER, Finish
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

@@ -20,9 +20,9 @@ from headway.core.batch import (
     Want,
 )
 from headway.core.cost import StepCost, batch_features, row_features
-from headway.core.join import Dynamic
 from headway.core.lane import Lane
 from headway.core.plan import Policies
+from headway.core.policies.join import Dynamic
 from headway.core.request import Finish, Sequence
 from headway.core.sampling import Sampling
 from headway.core.settings import Settings

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from headway.core.batch import Add, Batch, Begun, Row, Want
-from headway.core.chunk import Fixed, Whole
 from headway.core.cost import StepCost
 from headway.core.gather import Gathering
-from headway.core.join import Continuous, Dynamic, Static
-from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

@@ -12,11 +12,11 @@ import torch
 
 from headway import LLM, Options
 from headway.core.batch import Add, Begun
-from headway.core.chunk import Fixed
 from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

@@ -7,8 +7,8 @@ import pytest
 
 from headway import journal
 from headway.core.batch import Add, Batch
-from headway.core.join import Continuous
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Finish
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Start, Static
 from headway.core.plan import Policies, usual
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Start, Static
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.loading.config import parse
 from headway.executor.torch.loading.memory import (

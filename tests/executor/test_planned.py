@@ -9,11 +9,11 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from headway.core.batch import Add, Close
-from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.lane import Lane
-from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.policies.mix import PrefillFirst
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.executor.torch.loading.config import parse

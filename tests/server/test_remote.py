@@ -21,9 +21,9 @@ from headway.commands.replay.relived import relive
 from headway.core.batch import Add, Cancel, Event
 from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
-from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.view import LaneLoad, Load

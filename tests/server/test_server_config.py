@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Dynamic, LengthClasses
 from headway.core.lane import Budget, Lane
-from headway.core.mix import Mixed, PrefillFirst
-from headway.core.order import FirstCome, Priority
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses
+from headway.core.policies.mix import Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority
 from headway.core.request import NEVER
 from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headway.core.batch import Add, Cancel
 from headway.core.cost import Echo, Rates, Residuals, Rounding, StepCost
 from headway.core.gather import UNPADDED, Gathering
-from headway.core.join import Continuous, Dynamic, Start, Static
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous, Dynamic, Start, Static
 from headway.core.request import NEVER
 from headway.core.scheduler import Scheduler
 from headway.sim.clock import VirtualClock

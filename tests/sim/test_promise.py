@@ -7,9 +7,9 @@ import pytest
 from headway.core import scheduler as scheduling
 from headway.core.admission import Accept, admit
 from headway.core.cost import StepCost
-from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

@@ -7,9 +7,9 @@ from hypothesis import example, given, settings
 
 from headway import journal
 from headway.core.batch import Add, Cancel, Close, Row, Stop, Want
-from headway.core.join import Dynamic
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
+from headway.core.policies.join import Dynamic
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

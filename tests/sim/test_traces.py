@@ -7,9 +7,9 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from headway.core.batch import Add
-from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic, Start
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, Start
 from headway.core.request import NEVER, Finish
 from headway.errors import StuckError
 from headway.executor.fake import FakeExecutor

@@ -7,10 +7,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from headway.core.batch import Add, Close
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Static
-from headway.core.mix import Alternate, Mixed, PrefillFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.request import Finish
 from tests.traces import Crowd, ask, make, spy
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.lane import Budget, Lane
-from headway.core.mix import Alternate, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.costing.price import Price
 from headway.errors import SettingError
 from headway.strategies.recipe import chosen, recipe

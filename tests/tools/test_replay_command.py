@@ -17,13 +17,13 @@ from headway.commands.replay.replay import Asked, run_replay
 from headway.commands.replay.retelling import CONTROL, RECORDED, WHAT_IF
 from headway.commands.replay.what_if import what_if
 from headway.core.batch import Add, Cancel, Close, Stop
-from headway.core.chunk import Fixed
 from headway.core.cost import StepCost
 from headway.core.gather import Gathering
-from headway.core.join import Continuous, Dynamic, Static
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.order import Priority
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.order import Priority
 from headway.core.request import NEVER, Finish
 from headway.costing import calibration
 from headway.costing.calibration import Calibration

@@ -2,11 +2,11 @@
 
 import pytest
 
-from headway.core.chunk import Fixed
 from headway.core.cost import StepCost
-from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Static
 from headway.core.request import NEVER, Finish, Request
 from headway.executor.fake import FakeExecutor
 from headway.runs.run import Run

@@ -21,10 +21,10 @@ from headway.commands.simulate.dial import calibration_at, strategy_at, sweep_of
 from headway.commands.simulate.point import Job, attainment, evaluated
 from headway.commands.simulate.simulate import Simulated, run_simulate
 from headway.commands.simulate.sweep import Sweeping
-from headway.core.chunk import Fixed
-from headway.core.join import Continuous, Dynamic
 from headway.core.lane import Lane
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic
 from headway.core.request import NEVER
 from headway.costing.price import Price
 from headway.errors import SettingError

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from headway.core.blocks import BlockPool, grow, release, reserve
-from headway.core.chunk import Chunk, Fixed, Whole
-from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
-from headway.core.mix import Mix, Mixed, Turn
-from headway.core.order import FirstCome, Order
-from headway.core.preempt import Preempt, Youngest
+from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.mix import Mix, Mixed, Turn
+from headway.core.policies.order import FirstCome, Order
+from headway.core.policies.preempt import Preempt, Youngest
 from headway.core.request import Sequence
 from headway.core.view import View
 from headway.errors import SettingError

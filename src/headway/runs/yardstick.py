@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Static
 from headway.core.lane import Lane
-from headway.core.mix import PrefillFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Static
+from headway.core.policies.mix import PrefillFirst
 from headway.core.request import NEVER, Finish
 from headway.costing.price import Ask, Price
 from headway.errors import HeadwayError

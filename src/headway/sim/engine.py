@@ -3,10 +3,10 @@
 from functools import partial
 
 from headway.core.batch import Event
-from headway.core.coast import Coast
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, Executor, forgotten
 from headway.sim.clock import VirtualClock
+from headway.sim.coast import Coast
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 

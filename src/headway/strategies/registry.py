@@ -9,12 +9,12 @@ bucket, and 256 long ones would take a minute.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headway.core.chunk import Chunk, Fixed, Whole
-from headway.core.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.lane import Lane
-from headway.core.mix import Alternate, Mix, Mixed, PrefillFirst
-from headway.core.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.request import NEVER
 from headway.costing.price import Price
 from headway.errors import SettingError, nearest

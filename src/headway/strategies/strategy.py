@@ -4,12 +4,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from headway.core.chunk import Fixed, Whole
-from headway.core.join import Continuous, Dynamic, Static
 from headway.core.lane import Lane
-from headway.core.mix import Mixed, PrefillFirst
-from headway.core.order import Priority
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.mix import Mixed, PrefillFirst
+from headway.core.policies.order import Priority
 from headway.core.request import NEVER
 from headway.costing.price import Price
 

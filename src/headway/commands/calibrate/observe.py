@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headway.core.batch import Batch, Output
-from headway.core.chunk import Allowance
 from headway.core.cost import NONE, Features, StepCost, batch_features, row_features
 from headway.core.gather import Gathering
-from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.ledger import StepRow
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Allowance
+from headway.core.policies.join import Continuous
 from headway.core.view import View
 from headway.costing.price import Ask, Price
 from headway.engine import Executor

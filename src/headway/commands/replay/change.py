@@ -7,12 +7,12 @@ from typing import Any
 import yaml
 
 from headway.commands.replay.relived import Relived
-from headway.core.chunk import Chunk, Fixed, Whole
 from headway.core.cost import StepCost, row_features
-from headway.core.join import Dynamic, LengthClasses
-from headway.core.mix import MIXES
-from headway.core.order import ORDERS
 from headway.core.plan import Policies
+from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.join import Dynamic, LengthClasses
+from headway.core.policies.mix import MIXES
+from headway.core.policies.order import ORDERS
 from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.costing.price import Price

@@ -6,10 +6,10 @@ from itertools import pairwise
 from statistics import fmean
 
 from headway.core.cost import StepCost
-from headway.core.join import Continuous
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
+from headway.core.policies.join import Continuous
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

@@ -15,8 +15,8 @@ from headway.core.batch import Event
 from headway.core.blocks import grow_each, next_names, publish_each
 from headway.core.cost import Features
 from headway.core.gather import Gathering
-from headway.core.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.ledger import StepRow
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.view import View
