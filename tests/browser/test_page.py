@@ -8,7 +8,7 @@ import pytest
 from headway.report import cells, report
 from headway.report.findings import Findings
 from headway.report.page import shown
-from tests.tools.contests import FEW, compared
+from tests.commands.contests import FEW, compared
 
 CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

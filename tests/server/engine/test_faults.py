@@ -14,7 +14,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.engine.remote import EngineOptions, Remote
 from headway.server.intake.front import Front
 from headway.server.intake.texts import Texts
-from tests.server.faulty import BAD, WHY, WORST, Faulty
+from tests.server.engine.faulty import BAD, WHY, WORST, Faulty
 from tests.server.local import fake, serving, tokenizer, until
 
 GOOD = [5, 6, 7]

@@ -30,9 +30,9 @@ from headway.runs.yardstick import alone
 from headway.strategies.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
 from headway.traffic.traffic import from_file, from_traces
 from headway.traffic.workload import Prompts
-from tests.tools.contests import FEW, compared, contest
-from tests.tools.rigs import TEXT, rig
-from tests.tools.test_demo import Interrupting, nearest_rank
+from tests.commands.contests import FEW, compared, contest
+from tests.commands.rigs import TEXT, rig
+from tests.commands.test_demo import Interrupting, nearest_rank
 
 NAMES = FEW.split(",")
 
@@ -439,8 +439,8 @@ import sys
 from pathlib import Path
 from headway.sim.executor import Filler
 from headway.commands.compare.compare import terminable, Terminated
-from tests.tools.contests import contest
-from tests.tools.rigs import TEXT, rig
+from tests.commands.contests import contest
+from tests.commands.rigs import TEXT, rig
 
 class Waiting(Filler):
     left = 10**9

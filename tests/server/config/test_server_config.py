@@ -25,7 +25,7 @@ from headway.server.config.showing import schema, shown, validated
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "server-config.md"
 
 

@@ -48,9 +48,9 @@ from headway.costing.price import Ask
 from headway.errors import HeadwayError, SettingError
 from headway.models import called
 from headway.sim.engine import VirtualEngine
-from tests.tools.priced import CALIBRATION
-from tests.tools.rigs import rig
-from tests.tools.test_fit import COST
+from tests.commands.priced import CALIBRATION
+from tests.commands.rigs import rig
+from tests.commands.test_fit import COST
 
 HOSTED = StepCost(
     COST.device, COST.pieces, host=Rates(step=400_000_000, row=9_000_000), knee=128,

@@ -32,7 +32,7 @@ from headway.server.observe.metrics.steps import Steps
 from headway.server.observe.metrics.tokens import Silent, Tokens
 from tests.server.local import BLOCK, Local, Permitted, fake, priced, scheduler, serving, until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MS = 1_000_000
 LANES = {
     "chat": {"ttft": "60s", "tpot": "10s", "max_waiting": 1},

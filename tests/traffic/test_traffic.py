@@ -19,7 +19,7 @@ from headway.traffic.endpoint import Unloaded
 from headway.traffic.offer import LOAD, Demand, extent, offer, typical, within
 from headway.traffic.traffic import from_file, from_traces
 from headway.traffic.workload import Prompts, worded
-from tests.tools.rigs import TEXT
+from tests.commands.rigs import TEXT
 
 MS, S = 1_000_000, 1_000_000_000
 PRICE = Price(prompt=0.1 * MS, answer=0.3 * MS)

@@ -18,7 +18,7 @@ from headway.costing.calibration import write
 from headway.errors import SettingError
 from headway.models import called
 from headway.server.run import UNREAD, listen
-from tests.tools.priced import CALIBRATION
+from tests.commands.priced import CALIBRATION
 
 CODE = """
 import sys

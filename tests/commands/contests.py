@@ -6,7 +6,7 @@ from rich.console import Console
 
 from headway.commands.compare.compare import Asked, Contest, prepare
 from headway.strategies.recipe import chosen
-from tests.tools.rigs import rig
+from tests.commands.rigs import rig
 
 FEW = "static,dynamic-global,dynamic-lanes,continuous-prefill-first,continuous-chunk-64"
 

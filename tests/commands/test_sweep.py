@@ -36,8 +36,8 @@ from headway.report.report import read
 from headway.report.verdict import Found, Scope, said
 from headway.runs.pool import in_processes
 from headway.strategies.registry import REGISTRY, Site, chunked
-from tests.tools.priced import CALIBRATION, lanes
-from tests.tools.test_simulate import simulated
+from tests.commands.priced import CALIBRATION, lanes
+from tests.commands.test_simulate import simulated
 
 FEW = "dynamic-lanes,continuous-chunk-64"
 SITE = Site([Lane("chat")], Price(100_000, 1_000_000), 2_048)

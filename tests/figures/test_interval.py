@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headway.core.lane import Budget
 from headway.figures.interval import BLOCKS, seconds_for_enough, summed, sureness, tallied
-from tests.tools.test_measure import outcome, request
+from tests.figures.test_measure import outcome, request
 
 EVEN = [(10, 10)] * BLOCKS
 

@@ -16,7 +16,7 @@ from headway.report import report
 from headway.report.words import milliseconds, pressed, share
 from headway.sim.executor import Filler
 from headway.traffic.endpoint import ENDPOINTS
-from tests.tools.rigs import rig
+from tests.commands.rigs import rig
 
 
 def console(width=80):

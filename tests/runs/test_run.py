@@ -10,7 +10,7 @@ from headway.core.policies.join import Continuous, Static
 from headway.core.request import NEVER, Finish, Request
 from headway.executor.fake import FakeExecutor
 from headway.runs.run import Run
-from tests.tools.rigs import TEXT, rig
+from tests.commands.rigs import TEXT, rig
 
 MS = 1_000_000
 LANES = [Lane("chat")]

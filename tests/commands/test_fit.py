@@ -22,7 +22,7 @@ from headway.commands.calibrate.fit import (
 )
 from headway.commands.calibrate.stand import Stand
 from headway.core.cost import Features, Rates, Rounding, StepCost
-from tests.tools.rigs import rig
+from tests.commands.rigs import rig
 
 COST = StepCost(
     device=Rates(step=2_000_000_000, row=4_000_000, prompt=90_000_000, read=300_000, pair=9_000,

@@ -43,7 +43,7 @@ from headway.server.engine.engine import State, engine_process
 from headway.server.engine.remote import EngineOptions, Remote, Welcome
 from headway.server.engine.wire import Step
 from headway.sim.replay import replay
-from tests.tools.priced import CALIBRATION
+from tests.commands.priced import CALIBRATION
 
 POLICIES = Policies(Continuous(4), step_tokens=512)
 OPTIONS = EngineOptions(dtype="float32", policies=POLICIES, slots=4, context=512, threads=1)

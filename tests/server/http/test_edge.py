@@ -11,7 +11,7 @@ import pytest
 from headway.server.config.config import ServerConfig
 from headway.server.http import body as bodies
 from headway.server.listening.connections import YOUNG, Connections, Stage
-from tests.server.hostile import HEAD, Hostile, body
+from tests.server.http.hostile import HEAD, Hostile, body
 from tests.server.local import Permitted, fake, serving, until
 
 ASKED = {"prompt": [5, 6], "max_tokens": 3, "ignore_eos": True}

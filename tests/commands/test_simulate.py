@@ -20,7 +20,7 @@ from headway.report import facts, report
 from headway.report.findings import Findings
 from headway.report.page import page
 from headway.runs import origin
-from tests.tools.priced import CALIBRATION, lanes
+from tests.commands.priced import CALIBRATION, lanes
 
 FEW = "dynamic-lanes,continuous-chunk-64"
 
@@ -151,7 +151,7 @@ def test_the_price_is_the_cost_files_where_none_is_said(ran, tmp_path):
 AGAIN = """
 import sys
 from pathlib import Path
-from tests.tools.test_simulate import simulated
+from tests.commands.test_simulate import simulated
 simulated(Path(sys.argv[1]), repeat=2, price_per_hour=0.0)
 """
 

@@ -19,7 +19,7 @@ from headway.core.request import Finish, Request
 from headway.errors import SettingError
 from headway.runs.run import Outcome, Run
 from headway.sim.clock import VirtualClock
-from tests.tools.priced import CALIBRATION
+from tests.commands.priced import CALIBRATION
 
 MS = 1_000_000
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.server.config import keys as module
 from headway.server.config.config import ServerConfig
-from headway.server.config.config import keys as module
 from headway.server.config.keys import Denied, KeySettings, Tenant, new_key
 from headway.server.intake.limits import MINUTE, Bucket, RateLimit
 from headway.server.intake.turn import Turn
