@@ -39,7 +39,8 @@ from headway.errors import (
 from headway.live import WallClock, heard
 from headway.llm import LLM
 from headway.models import called
-from headway.server.engine.engine import State, engine_process
+from headway.server.engine import engine_process
+from headway.server.engine.engine import State
 from headway.server.engine.remote import EngineOptions, Remote, Welcome
 from headway.server.engine.wire import Step
 from headway.sim.replay import replay

@@ -16,7 +16,8 @@ from headway.models import EMBEDDED
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine import remote as remotes
-from headway.server.engine.engine import State, succession
+from headway.server.engine import succession
+from headway.server.engine.engine import State
 from headway.server.engine.succession import Succession
 from headway.server.engine.wire import EngineOptions
 from headway.server.intake.front import Front
