@@ -21,7 +21,7 @@ FLOORS = {
     "journal": 2,
     "journal_file": 2,
     "engine": 2,
-    "special": 2,
+    "special_tokens": 2,
     "text": 2,
     "yaml_values": 2,
     "executor": 2,

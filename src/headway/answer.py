@@ -10,7 +10,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import Sampling
 from headway.errors import EngineError, HeadwayError, PromptError, RefusedError, SettingError
-from headway.executor.torch.sampling.scored import Scored
+from headway.executor.torch.sampling.logprobs import Scored
 from headway.text import TextStream, Tokenizer
 
 FAILED = Finish.ERROR, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED

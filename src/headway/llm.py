@@ -21,7 +21,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.view import Load
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
-from headway.executor.torch.sampling.trial import problem
+from headway.executor.torch.sampling.grammar_trial import problem
 from headway.journal_file import JournalFile, check
 from headway.live import LiveEngine, date
 from headway.models import EMBEDDED, called

@@ -11,7 +11,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError
-from headway.special import Special, plain
+from headway.special_tokens import Special, plain
 
 if TYPE_CHECKING:
     import tokenizers

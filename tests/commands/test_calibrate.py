@@ -14,8 +14,8 @@ pytest.importorskip("scipy")
 
 from headway.commands.calibrate import calibrate, learn
 from headway.commands.calibrate.calibrate import Asked, errors_table, run_calibrate, terms_table
+from headway.commands.calibrate.correlation import echoes, normal_scores
 from headway.commands.calibrate.design import designs
-from headway.commands.calibrate.echoes import echoes, normal_scores
 from headway.commands.calibrate.fit import fitted
 from headway.commands.calibrate.learn import calibrate_rig, enough
 from headway.commands.calibrate.observe import (
@@ -31,7 +31,7 @@ from headway.commands.calibrate.observe import (
     calmed,
     served,
 )
-from headway.commands.calibrate.stand import Sample
+from headway.commands.calibrate.trials import Sample
 from headway.commands.calibrate.validate import (
     LIMITS,
     engine_rates,

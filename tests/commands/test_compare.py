@@ -15,14 +15,14 @@ from rich.console import Console
 
 from headway.commands.compare.compare import DRAIN, Asked, run_compare, services_of
 from headway.commands.replay.recording import load
-from headway.commands.replay.relived import relive
 from headway.commands.replay.replay import Asked as Replay
 from headway.commands.replay.replay import run_replay
+from headway.commands.replay.rerun import relive
 from headway.core.request import NEVER, Finish
 from headway.costing.price import Ask, Price
 from headway.errors import HeadwayError, SettingError
 from headway.figures.pressure import cards
-from headway.report import cells, facts, report
+from headway.report import facts, report, report_tables
 from headway.report.findings import Findings, Guardrail
 from headway.report.page import page
 from headway.report.words import duration, share
@@ -82,7 +82,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
     for lane, budget in plain["budgets"].items():
-        _, rows = cells.latency(found, lane)
+        _, rows = report_tables.latency(found, lane)
         for part, row in zip(plain["strategies"], rows, strict=True):
             columns = part["requests"]["columns"]
             asked = [dict(zip(columns, each, strict=True)) for each in part["requests"]["rows"]]
@@ -114,7 +114,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
             for at, values in ((5, ttft), (8, tpot)):
                 for column, percent in enumerate((50, 95, 99)):
                     wanted = nearest_rank(values, percent)
-                    assert row[at + column] == cells.quantile([wanted])
+                    assert row[at + column] == report_tables.quantile([wanted])
             assert row[11] == share(good / len(mine))
             assert row[12] == f"{good / ((part['nanoseconds'] - warm_up) / 1e9):.2f}"
 
@@ -122,7 +122,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
 def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
-    (head, rows), (more, others) = cells.throughput(found), cells.resources(found)
+    (head, rows), (more, others) = report_tables.throughput(found), report_tables.resources(found)
     for part, row, other in zip(plain["strategies"], rows, others, strict=True):
         said = dict(zip(head, row, strict=True)) | dict(zip(more, other, strict=True))
         asked, steps = (
@@ -143,7 +143,7 @@ def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
         assert said["output tok/s"] == f"{tokens / seconds:,.0f}"
         assert said["req/s"] == f"{served / seconds:.2f}"
         paid = seconds / 3600 * 3.5
-        assert said["cost / M tokens"] == cells.price(paid / tokens * 1e6)
+        assert said["cost / M tokens"] == report_tables.price(paid / tokens * 1e6)
         later = [each for each in steps if each["began"] >= warm_up]
         held = sum(each["held"] * each["width"] for each in later)
         padded = sum(
@@ -160,7 +160,7 @@ def test_one_window_for_all_makes_the_sparse_endpoint_pay_and_the_card_says_how_
     card = found.comparisons[0]
     assert (card.name, card.other) == (GLOBAL, PER_LANE)
     assert card.payer.lane == "voice" and card.payer.points > 0.2
-    lines = dict(cells.card(found, card))
+    lines = dict(report_tables.card(found, card))
     own, other = (found.latency[name]["voice"][0] for name in (GLOBAL, PER_LANE))
     assert own.ttft_p50 > 2 * other.ttft_p50
     assert lines["Endpoint that pays"].startswith(
@@ -189,7 +189,7 @@ def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(f
         worst = max(spent, key=spent.get)
         assert (guard.lane, guard.metric, guard.percent) == worst
         assert (guard.nearness, guard.own, guard.trigger) == spent[worst]
-        lines = dict(cells.card(found, each))
+        lines = dict(report_tables.card(found, each))
         assert duration(guard.trigger) in lines["Roll back when"]
         pair = {name: found.first(name) for name in (each.name, each.other)}
         assert each.card == cards(pair, _endpoints(found))[each.name]
@@ -215,8 +215,8 @@ def test_a_rollback_is_at_the_budget_or_at_what_the_other_does_where_that_breaks
 ):
     own, others = (each * 10**6 if each not in (NEVER, None) else each for each in (own, others))
     guard = Guardrail("voice", "ttft", 95, own, others, 100 * 10**6, 100)
-    assert cells.watch(guard) == f"voice TTFT p95: {watched}"
-    said = cells.rollback(guard, "static")
+    assert report_tables.watch(guard) == f"voice TTFT p95: {watched}"
+    said = report_tables.rollback(guard, "static")
     assert said.startswith(f"voice TTFT p95 of the last 100 requests is over {trigger}")
 
 
@@ -239,13 +239,15 @@ def test_repeats_give_a_median_with_its_spread(tmp_path):
         "static": 2,
         "one-by-one": 2,
     }
-    assert cells.spread_of([3, 1, 2], str) == "2 (1..3)"
-    assert cells.spread_of([2, 2], "{:.0f}".format) == "2"
+    assert report_tables.spread_of([3, 1, 2], str) == "2 (1..3)"
+    assert report_tables.spread_of([2, 2], "{:.0f}".format) == "2"
     assert found.first("static").offered == found.counted["static"][1].offered
     assert found.points(found.comparisons[0], "voice")[0] == pytest.approx(
         found.points(found.comparisons[0], "voice")[1]
     )
-    payers = [dict(cells.card(found, each))["Endpoint that pays"] for each in found.comparisons]
+    payers = [
+        dict(report_tables.card(found, each))["Endpoint that pays"] for each in found.comparisons
+    ]
     assert all("In 2 repeats: " in payer for payer in payers if not payer.startswith("None"))
 
 
@@ -268,7 +270,7 @@ def test_own_endpoints_and_own_strategies(tmp_path):
     rules = {each["name"]: each for each in found.report.about["rules"]}
     assert rules["dynamic-lanes"]["policies"]["join"]["windows"]["chat"] == 40_000_000
     assert "of chat.csv" in dict(facts.stated(found))["Traffic"]
-    assert cells.endpoints(found)[1][1][-1].startswith("E2E ")
+    assert report_tables.endpoints(found)[1][1][-1].startswith("E2E ")
 
 
 def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
@@ -278,7 +280,7 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
     wishes = {"strategies": "static,continuous-chunk-64", "rate": 5.0, "seconds": 10.0}
     assert compared(tmp_path, services=from_traces([path]), **wishes)[0] == 0
     found = Findings(report.read(tmp_path / "report.json"))
-    head, rows = cells.resources(found)
+    head, rows = report_tables.resources(found)
     hits = {row[0]: dict(zip(head, row, strict=True))["prefix hits"] for row in rows}
     assert (
         hits["continuous-chunk-64"].endswith(" %") and float(hits["continuous-chunk-64"][:-2]) > 90
@@ -353,11 +355,11 @@ def test_answers_that_are_held_to_the_groups_end_do_not_win_by_a_time_per_token_
     compared(tmp_path, seconds=20.0, strategies="static,static-together", baseline="static")
     found = Findings(report.read(tmp_path / "report.json"))
     for lane in found.lanes:
-        _, (static, together) = cells.latency(found, lane)
+        _, (static, together) = report_tables.latency(found, lane)
         assert together[8:11] == ["-", "-", "-"]
         assert static[8] != "-" or int(static[1]) < 10
     (card,) = found.comparisons
-    assert "time per token" not in dict(cells.card(found, card))["Relieved"]
+    assert "time per token" not in dict(report_tables.card(found, card))["Relieved"]
 
 
 def test_one_window_for_all_is_called_a_mistake_only_where_it_created_something(found, monkeypatch):

@@ -20,7 +20,7 @@ from headway.commands.calibrate.fit import (
     segments,
     solve,
 )
-from headway.commands.calibrate.stand import Stand
+from headway.commands.calibrate.trials import Stand
 from headway.core.cost import Features, Rates, Rounding, StepCost
 from tests.commands.rigs import rig
 

@@ -12,9 +12,9 @@ from rich.console import Console
 from headway import LLM, Options, journal
 from headway.commands.replay.change import KEYS, Change, change
 from headway.commands.replay.recording import Recording, load
-from headway.commands.replay.relived import relive
 from headway.commands.replay.replay import Asked, run_replay
-from headway.commands.replay.retelling import CONTROL, RECORDED, WHAT_IF
+from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF
+from headway.commands.replay.rerun import relive
 from headway.commands.replay.what_if import what_if
 from headway.core.batch import Add, Cancel, Close, Stop
 from headway.core.cost import StepCost

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate import curves, sweep_page, sweep_report
-from headway.commands.simulate.dial import calibration_at, strategy_at, sweep_of, turns
-from headway.commands.simulate.point import Job, attainment, evaluated
 from headway.commands.simulate.simulate import Simulated, run_simulate
 from headway.commands.simulate.sweep import Sweeping
+from headway.commands.simulate.sweep_point import Job, attainment, evaluated
+from headway.commands.simulate.sweep_setting import calibration_at, strategy_at, sweep_of, turns
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headway.server.config.config import ServerConfig
-from headway.server.config.connecting import ConnectionSettings
+from headway.server.config.connections import ConnectionSettings
 from headway.server.config.durations import SECOND
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

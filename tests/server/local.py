@@ -21,9 +21,9 @@ from headway.runs.rig import Relay
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine.engine import State
-from headway.server.intake.front import Front
-from headway.server.intake.texts import Texts
-from headway.server.listening.web import Web
+from headway.server.intake.service import Front
+from headway.server.intake.tokenizing import Texts
+from headway.server.listening.accepting import Web
 from headway.text import Tokenizer
 
 BLOCK = 16

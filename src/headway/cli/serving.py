@@ -61,7 +61,7 @@ def serve(
 @config_app.command()
 def validate(config: Config = None) -> None:
     """Say what would be served; or, with exit status 2, which setting cannot be obeyed."""
-    from headway.server.config.showing import validated
+    from headway.server.config.show import validated
 
     print(validated(config))
 
@@ -72,7 +72,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Print every setting in force, and who set it: the file, a variable, or nobody (default)."""
-    from headway.server.config.showing import shown
+    from headway.server.config.show import shown
 
     print(shown(config, as_json))
 
@@ -80,7 +80,7 @@ def show(
 @config_app.command()
 def schema() -> None:
     """Print the JSON schema of the file, for editors."""
-    from headway.server.config.showing import schema as described
+    from headway.server.config.show import schema as described
 
     print(described())
 

@@ -22,7 +22,7 @@ except ModuleNotFoundError as missing:
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
 from headway.executor.torch.loading.config import ITEMSIZES, ModelConfig, examine, read_files
-from headway.executor.torch.loading.keys import read_json
+from headway.executor.torch.loading.config_keys import read_json
 from headway.executor.torch.loading.layout import shapes
 from headway.executor.torch.loading.memory import Limits, free_here, gathered, plan_memory, size
 from headway.models import EMBEDDED

@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from headway.core.lane import Budget
-from headway.report import cells, facts, markup, picture
+from headway.report import facts, markup, picture, report_tables
 from headway.report.findings import Comparison, Findings
 from headway.runs.origin import sentence
 from headway.strategies.registry import GLOBAL, PER_LANE
@@ -87,7 +87,7 @@ def _what_was_run(found: Findings) -> str:
     strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
     return (
         f'<section id="run"><h2>What was run</h2><dl class="facts">{stated}</dl>'
-        f"<h3>Endpoints</h3>{markup.table('endpoints', *cells.endpoints(found), words=3)}"
+        f"<h3>Endpoints</h3>{markup.table('endpoints', *report_tables.endpoints(found), words=3)}"
         f'<h3>Strategies</h3><div class="rules">{strategies}</div></section>'
     )
 
@@ -114,7 +114,7 @@ def _cards(found: Findings) -> str:
 def _card(found: Findings, compared: Comparison) -> str:
     lines = "".join(
         f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(said)}</dd>'
-        for name, said in cells.card(found, compared)
+        for name, said in report_tables.card(found, compared)
     )
     is_pair = (compared.name, compared.other) == (GLOBAL, PER_LANE)
     note = ""
@@ -135,13 +135,13 @@ def _endpoint(found: Findings, lane: str, series: dict[str, str]) -> str:
     told = " No deadline: everyone who is served is in budget." if budget == Budget() else ""
     charts = "".join(
         f"<figure>{picture.distribution(found, lane, metric, series)}<figcaption>"
-        f"{cells.METRICS[metric]} of {escape(lane)}</figcaption>"
+        f"{report_tables.METRICS[metric]} of {escape(lane)}</figcaption>"
         "</figure>"
         for metric in ("queue", "ttft", "tpot")
     )
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
-        f"{markup.table(f'latency-{lane}', *cells.latency(found, lane))}"
+        f"{markup.table(f'latency-{lane}', *report_tables.latency(found, lane))}"
         f'<p class="note">{note}{told}</p>{markup.legend(series, shown(found))}'
         f'<div class="charts">{charts}</div></section>'
     )
@@ -155,10 +155,10 @@ def shown(found: Findings) -> list[str]:
 def _throughput(found: Findings) -> str:
     return (
         '<section id="throughput"><h2>Throughput and cost</h2>'
-        f"{markup.table('throughput', *cells.throughput(found))}"
+        f"{markup.table('throughput', *report_tables.throughput(found))}"
         f'<p class="note">{NOTES[1]}</p></section>'
         '<section id="waste"><h2>Where the computing and the memory went</h2>'
-        f"{markup.table('resources', *cells.resources(found))}"
+        f"{markup.table('resources', *report_tables.resources(found))}"
         f'<p class="note">{NOTES[2]}</p></section>'
     )
 

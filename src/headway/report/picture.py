@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
-from headway.report.cells import METRICS
 from headway.report.chart import Axis, Chart, log_axis
 from headway.report.findings import Findings, values_of
+from headway.report.report_tables import METRICS
 from headway.report.words import duration
 
 BINS = 60  # of a run's time

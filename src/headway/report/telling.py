@@ -10,7 +10,8 @@ from rich.text import Text
 
 from headway import __version__
 from headway.costing.machine import cores, machine
-from headway.report import amount, report, table
+from headway.report import preamble as amount
+from headway.report import report, table
 from headway.report.about import of_endpoints, of_model
 from headway.report.findings import Findings
 from headway.report.page import page

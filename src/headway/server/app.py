@@ -10,14 +10,14 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import __version__
-from headway.server.http.attended import Attended
-from headway.server.http.documented import completed
+from headway.server.http.call_time import Attended
 from headway.server.http.errors import install
 from headway.server.http.guard import Guard, Heads
+from headway.server.http.openapi import completed
 from headway.server.http.routes_answers import ANSWERS, answer_routes
 from headway.server.http.routes_state import probe_routes, state_routes
 from headway.server.http.routes_text import text_routes
-from headway.server.intake.front import Front
+from headway.server.intake.service import Front
 
 REQUEST_ID = b"x-request-id"
 LONGEST_ID = 256  # bytes of one that is echoed

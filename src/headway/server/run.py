@@ -17,16 +17,16 @@ from headway.errors import EngineDownError, SettingError
 from headway.server import clock
 from headway.server.app import make_app
 from headway.server.banner import banner, served_at
-from headway.server.config.checking import check
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND, written
+from headway.server.config.validate import check
 from headway.server.engine.engine import State
-from headway.server.engine.succession import Succession
-from headway.server.engine.wire import EngineOptions, Welcome
-from headway.server.intake.front import Front
-from headway.server.intake.texts import Texts
+from headway.server.engine.messages import EngineOptions, Welcome
+from headway.server.engine.restarts import Succession
+from headway.server.intake.service import Front
+from headway.server.intake.tokenizing import Texts
+from headway.server.listening.accepting import Web
 from headway.server.listening.descriptors import raised
-from headway.server.listening.web import Web
 from headway.server.observe.access import Access
 from headway.server.observe.logs import Logs, bridged
 from headway.server.observe.tracing import traced

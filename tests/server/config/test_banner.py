@@ -6,7 +6,7 @@ from headway.core.view import Load
 from headway.executor.torch.loading.memory import MemoryPlan
 from headway.server.banner import banner
 from headway.server.config.config import ServerConfig
-from headway.server.engine.wire import Welcome
+from headway.server.engine.messages import Welcome
 
 GIB = 1 << 30
 PLAN = MemoryPlan(70 * GIB, 123 * GIB, 14 * GIB, 1 << 20, 16, 130_000, 999_999, 130_000, 131_072)

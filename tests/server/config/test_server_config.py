@@ -21,7 +21,7 @@ from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import nanoseconds, written
-from headway.server.config.showing import schema, shown, validated
+from headway.server.config.show import schema, shown, validated
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -391,7 +391,7 @@ try:
     serve(ServerConfig(models=[{"path": "./nothing"}], server={"port": 0}), Console())
 except HeadwayError as error:
     print(error, "torch" in sys.modules)
-from headway.server.config.showing import validated
+from headway.server.config.show import validated
 print(validated(None).splitlines()[0][:26], "torch" in sys.modules)
 """
     done = subprocess.run(

@@ -11,9 +11,9 @@ from headway.models import EMBEDDED
 from headway.server.answering.choice import Choice
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
-from headway.server.engine.remote import EngineOptions, Remote
-from headway.server.intake.front import Front
-from headway.server.intake.texts import Texts
+from headway.server.engine.client import EngineOptions, Remote
+from headway.server.intake.service import Front
+from headway.server.intake.tokenizing import Texts
 from tests.server.engine.faulty import BAD, WHY, WORST, Faulty
 from tests.server.local import fake, serving, tokenizer, until
 

@@ -8,7 +8,7 @@ import pytest
 
 from headway.llm import EMBEDDED
 from headway.server.intake import heap
-from headway.server.intake.texts import Texts
+from headway.server.intake.tokenizing import Texts
 from tests.server.local import tokenizer
 
 

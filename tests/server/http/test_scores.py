@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from headway.core.batch import Logprob
-from headway.executor.torch.sampling.scored import Scored
+from headway.executor.torch.sampling.logprobs import Scored
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.http import sse

@@ -13,8 +13,8 @@ from headway.errors import SettingError
 from headway.server.config import keys as module
 from headway.server.config.config import ServerConfig
 from headway.server.config.keys import Denied, KeySettings, Tenant, new_key
-from headway.server.intake.limits import MINUTE, Bucket, RateLimit
-from headway.server.intake.turn import Turn
+from headway.server.intake.concurrency import Turn
+from headway.server.intake.rate_limits import MINUTE, Bucket, RateLimit
 
 S = 1_000_000_000
 

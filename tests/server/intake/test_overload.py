@@ -11,8 +11,8 @@ from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load
 from headway.server.config.config import ServerConfig
-from headway.server.intake.door import Door
-from headway.server.intake.retry import LEAST, MOST, Returns
+from headway.server.intake.admission import Door
+from headway.server.intake.retry_after import LEAST, MOST, Returns
 from headway.server.protocol.problem import Problem
 from tests.server.local import Permitted, fake, serving, until
 

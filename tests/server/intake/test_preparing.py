@@ -17,21 +17,21 @@ from headway.core.view import LaneLoad, Load
 from headway.models import EMBEDDED
 from headway.server.answering.call import Who
 from headway.server.config.config import ServerConfig
+from headway.server.config.http import BoundSettings
 from headway.server.config.keys import Tenant
-from headway.server.config.listen import BoundSettings
-from headway.server.http.client import Client as Waiting
-from headway.server.intake import door as doors
-from headway.server.intake import latest as latests
-from headway.server.intake import texts as tokenizing
-from headway.server.intake.asking import Model, spelled
-from headway.server.intake.door import Door
-from headway.server.intake.latest import Latest
-from headway.server.intake.texts import Texts
-from headway.server.intake.turn import Turn
+from headway.server.http.disconnect import Client as Waiting
+from headway.server.intake import admission as doors
+from headway.server.intake import supersede as latests
+from headway.server.intake import tokenizing as tokenizing
+from headway.server.intake.admission import Door
+from headway.server.intake.concurrency import Turn
+from headway.server.intake.prepare import Model, spelled
+from headway.server.intake.supersede import Latest
+from headway.server.intake.tokenizing import Texts
 from headway.server.protocol.fields import CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
-from headway.server.protocol.wish import completion_wish
+from headway.server.protocol.request import completion_wish
 from tests.server.local import tokenizer
 from tests.server.scene import LONG, Client, inside, paced, until
 

@@ -10,18 +10,18 @@ from headway.core.batch import Logprob
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget
 from headway.core.request import NEVER
+from headway.server.config.http import BoundSettings
 from headway.server.config.keys import Tenant
-from headway.server.config.listen import BoundSettings
-from headway.server.intake.retry import jittered
+from headway.server.intake.model_and_lane import lane_of, model_of
+from headway.server.intake.retry_after import jittered
 from headway.server.protocol import reading
-from headway.server.protocol.budget import terms
 from headway.server.protocol.chunks import Chunks, failed
+from headway.server.protocol.deadlines import terms
 from headway.server.protocol.fields import ChatBody, CompletionBody
-from headway.server.protocol.laning import lane_of, model_of
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
-from headway.server.protocol.wish import chat_wish, completion_wish
+from headway.server.protocol.request import chat_wish, completion_wish
 
 BOUNDS = BoundSettings()
 SECOND = 1_000_000_000

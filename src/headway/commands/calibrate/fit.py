@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from headway.commands.calibrate.stand import Sample
+from headway.commands.calibrate.trials import Sample
 from headway.core.cost import Features, Rates, Rounding, StepCost
 from headway.errors import SettingError
 

@@ -19,7 +19,7 @@ from headway.commands.calibrate.observe import (
     LiveStep,
     served,
 )
-from headway.commands.calibrate.stand import Sample, Stand
+from headway.commands.calibrate.trials import Sample, Stand
 from headway.commands.calibrate.validate import ENOUGH, Levelled, level
 from headway.core.cost import KNOWN, StepCost
 from headway.costing.calibration import OTHERS, Calibration, doubt

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.commands.calibrate.design import Design
-from headway.commands.calibrate.stand import Sample, Stand
+from headway.commands.calibrate.trials import Sample, Stand
 from headway.core.cost import Features
 from headway.costing.calibration import Calibration, write
 from headway.costing.datasheet import Work, work_of

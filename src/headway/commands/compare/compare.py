@@ -21,7 +21,7 @@ from headway.errors import SettingError
 from headway.journal import Record
 from headway.journal_file import JournalFile
 from headway.live import date
-from headway.report.amount import refuse_nobody
+from headway.report.preamble import refuse_nobody
 from headway.report.show import DRAIN
 from headway.report.telling import Telling
 from headway.runs.loaded import live_rig

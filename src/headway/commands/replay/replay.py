@@ -9,8 +9,8 @@ from rich.console import Console
 from headway.commands.demo import writable
 from headway.commands.replay.change import Change, change
 from headway.commands.replay.recording import Recording, load
-from headway.commands.replay.relived import relive
-from headway.commands.replay.retelling import CONTROL, RECORDED, WHAT_IF, Retelling, Told
+from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF, Retelling, Told
+from headway.commands.replay.rerun import relive
 from headway.commands.replay.what_if import what_if
 from headway.core.gather import UNPADDED
 from headway.costing import calibration

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headway.commands.replay.relived import Relived
+from headway.commands.replay.rerun import Relived
 from headway.core.batch import Batch, Cancel, Command, Output, Want
 from headway.core.cost import StepCost
 from headway.core.scheduler import Scheduler

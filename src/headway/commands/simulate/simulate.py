@@ -10,9 +10,9 @@ from rich.text import Text
 from headway.commands.compare.compare import Asked, Contest, baseline, services_of, terminable
 from headway.commands.compare.like import Like, like
 from headway.commands.demo import writable
-from headway.commands.simulate.dial import TRAFFIC, Sweep, sweep_of
-from headway.commands.simulate.stage import REPEATS, noisy, staged
+from headway.commands.simulate.simulated_rig import REPEATS, noisy, staged
 from headway.commands.simulate.sweep import Sweeping
+from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, sweep_of
 from headway.costing.calibration import Calibration
 from headway.costing.machine import cores
 from headway.errors import SettingError

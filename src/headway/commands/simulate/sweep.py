@@ -9,7 +9,11 @@ from rich.text import Text
 
 from headway.commands.compare.compare import Asked, Terminated, services_of
 from headway.commands.simulate import sweep_report
-from headway.commands.simulate.dial import (
+from headway.commands.simulate.simulated_rig import staged
+from headway.commands.simulate.sweep_page import page
+from headway.commands.simulate.sweep_point import Job, Point, attainment, evaluated, tallies
+from headway.commands.simulate.sweep_range import Reach, reach
+from headway.commands.simulate.sweep_setting import (
     POLICY,
     Sweep,
     asked_at,
@@ -17,16 +21,12 @@ from headway.commands.simulate.dial import (
     strategy_at,
     turns,
 )
-from headway.commands.simulate.point import Job, Point, attainment, evaluated, tallies
-from headway.commands.simulate.reach import Reach, reach
-from headway.commands.simulate.stage import staged
-from headway.commands.simulate.sweep_page import page
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import Tried, capacity
 from headway.figures.interval import sureness
 from headway.report import verdict
-from headway.report.amount import refuse_nobody, remarks, room, too_few
+from headway.report.preamble import refuse_nobody, remarks, room, too_few
 from headway.report.verdict import Found
 from headway.runs.pool import in_processes
 from headway.runs.setting import Setting

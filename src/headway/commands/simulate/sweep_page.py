@@ -6,7 +6,7 @@ from headway.commands.simulate import curves
 from headway.commands.simulate.sweep_report import Plain, is_asked, repeats, times
 from headway.figures.interval import BLOCKS, COVERED
 from headway.report import markup
-from headway.report.cells import quantile, spread_of
+from headway.report.report_tables import quantile, spread_of
 from headway.report.words import NOT_SAID, share
 from headway.runs import origin
 

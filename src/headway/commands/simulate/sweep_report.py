@@ -10,8 +10,8 @@ from typing import Any
 
 from headway import __version__
 from headway.commands.compare.compare import Asked
-from headway.commands.simulate.dial import Sweep
-from headway.commands.simulate.point import Figures, Point
+from headway.commands.simulate.sweep_point import Figures, Point
+from headway.commands.simulate.sweep_setting import Sweep
 from headway.core.request import NEVER
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError

@@ -18,12 +18,12 @@ from headway.server.answering.choice import Choice, Said
 from headway.server.answering.outgoing import Outgoing, Parts
 from headway.server.config.keys import Tenant
 from headway.server.config.prices import PriceSettings
-from headway.server.intake.retry import SOON, jittered
+from headway.server.intake.retry_after import SOON, jittered
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
+from headway.server.protocol.request import Wish
+from headway.server.protocol.response import whole
 from headway.server.protocol.usage import metrics, usage
-from headway.server.protocol.whole import whole
-from headway.server.protocol.wish import Wish
 
 UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
 SLOW = "slow_reader"

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
-from headway.executor.torch.sampling.scored import Scored
-from headway.server.intake.texts import Texts
-from headway.server.protocol import whole
+from headway.executor.torch.sampling.logprobs import Scored
+from headway.server.intake.tokenizing import Texts
+from headway.server.protocol import response as whole
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.text import TextStream
 

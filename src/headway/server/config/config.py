@@ -17,9 +17,9 @@ from headway.core.plan import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
 from headway.server.config.durations import written
+from headway.server.config.http import ServerSettings
 from headway.server.config.keys import KeyRing, KeySettings, Tenant
 from headway.server.config.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
-from headway.server.config.listen import ServerSettings
 from headway.server.config.model import EngineSettings, ModelSettings
 from headway.server.config.prices import PriceSettings
 from headway.server.config.section import SettingAtError, known

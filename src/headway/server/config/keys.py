@@ -26,7 +26,7 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.lanes import LaneName
 from headway.server.config.section import Number, Section
-from headway.server.intake.limits import RateLimit
+from headway.server.intake.rate_limits import RateLimit
 
 PREFIX = "hw-"  # so that a leaked key is recognised for what it is
 SHOWN = 8  # hexadecimal digits of a hash that are shown

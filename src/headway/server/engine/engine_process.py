@@ -37,7 +37,7 @@ from headway.executor.torch.loading.checkpoint import locate
 from headway.journal_file import JournalFile, begun, check
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
-from headway.server.engine.wire import EngineOptions, Failed, Progress, Step, Welcome
+from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.text import Tokenizer
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several

@@ -8,9 +8,9 @@ from starlette.requests import Request
 
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
-from headway.server.http.endable import Endable
-from headway.server.intake.retry import SOON, jittered
-from headway.server.protocol.budget import timeout
+from headway.server.http.interruptible import Endable
+from headway.server.intake.retry_after import SOON, jittered
+from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
 LEAST = SECOND  # that a body has, whatever its client says: who is late then is so in a lane

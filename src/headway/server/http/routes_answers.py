@@ -8,15 +8,15 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.server.config.listen import BoundSettings
-from headway.server.http.client import Client
-from headway.server.http.documented import answers, says, taken
+from headway.server.config.http import BoundSettings
+from headway.server.http.disconnect import Client
+from headway.server.http.openapi import answers, says, taken
 from headway.server.http.sse import streamed, whole
-from headway.server.intake.front import Front
+from headway.server.intake.service import Front
 from headway.server.protocol.fields import ChatBody, CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
-from headway.server.protocol.wish import Wish, chat_wish, completion_wish
+from headway.server.protocol.request import Wish, chat_wish, completion_wish
 
 ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # each in a lane, with its budget
 

@@ -11,10 +11,10 @@ from headway.core.cost import KNOWN
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad
 from headway.server.engine.engine import State
-from headway.server.http.documented import says
 from headway.server.http.errors import answer
-from headway.server.intake.front import Front
-from headway.server.protocol.laning import model_of
+from headway.server.http.openapi import says
+from headway.server.intake.model_and_lane import model_of
+from headway.server.intake.service import Front
 from headway.server.protocol.problem import Problem
 
 

@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from headway.errors import PromptError
-from headway.server.http.documented import says, taken
-from headway.server.intake.front import Asker, Front
+from headway.server.http.openapi import says, taken
+from headway.server.intake.model_and_lane import model_of
+from headway.server.intake.service import Asker, Front
 from headway.server.protocol.fields import DetokenizeBody, TokenizeBody
-from headway.server.protocol.laning import model_of
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.reading import read
-from headway.server.protocol.wish import Prompt, messages_of
+from headway.server.protocol.request import Prompt, messages_of
 
 
 def text_routes(front: Front) -> APIRouter:

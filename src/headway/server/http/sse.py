@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headway.server.answering.call import SLOW, Call
-from headway.server.http.client import Client
+from headway.server.http.disconnect import Client
 from headway.server.protocol.chunks import DONE, WAITING, failed
 
 PATIENCE = 10.0  # seconds without a word, and a comment is sent: a proxy would close what is silent

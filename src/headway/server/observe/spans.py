@@ -25,12 +25,12 @@ from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.answering.choice import REASONS
+from headway.server.answering.refusal import Away
 from headway.server.config.keys import Tenant
 from headway.server.engine.engine import State
-from headway.server.http.away import Away
-from headway.server.intake.front import Front
+from headway.server.intake.service import Front
 from headway.server.protocol.problem import Problem
-from headway.server.protocol.wish import Wish
+from headway.server.protocol.request import Wish
 
 PATIENCE = 5.0  # seconds for the last spans to go out
 OWN_DOING = frozenset({"client_gone", "cancelled", "superseded"})  # no error of the server's

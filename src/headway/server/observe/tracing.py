@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
-from headway.server.intake.front import Front
+from headway.server.intake.service import Front
 
 if TYPE_CHECKING:
     from headway.server.observe.spans import Spans

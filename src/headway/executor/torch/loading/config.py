@@ -10,8 +10,8 @@ from typing import Literal, cast
 
 from headway.errors import CheckpointError, SettingError, UnsupportedModelError
 from headway.executor.torch.layers.positions import Each, Sight, read_sights
+from headway.executor.torch.loading.config_keys import Keys, Raw, read_json, short
 from headway.executor.torch.loading.families import FAMILIES, FOREIGN, Family
-from headway.executor.torch.loading.keys import Keys, Raw, read_json, short
 from headway.executor.torch.loading.processor import multiplies_bfloat16
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from headway.core.batch import Logprob
 from headway.executor.torch.sampling.grammar import Matcher
+from headway.executor.torch.sampling.logprobs import Scored
 from headway.executor.torch.sampling.masks import restricted
 from headway.executor.torch.sampling.noise import exponential, keyed_tensor, rows_at_once
 from headway.executor.torch.sampling.penalties import NOT_ONE, History, adjusted
-from headway.executor.torch.sampling.scored import Scored
 
 CANDIDATES = 1024  # looked at first; the whole vocabulary is sorted only where these are too few
 CHUNK = 256  # columns that the first round of a search for the largest sums up in one

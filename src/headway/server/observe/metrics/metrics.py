@@ -23,8 +23,8 @@ from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
 from headway.server.answering.call import Call
+from headway.server.answering.refusal import Away
 from headway.server.engine.engine import EngineSide, State
-from headway.server.http.away import Away
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys

@@ -10,9 +10,9 @@ from headway.core.view import Load
 from headway.errors import EngineDownError, cause
 from headway.live import Caller
 from headway.server import clock
+from headway.server.engine.client import Remote
 from headway.server.engine.engine import Rows, State
-from headway.server.engine.remote import Remote
-from headway.server.engine.wire import EngineOptions, Welcome
+from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.observe.logs import Log
 
 PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long

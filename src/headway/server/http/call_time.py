@@ -8,10 +8,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
-from headway.server.http.client import gone
-from headway.server.http.endable import Endable
+from headway.server.http.disconnect import gone
 from headway.server.http.errors import answer
-from headway.server.protocol.budget import timeout
+from headway.server.http.interruptible import Endable
+from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
 

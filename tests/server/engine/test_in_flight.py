@@ -11,7 +11,7 @@ from headway.core.policies.join import Continuous
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.server.engine.backlog import Backlog
+from headway.server.engine.in_flight import Backlog
 from tests.traces import BLOCK, ask
 
 LANES = Lane("chat", max_waiting=3), Lane("bulk", max_waiting_tokens=20)

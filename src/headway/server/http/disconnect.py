@@ -6,8 +6,8 @@ from contextlib import AbstractContextManager
 from starlette.types import Receive
 
 from headway.server.answering.call import Call
-from headway.server.http.endable import Endable
-from headway.server.intake.turn import Turn
+from headway.server.http.interruptible import Endable
+from headway.server.intake.concurrency import Turn
 from headway.server.protocol.problem import Problem
 
 

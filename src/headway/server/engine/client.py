@@ -20,10 +20,10 @@ from headway.core.request import Request
 from headway.core.view import Load
 from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
 from headway.live import Caller, Callers, WallClock
-from headway.server.engine.backlog import Backlog
 from headway.server.engine.engine import Rows, State
 from headway.server.engine.engine_process import run
-from headway.server.engine.wire import EngineOptions, Failed, Progress, Step, Welcome
+from headway.server.engine.in_flight import Backlog
+from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 
 __all__ = ["EngineOptions", "Remote", "Welcome"]
 

@@ -7,10 +7,10 @@ from random import Random
 from headway.answer import Answer, Options
 from headway.core.request import Request
 from headway.server.answering.choice import Choice
-from headway.server.intake.texts import Texts, characters
-from headway.server.protocol.budget import Terms
+from headway.server.intake.tokenizing import Texts, characters
+from headway.server.protocol.deadlines import Terms
 from headway.server.protocol.problem import wrong
-from headway.server.protocol.wish import Prompt, Wish
+from headway.server.protocol.request import Prompt, Wish
 
 
 @dataclass(frozen=True, slots=True)

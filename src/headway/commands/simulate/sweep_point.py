@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.commands.compare.compare import Asked, services_of
-from headway.commands.simulate.dial import asked_at, calibration_at, strategy_at
-from headway.commands.simulate.stage import noisy, staged
+from headway.commands.simulate.simulated_rig import noisy, staged
+from headway.commands.simulate.sweep_setting import asked_at, calibration_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
 from headway.figures.interval import Tallies, Tally, summed, tallied

@@ -12,11 +12,11 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
 from headway.server.answering.call import Call, Who, down
+from headway.server.answering.refusal import Away
 from headway.server.config.keys import KeyRing
 from headway.server.engine.engine import EngineSide, Rows, State
-from headway.server.http.away import Away
-from headway.server.intake.latest import Ends, Latest
-from headway.server.intake.retry import SOON, Returns, jittered
+from headway.server.intake.retry_after import SOON, Returns, jittered
+from headway.server.intake.supersede import Ends, Latest
 from headway.server.protocol.problem import Problem, wrong
 
 MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once

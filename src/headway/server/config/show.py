@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headway.server.config.checking import check, check_memory
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import NONE, written
 from headway.server.config.problems import path as dotted
 from headway.server.config.section import Where
+from headway.server.config.validate import check, check_memory
 
 
 def validated(path: Path | None) -> str:

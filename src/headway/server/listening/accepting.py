@@ -11,11 +11,11 @@ from functools import partial
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headway.server.config.listen import ServerSettings
+from headway.server.config.http import ServerSettings
 from headway.server.http.errors import answer
-from headway.server.intake.retry import SOON, jittered
+from headway.server.intake.retry_after import SOON, jittered
+from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import Connections
-from headway.server.listening.http_protocol import BoundedProtocol
 from headway.server.protocol.problem import Problem
 
 LAST_WORDS = 5  # seconds for connections to end, once nothing is being answered

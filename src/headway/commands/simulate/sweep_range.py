@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from headway.commands.simulate.dial import asked_at
-from headway.commands.simulate.point import Job
-from headway.commands.simulate.stage import staged
+from headway.commands.simulate.simulated_rig import staged
+from headway.commands.simulate.sweep_point import Job
+from headway.commands.simulate.sweep_setting import asked_at
 from headway.errors import SettingError
 from headway.runs.setting import Setting
 from headway.traffic.offer import LOAD, MOST, Demand, extent

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from headway.core.grammar import MOST_TEXT
-from headway.server.config.connecting import ConnectionSettings
+from headway.server.config.connections import ConnectionSettings
 from headway.server.config.durations import SECOND, Duration, Limit, written
 from headway.server.config.section import Count, Number, Section, SettingAtError
 

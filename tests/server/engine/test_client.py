@@ -17,7 +17,7 @@ import pytest
 from headway import journal
 from headway.answer import Options
 from headway.commands.replay.recording import load
-from headway.commands.replay.relived import relive
+from headway.commands.replay.rerun import relive
 from headway.core.batch import Add, Cancel, Event
 from headway.core.cost import StepCost
 from headway.core.grammar import Grammar
@@ -40,9 +40,9 @@ from headway.live import WallClock, heard
 from headway.llm import LLM
 from headway.models import called
 from headway.server.engine import engine_process
+from headway.server.engine.client import EngineOptions, Remote, Welcome
 from headway.server.engine.engine import State
-from headway.server.engine.remote import EngineOptions, Remote, Welcome
-from headway.server.engine.wire import Step
+from headway.server.engine.messages import Step
 from headway.sim.replay import replay
 from tests.commands.priced import CALIBRATION
 
@@ -389,7 +389,7 @@ def test_the_front_loads_no_torch_and_leaves_no_orphan():
     """In a process of its own, which ends without a word to its engine; then one that is killed."""
     code = """
 import asyncio, os, sys
-from headway.server.engine.remote import EngineOptions, Remote
+from headway.server.engine.client import EngineOptions, Remote
 
 async def main():
     remote = Remote(EngineOptions(context=64))

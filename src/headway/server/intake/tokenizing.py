@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from headway.core.grammar import Grammar
 from headway.errors import PromptError
-from headway.executor.torch.sampling.trial import problem
+from headway.executor.torch.sampling.grammar_trial import problem
 from headway.server.intake import heap
-from headway.server.protocol.wish import Prompt
+from headway.server.protocol.request import Prompt
 from headway.text import Message, Tokenizer
 
 T = TypeVar("T")
