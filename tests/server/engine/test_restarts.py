@@ -15,7 +15,8 @@ from headway.errors import CheckpointError, EngineDownError
 from headway.models import EMBEDDED
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
-from headway.server.engine import restarts as succession
+from headway.server.engine import client as engine_client
+from headway.server.engine import restarts
 from headway.server.engine.engine import State
 from headway.server.engine.messages import EngineOptions
 from headway.server.engine.restarts import Succession
@@ -56,7 +57,7 @@ async def until(holds):
 
 
 def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch, tmp_path):
-    monkeypatch.setattr(succession, "PAUSE", 0.2)
+    monkeypatch.setattr(restarts, "PAUSE", 0.2)
     lines = []
     config = ServerConfig(engine={**ENGINE, "journal": str(tmp_path / "run.jsonl")})
 
@@ -93,7 +94,7 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
         assert not front.metrics._requests._failed, "of whom no row will come"
         assert len(list(tmp_path.glob("run-*.jsonl"))) == 2, "each has a journal of its own"
 
-        monkeypatch.setattr(client, "SILENT", 1.0)
+        monkeypatch.setattr(engine_client, "SILENT", 1.0)
         engine._remote._watch()
         heard, why = await broken(signal.SIGSTOP)
         assert heard.status_code == 503 and "its device may hang" in why
@@ -145,10 +146,10 @@ class Played:
 @pytest.fixture
 def played(monkeypatch):
     """What has become of engines: each Played, and the pauses between them; time by hand."""
-    seen = SimpleNamespace(client=[], pauses=[], now=0, alter=lambda remote: None)
+    seen = SimpleNamespace(remotes=[], pauses=[], now=0, alter=lambda remote: None)
 
     def starts(remote):
-        seen.client.append(remote)
+        seen.remotes.append(remote)
         seen.alter(remote)
 
     async def sleep(seconds, real=asyncio.sleep):
@@ -156,9 +157,9 @@ def played(monkeypatch):
         await real(0)
 
     monkeypatch.setattr(Played, "starts", staticmethod(starts), raising=False)
-    monkeypatch.setattr(succession, "Remote", Played)
-    monkeypatch.setattr(succession, "asyncio", SimpleNamespace(sleep=sleep))
-    monkeypatch.setattr(succession, "clock", SimpleNamespace(now=lambda: seen.now))
+    monkeypatch.setattr(restarts, "Remote", Played)
+    monkeypatch.setattr(restarts, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(restarts, "clock", SimpleNamespace(now=lambda: seen.now))
     seen.lines = []
     seen.made = lambda most: Succession(EngineOptions(), most, logger("info", seen.lines.append))
     return seen
@@ -180,9 +181,9 @@ def test_pauses_grow_and_a_row_of_faults_ends(played):
 
     async def scene(standing):
         for count in range(1, 6):
-            await until(lambda count=count: len(played.client) == count)
+            await until(lambda count=count: len(played.remotes) == count)
             await until(lambda: engine.state is State.READY)
-            played.client[-1].fail(f"fault {count}")
+            played.remotes[-1].fail(f"fault {count}")
 
     stood(engine, scene)
     assert played.pauses == [1.0, 4.0, 16.0, 30.0]
@@ -195,10 +196,10 @@ def test_ten_minutes_of_service_end_the_row(played):
 
     async def scene(standing):
         for count in (1, 2, 3):
-            await until(lambda count=count: len(played.client) == count)
+            await until(lambda count=count: len(played.remotes) == count)
             await until(lambda: engine.state is State.READY)
             played.now += 601_000_000_000 if count < 3 else 599_000_000_000
-            played.client[-1].fail("again")
+            played.remotes[-1].fail("again")
 
     stood(engine, scene)
     assert played.pauses == [1.0, 1.0] and engine.state is State.DOWN
@@ -214,14 +215,14 @@ def test_ten_minutes_of_service_end_the_row(played):
 )
 def test_one_that_cannot_start_counts_and_its_cause_is_told(played, fault, why):
     def alter(remote):
-        if len(played.client) > 1:
+        if len(played.remotes) > 1:
             remote.fault = fault
 
     played.alter = alter
     engine = played.made(2)
 
     async def scene(standing):
-        played.client[0].fail("first")
+        played.remotes[0].fail("first")
 
     stood(engine, scene)
     assert played.pauses == [1.0, 4.0] and engine.down == why
@@ -229,13 +230,13 @@ def test_one_that_cannot_start_counts_and_its_cause_is_told(played, fault, why):
 
 def test_another_model_under_the_same_tokenizer_is_refused(played):
     def alter(remote):
-        remote.welcome.folder = f"folder {len(played.client)}"
+        remote.welcome.folder = f"folder {len(played.remotes)}"
 
     played.alter = alter
     engine = played.made(1)
 
     async def scene(standing):
-        played.client[0].fail("first")
+        played.remotes[0].fail("first")
 
     stood(engine, scene)
     assert engine.down == "the model's folder is another than when the server started"
@@ -250,7 +251,7 @@ def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
             await checked.wait()
             return remote.welcome
 
-        if len(played.client) > 1:
+        if len(played.remotes) > 1:
             remote.start = start
 
     played.alter = alter
@@ -259,15 +260,15 @@ def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
     engine.renewed = lambda: renewed.append(engine.state)
 
     async def scene(standing):
-        played.client[0].fail("first")
-        await until(lambda: played.client[-1].state is State.READY and len(played.remotes) == 2)
+        played.remotes[0].fail("first")
+        await until(lambda: played.remotes[-1].state is State.READY and len(played.remotes) == 2)
         assert (engine.state, engine.down, renewed) == (State.LOADING, "first", [])
         with pytest.raises(EngineDownError, match="first"):
             engine.submit([], None)
         checked.set()
         await until(lambda: engine.state is State.READY)
         assert not engine.down and renewed
-        played.client[-1].fail("second")
+        played.remotes[-1].fail("second")
 
     stood(engine, scene)
     assert engine.down == "second"
@@ -277,13 +278,13 @@ def test_without_restarts_and_with_one_that_cannot_be_killed_the_first_fault_is_
     engine = played.made(0)
 
     async def scene(standing):
-        played.client[-1].fail("why")
+        played.remotes[-1].fail("why")
 
     stood(engine, scene)
     assert (engine.state, engine.down, played.pauses) == (State.DOWN, "why", [])
 
     engine = played.made(3)
-    played.client[-1].ends = False
+    played.remotes[-1].ends = False
     stood(engine, scene)
     assert engine.state is State.DOWN and not played.pauses
     assert played.lines[-1]["cause"] == "the engine's process cannot be ended"
@@ -300,13 +301,13 @@ def test_while_it_is_between_two_nothing_runs_and_draining_starts_none(played, m
         await engine.drain(1)
         states.append(engine.state)
 
-    monkeypatch.setattr(succession, "asyncio", SimpleNamespace(sleep=held))
+    monkeypatch.setattr(restarts, "asyncio", SimpleNamespace(sleep=held))
 
     async def scene(standing):
-        played.client[0].fail("first")
+        played.remotes[0].fail("first")
 
     stood(engine, scene)
-    assert states == [State.LOADING, State.DRAINING] and len(played.client) == 1
+    assert states == [State.LOADING, State.DRAINING] and len(played.remotes) == 1
 
 
 def test_an_error_of_the_engine_process_is_an_error_of_the_log(played):
