@@ -38,6 +38,7 @@ from headway.journal_file import JournalFile, begun, check
 from headway.live import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
+from headway.server.heap import Leftovers
 from headway.text import Tokenizer
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
@@ -123,10 +124,13 @@ class Process:
         gc.freeze()  # what is there now stays: to look through it again would hold a step
         self.channel.send(welcome)
         scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
+        left = Leftovers()
         while not scheduler.finished:
             events = engine.step()
             fault = self._journal.fault if self._journal else self._unkept
-            send(Step(events, *scheduler.ledger.take(), engine.load, inbox.taken, fault))
+            load = engine.load
+            send(Step(events, *scheduler.ledger.take(), load, inbox.taken, fault))
+            left.after(events, load.running)
         if self._journal:
             self._journal.close()
 

@@ -1,7 +1,7 @@
 """The bytes of requests, bounded while they come: of each, and of all together."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from starlette.requests import Request
@@ -17,14 +17,15 @@ LEAST = SECOND  # that a body has, whatever its client says: who is late then is
 
 
 class Bodies:
-    """most: bytes of all that are here. time: nanoseconds for one to come.
+    """most: bytes of all that are here. time: nanoseconds for one to come. left: is told the size
+    of each that has come.
 
     Where there are too many, the one that has held most for longest is refused, so that few large
     ones that do not end keep nobody out.
     """
 
-    def __init__(self, most: int, time: int) -> None:
-        self._most, self._time = most, time
+    def __init__(self, most: int, time: int, left: Callable[[int], object]) -> None:
+        self._most, self._time, self._left = most, time, left
         self._held = 0
         self._coming: dict[Coming, None] = {}
 
@@ -46,6 +47,7 @@ class Bodies:
         finally:
             self._coming.pop(coming, None)
             self._held -= coming.size
+            self._left(coming.size)
 
     async def _whole(self, request: Request, most: int, coming: "Coming") -> bytearray:
         seconds = None if coming.time == NEVER else coming.time / SECOND

@@ -15,6 +15,7 @@ from headway.server.answering.call import Call, Who, down
 from headway.server.answering.refusal import Away
 from headway.server.config.keys import KeyRing
 from headway.server.engine.engine import EngineSide, Rows, State
+from headway.server.heap import Handled
 from headway.server.intake.retry_after import SOON, Returns, jittered
 from headway.server.intake.supersede import Ends, Latest
 from headway.server.protocol.problem import Problem, wrong
@@ -53,6 +54,7 @@ class Door:
         self.coming_to: Counter[str] = Counter()  # requests that are being prepared, by lane
         self._preparing: dict[Ends, Who] = {}  # who prepares a call
         self._held = 0  # bytes of what is being prepared, for a call or for nobody's
+        self.handled = Handled()
         engine.rows = self.rows
 
     @property
@@ -90,6 +92,7 @@ class Door:
             yield
         finally:
             self._held -= size
+            self.handled.add(size)
 
     @contextmanager
     def coming(self, caller: Who, arrived: int, by: int, count: int, call: Ends) -> Iterator[None]:

@@ -50,8 +50,8 @@ class Front:
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = config.ring()
         limits, held = config.server.limits, config.server.connections
-        self.bodies = Bodies(limits.bodies_bytes, held.body_time)
         self.door = Door(engine, self.keys, clock.now)
+        self.bodies = Bodies(limits.bodies_bytes, held.body_time, self.door.handled.add)
         self.metrics = Metrics(
             self.names[0], config.core_lanes, engine, config.engine.block_size, clock.now
         )

@@ -9,7 +9,7 @@ from typing import TypeVar
 from headway.core.grammar import Grammar
 from headway.errors import PromptError
 from headway.executor.torch.sampling.grammar_trial import problem
-from headway.server.intake import heap
+from headway.server import heap
 from headway.server.protocol.request import Prompt
 from headway.text import Message, Tokenizer
 

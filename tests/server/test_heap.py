@@ -1,0 +1,147 @@
+"""Memory that is given back."""
+
+import asyncio
+import gc
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from headway.core.batch import Event, Logprob
+from headway.llm import EMBEDDED
+from headway.server import heap
+from headway.server.config.config import ServerConfig
+from headway.server.heap import LARGE, SCORED, Handled, Leftovers
+from headway.server.intake.tokenizing import Texts
+from headway.server.protocol.problem import Problem
+from tests.server.http.hostile import Hostile, body
+from tests.server.local import fake, serving, tokenizer, until
+from tests.server.scene import Client, inside
+from tests.server.scene import until as turns
+
+
+def resident():
+    """In MB."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096 / 1e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+def test_a_long_texts_memory_is_given_back_once_it_is_tokenized():
+    texts = Texts(tokenizer(), EMBEDDED)
+    # Three tokens a character, and more than a hundred bytes a token.
+    text = ("<|pad|>" + "".join(map(chr, range(0xE000, 0xF900)))) * 110
+    asyncio.run(texts.encode(text[:5_000]))
+    heap.give_back()
+    before = resident()
+    (ids,) = asyncio.run(texts.encode(text))
+    assert len(ids) > 2_000_000
+    del ids
+    assert resident() - before < 100
+    texts.close()
+
+
+@pytest.fixture
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def problems():
+    """Those that are still there, with all that the way of each has led through."""
+    return [each for each in gc.get_objects() if type(each) is Problem]
+
+
+@pytest.mark.parametrize(
+    "path, asked", [("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [5]})]
+)
+def test_who_has_gone_leaves_no_text_to_the_collector(path, asked, no_collector):
+    async def never(*given):
+        await asyncio.Event().wait()
+
+    async def scene(app, front, rows):
+        front.texts.encode = never
+        client = Client(app, asked, path=path)
+        await turns(lambda: front.door._held)
+        client.left.set()
+        await client.task
+        assert client.status == 499 and not problems()
+
+    inside(ServerConfig(), fake, scene)
+
+
+def test_who_is_refused_once_it_was_read_leaves_no_prompt_to_the_collector(no_collector):
+    async def scene(app, front, rows):
+        client = Client(app, {"prompt": [5] * 4_000})
+        await client.task
+        assert client.status == 400 and not problems()
+
+    inside(ServerConfig(), fake, scene)
+
+
+def test_a_body_that_made_room_is_not_left_to_the_collector(no_collector):
+    limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
+    with serving(ServerConfig(server={"limits": limits}), fake) as (url, front):
+        first = Hostile(url).say(body(100_000), b" " * 90_000)
+        until(lambda: front.bodies.held == 90_000)
+        second = Hostile(url).say(body(100_000), b" " * 20_000)
+        assert first.status() == 429
+        until(lambda: not problems())
+        for each in (first, second):
+            each.close()
+
+
+def test_what_large_bodies_leave_is_given_back_once_for_all_of_a_while(monkeypatch):
+    given, handled = [], Handled()
+    monkeypatch.setattr(heap, "give_back", lambda: given.append(threading.current_thread()))
+    monkeypatch.setattr(heap, "LATER", 0.0)
+
+    async def scene():
+        handled.add(LARGE - 1)
+        assert not handled._due
+        for _ in range(3):
+            handled.add(LARGE)
+        assert handled._due and not given
+        await turns(lambda: given)
+        assert not handled._due
+        handled.add(LARGE)
+        await turns(lambda: len(given) == 2)
+
+    asyncio.run(scene())
+    assert len(given) == 2 and threading.main_thread() not in given
+
+
+def test_bodies_are_heard_of_when_they_were_read_and_when_they_were_worked_on(monkeypatch):
+    heard = []
+    monkeypatch.setattr(Handled, "add", lambda handled, size: heard.append(size))
+
+    async def scene(app, front, rows):
+        for asked, times in (({"prompt": "word"}, 2), ({"promt": "word"}, 1)):
+            heard.clear()
+            client = Client(app, asked, path="/tokenize")
+            await client.task
+            assert heard == [len(client.body)] * times
+
+    inside(ServerConfig(), fake, scene)
+
+
+def test_what_scores_leave_is_given_back_when_nothing_runs(monkeypatch):
+    given = []
+    monkeypatch.setattr(heap, "give_back", lambda: given.append(len(steps)))
+    steps, left = [], Leftovers()
+    few, many = (Event("a", prompt_logprobs=(Logprob(-1.0),) * n) for n in (SCORED // 2, SCORED))
+    for events, running in [
+        ([few], 0),
+        ([], 0),
+        ([few, Event("b", (5,))], 1),
+        ([Event("b", (5,))], 1),
+        ([Event("b", (5,))], 0),  # now
+        ([], 0),
+        ([many], 0),  # and now
+        ([few], 0),
+    ]:
+        steps.append(events)
+        left.after(events, running)
+    assert given == [5, 7]
