@@ -8,7 +8,7 @@ answer is known. The attacks, for 15 s each at most (`scores` until it is answer
 - bodies: forty of 8 MiB less a byte, that say X-Headway-Timeout-Ms: 1000
 - silent: 2,000 connections that send nothing; trickle: 2,000 that send a byte at a time
 - crowd: 500 silent connections, to a server with `ulimit -n 100`
-- texts: nine of just under 8 MiB to be tokenized, whose clients leave after 3 s
+- texts: nine of just under 2 MiB to be tokenized, whose clients leave after 3 s
 - scores: one call, read to its end, that asks for 499,968 log-probabilities
 
 `health_ms` is the longest that any probe waited, `same` the share of the caller's answers that were

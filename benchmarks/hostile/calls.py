@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from http.client import HTTPConnection
 from time import sleep
 
-from benchmarks.hostile.target import BODY, Target, head_of, send
+from benchmarks.hostile.target import MIB, Target, head_of, send
 
 PATIENCE = 90.0  # seconds for the scored call's answer, which no clock of the attack ends
 LEAVE = 3.0  # seconds after which the clients of `texts` go, their answers unread
 CALLS = 9
+TEXT = 2 * MIB  # bytes; that one text may have
 # A special token and all characters for private use: what once stood for special tokens.
 PRIVATE = "<|pad|>" + "".join(map(chr, range(0xE000, 0xF900)))
 # 128 prompts x 186 tokens x (its own and 20 rivals) = 499,968 of the 500,000 that one call may ask.
@@ -17,9 +18,9 @@ PROMPTS, TOKENS, RIVALS = 128, 186, 20
 
 
 def filled(before: bytes, after: bytes) -> bytes:
-    """A body of just under what it may have, the middle of it repeated."""
+    """A body whose text has just under what one may have."""
     piece = PRIVATE.encode()
-    return before + piece * ((BODY - 1 - len(before + after)) // len(piece)) + after
+    return before + piece * (TEXT // len(piece)) + after
 
 
 def texts(target: Target) -> None:

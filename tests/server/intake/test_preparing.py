@@ -27,7 +27,7 @@ from headway.server.intake.admission import Door
 from headway.server.intake.concurrency import Turn
 from headway.server.intake.prepare import Model, spelled
 from headway.server.intake.supersede import Latest
-from headway.server.intake.tokenizing import Texts
+from headway.server.intake.tokenizing import FITTING, Texts
 from headway.server.protocol.fields import CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
@@ -182,6 +182,54 @@ def test_a_text_that_cannot_fit_is_not_tokenized(chat, monkeypatch):
         assert json.loads(long.said)["error"]["param"] == field and not encoded
 
     inside(ServerConfig(), paced, scene)
+
+
+TEXT_BYTES = 120_000
+LONG_TEXTS = [
+    ("/tokenize", {"prompt": "\ue000" * 40_000 + "a"}, "prompt"),
+    ("/tokenize", {"messages": [{"role": "user", "content": "a" * 60_001}] * 2}, "messages"),
+    ("/detokenize", {"tokens": [5] * 30_001}, "tokens"),
+    ("/v1/completions", {"prompt": "a" * 120_001, "truncate_prompt_tokens": 5}, "prompt"),
+]
+
+
+@pytest.mark.parametrize(("path", "asked", "field"), LONG_TEXTS)
+def test_a_text_is_bounded_where_no_context_bounds_it(path, asked, field, monkeypatch):
+    encoded = []
+    monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
+
+    async def scene(app, front, rows):
+        assert front.text_bytes == TEXT_BYTES
+        client = Client(app, asked, path=path)
+        await asyncio.wait_for(client.task, 30)
+        assert (client.status, code(client)) == (400, "text_too_long")
+        told = json.loads(client.said)["error"]
+        assert told["param"] == field and not encoded
+        assert str(TEXT_BYTES) in told["message"] and "limits.text_bytes" in told["message"]
+        assert not front.door._held
+
+    inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
+
+
+def test_as_much_text_as_there_may_be_is_tokenized():
+    async def scene(app, front, rows):
+        text = "\ue000" * (TEXT_BYTES // 3)
+        client = Client(app, {"prompt": text}, path="/tokenize")
+        await asyncio.wait_for(client.task, 30)
+        ids = json.loads(client.said)["tokens"]
+        assert client.status == 200 and len(ids) == TEXT_BYTES
+        client = Client(app, {"tokens": ids[: TEXT_BYTES // 4]}, path="/detokenize")
+        await asyncio.wait_for(client.task, 30)
+        assert client.status == 200
+
+    inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
+
+
+def test_a_large_context_allows_longer_texts():
+    async def scene(app, front, rows):
+        assert front.text_bytes == FITTING * front.engine.load.capacity > 100
+
+    inside(ServerConfig(server={"limits": {"text_bytes": 100}}), paced, scene)
 
 
 def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):
@@ -467,7 +515,7 @@ def test_all_of_a_call_is_spelled_there():
     bounds = BoundSettings()
     wish = completion_wish(read(CompletionBody, json.dumps(body).encode()), bounds)
     made = Texts(where := Where(), EMBEDDED)
-    said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048, 100)))
+    said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048, 100, 32_768)))
     words, here = tokenizer(), threading.main_thread()
     assert {name for name, thread in where.used if thread is here} == {"vocab"}
     assert [len(each) for each in said.prompts] == [1_000, 1_000] and said.most == (16, 16)

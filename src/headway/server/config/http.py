@@ -27,6 +27,13 @@ class BoundSettings(Section):
             "for longest is refused with 429."
         ),
     ] = 64 << 20
+    text_bytes: Annotated[
+        Count,
+        Field(
+            description="Of one text that is tokenized, in UTF-8, or 16 for each token of the "
+            "context where that is more; a token to be turned into text counts as 4. More is 400."
+        ),
+    ] = 2 << 20
     call_time: Annotated[
         Limit,
         Field(description="For a call that is in no lane, such as /tokenize and /metrics; 408."),

@@ -11,6 +11,7 @@ from headway.errors import PromptError
 from headway.server.http.openapi import says, taken
 from headway.server.intake.model_and_lane import model_of
 from headway.server.intake.service import Asker, Front
+from headway.server.intake.tokenizing import check_count, check_size
 from headway.server.protocol.fields import DetokenizeBody, TokenizeBody
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.reading import read
@@ -35,6 +36,8 @@ def text_routes(front: Front) -> APIRouter:
             prompt: Prompt = body.prompt or ""
             if body.messages is not None:
                 prompt = messages_of(body.messages, limits)
+            field = "prompt" if body.messages is None else "messages"
+            check_size(prompt, front.text_bytes, field)
             try:
                 with front.door.holding(size):
                     (ids,) = await front.texts.encode(prompt)
@@ -52,6 +55,7 @@ def text_routes(front: Front) -> APIRouter:
                 body, size = read(DetokenizeBody, raw), len(raw)
             del raw
             model_of(body.model or "", front.names, front.lanes)
+            check_count(body.tokens, front.text_bytes, "tokens")
             try:
                 with front.door.holding(size):
                     # It sees that they are the model's.

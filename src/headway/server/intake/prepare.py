@@ -7,7 +7,7 @@ from random import Random
 from headway.answer import Answer, Options
 from headway.core.request import Request
 from headway.server.answering.choice import Choice
-from headway.server.intake.tokenizing import Texts, characters
+from headway.server.intake.tokenizing import Texts, characters, check_size
 from headway.server.protocol.deadlines import Terms
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.request import Prompt, Wish
@@ -21,6 +21,7 @@ class Model:
     eos: frozenset[int]
     capacity: int  # tokens that one request may hold
     scores: int  # log-probabilities that one call may have
+    text_bytes: int  # that one text may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ async def spelled(wish: Wish, model: Model) -> Spelled:
     if not options.truncate:  # else its end is what is wanted
         for prompt in wish.prompts:
             _check_length(prompt, model, wish.chat)
+    for prompt in wish.prompts:
+        check_size(prompt, model.text_bytes, _field(wish.chat))
     bad_words = await texts.spellings(options.bad_words)
     prompts = [ids[-options.truncate :] for ids in await texts.encode(*wish.prompts)]
     most = tuple([_max_tokens(wish, len(prompt), model.capacity) for prompt in prompts])
@@ -107,8 +110,12 @@ def _check_length(prompt: Prompt, model: Model, chat: bool) -> None:
     """What cannot fit, however it is tokenized, holds up nobody while it is."""
     if (long := characters(prompt)) > model.capacity * model.texts.words.longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
-        field, code = "messages" if chat else "prompt", "context_length_exceeded"
-        raise wrong(f"{what}: the prompt's {long} characters are more", field, code)
+        said, code = f"{what}: the prompt's {long} characters are more", "context_length_exceeded"
+        raise wrong(said, _field(chat), code)
+
+
+def _field(chat: bool) -> str:
+    return "messages" if chat else "prompt"
 
 
 def _scored(
@@ -143,7 +150,7 @@ def _max_tokens(wish: Wish, prompt: int, capacity: int) -> int:
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
             f"{prompt}{asked}",
-            "messages" if wish.chat else "prompt",
+            _field(wish.chat),
             "context_length_exceeded",
         )
     return left if most is None else most

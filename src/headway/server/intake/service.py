@@ -22,7 +22,7 @@ from headway.server.intake.concurrency import Turn
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import Model, Place, Spelled, choices_of, spelled
 from headway.server.intake.retry_after import LEAST, SOON, jittered
-from headway.server.intake.tokenizing import Texts
+from headway.server.intake.tokenizing import FITTING, Texts
 from headway.server.observe.access import noted
 from headway.server.observe.metrics.metrics import Metrics
 from headway.server.protocol.deadlines import Terms, late, terms
@@ -80,6 +80,11 @@ class Front:
             raise loading()
         return self._texts
 
+    @property
+    def text_bytes(self) -> int:
+        """That one text may have."""
+        return max(self.config.server.limits.text_bytes, FITTING * self.engine.load.capacity)
+
     def begin(self, asker: Asker, operation: str) -> Turn:
         """Before anything of a request is read: whether there is a server for it, and whether its
         key may ask for more. Raises Problem."""
@@ -136,8 +141,8 @@ class Front:
             self.config.prices,
             headers,
         )
-        scores = self.config.server.limits.logprobs
-        about = Model(texts, self._eos, self.engine.load.capacity, scores)
+        scores, capacity = self.config.server.limits.logprobs, self.engine.load.capacity
+        about = Model(texts, self._eos, capacity, scores, self.text_bytes)
         said = await self._prepared(wish, who, held, about, client, asker.arrived, size)
         id = f"{'chatcmpl' if wish.chat else 'cmpl'}-{uuid4().hex}"
         place = Place(id, lane, asker.tenant.salt, asker.arrived, held)

@@ -1,7 +1,7 @@
 """Tokenizing beside the event loop, and the spelling of single tokens."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +10,7 @@ from headway.core.grammar import Grammar
 from headway.errors import PromptError
 from headway.executor.torch.sampling.grammar_trial import problem
 from headway.server import heap
+from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Prompt
 from headway.text import Message, Tokenizer
 
@@ -20,6 +21,8 @@ LONG_IDS = 1_000  # likewise, to be decoded
 LARGE = 100_000  # characters that leave enough memory behind to be worth giving back
 TURN = 64  # characters that a chat's template takes as long for as for a message without any
 CHECKED = 16  # ids that are looked at in the time in which a character is encoded
+FITTING = 16  # bytes of text a token; what has fewer may fit the context, and is let through
+DECODED = 4  # bytes of text that an id counts as, to be decoded
 
 
 class Texts:
@@ -104,6 +107,38 @@ def characters(prompt: Prompt) -> int:
         return 0
     messages: tuple[Message, ...] = prompt
     return sum([len(each["content"]) for each in messages])
+
+
+def check_size(prompt: Prompt, most: int, field: str) -> None:
+    """The tokenizer takes 130 to 220 bytes of memory for each byte of UTF-8, whatever the text, and
+    a text cannot be tokenized in parts: an unbroken run of like characters is one word. Raises
+    Problem, without tokenizing it."""
+    texts: Iterable[str] = ()
+    if isinstance(prompt, str):
+        texts = (prompt,)
+    elif prompt and not isinstance(prompt[0], int):
+        messages: tuple[Message, ...] = prompt
+        texts = [each["content"] for each in messages]
+    if (size := sum(map(_bytes, texts))) > most:
+        raise _too_long(f"the text has {size} bytes", most, field)
+
+
+def check_count(ids: Sequence[int], most: int, field: str) -> None:
+    """As check_size, of ids that are to be decoded: one may stand for a hundred characters."""
+    if len(ids) > most // DECODED:
+        raise _too_long(
+            f"{len(ids)} tokens count as {DECODED * len(ids)} bytes of text", most, field
+        )
+
+
+def _too_long(what: str, most: int, field: str) -> Problem:
+    return wrong(
+        f"{what}; {most} are the most of one: see server.limits.text_bytes", field, "text_too_long"
+    )
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def _encoded(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
