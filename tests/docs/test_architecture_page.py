@@ -1,7 +1,6 @@
-"""docs/architecture.md has a place for every file."""
+"""docs/architecture.md has a line for every folder, and names no file that is not there."""
 
 import re
-from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -9,25 +8,32 @@ SOURCE = ROOT / "src" / "headway"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
-def named():
-    """By part, the names and patterns between backquotes; a folder's ends with a slash."""
-    listed = PAGE.partition("## One line per file")[2].partition("## Words")[0]
-    parts = re.split(r"^(The root|\w+/).*\n", listed, flags=re.MULTILINE)[1:]
-    return {
-        part.removesuffix("/"): re.findall(r"`([\w*/.]+)`", text)
-        for part, text in zip(parts[::2], parts[1::2], strict=True)
-    }
+def test_every_folder_has_a_line():
+    table = PAGE.partition("## A folder a line")[2].partition("\n## ")[0]
+    named = re.findall(r"^\| `([\w/]+)/` \|", table, flags=re.MULTILINE)
+    folders = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
+    assert sorted(named) == sorted((folders | {"data"}) - {"."})
 
 
-def test_every_file_is_named_and_every_name_is_a_file():
-    names = named()
-    for path in SOURCE.rglob("*.py"):
-        part, *rest = path.relative_to(SOURCE).parts
-        part, name = (part, "/".join(rest)) if rest else ("The root", part)
-        mine = [each + "*" if each.endswith("/") else each for each in names.get(part, [])]
-        if not path.stem.startswith("__"):
-            assert any(fnmatch(name, each) for each in mine), f"{part}: {name} has no place there"
-    for part, mine in names.items():
-        folder = SOURCE if part == "The root" else SOURCE / part
-        for each in mine:
-            assert list(folder.rglob(each.strip("/"))), f"{part}: {each} is no file"
+def test_every_file_that_is_named_is_there():
+    for name in re.findall(r"`([\w/]+\.py)`", PAGE):
+        assert (SOURCE / name).exists() or (ROOT / name).exists(), name
+    way = PAGE.partition("## A request through the server")[2].partition("\n## ")[0]
+    for line in way.splitlines():
+        folder = ""
+        for name in re.findall(r"[\w/]+\.py", line):
+            folder = name.rpartition("/")[0] or folder  # a name alone is in the folder before it
+            path = SOURCE / "server" / folder / name.rpartition("/")[2]
+            assert path.exists(), name
+
+
+def test_the_floors_are_those_that_are_checked():
+    from tests.test_architecture import FLOORS
+
+    floors = PAGE.partition("## The floors")[2].partition("\n## ")[0]
+    floor, found = 0, {}
+    for line in floors.splitlines():
+        if begins := re.match(r"\s*(\d+)  ", line):
+            floor = int(begins[1])
+        found |= {name: floor for name in re.findall(r"(\w+)(?:/|\.py)", line) if name in FLOORS}
+    assert found.items() <= FLOORS.items() and len(found) >= 18
