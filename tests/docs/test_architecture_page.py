@@ -18,7 +18,7 @@ def test_every_folder_has_a_line():
 def test_every_file_that_is_named_is_there():
     for name in re.findall(r"`([\w/]+\.py)`", PAGE):
         assert (SOURCE / name).exists() or (ROOT / name).exists(), name
-    way = PAGE.partition("## A request through the server")[2].partition("\n## ")[0]
+    way = PAGE.partition("## A request through the server")[2].split("```")[1]
     for line in way.splitlines():
         folder = ""
         for name in re.findall(r"[\w/]+\.py", line):
