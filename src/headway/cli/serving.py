@@ -88,6 +88,6 @@ def schema() -> None:
 @config_app.command()
 def key(name: Annotated[str, typer.Argument(help="What logs and metrics will call it.")]) -> None:
     """Make an API key. It is printed once, with the entry for the file, which holds its hash."""
-    from headway.server.config.keys import new_key
+    from headway.server.config.sections.keys import new_key
 
     print(new_key(name))

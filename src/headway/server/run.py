@@ -18,7 +18,7 @@ from headway.server import clock
 from headway.server.app import make_app
 from headway.server.banner import banner, served_at
 from headway.server.config.config import ServerConfig
-from headway.server.config.durations import SECOND, written
+from headway.server.config.sections.durations import SECOND, written
 from headway.server.config.validate import check
 from headway.server.engine.engine import State
 from headway.server.engine.messages import EngineOptions, Welcome

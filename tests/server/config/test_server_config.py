@@ -20,7 +20,7 @@ from headway.core.request import NEVER
 from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
-from headway.server.config.durations import nanoseconds, written
+from headway.server.config.sections.durations import nanoseconds, written
 from headway.server.config.show import schema, shown, validated
 
 MS, S = 1_000_000, 1_000_000_000

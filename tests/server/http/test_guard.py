@@ -4,7 +4,7 @@ import httpx2
 import pytest
 
 from headway.server.config.config import ServerConfig
-from headway.server.config.keys import KeySettings, _digest
+from headway.server.config.sections.keys import KeySettings, _digest
 from tests.server.local import fake, serving
 
 ASKED = {"prompt": [5, 6], "max_tokens": 1}

@@ -12,7 +12,7 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config import keys as module
 from headway.server.config.config import ServerConfig
-from headway.server.config.keys import Denied, KeySettings, Tenant, new_key
+from headway.server.config.sections.keys import Denied, KeySettings, Tenant, new_key
 from headway.server.intake.concurrency import Turn
 from headway.server.intake.rate_limits import MINUTE, Bucket, RateLimit
 

@@ -17,8 +17,8 @@ from headway.core.view import LaneLoad, Load
 from headway.models import EMBEDDED
 from headway.server.answering.call import Who
 from headway.server.config.config import ServerConfig
-from headway.server.config.http import BoundSettings
-from headway.server.config.keys import Tenant
+from headway.server.config.sections.keys import Tenant
+from headway.server.config.sections.server import BoundSettings
 from headway.server.http.disconnect import Client as Waiting
 from headway.server.intake import admission as doors
 from headway.server.intake import supersede as latests

@@ -10,8 +10,8 @@ from headway.core.batch import Logprob
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.server.config.http import BoundSettings
-from headway.server.config.keys import Tenant
+from headway.server.config.sections.keys import Tenant
+from headway.server.config.sections.server import BoundSettings
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.retry_after import jittered
 from headway.server.protocol import reading

@@ -16,8 +16,8 @@ from headway.errors import DrainingError, EngineDownError
 from headway.live import News
 from headway.server.answering.choice import Choice, Said
 from headway.server.answering.outgoing import Outgoing, Parts
-from headway.server.config.keys import Tenant
-from headway.server.config.prices import PriceSettings
+from headway.server.config.sections.keys import Tenant
+from headway.server.config.sections.prices import PriceSettings
 from headway.server.intake.retry_after import SOON, jittered
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem

@@ -16,13 +16,14 @@ from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
-from headway.server.config.durations import written
-from headway.server.config.http import ServerSettings
-from headway.server.config.keys import KeyRing, KeySettings, Tenant
-from headway.server.config.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
-from headway.server.config.model import EngineSettings, ModelSettings
-from headway.server.config.prices import PriceSettings
-from headway.server.config.section import SettingAtError, known
+from headway.server.config.sections.durations import written
+from headway.server.config.sections.keys import KeyRing, KeySettings, Tenant
+from headway.server.config.sections.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
+from headway.server.config.sections.metrics import MetricsSettings
+from headway.server.config.sections.models import EngineSettings, ModelSettings
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.config.sections.section import SettingAtError, known
+from headway.server.config.sections.server import ServerSettings
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,
@@ -33,7 +34,6 @@ from headway.server.config.sources import (
     variable,
 )
 from headway.server.observe.logs import LogSettings
-from headway.server.observe.metrics.settings import MetricsSettings
 
 PREFIX, NESTED = "HEADWAY_", "__"  # of variables: HEADWAY_SERVER__PORT
 FILE = f"{PREFIX}CONFIG"  # names the file where no flag does

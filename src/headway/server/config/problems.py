@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from headway.server.config.section import SettingAtError, Where
+from headway.server.config.sections.section import SettingAtError, Where
 
 SECRET = "keys"  # what was given there is never repeated
 KEY = "[key]"  # pydantic's mark of a mapping's key that is wrong itself

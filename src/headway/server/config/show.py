@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from headway.server.config.config import ServerConfig
-from headway.server.config.durations import NONE, written
 from headway.server.config.problems import path as dotted
-from headway.server.config.section import Where
+from headway.server.config.sections.durations import NONE, written
+from headway.server.config.sections.section import Where
 from headway.server.config.validate import check, check_memory
 
 

@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from headway.errors import SettingError, nearest
 from headway.server.config.problems import problems
-from headway.server.config.section import Section, Where
+from headway.server.config.sections.section import Section, Where
 
 DEFAULT, FLAG = "default", "flag"
 

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.config.config import ServerConfig
-from headway.server.config.http import LOOPBACK
+from headway.server.config.sections.server import LOOPBACK
 from headway.server.http.errors import answer
 from headway.server.protocol.problem import Problem
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.server.config.http import BoundSettings
+from headway.server.config.sections.server import BoundSettings
 from headway.server.http.disconnect import Client
 from headway.server.http.openapi import answers, says, taken
 from headway.server.http.sse import streamed, whole

@@ -13,7 +13,7 @@ from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
 from headway.server.answering.call import Call, Who, down
 from headway.server.answering.refusal import Away
-from headway.server.config.keys import KeyRing
+from headway.server.config.sections.keys import KeyRing
 from headway.server.engine.engine import EngineSide, Rows, State
 from headway.server.heap import Handled
 from headway.server.intake.retry_after import SOON, Returns, jittered

@@ -1,6 +1,6 @@
 """One of the requests that a key may have at once."""
 
-from headway.server.config.keys import KeyRing, Tenant
+from headway.server.config.sections.keys import KeyRing, Tenant
 
 
 class Turn:

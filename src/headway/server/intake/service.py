@@ -13,7 +13,7 @@ from headway.server import clock
 from headway.server.answering.call import Call, Who
 from headway.server.answering.refusal import Away
 from headway.server.config.config import ServerConfig
-from headway.server.config.keys import Denied, Tenant
+from headway.server.config.sections.keys import Denied, Tenant
 from headway.server.engine.engine import EngineSide
 from headway.server.http.body import Bodies
 from headway.server.http.disconnect import Client

@@ -11,7 +11,7 @@ from functools import partial
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headway.server.config.http import ServerSettings
+from headway.server.config.sections.server import ServerSettings
 from headway.server.http.errors import answer
 from headway.server.intake.retry_after import SOON, jittered
 from headway.server.listening.bounded_protocol import BoundedProtocol

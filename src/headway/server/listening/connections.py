@@ -5,7 +5,7 @@ from enum import Enum
 from ipaddress import ip_address, ip_network
 from typing import Protocol
 
-from headway.server.config.connections import ConnectionSettings
+from headway.server.config.sections.connections import ConnectionSettings
 
 SPARE = 64  # connections beyond those that are answered: half for /health and to be refused on,
 # half for those that have been asked to go and hold a descriptor until the loop's next turn

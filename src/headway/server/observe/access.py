@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.answering.call import Call
-from headway.server.config.durations import SECOND
+from headway.server.config.sections.durations import SECOND
 from headway.server.observe.logs import Log
 
 PROBES = ("/health", "/ready", "/metrics")  # asked every few seconds, by machines

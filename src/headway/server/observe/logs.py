@@ -20,7 +20,7 @@ from rich.console import Console
 from structlog.typing import FilteringBoundLogger as Log
 from structlog.typing import WrappedLogger
 
-from headway.server.config.section import Section
+from headway.server.config.sections.section import Section
 
 MOST = 10_000  # lines that wait to be written; the next is dropped
 GATHER = 0.05  # seconds for which lines are collected, so that many cost one write

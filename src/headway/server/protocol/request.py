@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.answer import Options
-from headway.server.config.http import BoundSettings
+from headway.server.config.sections.server import BoundSettings
 from headway.server.protocol.fields import Asked, ChatBody, ChatMessage, CompletionBody
 from headway.server.protocol.grammar import field_of, grammar_of
 from headway.server.protocol.problem import wrong

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headway.server.config.section import Section
+from headway.server.config.sections.section import Section
 
 
 class MetricsSettings(Section):

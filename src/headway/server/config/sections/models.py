@@ -7,8 +7,8 @@ from pydantic import Field
 
 from headway.errors import SettingError
 from headway.models import EMBEDDED
-from headway.server.config.section import Count, Number, Section
-from headway.server.config.strategy import Strategy, StrategySettings
+from headway.server.config.sections.section import Count, Number, Section
+from headway.server.config.sections.strategy import Strategy, StrategySettings
 
 MOST_SLOTS = 4_096  # a row of each step's tables is held for each
 AT = "@"  # between a model's name and a lane's, in a request

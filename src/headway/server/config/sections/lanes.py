@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints,
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.durations import NONE, Duration, Limit, written
-from headway.server.config.section import Count, Number, Section
+from headway.server.config.sections.durations import NONE, Duration, Limit, written
+from headway.server.config.sections.section import Count, Number, Section
 
 # As the file would say them. Where the numbers come from:
 # interactive: somebody looks at the screen. Half a second is below the one after which a train of

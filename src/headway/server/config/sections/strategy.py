@@ -15,9 +15,9 @@ from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
-from headway.server.config.durations import SECOND, Duration
-from headway.server.config.lanes import LaneSettings
-from headway.server.config.section import Count, Section
+from headway.server.config.sections.durations import SECOND, Duration
+from headway.server.config.sections.lanes import LaneSettings
+from headway.server.config.sections.section import Count, Section
 
 NAMED: dict[str, dict[str, Any]] = {
     "priority": {},

@@ -24,8 +24,8 @@ from pydantic import (
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.lanes import LaneName
-from headway.server.config.section import Number, Section
+from headway.server.config.sections.lanes import LaneName
+from headway.server.config.sections.section import Number, Section
 from headway.server.intake.rate_limits import RateLimit
 
 PREFIX = "hw-"  # so that a leaked key is recognised for what it is

@@ -5,9 +5,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from headway.core.grammar import MOST_TEXT
-from headway.server.config.connections import ConnectionSettings
-from headway.server.config.durations import SECOND, Duration, Limit, written
-from headway.server.config.section import Count, Number, Section, SettingAtError
+from headway.server.config.sections.connections import ConnectionSettings
+from headway.server.config.sections.durations import SECOND, Duration, Limit, written
+from headway.server.config.sections.section import Count, Number, Section, SettingAtError
 
 MOST_COMPILE = 60 * SECOND  # whoever waits for so long has been forgotten by then
 LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from headway.server.config.section import Number, Section
+from headway.server.config.sections.section import Number, Section
 
 MILLION = 1_000_000
 HOUR = 3_600_000_000_000  # nanoseconds
