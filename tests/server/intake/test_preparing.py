@@ -18,7 +18,7 @@ from headway.models import EMBEDDED
 from headway.server.answering.call import Who
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import Tenant
-from headway.server.config.sections.server import BoundSettings
+from headway.server.config.sections.limits import LimitSettings
 from headway.server.http.disconnect import Client as Waiting
 from headway.server.intake import admission as doors
 from headway.server.intake import supersede as latests
@@ -512,7 +512,7 @@ def test_all_of_a_call_is_spelled_there():
         "truncate_prompt_tokens": 1_000,
         "bad_words": ["x" * 1_000, "y" * 1_000],
     }
-    bounds = BoundSettings()
+    bounds = LimitSettings()
     wish = completion_wish(read(CompletionBody, json.dumps(body).encode()), bounds)
     made = Texts(where := Where(), EMBEDDED)
     said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048, 100, 32_768)))

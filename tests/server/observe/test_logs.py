@@ -13,10 +13,11 @@ from rich.console import Console
 
 from headway.server.answering.choice import Choice
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections.logs import LogSettings
 from headway.server.engine.engine import State
 from headway.server.observe import access, logs
 from headway.server.observe.access import Access
-from headway.server.observe.logs import Logs, LogSettings, bridged, logger
+from headway.server.observe.logs import Logs, bridged, logger
 from tests.server.scene import LONG, Client, inside, paced
 from tests.server.scene import until as turns
 

@@ -11,7 +11,7 @@ from headway.core.grammar import Grammar
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.server.config.sections.keys import Tenant
-from headway.server.config.sections.server import BoundSettings
+from headway.server.config.sections.limits import LimitSettings
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.retry_after import jittered
 from headway.server.protocol import reading
@@ -23,7 +23,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import chat_wish, completion_wish
 
-BOUNDS = BoundSettings()
+BOUNDS = LimitSettings()
 SECOND = 1_000_000_000
 
 

@@ -17,10 +17,12 @@ from headway.core.plan import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
 from headway.server.config.sections.durations import written
+from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeyRing, KeySettings, Tenant
 from headway.server.config.sections.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
+from headway.server.config.sections.logs import LogSettings
 from headway.server.config.sections.metrics import MetricsSettings
-from headway.server.config.sections.models import EngineSettings, ModelSettings
+from headway.server.config.sections.models import ModelSettings
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import SettingAtError, known
 from headway.server.config.sections.server import ServerSettings
@@ -33,7 +35,6 @@ from headway.server.config.sources import (
     read_file,
     variable,
 )
-from headway.server.observe.logs import LogSettings
 
 PREFIX, NESTED = "HEADWAY_", "__"  # of variables: HEADWAY_SERVER__PORT
 FILE = f"{PREFIX}CONFIG"  # names the file where no flag does

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.server.config.sections.server import BoundSettings
+from headway.server.config.sections.limits import LimitSettings
 from headway.server.http.disconnect import Client
 from headway.server.http.openapi import answers, says, taken
 from headway.server.http.sse import streamed, whole
@@ -55,7 +55,7 @@ async def _answer(
     front: Front,
     request: Request,
     model: type[Body],
-    wish: Callable[[Body, BoundSettings], Wish],
+    wish: Callable[[Body, LimitSettings], Wish],
 ) -> Response:
     asker = front.who(request.headers)
     operation = "chat" if model is ChatBody else "text_completion"

@@ -12,15 +12,14 @@ import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Annotated, Any, Literal, cast
+from typing import Any, cast
 
 import structlog
-from pydantic import Field
 from rich.console import Console
 from structlog.typing import FilteringBoundLogger as Log
 from structlog.typing import WrappedLogger
 
-from headway.server.config.sections.section import Section
+from headway.server.config.sections.logs import LogSettings
 
 MOST = 10_000  # lines that wait to be written; the next is dropped
 GATHER = 0.05  # seconds for which lines are collected, so that many cost one write
@@ -29,24 +28,10 @@ LONGEST = 4_096  # characters of a value
 INDENT = "    "  # of a traceback's lines, so that none looks like a line of the log
 BELOW = {"uvicorn": logging.WARNING, "uvicorn.access": logging.CRITICAL}  # ours say the same
 
-__all__ = ["Log", "LogSettings", "Logs", "bridged", "logger", "plain", "renderer"]
+__all__ = ["Log", "Logs", "bridged", "logger", "plain", "renderer"]
 
 Values = MutableMapping[str, Any]
 _TIME = structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%f", utc=True)
-
-
-class LogSettings(Section):
-    format: Annotated[
-        Literal["console", "json"],
-        Field(description="Lines for people, or an object of JSON each."),
-    ] = "console"
-    level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        Field(description="The least that is logged. debug has probes and every refusal."),
-    ] = "info"
-    access: Annotated[
-        bool, Field(description="A line for each HTTP request, when it has been answered.")
-    ] = True
 
 
 def logger(level: str, put: Callable[[Values], object]) -> Log:

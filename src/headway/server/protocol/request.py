@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.answer import Options
-from headway.server.config.sections.server import BoundSettings
+from headway.server.config.sections.limits import LimitSettings
 from headway.server.protocol.fields import Asked, ChatBody, ChatMessage, CompletionBody
 from headway.server.protocol.grammar import field_of, grammar_of
 from headway.server.protocol.problem import wrong
@@ -30,7 +30,7 @@ class Wish:
     shaped: str  # the field that the grammar came in
 
 
-def chat_wish(body: ChatBody, bounds: BoundSettings) -> Wish:
+def chat_wish(body: ChatBody, bounds: LimitSettings) -> Wish:
     """Raises Problem."""
     if body.top_logprobs is not None and not body.logprobs:
         raise wrong("'top_logprobs' needs 'logprobs': true", "top_logprobs")
@@ -44,7 +44,7 @@ def chat_wish(body: ChatBody, bounds: BoundSettings) -> Wish:
     )
 
 
-def completion_wish(body: CompletionBody, bounds: BoundSettings) -> Wish:
+def completion_wish(body: CompletionBody, bounds: LimitSettings) -> Wish:
     """Raises Problem."""
     prompts = prompts_of(body)
     if len(prompts) > bounds.prompts:
@@ -54,7 +54,7 @@ def completion_wish(body: CompletionBody, bounds: BoundSettings) -> Wish:
     return _wish(body, prompts, _options(body, bounds, most, logprobs, bool(body.echo)))
 
 
-def messages_of(said: Sequence[ChatMessage], bounds: BoundSettings) -> tuple[Message, ...]:
+def messages_of(said: Sequence[ChatMessage], bounds: LimitSettings) -> tuple[Message, ...]:
     """Raises Problem."""
     if len(said) > bounds.messages:
         why = f"'messages': {len(said)} messages; one chat has {bounds.messages} at most"
@@ -101,7 +101,7 @@ def _wish(body: Asked, prompts: tuple[Prompt, ...], options: Options) -> Wish:
 
 
 def _options(
-    body: Asked, bounds: BoundSettings, max_tokens: int | None, logprobs: int, echo: bool = False
+    body: Asked, bounds: LimitSettings, max_tokens: int | None, logprobs: int, echo: bool = False
 ) -> Options:
     """Defaults are OpenAI's: temperature 1."""
     n = body.n or 1
