@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config import keys as module
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections import keys as module
 from headway.server.config.sections.keys import Denied, KeySettings, Tenant, new_key
 from headway.server.intake.concurrency import Turn
 from headway.server.intake.rate_limits import MINUTE, Bucket, RateLimit
