@@ -1,12 +1,14 @@
-"""What the README shows, runs."""
+"""What the README and the library's page show, runs."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+LIBRARY = (ROOT / "docs" / "library.md").read_text()
+BLOCKS = re.findall(r"```python\n(.*?)```", README + LIBRARY, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
@@ -18,10 +20,15 @@ def test_python(block, capsys):
 
 
 def test_the_commands_are_there():
-    made = (Path(__file__).parents[2] / "Makefile").read_text()
+    made = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
         assert f"\n{target}:" in made
     commands = "".join(path.read_text() for path in Path("src/headway/cli").glob("*.py"))
     for command in re.findall(r"headway (\w+) ", README):
         if command in ("compare", "check", "generate", "demo", "simulate", "replay", "plan"):
             assert f"def {command}(" in commands
+
+
+def test_every_link_leads_somewhere():
+    for link in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / link).exists(), link

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CURL = re.search(r"^    (curl .*)$", README, re.MULTILINE)[1]
-EXAMPLE = re.search(r"^    \.venv/bin/python (examples/.*)$", README, re.MULTILINE)[1]
+EXAMPLE = re.search(r"^    \.venv/bin/python (examples/.*?)  +#", README, re.MULTILINE)[1]
 
 
 @pytest.fixture(scope="module")
