@@ -24,9 +24,9 @@ from headway import journal
 from headway.core.batch import Add, Batch, Begun, Row, Want
 from headway.core.request import Request
 from headway.core.sampling import Sampling
-from headway.executor.torch.cache import KVCache
+from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.inputs import Builder
-from headway.executor.torch.loading.config import read_config
+from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.sampling.grammar import Grammars
 from headway.executor.torch.slots import Slots
 from headway.models import EMBEDDED

@@ -34,8 +34,8 @@ def steps() -> list[float]:
     from headway.core.request import Request
     from headway.core.scheduler import Scheduler
     from headway.core.settings import Settings
-    from headway.executor.torch.loading.load import load
-    from headway.executor.torch.loading.memory import Limits
+    from headway.executor.torch.load import load
+    from headway.executor.torch.memory.memory_plan import Limits
     from headway.models import EMBEDDED
 
     loaded = load(EMBEDDED, Limits(ROWS, context=512))

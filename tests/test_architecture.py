@@ -27,7 +27,7 @@ FLOORS = {
     "executor": 2,
     "live": 3,
     "answer": 3,
-    "bulk": 3,
+    "generate_call": 3,
     "llm": 3,
     "sim": 3,
     "costing": 4,
@@ -40,6 +40,8 @@ FLOORS = {
     "server": 9,
     "cli": 10,
 }
+# Within executor/torch/: a file may import from its own room and from those further down.
+TORCH_ROOMS = {"config": 1, "memory": 2, "sampling": 2, "layers": 3, "loading": 4, "": 5}
 CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", "itertools"}
 CORE_MAY |= {"math", "operator", "struct", "typing"}
 LONG = {"core/scheduler.py": 325}  # the heart, read whole: in, decide, learn, out
@@ -82,6 +84,25 @@ def test_imports_run_downward():
         if path.parts[0] != "__init__.py":  # the face names what is above it, lazily
             for name in ours(tree):
                 assert floor_of(name) <= floor_of(module(path)), f"{path} imports {name}"
+
+
+def torch_room(name):
+    """The room of executor/torch/ that a module is in: "" for none of them, None: elsewhere."""
+    if not name.startswith("headway.executor.torch."):
+        return None
+    room = name.split(".")[3]
+    return room if room in TORCH_ROOMS else ""
+
+
+def test_the_rooms_of_torch_import_downward():
+    folders = {path.parts[2] for path in FILES if path.match("executor/torch/*/*.py")}
+    assert folders == set(TORCH_ROOMS) - {""}
+    for path, tree in FILES.items():
+        room = torch_room(module(path))
+        for name in ours(tree) if room is not None else ():
+            other = torch_room(name)
+            if other not in (room, None):
+                assert TORCH_ROOMS[other] < TORCH_ROOMS[room], f"{path} imports {name}"
 
 
 def test_there_are_no_circles():

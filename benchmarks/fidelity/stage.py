@@ -193,8 +193,8 @@ def _tiny() -> tuple[Rig, int]:
 
 def _half_b() -> tuple[Rig, int]:
     from headway.costing.datasheet import shape as shape_of
-    from headway.executor.torch.loading.load import load_random
-    from headway.executor.torch.loading.memory import Limits
+    from headway.executor.torch.load import load_random
+    from headway.executor.torch.memory.memory_plan import Limits
 
     context = 1_024
     limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)

@@ -58,7 +58,7 @@ def random_checkpoint(folder: Path) -> Path:
     from safetensors.torch import save_file
 
     from headway.costing.datasheet import SHAPES, shape
-    from headway.executor.torch.loading.layout import shapes
+    from headway.executor.torch.loading.tensor_names import shapes
     from headway.executor.torch.runner import alone
     from headway.yaml_values import read_yaml
 

@@ -68,7 +68,7 @@ def gqa() -> Part:
 
 def embedded() -> int:
     """Bytes of KV per token of the embedded model in 16 bits, as headway counts them."""
-    from headway.executor.torch.loading.config import read_config
+    from headway.executor.torch.config.model_config import read_config
 
     config = read_config(EMBEDDED)
     counted = config.kv_elements * 2

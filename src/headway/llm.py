@@ -9,7 +9,6 @@ from secrets import token_bytes
 from typing import Literal
 
 from headway.answer import Answer, Completion, Delta, Options, unkept
-from headway.bulk import Bulk
 from headway.core.batch import Event
 from headway.core.cost import StepCost
 from headway.core.lane import Lane
@@ -21,7 +20,8 @@ from headway.core.scheduler import Scheduler
 from headway.core.view import Load
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
-from headway.executor.torch.sampling.grammar_trial import problem
+from headway.executor.torch.sampling.grammar_check import problem
+from headway.generate_call import Bulk
 from headway.journal_file import JournalFile, check
 from headway.live import LiveEngine, date
 from headway.models import EMBEDDED, called
@@ -65,8 +65,8 @@ class LLM:
         journal: str | Path | None = None,
         cost: StepCost = StepCost(),
     ) -> None:
-        from headway.executor.torch.loading.load import load
-        from headway.executor.torch.loading.memory import Limits
+        from headway.executor.torch.load import load
+        from headway.executor.torch.memory.memory_plan import Limits
         from headway.executor.torch.runner import alone
 
         self.policies = policies or usual(slots)

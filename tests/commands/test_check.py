@@ -13,9 +13,9 @@ from rich.console import Console
 
 from headway.commands.check import check, run_check
 from headway.errors import CheckpointError, SettingError
-from headway.executor.torch.loading.config import read_config
-from headway.executor.torch.loading.load import load
-from headway.executor.torch.loading.memory import Limits, gathered, plan_memory
+from headway.executor.torch.config.model_config import read_config
+from headway.executor.torch.load import load
+from headway.executor.torch.memory.memory_plan import Limits, gathered, plan_memory
 from headway.llm import EMBEDDED
 
 GIB = 1 << 30
@@ -43,7 +43,9 @@ MIXTRAL = MISTRAL | {
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     """At bfloat16, whatever this machine is."""
-    monkeypatch.setattr("headway.executor.torch.loading.config.multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(
+        "headway.executor.torch.config.model_config.multiplies_bfloat16", lambda: True
+    )
 
 
 @pytest.fixture
@@ -52,9 +54,7 @@ def free(monkeypatch):
 
     def be(amount):
         monkeypatch.setattr("headway.commands.check.free_here", lambda: ("cpu", amount))
-        monkeypatch.setattr(
-            "headway.executor.torch.loading.load.free_memory", lambda device: amount
-        )
+        monkeypatch.setattr("headway.executor.torch.load.free_memory", lambda device: amount)
 
     be(64 * GIB)
     return be
@@ -233,20 +233,19 @@ def test_a_dtype_that_is_asked_for(free):
 
 def test_torch_is_not_needed():
     """Where there is no GPU's driver."""
-    code = (
-        "import sys; from headway.commands.check import check; from headway.executor import memory;"
-    )
+    code = "import sys; from headway.commands.check import check;"
+    code += "from headway.executor.torch.memory import memory_plan as memory;"
     code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
 def test_a_gpu_is_asked_only_where_there_is_a_driver(monkeypatch, tmp_path):
-    from headway.executor.torch.loading import memory
+    from headway.executor.torch.memory import memory_plan
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))
-    monkeypatch.setattr(memory, "DRIVERS", (tmp_path,))
-    assert memory.free_here() == ("cuda", 7)
-    monkeypatch.setattr(memory, "DRIVERS", (tmp_path / "none",))
-    assert memory.free_here()[0] == "cpu"
+    monkeypatch.setattr(memory_plan, "DRIVERS", (tmp_path,))
+    assert memory_plan.free_here() == ("cuda", 7)
+    monkeypatch.setattr(memory_plan, "DRIVERS", (tmp_path / "none",))
+    assert memory_plan.free_here()[0] == "cpu"

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headway.errors import CheckpointError, SettingError
+from headway.executor.torch.config.model_config import read_config
+from headway.executor.torch.load import load
 from headway.executor.torch.loading.checkpoint import locate
-from headway.executor.torch.loading.config import read_config
-from headway.executor.torch.loading.load import load
 from headway.executor.torch.loading.weights import load_weights
 
 CPU = torch.device("cpu")
@@ -154,7 +154,9 @@ def test_settings_that_cannot_be_obeyed(golden, settings, named, monkeypatch):
 def test_half_precision_is_computed_as_the_cpu_is_quick_unless_asked(
     folder, stored, quick, monkeypatch
 ):
-    monkeypatch.setattr("headway.executor.torch.loading.config.multiplies_bfloat16", lambda: quick)
+    monkeypatch.setattr(
+        "headway.executor.torch.config.model_config.multiplies_bfloat16", lambda: quick
+    )
     config = json.loads((folder / "config.json").read_text())
     config.pop("dtype", None)
     (folder / "config.json").write_text(json.dumps(config | {"dtype": stored}))

@@ -6,10 +6,10 @@ from math import prod
 import pytest
 
 from headway.errors import CheckpointError, UnsupportedModelError
-from headway.executor.torch.layers.positions import Each, Even, Llama3, Rope, Yarn
-from headway.executor.torch.loading.config import Experts, examine, parse, read_config
-from headway.executor.torch.loading.families import FAMILIES
-from headway.executor.torch.loading.layout import shapes
+from headway.executor.torch.config.families import FAMILIES
+from headway.executor.torch.config.model_config import Experts, examine, parse, read_config
+from headway.executor.torch.config.positions import Each, Even, Llama3, Rope, Yarn
+from headway.executor.torch.loading.tensor_names import shapes
 from tests.executor.models import MORE, SHAPES
 
 PLAIN = {

@@ -18,10 +18,10 @@ from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.executor.torch.layers.positions import Rope
-from headway.executor.torch.loading.config import read_config
-from headway.executor.torch.loading.load import load
-from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.config.model_config import read_config
+from headway.executor.torch.config.positions import Rope
+from headway.executor.torch.load import load
+from headway.executor.torch.memory.memory_plan import Limits
 from headway.sim.simulate import simulate
 from tests.executor.models import CONTEXT, MORE, SHAPES, VOCAB
 
@@ -82,7 +82,7 @@ def test_logits(goldens, shape):
 
 @pytest.mark.parametrize("shape", ["mistral-gqa", "qwen2-bias-tied", "gemma2"])
 def test_logits_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
-    monkeypatch.setattr("headway.executor.torch.layers.model.CACHED", 0)
+    monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     tokens, executor = prompts()[4], load(goldens[shape].folder).executor
     assert executor.model.rounding.least == 4
     for chunk in (1, 2, 3):
@@ -200,7 +200,7 @@ def blind(config, **other):
 @pytest.mark.parametrize("shape", SPOILT)
 def test_the_shapes_show_what_they_are_there_for(goldens, shape, monkeypatch):
     monkeypatch.setattr(
-        "headway.executor.torch.loading.load.read_config", lambda f: SPOILT[shape](read_config(f))
+        "headway.executor.torch.load.read_config", lambda f: SPOILT[shape](read_config(f))
     )
     tokens = prompts()[2]
     found = all_logits(load(goldens[shape].folder).executor, tokens, 17)

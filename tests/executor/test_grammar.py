@@ -22,8 +22,8 @@ from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import SettingError, TokenizerError
-from headway.executor.torch.loading.load import load
-from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.load import load
+from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling import grammar as module
 from headway.executor.torch.sampling.grammar import KEPT, Grammars, Matcher, compiled, tokenizer
 from headway.executor.torch.sampling.masks import masks, restricted, unpacked

@@ -7,9 +7,9 @@ import torch
 
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
-from headway.executor.torch.cache import KVCache
+from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.inputs import Builder
-from headway.executor.torch.loading.config import read_config
+from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.sampling.grammar import Grammars
 from headway.executor.torch.slots import Slots
 from headway.models import EMBEDDED

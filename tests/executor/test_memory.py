@@ -8,8 +8,8 @@ from headway.core.plan import Policies, usual
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Start, Static
 from headway.errors import MemoryPlanError, SettingError
-from headway.executor.torch.loading.config import parse
-from headway.executor.torch.loading.memory import (
+from headway.executor.torch.config.model_config import parse
+from headway.executor.torch.memory.memory_plan import (
     SCORES,
     Limits,
     free_on_host,

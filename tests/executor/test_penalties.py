@@ -19,8 +19,8 @@ from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.executor.torch.loading.load import load
-from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.load import load
+from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling.penalties import History, adjusted
 from headway.sim.simulate import simulate
 

@@ -16,9 +16,9 @@ from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Stati
 from headway.core.policies.mix import PrefillFirst
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
-from headway.executor.torch.loading.config import parse
-from headway.executor.torch.loading.load import load_random
-from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.config.model_config import parse
+from headway.executor.torch.load import load_random
+from headway.executor.torch.memory.memory_plan import Limits
 from tests.traces import ask
 
 CONTEXT = 256

@@ -4,10 +4,10 @@ import pytest
 
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
+from headway.executor.torch.decoder import LARGE, SMALL, sizes
 from headway.executor.torch.layers.linear import Linear
-from headway.executor.torch.layers.model import LARGE, SMALL, sizes
-from headway.executor.torch.loading.load import load
-from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.load import load
+from headway.executor.torch.memory.memory_plan import Limits
 from headway.models import EMBEDDED
 
 TOKENS, ROWS = 70, 5
@@ -46,7 +46,7 @@ def step(number, rows, tokens):
 
 @pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if weights were many, or few
 def test_no_step_meets_a_new_size(met, monkeypatch, cached):
-    monkeypatch.setattr("headway.executor.torch.layers.model.CACHED", cached)
+    monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, 60.0)
     prepared = set(met)
@@ -59,7 +59,7 @@ def test_no_step_meets_a_new_size(met, monkeypatch, cached):
 
 
 def test_no_experts_are_read_for_tokens_of_nobody(monkeypatch, goldens):
-    monkeypatch.setattr("headway.executor.torch.layers.model.CACHED", 0)
+    monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     found = [
         load(goldens[each].folder, Limits(ROWS)).executor for each in ("mistral-gqa", "mixtral")
     ]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from headway.executor.torch.loading import processor
+from headway.executor.torch.config import processor
 
 ZEN3 = "processor\t: 0\nflags\t\t: fpu sse sse2 avx avx2 fma\nbugs\t\t: sysret_ss_attrs\n"
 ZEN4 = ZEN3.replace("avx2", "avx2 avx512f avx512dq avx512bw avx512vl avx512_bf16")

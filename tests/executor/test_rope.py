@@ -5,8 +5,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
+from headway.executor.torch.config.model_config import parse
 from headway.executor.torch.layers.rope import frequencies, rotate, tables
-from headway.executor.torch.loading.config import parse
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],

@@ -8,8 +8,8 @@ import torch
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
 from headway.executor.guarded import MOST, Guarded
-from headway.executor.torch.loading.load import load, load_random
-from headway.executor.torch.loading.memory import Limits
+from headway.executor.torch.load import load, load_random
+from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling.penalties import History
 
 GREEDY = Sampling()

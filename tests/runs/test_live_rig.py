@@ -8,8 +8,8 @@ from headway.core.cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
 from headway.costing.price import Ask, Price
-from headway.executor.torch.layers.model import LARGE, SMALL
-from headway.executor.torch.loading.memory import GATHERED
+from headway.executor.torch.decoder import LARGE, SMALL
+from headway.executor.torch.memory.memory_plan import GATHERED
 from headway.runs.loaded import live_rig
 from headway.runs.run import Run
 from headway.strategies.strategy import SLOTS, strategies
@@ -18,7 +18,7 @@ from headway.traffic.workload import Prompts, worded
 
 @pytest.mark.parametrize("cached, rounding", [(0, LARGE), (1 << 30, SMALL)])
 def test_a_rig_knows_how_its_executor_rounds_tokens(cached, rounding, monkeypatch):
-    monkeypatch.setattr("headway.executor.torch.layers.model.CACHED", cached)
+    monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
     assert live_rig(None).rounding == rounding != Rounding()
 
 

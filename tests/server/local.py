@@ -86,8 +86,8 @@ def scheduler(config, blocks=512, context=1_024, cost=StepCost()):
 @functools.cache
 def tiny():
     """The embedded model."""
-    from headway.executor.torch.loading.load import load
-    from headway.executor.torch.loading.memory import Limits
+    from headway.executor.torch.load import load
+    from headway.executor.torch.memory.memory_plan import Limits
 
     return load(EMBEDDED, Limits(32, 2_048, 0, BLOCK), "", "")
 

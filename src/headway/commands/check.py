@@ -21,10 +21,10 @@ except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
-from headway.executor.torch.loading.config import ITEMSIZES, ModelConfig, examine, read_files
-from headway.executor.torch.loading.config_keys import read_json
-from headway.executor.torch.loading.layout import shapes
-from headway.executor.torch.loading.memory import Limits, free_here, gathered, plan_memory, size
+from headway.executor.torch.config.config_reader import read_json
+from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, examine, read_files
+from headway.executor.torch.loading.tensor_names import shapes
+from headway.executor.torch.memory.memory_plan import Limits, free_here, gathered, plan_memory, size
 from headway.models import EMBEDDED
 
 FETCHED = ("*.json", "*.jinja", "tokenizer.model")  # of a hub id: no weights

@@ -17,7 +17,7 @@ from headway.errors import MemoryPlanError, SettingError, nearest
 from headway.yaml_values import known, mapping, number, read_yaml
 
 if TYPE_CHECKING:
-    from headway.executor.torch.loading.config import ModelConfig
+    from headway.executor.torch.config.model_config import ModelConfig
 
 SHIPPED = Path(str(files("headway"))) / "data" / "accelerators.yaml"
 SHAPES = Path(str(files("headway"))) / "data" / "shapes.yaml"
@@ -80,7 +80,7 @@ def has_shape(model: str) -> bool:
 
 def shape(model: str) -> "ModelConfig":
     """Of a name that ships, or of a folder with a config.json. SettingError names the nearest."""
-    from headway.executor.torch.loading.config import parse, read_config
+    from headway.executor.torch.config.model_config import parse, read_config
 
     shapes = read_yaml(SHAPES)
     if model in shapes:
@@ -101,7 +101,12 @@ def analytical(
 
     Raises MemoryPlanError where the weights leave no room for a request.
     """
-    from headway.executor.torch.loading.memory import GATHERED_ELSEWHERE, Limits, plan_memory, size
+    from headway.executor.torch.memory.memory_plan import (
+        GATHERED_ELSEWHERE,
+        Limits,
+        plan_memory,
+        size,
+    )
 
     work, held = work_of(config), min(context or CONTEXT, config.context)
     memory = int(sheet.memory * 1e9)
@@ -155,7 +160,7 @@ def roofline(work: Work, sheet: Accelerator) -> StepCost:
 
 def work_of(config: "ModelConfig") -> Work:
     """Where there are experts a token meets a few of them, and a step reads all."""
-    from headway.executor.torch.loading.layout import shapes
+    from headway.executor.torch.loading.tensor_names import shapes
 
     parameters = sum(map(prod, shapes(config).values()))
     tables = config.vocab * config.hidden * (1 if config.tied else 2)

@@ -10,7 +10,7 @@ from headway.runs.rig import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:
-    from headway.executor.torch.loading.load import Loaded
+    from headway.executor.torch.load import Loaded
 
 
 def live_rig(model: str | None) -> Rig:
@@ -22,10 +22,10 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
     """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
     # torch is an extra, and slow to import: only who runs a model pays for it.
     try:
+        from headway.executor.torch.config.model_config import read_config
+        from headway.executor.torch.load import load
         from headway.executor.torch.loading.checkpoint import locate
-        from headway.executor.torch.loading.config import read_config
-        from headway.executor.torch.loading.load import load
-        from headway.executor.torch.loading.memory import Limits
+        from headway.executor.torch.memory.memory_plan import Limits
     except ModuleNotFoundError as error:
         raise SettingError(
             f"running a model needs {error.name}: pip install 'headway[torch]'"

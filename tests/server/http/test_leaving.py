@@ -41,8 +41,8 @@ def undisturbed():
 
 
 def in_float32(config):
-    from headway.executor.torch.loading.load import load
-    from headway.executor.torch.loading.memory import Limits
+    from headway.executor.torch.load import load
+    from headway.executor.torch.memory.memory_plan import Limits
 
     loaded = load(EMBEDDED, Limits(32, 2_048, 0, BLOCK), "float32", "")
     return Local(scheduler(config, loaded.plan.num_blocks, loaded.plan.context), loaded.executor)

@@ -23,7 +23,7 @@ from headway.report.table import print_notes
 from headway.runs.rig import Rig
 
 if TYPE_CHECKING:
-    from headway.executor.torch.loading.load import Loaded
+    from headway.executor.torch.load import Loaded
 
 PROMPTS = (64, 256, 512)  # tokens: what steps with prompts look like beside next tokens
 SAMPLES = 5  # bursts of each size, of which the median counts
@@ -63,7 +63,7 @@ def run_profile(
     loaded: "Loaded", rig: Rig, found: Calibration, out: Path, console: Console
 ) -> None:
     """Tables, a plot beside the cost file, and the figures in it."""
-    from headway.executor.torch.loading.ceilings import product_speed, read_speed
+    from headway.executor.torch.device_peaks import product_speed, read_speed
 
     now = rig.clock.now
     console.print(Text("Measuring the machine's ceilings, and steps under torch.profiler ..."))
@@ -129,7 +129,7 @@ def _load(
     stand: Stand, design: Design, samples: list[Sample], work: Work, ceilings: Ceilings
 ) -> Load:
     """samples: by their time, of which the middle one counts."""
-    from headway.executor.torch.loading.ceilings import operators
+    from headway.executor.torch.device_peaks import operators
 
     middle = samples[len(samples) // 2]
     per_second = 1e9 / middle.nanoseconds

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.batch import Batch, Row, Want
-from headway.executor.torch.cache import KVCache
+from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.sampling.sampling import Draws
 from headway.executor.torch.slots import NOBODY, Slots
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
 from headway.core.grammar import Grammar
-from headway.executor.torch.cache import KVCache
+from headway.executor.torch.decoder import Decoder, sizes
 from headway.executor.torch.inputs import Builder, Inputs, Scoring
-from headway.executor.torch.layers.model import Decoder, sizes
-from headway.executor.torch.loading.memory import LOGITS
+from headway.executor.torch.memory.kv_cache import KVCache
+from headway.executor.torch.memory.memory_plan import LOGITS
 from headway.executor.torch.sampling.grammar import Grammars
 from headway.executor.torch.sampling.sampling import Scores, columns, sample, score
 from headway.executor.torch.slots import Slots

@@ -15,9 +15,9 @@ except ModuleNotFoundError as missing:
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
 from headway.costing.calibration import read
-from headway.executor.torch.loading.config import ITEMSIZES, ModelConfig, read_config
-from headway.executor.torch.loading.layout import shapes
-from headway.executor.torch.loading.memory import (
+from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, read_config
+from headway.executor.torch.loading.tensor_names import shapes
+from headway.executor.torch.memory.memory_plan import (
     DRIVERS,
     Limits,
     free_on_host,

@@ -140,8 +140,8 @@ class Process:
             check(Path(options.journal), new=False)
         source = self._found()
         self.channel.send(Progress("starting torch"))
-        from headway.executor.torch.loading.load import load
-        from headway.executor.torch.loading.memory import Limits
+        from headway.executor.torch.load import load
+        from headway.executor.torch.memory.memory_plan import Limits
         from headway.executor.torch.runner import use_threads
 
         name = called(options.model)

@@ -34,9 +34,9 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[Answered]:
     model: a checkpoint's folder or hub id, or a shape that ships; None: the embedded one.
     """
     try:
+        from headway.executor.torch.config.model_config import ITEMSIZES, read_config
         from headway.executor.torch.loading.checkpoint import locate
-        from headway.executor.torch.loading.config import ITEMSIZES, read_config
-        from headway.executor.torch.loading.memory import Limits, gathered, plan_memory
+        from headway.executor.torch.memory.memory_plan import Limits, gathered, plan_memory
     except ModuleNotFoundError as error:
         raise SettingError(
             f"looking into a checkpoint needs {error.name}: pip install 'headway[torch]'"

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.executor.torch.loading.config import Scales
-from headway.executor.torch.loading.memory import SCORES
+from headway.executor.torch.config.model_config import Scales
+from headway.executor.torch.memory.memory_plan import SCORES
 
 
 def decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:

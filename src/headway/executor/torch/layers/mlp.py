@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.executor.torch.config.model_config import Activation
 from headway.executor.torch.layers.linear import Linear
-from headway.executor.torch.loading.config import Activation
 
 
 class Mlp:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from headway.executor.torch.layers.positions import Each, Even, Llama3, Rope, Yarn
+from headway.executor.torch.config.positions import Each, Even, Llama3, Rope, Yarn
 
 
 def frequencies(rope: Rope, head_dim: int) -> Tensor:

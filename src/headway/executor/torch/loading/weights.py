@@ -8,12 +8,20 @@ import torch
 from torch import Tensor
 
 from headway.errors import CheckpointError
+from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.layers.linear import Linear
 from headway.executor.torch.layers.mlp import Mixture, Mlp
 from headway.executor.torch.layers.norm import LayerNorm, Norm, RmsNorm, Same
 from headway.executor.torch.loading.checkpoint import Checkpoint
-from headway.executor.torch.loading.config import ModelConfig
-from headway.executor.torch.loading.layout import EMBED, HEAD, NORM, Matrix, MlpPlace, place, shapes
+from headway.executor.torch.loading.tensor_names import (
+    EMBED,
+    HEAD,
+    NORM,
+    Matrix,
+    MlpPlace,
+    place,
+    shapes,
+)
 
 Read = Callable[[str], Tensor]  # a tensor by its name in the checkpoint
 

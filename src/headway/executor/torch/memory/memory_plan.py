@@ -9,7 +9,7 @@ from headway.core.plan import Policies, usual
 from headway.core.policies.chunk import Fixed
 from headway.core.sampling import MOST_LOGPROBS
 from headway.errors import MemoryPlanError, SettingError
-from headway.executor.torch.loading.config import ModelConfig
+from headway.executor.torch.config.model_config import ModelConfig
 
 if TYPE_CHECKING:  # half a second that who only plans need not wait
     import torch

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headway.executor.torch.loading.config import ModelConfig
+from headway.executor.torch.config.model_config import ModelConfig
 
 EMBED, HEAD, NORM = "model.embed_tokens", "lm_head", "model.norm"
 

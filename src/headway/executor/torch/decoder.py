@@ -9,12 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.core.cost import Rounding
-from headway.executor.torch.cache import KVCache
+from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.inputs import Inputs
 from headway.executor.torch.layers import attention
 from headway.executor.torch.layers.rope import rotate, tables
-from headway.executor.torch.loading.config import ModelConfig
 from headway.executor.torch.loading.weights import Layer, Weights
+from headway.executor.torch.memory.kv_cache import KVCache
 
 Turn = tuple[Tensor, Tensor]  # cosines and sines
 CACHED = 64 << 20  # bytes of weights of which a processor keeps much from one step to the next

@@ -10,18 +10,18 @@ from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.settings import Settings
 from headway.errors import SettingError
-from headway.executor.torch.cache import KVCache
-from headway.executor.torch.layers.model import Decoder
+from headway.executor.torch.config.model_config import ModelConfig, read_config
+from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
-from headway.executor.torch.loading.config import ModelConfig, read_config
-from headway.executor.torch.loading.memory import (
+from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
+from headway.executor.torch.memory.kv_cache import KVCache
+from headway.executor.torch.memory.memory_plan import (
     Limits,
     MemoryPlan,
     free_memory,
     gathered,
     plan_memory,
 )
-from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
 from headway.executor.torch.runner import TorchExecutor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, field
 
 from headway.errors import CheckpointError
-from headway.executor.torch.loading.config_keys import Keys
-from headway.executor.torch.loading.families import Family
+from headway.executor.torch.config.config_reader import Keys
+from headway.executor.torch.config.families import Family
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 

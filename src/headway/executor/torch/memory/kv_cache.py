@@ -5,8 +5,8 @@ from torch import Tensor
 
 from headway.core.blocks import SCRATCH
 from headway.core.gather import Gathering
-from headway.executor.torch.loading.config import ModelConfig
-from headway.executor.torch.loading.memory import gathered
+from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.memory.memory_plan import gathered
 
 
 class KVCache:

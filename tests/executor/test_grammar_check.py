@@ -9,8 +9,8 @@ import pytest
 
 from headway.core.grammar import Grammar
 from headway.errors import TrialError
-from headway.executor.torch.sampling import grammar_trial as trials
-from headway.executor.torch.sampling.grammar_trial import Trial, problem
+from headway.executor.torch.sampling import grammar_check as trials
+from headway.executor.torch.sampling.grammar_check import Trial, problem
 from headway.llm import EMBEDDED
 
 
@@ -106,7 +106,7 @@ def test_a_folder_without_a_tokenizer(tmp_path):
 def test_the_front_needs_no_torch():
     code = (
         "import sys; from pathlib import Path; from headway.core.grammar import Grammar;"
-        "from headway.executor.torch.sampling.grammar_trial import problem;"
+        "from headway.executor.torch.sampling.grammar_check import problem;"
         f"said = problem(Grammar('regex', '[0-9'), Path({str(EMBEDDED)!r}));"
         "assert 'unclosed' in said;"
         "print(*sorted({'torch', 'numpy', 'transformers', 'llguidance'} & set(sys.modules)))"

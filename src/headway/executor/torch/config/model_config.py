@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal, cast
 
 from headway.errors import CheckpointError, SettingError, UnsupportedModelError
-from headway.executor.torch.layers.positions import Each, Sight, read_sights
-from headway.executor.torch.loading.config_keys import Keys, Raw, read_json, short
-from headway.executor.torch.loading.families import FAMILIES, FOREIGN, Family
-from headway.executor.torch.loading.processor import multiplies_bfloat16
+from headway.executor.torch.config.config_reader import Keys, Raw, read_json, short
+from headway.executor.torch.config.families import FAMILIES, FOREIGN, Family
+from headway.executor.torch.config.positions import Each, Sight, read_sights
+from headway.executor.torch.config.processor import multiplies_bfloat16
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
