@@ -23,7 +23,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.engine.engine import State
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
-from headway.server.listening.accepting import Web
+from headway.server.listening.http_server import Web
 from headway.text import Tokenizer
 
 BLOCK = 16

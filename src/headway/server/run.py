@@ -25,7 +25,7 @@ from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.engine.restarts import Succession
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
-from headway.server.listening.accepting import Web
+from headway.server.listening.http_server import Web
 from headway.server.listening.descriptors import raised
 from headway.server.observe.access import Access
 from headway.server.observe.logs import Logs, bridged
