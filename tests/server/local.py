@@ -23,7 +23,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.engine.engine import State
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
-from headway.server.listening.http_server import Web
+from headway.server.listening.http_server import HttpServer
 from headway.text import Tokenizer
 
 BLOCK = 16
@@ -154,8 +154,8 @@ def serving(config=None, engine=embedded):
     async def serve():
         local = kept["engine"] = engine(config)
         front = kept["front"] = front_of(config, local)
-        server = kept["server"] = Web(make_app(front), config.server, 1_024)
-        front.web = server
+        server = kept["server"] = HttpServer(make_app(front), config.server, 1_024)
+        front.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))

@@ -25,8 +25,8 @@ from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.engine.restarts import Succession
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
-from headway.server.listening.http_server import Web
-from headway.server.listening.descriptors import raised
+from headway.server.listening.descriptors import raise_limit
+from headway.server.listening.http_server import HttpServer
 from headway.server.observe.access import Access
 from headway.server.observe.logs import Logs, bridged
 from headway.server.observe.tracing import traced
@@ -85,7 +85,7 @@ class Running:
         self.engine.renewed = self._renewed
         heard = Access(make_app(self.front), self.log, config.logs.access)
         held = config.server.connections
-        self.web = Web(heard, config.server, raised(held.most + BESIDES))
+        self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
         self._began = clock.now()
         self._spans: Spans | None = None
         self._leaving: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ import pytest
 
 from headway.server.config.config import ServerConfig
 from headway.server.http import body as bodies
-from headway.server.listening.connections import YOUNG, Connections, Stage
+from headway.server.listening.connections import GRACE, ConnectionTable, Stage
 from tests.server.http.hostile import HEAD, Hostile, body
 from tests.server.local import Permitted, fake, serving, until
 
@@ -28,8 +28,8 @@ def config(limits=(), **connections):
 def edge(settings):
     """A served front, its URL and its connections."""
     with serving(settings, fake) as (url, front):
-        until(lambda: hasattr(front, "web"))
-        yield url, front.web.crowd
+        until(lambda: hasattr(front, "http_server"))
+        yield url, front.http_server.connections
 
 
 def health(url):
@@ -53,10 +53,10 @@ FIELD = b"a: " + b"b" * 1_000 + b"\r\n"
     ],
 )  # fmt: skip
 def test_what_is_too_large_before_a_body_is_refused_as_it_comes(sent, answer, caplog):
-    with edge(config()) as (url, crowd):
+    with edge(config()) as (url, connections):
         hostile = Hostile(url).say(*sent)
         assert hostile.answer() == answer
-        until(lambda: not len(crowd))
+        until(lambda: not len(connections))
         assert health(url) == 200
     assert not caplog.records, "nobody can fill the log"
 
@@ -97,17 +97,17 @@ def test_sizes_are_as_they_are_configured():
     ],
 )
 def test_who_sends_nothing_or_not_enough_is_let_go(late, sent, answer):
-    with edge(config(**{late: "100ms"})) as (url, crowd):
+    with edge(config(**{late: "100ms"})) as (url, connections):
         assert Hostile(url).say(sent).answer() == answer
-        until(lambda: not len(crowd))
+        until(lambda: not len(connections))
 
 
 def test_one_byte_at_a_time_does_not_move_the_deadline():
-    with edge(config(header_time="300ms")) as (url, crowd):
+    with edge(config(header_time="300ms")) as (url, connections):
         hostile = Hostile(url)
         for each in b"GET /health HTTP/1.1\r\nX: " + b"y" * 100_000:
             hostile.say(bytes([each]))
-            if not crowd.count(Stage.QUIET):
+            if not connections.count(Stage.IDLE):
                 break
         assert hostile.answer()[0] in (0, 408)
         hostile.close()
@@ -128,31 +128,31 @@ def test_a_stray_line_after_a_body_does_not_end_its_answer():
 
 def test_requests_in_one_breath_are_answered_in_order_but_not_thousands():
     get = b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
-    with edge(config()) as (url, crowd):
+    with edge(config()) as (url, connections):
         some = [get % (path, b"") for path in (b"/health", b"/ready", b"/v1/models")]
         said = Hostile(url).say(b"".join(some) + get % (b"/x", b"Connection: close\r\n")).heard()
         found = [said.index(each) for each in (b'"ok"', b'"list"', b'"not_found_error"')]
         assert found == sorted(found) and said.count(b"HTTP/1.1 200") == 3
         assert Hostile(url).say(get % (b"/health", b"") * 5_000).heard().count(b" 200 ") < 20
-        until(lambda: not len(crowd))
+        until(lambda: not len(connections))
 
 
 def test_who_says_nothing_keeps_nobody_out():
-    with edge(config(most=4)) as (url, crowd):
+    with edge(config(most=4)) as (url, connections):
         silent = [Hostile(url) for _ in range(200)]
         slow = [Hostile(url).say(body(100) + b"{") for _ in range(20)]
-        until(lambda: crowd.count(Stage.COMING) == 4)
+        until(lambda: connections.count(Stage.RECEIVING) == 4)
         assert httpx2.post(f"{url}/v1/completions", json=ASKED, timeout=30).status_code == 200
-        assert len(crowd) <= 4 + 64
+        assert len(connections) <= 4 + 64
         for each in (*silent, *slow):
             each.close()
-        until(lambda: not len(crowd))
+        until(lambda: not len(connections))
 
 
 def test_who_must_go_while_its_body_comes_is_told_when_to_come_back():
-    with edge(config(most=1)) as (url, crowd):
+    with edge(config(most=1)) as (url, connections):
         first = Hostile(url).say(body(100) + b"{")
-        until(lambda: crowd.count(Stage.COMING) == 1)
+        until(lambda: connections.count(Stage.RECEIVING) == 1)
         second = Hostile(url).say(body(100) + b"{")
         head, _, said = first.heard().partition(b"\r\n\r\n")
         assert head.split()[1] == b"503" and b"too_many_connections" in said
@@ -163,9 +163,9 @@ def test_who_must_go_while_its_body_comes_is_told_when_to_come_back():
 def test_while_all_that_may_be_are_answered_probes_still_are():
     executor = Permitted()
     with serving(config(most=3), executor.engine) as (url, front):
-        until(lambda: hasattr(front, "web"))
+        until(lambda: hasattr(front, "http_server"))
 
-        async def crowd():
+        async def overload():
             limits = httpx2.Limits(max_connections=None)
             async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
                 calls = [client.post("/v1/completions", json=ASKED) for _ in range(3)]
@@ -181,64 +181,68 @@ def test_while_all_that_may_be_are_answered_probes_still_are():
                     each.close()
                 return probes, refused, [each.status_code for each in answers]
 
-        probes, refused, answers = asyncio.run(crowd())
+        probes, refused, answers = asyncio.run(overload())
         assert probes == [200, 200] and answers == [200, 200, 200]
         assert refused.status_code == 503 and refused.headers["retry-after"]
         assert refused.json()["error"]["code"] == "too_many_connections"
         assert httpx2.post(f"{url}/v1/completions", json=ASKED).status_code == 200
 
 
-class Some:
-    """A connection as Connections sees it."""
+class FakeConnection:
+    """A connection as the table sees it."""
 
-    due = 0.0
+    deadline = 0.0
 
-    def __init__(self, crowd, descriptor=10, address="127.0.0.1", now=0.0):
-        self.crowd, self.descriptor, self.address = crowd, descriptor, address
-        crowd.enter(self, now)
+    def __init__(self, connections, descriptor=10, address="127.0.0.1", now=0.0):
+        self.connections, self.descriptor, self.address = connections, descriptor, address
+        connections.add(self, now)
 
-    def make_room(self):
-        self.crowd.leave(self)
+    def evict(self):
+        self.connections.remove(self)
 
 
 def test_few_descriptors_are_kept_for_probes_and_for_what_is_no_connection():
-    crowd = Connections(config().server.connections, 100)  # as `ulimit -n` may have it
+    connections = ConnectionTable(config().server.connections, 100)  # as `ulimit -n` may have it
     busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is nobody's, an eighth is for probes
     for descriptor in range(20, most):
-        assert not crowd.wait(now) and crowd.admits(descriptor, "192.0.2.1")
-        busy.append(Some(crowd, descriptor))
-        assert crowd.serves(busy[-1])
-        crowd.move(busy[-1], Stage.BUSY, now)
+        assert not connections.accept_delay(now) and connections.admits_connection(
+            descriptor, "192.0.2.1"
+        )
+        busy.append(FakeConnection(connections, descriptor))
+        assert connections.admits_request(busy[-1])
+        connections.set_stage(busy[-1], Stage.ANSWERING, now)
     late = []
     for descriptor in range(most, most + 12):
-        assert not crowd.wait(now) and crowd.admits(descriptor, "192.0.2.1")
-        late.append(Some(crowd, descriptor, now=now))
-        assert not crowd.serves(late[-1]), "it may ask for /health"
-        assert len(crowd) <= len(busy) + 6, "the oldest has made room"
-        now += YOUNG
-    assert not crowd.admits(most + 12, "192.0.2.1")
-    assert crowd.count(Stage.BUSY) == len(busy), "who is answered stays"
+        assert not connections.accept_delay(now) and connections.admits_connection(
+            descriptor, "192.0.2.1"
+        )
+        late.append(FakeConnection(connections, descriptor, now=now))
+        assert not connections.admits_request(late[-1]), "it may ask for /health"
+        assert len(connections) <= len(busy) + 6, "the oldest has made room"
+        now += GRACE
+    assert not connections.admits_connection(most + 12, "192.0.2.1")
+    assert connections.count(Stage.ANSWERING) == len(busy), "who is answered stays"
 
 
 def test_nobody_goes_for_another_before_it_could_say_anything():
-    crowd = Connections(config().server.connections, 100)
+    connections = ConnectionTable(config().server.connections, 100)
     now = 1.0
-    assert crowd.admits(20, "192.0.2.1")
-    came = [Some(crowd, descriptor, now=now) for descriptor in range(20, 63)]
-    assert crowd.wait(now + YOUNG / 4) == pytest.approx(3 * YOUNG / 4)
-    assert len(crowd) == len(came), "another waits"
-    crowd.move(came[0], Stage.BUSY, now + YOUNG / 2)  # it has said what it wants
-    assert crowd.wait(now + YOUNG) == 0 and crowd.count(Stage.BUSY) == 1
-    assert len(crowd) == len(came) - 1, "the oldest that said nothing has gone"
+    assert connections.admits_connection(20, "192.0.2.1")
+    came = [FakeConnection(connections, descriptor, now=now) for descriptor in range(20, 63)]
+    assert connections.accept_delay(now + GRACE / 4) == pytest.approx(3 * GRACE / 4)
+    assert len(connections) == len(came), "another waits"
+    connections.set_stage(came[0], Stage.ANSWERING, now + GRACE / 2)  # it has said what it wants
+    assert connections.accept_delay(now + GRACE) == 0 and connections.count(Stage.ANSWERING) == 1
+    assert len(connections) == len(came) - 1, "the oldest that said nothing has gone"
 
 
 def test_a_full_house_lets_others_in_as_soon_as_those_before_have_had_their_time():
-    with edge(config(most=4)) as (url, crowd):
+    with edge(config(most=4)) as (url, connections):
         silent = []
-        for _ in range(3):  # each crowd is young when the next comes
+        for _ in range(3):  # each batch is young when the next comes
             silent += [Hostile(url) for _ in range(80)]
             assert health(url) == 200
-            assert len(crowd) <= 4 + 64
+            assert len(connections) <= 4 + 64
         for each in silent:
             each.close()
 
@@ -268,15 +272,18 @@ def test_a_socket_that_cannot_accept_says_so_once(monkeypatch, caplog):
 
 def test_an_address_has_its_limit_where_one_is_configured():
     settings = config(per_address=2, trusted=["10.0.0.0/8"]).server.connections
-    crowd = Connections(settings, 1_024)
-    first, _ = Some(crowd, address="192.0.2.1"), Some(crowd, address="192.0.2.1")
+    connections = ConnectionTable(settings, 1_024)
+    first, _ = (
+        FakeConnection(connections, address="192.0.2.1"),
+        FakeConnection(connections, address="192.0.2.1"),
+    )
     free = ("10.1.2.3", "127.0.0.1", "::1")
     for address in free * 3:
-        Some(crowd, address=address)
-    assert not crowd.admits(20, "192.0.2.1")
-    assert all(crowd.admits(20, each) for each in ("192.0.2.2", *free))
-    crowd.leave(first)
-    assert crowd.admits(20, "192.0.2.1")
+        FakeConnection(connections, address=address)
+    assert not connections.admits_connection(20, "192.0.2.1")
+    assert all(connections.admits_connection(20, each) for each in ("192.0.2.2", *free))
+    connections.remove(first)
+    assert connections.admits_connection(20, "192.0.2.1")
 
 
 def test_bodies_together_are_bounded_and_the_largest_goes():

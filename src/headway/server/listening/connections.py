@@ -1,4 +1,4 @@
-"""Who is connected, and who must go so that others can come."""
+"""The table of open connections: who may connect, who is answered, and who is closed for others."""
 
 from collections import Counter
 from enum import Enum
@@ -7,53 +7,56 @@ from typing import Protocol
 
 from headway.server.config.sections.connections import ConnectionSettings
 
-SPARE = 64  # connections beyond those that are answered: half for /health and to be refused on,
-# half for those that have been asked to go and hold a descriptor until the loop's next turn
-MANY = 64  # connections that are accepted in one turn of the loop
-TURNS = 8  # that accepting SPARE takes, where others must go for them
-YOUNG = 0.025  # seconds that a client has to be scheduled and to send, before it may have to go
-KEPT = 32  # descriptors that no connection gets: pipes, files, processes that try grammars
+SPARE = 64  # connections beyond those that are answered. One half is for /health and for refusals;
+# the other is for evicted ones, which hold their descriptor until the loop's next turn
+MOST_ACCEPTED = 64  # connections accepted in one turn of the loop
+TURNS = 8  # of the loop, in which SPARE connections are accepted when each needs an eviction
+GRACE = 0.025  # seconds in which a new connection is not evicted: its client has to run and send
+RESERVED = 32  # descriptors that no connection gets: pipes, files, processes that try grammars
 
 
 class Stage(Enum):
-    """Of a connection. In the first two it can be closed so that another may come."""
+    """What a connection is doing. One that is IDLE or RECEIVING can be evicted."""
 
-    QUIET = "has not sent a header that nobody has answered"
-    COMING = "has sent its header, and not yet all of its body"
-    BUSY = "waits for its answer, or reads it"
+    IDLE = "no request of it is open, and no whole header has come"
+    RECEIVING = "the header has come, the body has not"
+    ANSWERING = "its answer is computed or sent"
 
 
 class Connection(Protocol):
+    """What the table needs to know of a connection, and asks of it."""
+
     descriptor: int
     address: str
-    due: float  # the loop's time at which it must have got further
+    deadline: float  # the loop's time by which it must have made progress
 
-    def make_room(self) -> None:
-        """It leaves. It is told why where it would hear that."""
+    def evict(self) -> None:
+        """Close, so that another connection fits. A client that waits for an answer gets a 503."""
 
     def expire(self) -> None:
-        """It is due."""
+        """Close: the deadline has passed."""
 
 
-class Connections:
-    """descriptors: how many the process may have.
+class ConnectionTable:
+    """Bounds the connections by the settings and by the descriptors that the process may have.
 
-    At most `most` are COMING or BUSY, and few more (SPARE) are there at all. When another comes,
-    the one that has been QUIET for longest goes: who connects and says little cannot keep others
-    out. Where all of those have come just now, the other waits in the listening socket's line. An
-    honest client has sent its header before it leaves that line.
+    At most `most` connections are RECEIVING or ANSWERING, and only a few more (SPARE) are open at
+    all. When another one comes, the connection that has been IDLE for longest is evicted, so that
+    clients which connect and send nothing cannot keep others out. If every idle connection is
+    younger than GRACE, the new one waits in the listening socket's backlog; an honest client has
+    sent its header before it leaves that backlog.
     """
 
     def __init__(self, settings: ConnectionSettings, descriptors: int) -> None:
         self.most, self._per_address = settings.most, settings.per_address
-        self._free_of_limit = [ip_network(each) for each in settings.trusted]
-        kept = min(KEPT, descriptors // 4)
+        self._trusted = [ip_network(each) for each in settings.trusted]
+        reserved = min(RESERVED, descriptors // 4)
         self._spare = max(1, min(SPARE, descriptors // 8))
-        self._quiet = max(1, self._spare // 2)  # that there may be however many are answered
-        self._last = descriptors - kept  # whose number is not lower is closed at once
-        self._first = self._last - self._spare  # the lowest number of a connection
-        # When each came to its stage, in that order.
-        self._in: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}
+        self._always_idle = max(1, self._spare // 2)  # idle ones allowed, however many are answered
+        self._end = descriptors - reserved  # connections have descriptors below this number
+        self._begin = self._end - self._spare  # and from this one on
+        # Since when each connection is in its stage, oldest first.
+        self._by_stage: dict[Stage, dict[Connection, float]] = {stage: {} for stage in Stage}
         self._stages: dict[Connection, Stage] = {}
         self._addresses: Counter[str] = Counter()
 
@@ -61,81 +64,89 @@ class Connections:
         return len(self._stages)
 
     @property
-    def _room(self) -> int:
-        """How many can be answered at once."""
-        return min(self.most, self._last - self._spare - self._first)
+    def _capacity(self) -> int:
+        """How many connections can be answered at once."""
+        return min(self.most, self._end - self._spare - self._begin)
 
     @property
-    def batch(self) -> int:
-        """How many may be accepted in one turn of the loop."""
-        return max(1, self._spare // TURNS, min((self._room - len(self)) // 4, MANY))
+    def accept_most(self) -> int:
+        """How many connections may be accepted in one turn of the loop."""
+        return max(1, self._spare // TURNS, min((self._capacity - len(self)) // 4, MOST_ACCEPTED))
 
     def count(self, stage: Stage) -> int:
-        return len(self._in[stage])
+        return len(self._by_stage[stage])
 
-    def wait(self, now: float) -> float:
-        """Seconds until one more may be accepted; whoever must go for it is asked to."""
-        if len(self) < self._room or self.count(Stage.QUIET) < self._quiet:
+    def accept_delay(self, now: float) -> float:
+        """Seconds until one more connection may be accepted. Evicts one if that is needed."""
+        if len(self) < self._capacity or self.count(Stage.IDLE) < self._always_idle:
             return 0.0
-        return self.make_room(now)
+        return self.evict_oldest(now)
 
-    def admits(self, descriptor: int, address: str) -> bool:
-        """Whether one that was accepted may stay."""
-        self._first = min(self._first, descriptor)
+    def admits_connection(self, descriptor: int, address: str) -> bool:
+        """Whether a connection that was accepted may stay."""
+        self._begin = min(self._begin, descriptor)
         if self._per_address and self._addresses[address] >= self._per_address:
             return False
-        return descriptor < self._last
+        return descriptor < self._end
 
-    def enter(self, connection: Connection, now: float) -> None:
+    def admits_request(self, connection: Connection) -> bool:
+        """Whether a request whose header has come can be answered; else only probes are.
+
+        In a full table the connection that has been RECEIVING for longest is evicted for it.
+        """
+        if self._stages.get(connection) is Stage.ANSWERING:  # pipelined: it has its place
+            return True
+        receiving = self._by_stage[Stage.RECEIVING]
+        if receiving and len(receiving) + self.count(Stage.ANSWERING) >= self._capacity:
+            next(iter(receiving)).evict()
+        return len(receiving) + self.count(Stage.ANSWERING) < self._capacity
+
+    def add(self, connection: Connection, now: float) -> None:
+        """A new connection, IDLE."""
         if self._per_address and not self._is_trusted(connection.address):
             self._addresses[connection.address] += 1
-        self._stages[connection] = Stage.QUIET
-        self._in[Stage.QUIET][connection] = now
+        self._stages[connection] = Stage.IDLE
+        self._by_stage[Stage.IDLE][connection] = now
 
-    def leave(self, connection: Connection) -> None:
-        """Nothing happens if it has left."""
+    def remove(self, connection: Connection) -> None:
+        """Forget a connection. Does nothing if it is not in the table."""
         if stage := self._stages.pop(connection, None):
-            del self._in[stage][connection]
+            del self._by_stage[stage][connection]
             if self._addresses[connection.address] > 1:
                 self._addresses[connection.address] -= 1
             else:
                 del self._addresses[connection.address]
 
-    def move(self, connection: Connection, stage: Stage, now: float) -> None:
-        """It is the last to have come to this stage."""
+    def set_stage(self, connection: Connection, stage: Stage, now: float) -> None:
+        """The connection becomes the youngest of the stage. Does nothing if it was removed."""
         if before := self._stages.get(connection):
-            del self._in[before][connection]
+            del self._by_stage[before][connection]
             self._stages[connection] = stage
-            self._in[stage][connection] = now
+            self._by_stage[stage][connection] = now
 
-    def serves(self, connection: Connection) -> bool:
-        """Whether its request, whose header has come, can be answered as any other."""
-        if self._stages.get(connection) is Stage.BUSY:  # with the one before
-            return True
-        coming = self._in[Stage.COMING]
-        if coming and len(coming) + self.count(Stage.BUSY) >= self._room:
-            next(iter(coming)).make_room()
-        return len(coming) + self.count(Stage.BUSY) < self._room
+    def evict_oldest(self, now: float) -> float:
+        """Evict the oldest IDLE connection, or where none is idle the oldest RECEIVING one.
 
-    def make_room(self, now: float) -> float:
-        """Seconds until somebody can be asked to go; 0 where somebody was, or there is nobody."""
-        first = next(iter(self._in[Stage.QUIET]), None)
-        if not first:
-            first = next(iter(self._in[Stage.COMING]), None)
-        elif (left := self._in[Stage.QUIET][first] + YOUNG - now) > 0:
+        Gives seconds until GRACE is over for the oldest idle one; 0 if one was evicted, or if there
+        was none to evict.
+        """
+        oldest = next(iter(self._by_stage[Stage.IDLE]), None)
+        if not oldest:
+            oldest = next(iter(self._by_stage[Stage.RECEIVING]), None)
+        elif (left := self._by_stage[Stage.IDLE][oldest] + GRACE - now) > 0:
             return left
-        if first:
-            first.make_room()
+        if oldest:
+            oldest.evict()
         return 0.0
 
-    def sweep(self, now: float) -> None:
-        """Those that are due."""
-        for each in [each for each in self._stages if each.due <= now]:
+    def expire_overdue(self, now: float) -> None:
+        """Close the connections whose deadline has passed."""
+        for each in [each for each in self._stages if each.deadline <= now]:
             each.expire()
 
     def _is_trusted(self, address: str) -> bool:
         try:
             at = ip_address(address)
-        except ValueError:  # of a socket that has none
+        except ValueError:  # a socket without an address
             return True
-        return at.is_loopback or any(at in network for network in self._free_of_limit)
+        return at.is_loopback or any(at in network for network in self._trusted)

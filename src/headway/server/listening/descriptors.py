@@ -1,17 +1,19 @@
-"""How many files and connections the process may have open."""
+"""The process's limit on open files and connections."""
 
 import resource
 
 
-def raised(wanted: int) -> int:
-    """The limit on descriptors, which is raised as far as the system lets it where it is less than
-    so many."""
+def raise_limit(wanted: int) -> int:
+    """Raise the limit on descriptors to `wanted`, as far as the system allows; never lower it.
+
+    Gives the limit that is then in force.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return wanted if soft == resource.RLIM_INFINITY else soft
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    except (OSError, ValueError):  # macOS has a limit of its own below the hard one
+    except (OSError, ValueError):  # macOS has another limit, below the hard one
         return soft
     return most
