@@ -24,7 +24,7 @@ import httpx2
 
 from benchmarks.report import Figure, finish, machine
 from benchmarks.server_overhead.served import Served, serving
-from headway.runs.rig import corpus
+from headway.runs.testbed import corpus
 
 SEED, SECONDS, SLOTS, NIGHTLY = 0, 20.0, 16, 12
 PICTURE = Path("docs/pictures/lanes.svg")

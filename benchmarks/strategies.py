@@ -33,12 +33,12 @@ from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.request import Request
-from headway.costing.price import Ask
-from headway.figures.measure import engine_figures, percentile
-from headway.runs.loaded import live_rig
-from headway.runs.rig import Rig
+from headway.costing.token_cost import Ask
+from headway.figures.lane_figures import engine_figures, percentile
+from headway.runs.live_testbed import live_rig
+from headway.runs.machine_speed import steadiest, warm_up
 from headway.runs.run import Outcome, Run
-from headway.runs.yardstick import steadiest, warm_up
+from headway.runs.testbed import Rig
 from headway.traffic.endpoint import COMPLETION, SUPPORT
 from headway.traffic.trace import shipped
 from headway.traffic.workload import Prompts, merged, worded

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from headway.core.request import NEVER
-from headway.figures.measure import percentile
+from headway.figures.lane_figures import percentile
 from headway.runs.run import Outcome
 
 METRICS = ("ttft", "tpot")

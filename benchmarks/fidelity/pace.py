@@ -8,7 +8,7 @@ from math import exp
 from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost import KNOWN, Features, StepCost
 from headway.costing.calibration import Calibration
-from headway.runs.rig import Relay, Rig, priced_rig
+from headway.runs.testbed import Relay, Rig, priced_rig
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor

@@ -15,13 +15,13 @@ from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.request import Request
 from headway.costing.calibration import Calibration
-from headway.costing.price import Ask
+from headway.costing.token_cost import Ask
 from headway.errors import SettingError
-from headway.figures.measure import arrived_after, lane_figures
-from headway.runs.loaded import kv_bytes, load_here, named_rig, rig_of
-from headway.runs.rig import BLOCK_SIZE, Rig, priced_rig
+from headway.figures.lane_figures import arrived_after, lane_figures
+from headway.runs.live_testbed import kv_bytes, load_here, named_rig, rig_of
+from headway.runs.machine_speed import alone, steadiest, warm_up
 from headway.runs.run import Outcome, Run
-from headway.runs.yardstick import alone, steadiest, warm_up
+from headway.runs.testbed import BLOCK_SIZE, Rig, priced_rig
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.trace import shipped

@@ -7,8 +7,8 @@ same slow and quick moments.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headway.runs.rig import Clock
 from headway.runs.run import Progress
+from headway.runs.testbed import Clock
 
 
 class HaltingClock:

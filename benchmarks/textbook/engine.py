@@ -11,9 +11,9 @@ from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
 from headway.core.request import Request
-from headway.runs.loaded import live_rig
-from headway.runs.rig import Rig
+from headway.runs.live_testbed import live_rig
 from headway.runs.run import Outcome, Run
+from headway.runs.testbed import Rig
 
 SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
 RUNNING, LONG, ARRIVES, CHUNKS = 8, 1536, 100 * MS, (64, 128, 256, 512)

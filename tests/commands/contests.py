@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from headway.commands.compare.compare import Asked, Contest, prepare
-from headway.strategies.recipe import chosen
+from headway.strategies.from_yaml import chosen
 from tests.commands.rigs import rig
 
 FEW = "static,dynamic-global,dynamic-lanes,continuous-prefill-first,continuous-chunk-64"

@@ -4,7 +4,7 @@ import pydoc_data.topics
 
 from headway.core.cost import StepCost
 from headway.executor.fake import FakeExecutor
-from headway.runs.rig import Relay, Rig
+from headway.runs.testbed import Relay, Rig
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import Filler, PricedExecutor
 

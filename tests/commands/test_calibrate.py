@@ -44,7 +44,7 @@ from headway.core.cost import KNOWN, Rates, Rounding, StepCost, row_features
 from headway.core.gather import Gathering
 from headway.core.view import View
 from headway.costing.calibration import read, write
-from headway.costing.price import Ask
+from headway.costing.token_cost import Ask
 from headway.errors import HeadwayError, SettingError
 from headway.models import called
 from headway.sim.engine import VirtualEngine
@@ -379,12 +379,12 @@ BUSY_MACHINE = {"cores_at_work_for_others": 1.43}
 
 def calibrated(monkeypatch, found, *more):
     """What the command does where this has been measured: the exit status and what it says."""
-    from headway.runs import loaded
+    from headway.runs import live_testbed
 
     here = rig()
-    monkeypatch.setattr(loaded, "load_here", lambda *asked: None)
-    monkeypatch.setattr(loaded, "named_rig", lambda *asked: here)
-    monkeypatch.setattr(loaded, "kv_bytes", lambda *asked: 64)
+    monkeypatch.setattr(live_testbed, "load_here", lambda *asked: None)
+    monkeypatch.setattr(live_testbed, "named_rig", lambda *asked: here)
+    monkeypatch.setattr(live_testbed, "kv_bytes", lambda *asked: 64)
     monkeypatch.setattr(calibrate, "calibrate_rig", lambda *asked, **rest: found)
     console = Console(width=400, record=True, file=StringIO())
     return run_calibrate(*more, console), console.export_text()

@@ -19,16 +19,16 @@ from headway.commands.replay.replay import Asked as Replay
 from headway.commands.replay.replay import run_replay
 from headway.commands.replay.rerun import relive
 from headway.core.request import NEVER, Finish
-from headway.costing.price import Ask, Price
+from headway.costing.token_cost import Ask, Price
 from headway.errors import HeadwayError, SettingError
 from headway.figures.pressure import cards
 from headway.report import facts, report, report_tables
 from headway.report.findings import Findings, Guardrail
 from headway.report.page import page
 from headway.report.words import duration, share
-from headway.runs.yardstick import alone
+from headway.runs.machine_speed import alone
 from headway.strategies.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
-from headway.traffic.traffic import from_file, from_traces
+from headway.traffic.endpoint_traffic import from_file, from_traces
 from headway.traffic.workload import Prompts
 from tests.commands.contests import FEW, compared, contest
 from tests.commands.rigs import TEXT, rig

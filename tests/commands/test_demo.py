@@ -10,7 +10,7 @@ from rich.console import Console
 from headway.commands import demo
 from headway.core.request import Finish
 from headway.errors import SettingError
-from headway.figures.measure import engine_figures, lane_figures
+from headway.figures.lane_figures import engine_figures, lane_figures
 from headway.figures.pressure import cards
 from headway.report import report
 from headway.report.words import milliseconds, pressed, share

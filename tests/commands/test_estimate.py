@@ -29,7 +29,7 @@ from headway.commands.plan.estimate.work import SECOND, Work, steady, traced
 from headway.core.cost import KNOWN, Rates, Residuals, Rounding, StepCost
 from headway.core.plan import Policies
 from headway.core.policies.join import Dynamic
-from headway.costing.price import Ask
+from headway.costing.token_cost import Ask
 from headway.errors import SettingError
 from headway.traffic.trace import shipped
 

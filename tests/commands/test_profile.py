@@ -13,7 +13,7 @@ from headway.commands.calibrate.profile import Load, bound, bytes_of, flops_of, 
 from headway.core.cost import StepCost, row_features
 from headway.costing.calibration import Calibration, read
 from headway.costing.datasheet import shape, work_of
-from headway.runs.loaded import kv_bytes, load_here, named_rig
+from headway.runs.live_testbed import kv_bytes, load_here, named_rig
 
 
 def load(rows, milliseconds):

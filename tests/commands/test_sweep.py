@@ -26,15 +26,15 @@ from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic
 from headway.core.request import NEVER
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.errors import SettingError
 from headway.figures.capacity import Capacity, Tried
-from headway.figures.interval import Sureness
+from headway.figures.capacity_interval import Sureness
 from headway.figures.knee import knee
 from headway.report.findings import Findings
 from headway.report.report import read
 from headway.report.verdict import Found, Scope, said
-from headway.runs.pool import in_processes
+from headway.runs.process_pool import in_processes
 from headway.strategies.registry import REGISTRY, Site, chunked
 from tests.commands.priced import CALIBRATION, lanes
 from tests.commands.test_simulate import simulated

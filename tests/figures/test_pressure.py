@@ -9,7 +9,7 @@ from headway.figures.pressure import cards
 from headway.report.words import duration, milliseconds, pressed, share
 from headway.runs.run import Outcome
 from headway.traffic.endpoint import LABELLING, SUPPORT
-from tests.figures.test_measure import request, step
+from tests.figures.test_lane_figures import request, step
 
 MS = 1_000_000
 ENDPOINTS = (SUPPORT, LABELLING)

@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.figures.measure import EngineFigures, LaneFigures
+from headway.figures.lane_figures import EngineFigures, LaneFigures
 from headway.report.table import engine_table, latency_table
 from headway.strategies.registry import REGISTRY
 

@@ -17,7 +17,7 @@ from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
 from headway.live import LiveEngine
 from headway.llm import EMBEDDED
-from headway.runs.rig import Relay
+from headway.runs.testbed import Relay
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine.engine import State

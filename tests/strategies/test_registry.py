@@ -7,9 +7,9 @@ from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.errors import SettingError
-from headway.strategies.recipe import chosen, recipe
+from headway.strategies.from_yaml import chosen, recipe
 from headway.strategies.registry import DEFAULT, REGISTRY, Site, named
 from headway.strategies.strategy import SLOTS
 

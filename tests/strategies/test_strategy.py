@@ -3,7 +3,7 @@
 from headway.core.lane import Budget, Lane
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.strategies.strategy import OFFLINE_WINDOW, SLOTS, chunk_of, strategies, windows_of
 from headway.traffic.endpoint import ENDPOINTS, LABELLING, VOICE, Unloaded
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.costing.price import Ask, Price
+from headway.costing.token_cost import Ask, Price
 from headway.errors import SettingError
 from headway.traffic.trace import Arrival, shipped
 from headway.traffic.workload import (

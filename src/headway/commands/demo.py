@@ -8,11 +8,11 @@ from rich.text import Text
 from headway.costing.machine import Neighbours
 from headway.errors import SettingError
 from headway.report.show import MEASURING, Show
-from headway.runs.loaded import live_rig
+from headway.runs.live_testbed import live_rig
+from headway.runs.machine_speed import measure
 from headway.runs.progress import shown
-from headway.runs.rig import Rig
 from headway.runs.run import Outcome, Run
-from headway.runs.yardstick import measure
+from headway.runs.testbed import Rig
 from headway.traffic.endpoint import COMPLETION, ENDPOINTS, SUPPORT
 from headway.traffic.trace import shipped
 from headway.traffic.workload import VOICE_SAMPLE, Prompts, build, merged, voice

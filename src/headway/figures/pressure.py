@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headway.core.request import NEVER
-from headway.figures.measure import SERVED, Quantile, engine_figures, lane_figures
+from headway.figures.lane_figures import SERVED, Quantile, engine_figures, lane_figures
 from headway.runs.run import Outcome
 from headway.traffic.endpoint import Endpoint
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from headway.runs.rig import Rig
-from headway.runs.yardstick import Yardstick
+from headway.runs.machine_speed import Yardstick
+from headway.runs.testbed import Rig
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.workload import Workload
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from headway.report.findings import Findings
 from headway.report.words import share
-from headway.runs import origin
+from headway.runs import provenance
 from headway.strategies.strategy import SLOTS
 
 
@@ -64,7 +64,7 @@ def _repeated(found: Findings) -> str:
 def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """That served it; of a simulation, what the cost model is of."""
     if "simulated" in about:
-        return origin.facts(about["simulated"])
+        return provenance.facts(about["simulated"])
     machine = about["machine"]
     said = f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
     return [("Machine", f"{said}Python {machine['python']}, torch {machine['torch']}")]

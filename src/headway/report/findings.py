@@ -6,7 +6,7 @@ from statistics import median
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.figures.measure import (
+from headway.figures.lane_figures import (
     SERVED,
     EngineFigures,
     LaneFigures,

@@ -8,7 +8,7 @@ from typing import Any
 from headway.core.lane import Budget
 from headway.report import facts, markup, picture, report_tables
 from headway.report.findings import Comparison, Findings
-from headway.runs.origin import sentence
+from headway.runs.provenance import sentence
 from headway.strategies.registry import GLOBAL, PER_LANE
 
 NOTES = (

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from headway.errors import SettingError
-from headway.figures.interval import ENOUGH, seconds_for_enough
+from headway.figures.capacity_interval import ENOUGH, seconds_for_enough
 from headway.report.facts import cut_said
-from headway.runs.rig import Rig
-from headway.runs.setting import Setting
+from headway.runs.experiment import Setting
+from headway.runs.testbed import Rig
 
 
 def first_line(setting: Setting) -> str:

@@ -11,7 +11,7 @@ from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
-from headway.figures.measure import counted, engine_figures, lane_figures
+from headway.figures.lane_figures import counted, engine_figures, lane_figures
 from headway.figures.pressure import Card
 from headway.report.words import pressed
 from headway.runs.run import Outcome

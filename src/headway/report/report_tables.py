@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from headway.core.request import NEVER
-from headway.figures.measure import LaneFigures, Quantile
+from headway.figures.lane_figures import LaneFigures, Quantile
 from headway.report.findings import Comparison, Findings, Guardrail, spread
 from headway.report.words import NOT_SAID, duration, milliseconds, said, share
 

@@ -11,13 +11,13 @@ from rich.text import Text
 from headway import __version__
 from headway.core.lane import Lane
 from headway.costing.machine import cores, machine
-from headway.figures.measure import engine_figures, lane_figures
+from headway.figures.lane_figures import engine_figures, lane_figures
 from headway.figures.pressure import cards
 from headway.report import report, table
 from headway.report.about import of_endpoints, of_model
-from headway.runs.rig import Rig
+from headway.runs.machine_speed import ALONE, Yardstick
 from headway.runs.run import Outcome
-from headway.runs.yardstick import ALONE, Yardstick
+from headway.runs.testbed import Rig
 from headway.strategies.strategy import Strategy, strategies
 from headway.traffic.endpoint import ENDPOINTS
 from headway.traffic.workload import LOAD, TOKEN_SCALE, Workload

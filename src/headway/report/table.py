@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headway.core.lane import Lane
 from headway.core.request import NEVER
-from headway.figures.measure import BEYOND, EngineFigures, LaneFigures
+from headway.figures.lane_figures import BEYOND, EngineFigures, LaneFigures
 from headway.figures.pressure import Card
 from headway.report.words import NOT_SAID, milliseconds, pressed, share
 from headway.traffic.endpoint import Endpoint, Unloaded

@@ -17,10 +17,10 @@ from headway.report.findings import Findings
 from headway.report.page import page
 from headway.report.show import BUSY, DRAIN, MEASURING
 from headway.report.words import pressed
-from headway.runs.origin import Origin
+from headway.runs.experiment import Setting
+from headway.runs.machine_speed import ALONE
+from headway.runs.provenance import Origin
 from headway.runs.run import Outcome
-from headway.runs.setting import Setting
-from headway.runs.yardstick import ALONE
 from headway.strategies.strategy import Strategy
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.figures.capacity import Capacity
-from headway.figures.interval import ENOUGH, Sureness, seconds_for_enough
+from headway.figures.capacity_interval import ENOUGH, Sureness, seconds_for_enough
 
 DRAWN = "nine of ten draws of its blocks of time"  # interval.COVERED
 

@@ -13,7 +13,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import forgotten
 from headway.journal import Record
-from headway.runs.rig import Clock, Rig
+from headway.runs.testbed import Clock, Rig
 from headway.sim.inbox import TraceInbox, arrivals
 
 

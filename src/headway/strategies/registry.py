@@ -16,7 +16,7 @@ from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses,
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.request import NEVER
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.errors import SettingError, nearest
 from headway.strategies.strategy import SLOTS, Strategy, chunk_of, windows_of
 

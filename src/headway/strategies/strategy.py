@@ -11,7 +11,7 @@ from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.order import Priority
 from headway.core.request import NEVER
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 
 SLOTS = 16  # of the running batch, for every strategy alike
 CHUNKS = (32, 512)  # least and most prompt tokens per step under continuous batching

@@ -7,7 +7,7 @@ from itertools import accumulate, islice
 from random import Random
 
 from headway.core.request import Request
-from headway.costing.price import Ask, Cut, Price, cut
+from headway.costing.token_cost import Ask, Cut, Price, cut
 from headway.errors import SettingError
 from headway.traffic.endpoint import COMPLETION, LABELLING, SUPPORT, VOICE
 from headway.traffic.trace import PREFIX_TOKENS, Arrival

@@ -65,7 +65,7 @@ def run_calibrate(asked: Asked, console: Console) -> int:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
     if asked.accelerator:
         return _from_sheets(asked, console)
-    from headway.runs.loaded import kv_bytes, load_here, named_rig
+    from headway.runs.live_testbed import kv_bytes, load_here, named_rig
 
     kept = "no cost model was written"
     try:

@@ -25,7 +25,7 @@ from headway.core.cost import KNOWN, StepCost
 from headway.costing.calibration import OTHERS, Calibration, doubt
 from headway.costing.machine import SPOILT, Neighbours, machine
 from headway.errors import HeadwayError
-from headway.runs.rig import Rig
+from headway.runs.testbed import Rig
 from headway.strategies.strategy import SLOTS
 from headway.traffic.workload import TOKEN_SCALE
 

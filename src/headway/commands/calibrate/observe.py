@@ -13,14 +13,14 @@ from headway.core.plan import Policies
 from headway.core.policies.chunk import Allowance
 from headway.core.policies.join import Continuous
 from headway.core.view import View
-from headway.costing.price import Ask, Price
+from headway.costing.token_cost import Ask, Price
 from headway.engine import Executor
-from headway.runs.rig import Relay, Rig
 from headway.runs.run import Run
+from headway.runs.testbed import Relay, Rig
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.offer import Demand, offer, within
+from headway.traffic.endpoint_traffic import Recorded, Service
+from headway.traffic.selection import Demand, offer, within
 from headway.traffic.trace import shipped
-from headway.traffic.traffic import Recorded, Service
 from headway.traffic.workload import TOKEN_SCALE, Prompts, worded
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from

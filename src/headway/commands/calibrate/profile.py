@@ -20,7 +20,7 @@ from headway.core.cost import Features
 from headway.costing.calibration import Calibration, write
 from headway.costing.datasheet import Work, work_of
 from headway.report.table import print_notes
-from headway.runs.rig import Rig
+from headway.runs.testbed import Rig
 
 if TYPE_CHECKING:
     from headway.executor.torch.load import Loaded

@@ -11,8 +11,8 @@ from headway.commands.calibrate.design import Design
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.cost import Features, batch_features
 from headway.core.sampling import Sampling
-from headway.runs.rig import Rig
-from headway.runs.yardstick import TRIALS, WORTH
+from headway.runs.machine_speed import TRIALS, WORTH
+from headway.runs.testbed import Rig
 
 BURST = 6  # steps of next tokens in a row, at most: in traffic, too, one follows another
 ROUNDS = 12  # of all designs, at most

@@ -24,16 +24,16 @@ from headway.live import date
 from headway.report.preamble import refuse_nobody
 from headway.report.show import DRAIN
 from headway.report.telling import Telling
-from headway.runs.loaded import live_rig
+from headway.runs.experiment import Setting, demo_setting, own_setting
+from headway.runs.live_testbed import live_rig
 from headway.runs.progress import shown
-from headway.runs.rig import Rig
 from headway.runs.run import Outcome, Run
-from headway.runs.setting import Setting, demo_setting, own_setting
-from headway.strategies.recipe import Make, chosen
+from headway.runs.testbed import Rig
+from headway.strategies.from_yaml import Make, chosen
 from headway.strategies.registry import DEFAULT, PER_LANE
 from headway.strategies.strategy import Strategy
-from headway.traffic.offer import LOAD, Demand
-from headway.traffic.traffic import Service, from_file, from_traces
+from headway.traffic.endpoint_traffic import Service, from_file, from_traces
+from headway.traffic.selection import LOAD, Demand
 from headway.traffic.workload import TOKEN_SCALE
 from headway.yaml_values import number
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.errors import SettingError
-from headway.traffic.offer import Extent, Portion
+from headway.traffic.selection import Extent, Portion
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,8 +31,8 @@ from headway.commands.plan.headline import headline, rates
 from headway.commands.plan.shown import print_answers, print_burst, print_head
 from headway.costing.calibration import Calibration, read
 from headway.errors import SettingError
+from headway.traffic.endpoint_traffic import SHIPPED
 from headway.traffic.trace import read_trace, shipped
-from headway.traffic.traffic import SHIPPED
 from headway.traffic.workload import raised, scaled
 from headway.yaml_values import number
 

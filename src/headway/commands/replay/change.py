@@ -15,9 +15,9 @@ from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.request import NEVER
 from headway.core.settings import Settings
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.errors import SettingError
-from headway.strategies.recipe import chosen
+from headway.strategies.from_yaml import chosen
 from headway.strategies.registry import STEP, Site
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import known, number, whole

@@ -16,7 +16,7 @@ from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
 from headway.costing.calibration import Calibration
-from headway.figures.measure import counted, engine_figures, lane_figures
+from headway.figures.lane_figures import counted, engine_figures, lane_figures
 from headway.report import report, table
 from headway.report.words import share
 from headway.runs.run import Outcome

@@ -17,11 +17,11 @@ from headway.costing.calibration import Calibration
 from headway.costing.machine import cores
 from headway.errors import SettingError
 from headway.models import called
-from headway.runs.origin import origin_of, sentence
-from headway.runs.rig import Rig
-from headway.strategies.recipe import chosen
+from headway.runs.provenance import origin_of, sentence
+from headway.runs.testbed import Rig
+from headway.strategies.from_yaml import chosen
 from headway.strategies.registry import DEFAULT
-from headway.traffic.traffic import Service
+from headway.traffic.endpoint_traffic import Service
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 from headway.commands.compare.compare import Asked, prepare
 from headway.core.cost import Residuals
 from headway.costing.calibration import Calibration
-from headway.runs.rig import Rig, priced_rig
-from headway.runs.setting import Setting
-from headway.traffic.traffic import Service
+from headway.runs.experiment import Setting
+from headway.runs.testbed import Rig, priced_rig
+from headway.traffic.endpoint_traffic import Service
 
 REPEATS = 1_000  # of one seed, before another one's residuals come again
 

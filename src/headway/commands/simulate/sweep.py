@@ -24,15 +24,15 @@ from headway.commands.simulate.sweep_setting import (
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import Tried, capacity
-from headway.figures.interval import sureness
+from headway.figures.capacity_interval import sureness
 from headway.report import verdict
 from headway.report.preamble import refuse_nobody, remarks, room, too_few
 from headway.report.verdict import Found
-from headway.runs.pool import in_processes
-from headway.runs.setting import Setting
-from headway.strategies.recipe import chosen
-from headway.traffic.offer import MOST
-from headway.traffic.traffic import Service
+from headway.runs.experiment import Setting
+from headway.runs.process_pool import in_processes
+from headway.strategies.from_yaml import chosen
+from headway.traffic.endpoint_traffic import Service
+from headway.traffic.selection import MOST
 
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
 

@@ -4,11 +4,11 @@ from html import escape
 
 from headway.commands.simulate import curves
 from headway.commands.simulate.sweep_report import Plain, is_asked, repeats, times
-from headway.figures.interval import BLOCKS, COVERED
+from headway.figures.capacity_interval import BLOCKS, COVERED
 from headway.report import markup
 from headway.report.report_tables import quantile, spread_of
 from headway.report.words import NOT_SAID, share
-from headway.runs import origin
+from headway.runs import provenance
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
@@ -40,6 +40,7 @@ def page(plain: Plain) -> str:
     series = {name: f"s{number}" for number, name in enumerate(plain["strategies"])}
     on, points = markup.shown(plain["strategies"]), plain["points"]
     title = plain["setting"].replace("_", " ") if points else "capacity"
+    simulated = provenance.sentence(plain["simulated"])
     sections = [_stated(plain)]
     if plain["capacity"]:
         sections.append(_capacity(plain, series, on))
@@ -57,7 +58,7 @@ def page(plain: Plain) -> str:
             f"<title>headway simulate: {escape(title)}</title><style>{markup.asset('report.css')}"
             f"{markup.asset('sweep.css')}{markup.colours(series)}</style></head><body>"
             f"<header><h1>Latency, budgets and throughput against {escape(title)}</h1>"
-            f'<p class="warning" id="simulated">{escape(origin.sentence(plain["simulated"]))}</p>'
+            f'<p class="warning" id="simulated">{escape(simulated)}</p>'
             f"{unfinished}</header><main>",
             *sections,
             f"</main><script>{markup.asset('report.js')}</script></body></html>\n",
@@ -90,7 +91,7 @@ def stated(plain: Plain) -> list[tuple[str, str]]:
             f"{plain['num_blocks']:,} KV blocks of {plain['block_size']} tokens; context "
             f"{plain['context']:,} tokens",
         ),
-        *origin.facts(about),
+        *provenance.facts(about),
         ("Traffic", f"{plain['traffic']}; token counts divided by {plain['token_scale']:g}"),
         (
             "Time",

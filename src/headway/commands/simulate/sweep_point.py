@@ -11,8 +11,8 @@ from headway.commands.simulate.simulated_rig import noisy, staged
 from headway.commands.simulate.sweep_setting import asked_at, calibration_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
-from headway.figures.interval import Tallies, Tally, summed, tallied
-from headway.figures.measure import (
+from headway.figures.capacity_interval import Tallies, Tally, summed, tallied
+from headway.figures.lane_figures import (
     EngineFigures,
     LaneFigures,
     counted,
@@ -20,9 +20,9 @@ from headway.figures.measure import (
     lane_figures,
 )
 from headway.report.show import DRAIN
+from headway.runs.experiment import Setting
 from headway.runs.run import Outcome, Run
-from headway.runs.setting import Setting
-from headway.strategies.recipe import chosen
+from headway.strategies.from_yaml import chosen
 from headway.strategies.strategy import Strategy
 from headway.traffic.workload import Workload
 

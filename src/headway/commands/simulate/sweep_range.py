@@ -6,9 +6,9 @@ from headway.commands.simulate.simulated_rig import staged
 from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_setting import asked_at
 from headway.errors import SettingError
-from headway.runs.setting import Setting
-from headway.traffic.offer import LOAD, MOST, Demand, extent
-from headway.traffic.traffic import Service
+from headway.runs.experiment import Setting
+from headway.traffic.endpoint_traffic import Service
+from headway.traffic.selection import LOAD, MOST, Demand, extent
 
 MUCH = 4.0  # device-seconds per second: four times what full batches could do
 LITTLE = 1 / 8  # of the load that a comparison has by itself

@@ -17,10 +17,10 @@ from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import SHARE, TOLERANCE
 from headway.figures.knee import RULE, knee
-from headway.figures.measure import Quantile
+from headway.figures.lane_figures import Quantile
 from headway.report.show import DRAIN
 from headway.report.verdict import Found, Scope, said
-from headway.runs.origin import origin_of
+from headway.runs.provenance import origin_of
 from headway.traffic.workload import WARM_UP
 
 VERSION = 1

@@ -7,7 +7,7 @@ from random import Random
 from statistics import fmean
 
 from headway.core.request import Request
-from headway.costing.price import Ask
+from headway.costing.token_cost import Ask
 from headway.errors import SettingError
 
 SECOND = 1_000_000_000

@@ -10,10 +10,10 @@ from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import PrefillFirst
 from headway.core.request import NEVER, Finish
-from headway.costing.price import Ask, Price
+from headway.costing.token_cost import Ask, Price
 from headway.errors import HeadwayError
-from headway.runs.rig import Rig
 from headway.runs.run import Outcome, Run
+from headway.runs.testbed import Rig
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint, Unloaded
 from headway.traffic.workload import Prompts, shape, worded

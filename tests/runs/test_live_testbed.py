@@ -7,10 +7,10 @@ pytest.importorskip("torch")
 from headway.core.cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
-from headway.costing.price import Ask, Price
+from headway.costing.token_cost import Ask, Price
 from headway.executor.torch.decoder import LARGE, SMALL
 from headway.executor.torch.memory.memory_plan import GATHERED
-from headway.runs.loaded import live_rig
+from headway.runs.live_testbed import live_rig
 from headway.runs.run import Run
 from headway.strategies.strategy import SLOTS, strategies
 from headway.traffic.workload import Prompts, worded

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lane import Budget
-from headway.figures.interval import BLOCKS, seconds_for_enough, summed, sureness, tallied
-from tests.figures.test_measure import outcome, request
+from headway.figures.capacity_interval import BLOCKS, seconds_for_enough, summed, sureness, tallied
+from tests.figures.test_lane_figures import outcome, request
 
 EVEN = [(10, 10)] * BLOCKS
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
-from headway.figures.measure import counted, engine_figures, lane_figures, percentile
+from headway.figures.lane_figures import counted, engine_figures, lane_figures, percentile
 from headway.runs.run import Outcome
 
 

@@ -7,14 +7,14 @@ from typing import Any
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.costing.machine import Neighbours
-from headway.costing.price import Ask, Price, cut
-from headway.runs.rig import Rig
-from headway.runs.yardstick import Yardstick, measure
+from headway.costing.token_cost import Ask, Price, cut
+from headway.runs.machine_speed import Yardstick, measure
+from headway.runs.testbed import Rig
 from headway.strategies.registry import Site
 from headway.traffic.endpoint import COMPLETION, ENDPOINTS, SUPPORT, Endpoint
-from headway.traffic.offer import LOAD, Demand, Extent, extent, offer, typical
+from headway.traffic.endpoint_traffic import Service
+from headway.traffic.selection import LOAD, Demand, Extent, extent, offer, typical
 from headway.traffic.trace import shipped
-from headway.traffic.traffic import Service
 from headway.traffic.workload import (
     TOKEN_SCALE,
     VOICE_SAMPLE,

@@ -14,7 +14,7 @@ from random import Random
 
 from headway.core.ledger import RequestRow
 from headway.figures.capacity import SHARE
-from headway.figures.measure import BEYOND
+from headway.figures.lane_figures import BEYOND
 from headway.runs.run import Outcome
 
 BLOCKS = 20  # of equal time, after the warm-up

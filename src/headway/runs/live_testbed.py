@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
 from headway.models import EMBEDDED, called
-from headway.runs.rig import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
+from headway.runs.testbed import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:

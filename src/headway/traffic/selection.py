@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
 from typing import Any
 
-from headway.costing.price import Ask, Price, cut
+from headway.costing.token_cost import Ask, Price, cut
 from headway.errors import SettingError
-from headway.traffic.traffic import Recorded, Service
+from headway.traffic.endpoint_traffic import Recorded, Service
 from headway.traffic.workload import raised
 
 # Below everybody's overload: above it every queue grows, whatever the strategy, and says nothing.

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lane import Budget
-from headway.costing.price import Price
+from headway.costing.token_cost import Price
 from headway.errors import SettingError
-from headway.strategies.recipe import chosen
+from headway.strategies.from_yaml import chosen
 from headway.traffic.endpoint import Unloaded
-from headway.traffic.offer import LOAD, Demand, extent, offer, typical, within
-from headway.traffic.traffic import from_file, from_traces
+from headway.traffic.endpoint_traffic import from_file, from_traces
+from headway.traffic.selection import LOAD, Demand, extent, offer, typical, within
 from headway.traffic.workload import Prompts, worded
 from tests.commands.rigs import TEXT
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.costing.price import Ask
+from headway.costing.token_cost import Ask
 from headway.errors import SettingError
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.trace import Arrival, read_trace, shipped
