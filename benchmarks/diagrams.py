@@ -18,7 +18,7 @@ from benchmarks.textbook.canvas import Canvas
 from benchmarks.textbook.part import SIMULATED, Part, Table
 from benchmarks.textbook.runs import MS, ROOM, Served, serve
 from headway.core.batch import Batch, Row
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies

@@ -20,7 +20,6 @@ import torch
 
 from benchmarks.report import Figure, finish
 from benchmarks.scheduler_step import CONTEXT, answered, decoding, step
-from headway import journal
 from headway.core.batch import Add, Batch, Begun, Row, Want
 from headway.core.request import Request
 from headway.core.sampling import Sampling
@@ -29,6 +28,7 @@ from headway.executor.torch.inputs import Builder
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.sampling.grammar import Grammars
 from headway.executor.torch.slots import Slots
+from headway.journal import journal
 from headway.models import EMBEDDED
 
 RUNNING, WAITING, SHARED, LONG = 1_024, 16, 4_096, 100_000

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from benchmarks.report import Figure, finish
 from headway.core.batch import Add, Command
-from headway.core.cost import Echo, Rates, Residuals, StepCost
+from headway.core.cost.step_cost import Echo, Rates, Residuals, StepCost
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous

@@ -6,13 +6,13 @@ from io import StringIO
 
 import pytest
 
-from headway import journal
 from headway.core.batch import Add
 from headway.core.grammar import Grammar
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import JournalError
+from headway.journal import journal
 from headway.sim.replay import replay
 from tests.traces import THRASH, ask, run
 

@@ -11,11 +11,12 @@ from itertools import accumulate
 import pytest
 
 import headway
-from headway import LLM, journal
+from headway import LLM
 from headway.commands.replay.recording import load
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal_file import JournalFile, begun, check
+from headway.journal import journal
+from headway.journal.file import JournalFile, begun, check
 from tests.traces import THRASH, run
 
 LINES = run(THRASH).journal.splitlines()

@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from headway import journal
 from headway.core.batch import Batch, Close, Event
 from headway.core.plan import Policies
 from headway.core.policies.join import Static
@@ -15,7 +14,8 @@ from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import EngineDownError, RefusedError
 from headway.executor.fake import FakeExecutor
-from headway.live import Callers, LiveEngine, QueueCaller
+from headway.journal import journal
+from headway.live.engine import Callers, LiveEngine, QueueCaller
 from headway.sim.replay import JournalInbox
 from tests.traces import BLOCK, Spy, answer, ask, make, spy
 

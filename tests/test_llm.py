@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from headway import LLM, HeadwayError, Options, journal
-from headway.core.cost import StepCost
+from headway import LLM, HeadwayError, Options
+from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.plan import Policies
 from headway.core.policies.join import Dynamic, Static
@@ -20,6 +20,7 @@ from headway.errors import (
     SettingError,
     UnansweredError,
 )
+from headway.journal import journal
 from headway.llm import EMBEDDED
 from headway.sim.replay import replay
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from headway import journal
 from headway.core.batch import Add, Batch, Begun, Cancel, Command, Event, Logprob, Stop
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
@@ -23,6 +22,7 @@ from headway.core.settings import Settings
 from headway.core.view import View
 from headway.engine import Engine
 from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, score
+from headway.journal import journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox

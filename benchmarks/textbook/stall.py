@@ -5,7 +5,7 @@ from statistics import median
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms
 from benchmarks.textbook.runs import COST, ROOM, SECOND, Served, ask, serve
-from headway.core.cost import row_features
+from headway.core.cost.step_cost import row_features
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from headway.core.batch import Batch, Command, Event, Output
 from headway.core.scheduler import Scheduler
-from headway.journal import Record, digest
+from headway.journal.journal import Record, digest
 
 
 class Clock(Protocol):

@@ -9,7 +9,7 @@ from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
 from headway.errors import EngineDownError, HeadwayError
-from headway.live import LiveEngine, QueueCaller, heard
+from headway.live.engine import LiveEngine, QueueCaller, heard
 
 Hear = Callable[[Answer, Event], Delta]  # raises what has ended the answer
 

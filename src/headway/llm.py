@@ -10,7 +10,7 @@ from typing import Literal
 
 from headway.answer import Answer, Completion, Delta, Options, unkept
 from headway.core.batch import Event
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies, usual
@@ -22,8 +22,8 @@ from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
 from headway.executor.torch.sampling.grammar_check import problem
 from headway.generate_call import Bulk
-from headway.journal_file import JournalFile, check
-from headway.live import LiveEngine, date
+from headway.journal.file import JournalFile, check
+from headway.live.engine import LiveEngine, date
 from headway.models import EMBEDDED, called
 from headway.text import Message, TextStream, Tokenizer
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headway.core.cost import Echo, Residuals, StepCost
+from headway.core.cost.step_cost import Echo, Residuals, StepCost
 from headway.costing.calibration import Calibration
 
 QUANTILES = (700, 850, 950, 1000, 1050, 1200, 1800)

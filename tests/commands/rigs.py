@@ -2,7 +2,7 @@
 
 import pydoc_data.topics
 
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.executor.fake import FakeExecutor
 from headway.runs.testbed import Relay, Rig
 from headway.sim.clock import VirtualClock

@@ -11,7 +11,7 @@ from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.stage import SCALES, asked
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.commands.calibrate.observe import LiveStep
-from headway.core.cost import Residuals, StepCost, row_features
+from headway.core.cost.step_cost import Residuals, StepCost, row_features
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow
 from headway.core.plan import Policies

@@ -21,7 +21,7 @@ from headway.commands.calibrate.fit import (
     solve,
 )
 from headway.commands.calibrate.trials import Stand
-from headway.core.cost import Features, Rates, Rounding, StepCost
+from headway.core.cost.step_cost import Features, Rates, Rounding, StepCost
 from tests.commands.rigs import rig
 
 COST = StepCost(

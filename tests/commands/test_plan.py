@@ -15,7 +15,7 @@ from headway.commands.plan.estimate.waiting import capacity
 from headway.commands.plan.estimate.work import Work
 from headway.commands.plan.plan import Asked, run_plan
 from headway.commands.plan.shown import verdict
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read, write
 from headway.errors import SettingError
 from headway.models import called

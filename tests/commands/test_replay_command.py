@@ -9,7 +9,7 @@ import pytest
 from hypothesis import event, given, settings
 from rich.console import Console
 
-from headway import LLM, Options, journal
+from headway import LLM, Options
 from headway.commands.replay.change import KEYS, Change, change
 from headway.commands.replay.recording import Recording, load
 from headway.commands.replay.replay import Asked, run_replay
@@ -17,8 +17,8 @@ from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF
 from headway.commands.replay.rerun import relive
 from headway.commands.replay.what_if import what_if
 from headway.core.batch import Add, Cancel, Close, Stop
-from headway.core.cost import StepCost
-from headway.core.gather import Gathering
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.step_cost import StepCost
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
@@ -28,6 +28,7 @@ from headway.core.request import NEVER, Finish
 from headway.costing import calibration
 from headway.costing.calibration import Calibration
 from headway.errors import HeadwayError, JournalError, SettingError
+from headway.journal import journal
 from headway.report import report
 from tests.traces import COST, MS, THRASH, Case, ask, cases, run
 

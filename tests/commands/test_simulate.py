@@ -14,7 +14,7 @@ from rich.console import Console
 
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate.simulate import Simulated, run_simulate
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.errors import SettingError
 from headway.report import facts, report
 from headway.report.findings import Findings

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.batch import Batch, Row, Want
-from headway.core.cost import (
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.step_cost import (
     COMPUTE,
     MEMORY,
     NONE,
@@ -19,7 +20,6 @@ from headway.core.cost import (
     batch_features,
     row_features,
 )
-from headway.core.gather import Gathering
 
 COST = StepCost(
     device=Rates(step=5_000, row=700, prompt=60, read=11, pair=3, logit=90),

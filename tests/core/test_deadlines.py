@@ -4,7 +4,6 @@ from io import StringIO
 
 import pytest
 
-from headway import journal
 from headway.core.batch import Add, Cancel, Close, Event, Output, Want
 from headway.core.deadlines import SLACK, Deadlines
 from headway.core.lane import Budget
@@ -14,6 +13,7 @@ from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.request import NEVER, Finish, Sequence
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
+from headway.journal import journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox

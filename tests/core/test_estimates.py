@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway import journal
 from headway.core.batch import Add, Cancel, Output, Want
-from headway.core.cost import StepCost, row_features
-from headway.core.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
+from headway.core.cost.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
+from headway.core.cost.step_cost import StepCost, row_features
 from headway.core.lane import Lane, Line
 from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
+from headway.journal import journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals

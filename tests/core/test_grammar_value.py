@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from headway import journal
 from headway.core.batch import Add
 from headway.core.grammar import MOST_TEXT, Grammar
 from headway.core.sampling import Sampling
+from headway.journal import journal
 from tests.traces import ask, make, spy
 
 ENDS = frozenset({2})

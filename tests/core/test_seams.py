@@ -19,7 +19,7 @@ from headway.core.batch import (
     Stop,
     Want,
 )
-from headway.core.cost import StepCost, batch_features, row_features
+from headway.core.cost.step_cost import StepCost, batch_features, row_features
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.join import Dynamic

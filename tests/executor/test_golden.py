@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from headway.core.batch import Add, Batch, Begun, Row, Want
-from headway.core.cost import StepCost
-from headway.core.gather import Gathering
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.step_cost import StepCost
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static

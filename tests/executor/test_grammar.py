@@ -12,7 +12,7 @@ import torch
 
 from headway import LLM, Options
 from headway.core.batch import Add, Begun
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed

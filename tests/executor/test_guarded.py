@@ -5,7 +5,6 @@ from io import StringIO
 
 import pytest
 
-from headway import journal
 from headway.core.batch import Add, Batch
 from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
@@ -13,6 +12,7 @@ from headway.core.request import Finish
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
 from headway.executor.guarded import Guarded
+from headway.journal import journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox

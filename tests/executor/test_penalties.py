@@ -11,7 +11,7 @@ from transformers import (
 )
 
 from headway.core.batch import Add, Begun
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from headway.core.cost import Rounding
+from headway.core.cost.step_cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
 from headway.costing.token_cost import Ask, Price

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed

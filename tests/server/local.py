@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from time import monotonic
 
 from headway.core.batch import Event
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
-from headway.live import LiveEngine
+from headway.live.engine import LiveEngine
 from headway.llm import EMBEDDED
 from headway.runs.testbed import Relay
 from headway.server.app import make_app

@@ -8,8 +8,8 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from headway.core.batch import Add, Cancel
-from headway.core.cost import Echo, Rates, Residuals, Rounding, StepCost
-from headway.core.gather import UNPADDED, Gathering
+from headway.core.cost.gathering import UNPADDED, Gathering
+from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
 from headway.core.plan import Policies
 from headway.core.policies.join import Continuous, Dynamic, Start, Static
 from headway.core.request import NEVER

@@ -5,7 +5,7 @@ from statistics import NormalDist, mean, pvariance
 
 import pytest
 
-from headway.core.cost import Echo, Residuals, StepCost
+from headway.core.cost.step_cost import Echo, Residuals, StepCost
 from headway.sim.noise import AHEAD, Noise
 
 QUANTILES = (800, 950, 1_000, 1_050, 1_400)

@@ -6,7 +6,7 @@ import pytest
 
 from headway.core import scheduler as scheduling
 from headway.core.admission import Accept, admit
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.join import Continuous

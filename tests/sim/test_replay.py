@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 
-from headway import journal
 from headway.core.batch import Add, Cancel, Close, Row, Stop, Want
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
@@ -15,6 +14,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import JournalError
+from headway.journal import journal
 from headway.sim.replay import JournalInbox, replay
 from tests.traces import THRASH, Spy, ask, cases, run
 

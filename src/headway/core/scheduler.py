@@ -26,7 +26,7 @@ from headway.core.batch import (
     Want,
 )
 from headway.core.blocks import BlockPool, publish
-from headway.core.estimates import Estimates
+from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, StepRow
 from headway.core.plan import Plan

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.policies.order import Priority

@@ -7,8 +7,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from headway.core.cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
-from headway.core.gather import Gathering
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.step_cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
 from headway.costing.machine import SPOILT
 from headway.errors import SettingError
 

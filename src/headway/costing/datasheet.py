@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway import __version__
-from headway.core.cost import Rates, StepCost
+from headway.core.cost.step_cost import Rates, StepCost
 from headway.costing.calibration import Calibration
 from headway.errors import MemoryPlanError, SettingError, nearest
 from headway.yaml_values import known, mapping, number, read_yaml

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headway.core.cost import KNOWN
+from headway.core.cost.step_cost import KNOWN
 from headway.costing.calibration import Calibration, doubt
 
 Origin = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated

@@ -12,7 +12,7 @@ from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import forgotten
-from headway.journal import Record
+from headway.journal.journal import Record
 from headway.runs.testbed import Clock, Rig
 from headway.sim.inbox import TraceInbox, arrivals
 

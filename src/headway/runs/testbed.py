@@ -7,8 +7,8 @@ from importlib.resources import files
 from typing import Protocol
 
 from headway.core.batch import Batch, Output
-from headway.core.cost import Rounding
-from headway.core.gather import UNPADDED, Gathering
+from headway.core.cost.gathering import UNPADDED, Gathering
+from headway.core.cost.step_cost import Rounding
 from headway.core.scheduler import Scheduler
 from headway.costing.calibration import Calibration
 from headway.engine import Engine, Executor

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import count, repeat
 
 from headway.core.batch import Batch, Output, Want
-from headway.core.cost import KNOWN, Features, Rates, StepCost, batch_features
+from headway.core.cost.step_cost import KNOWN, Features, Rates, StepCost, batch_features
 from headway.engine import Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise

@@ -5,7 +5,7 @@ from math import erf, exp, sqrt
 from random import Random
 from statistics import NormalDist
 
-from headway.core.cost import KNOWN, Echo, StepCost
+from headway.core.cost.step_cost import KNOWN, Echo, StepCost
 
 HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once

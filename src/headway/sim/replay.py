@@ -8,7 +8,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import JournalError
-from headway.journal import Record, digest
+from headway.journal.journal import Record, digest
 
 
 class JournalInbox:

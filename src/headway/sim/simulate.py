@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from headway.core.batch import Command, Event
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.engine import Executor
 from headway.sim.clock import VirtualClock

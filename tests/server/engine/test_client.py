@@ -14,12 +14,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from headway import journal
 from headway.answer import Options
 from headway.commands.replay.recording import load
 from headway.commands.replay.rerun import relive
 from headway.core.batch import Add, Cancel, Event
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.lane import Lane
 from headway.core.plan import Policies
@@ -36,7 +35,8 @@ from headway.errors import (
     RefusedError,
     SettingError,
 )
-from headway.live import WallClock, heard
+from headway.journal import journal
+from headway.live.engine import WallClock, heard
 from headway.llm import LLM
 from headway.models import called
 from headway.server.engine import engine_process

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.commands.calibrate.learn import SECONDS, Watch, calibrate_rig
-from headway.core.cost import KNOWN, Rounding, StepCost
+from headway.core.cost.step_cost import KNOWN, Rounding, StepCost
 from headway.costing import datasheet
 from headway.costing.calibration import OTHERS, Calibration, write
 from headway.costing.datasheet import accelerator, analytical, shape

@@ -12,7 +12,7 @@ from math import exp, sqrt
 from statistics import NormalDist, mean
 
 from headway.commands.calibrate.fit import nonnegative
-from headway.core.cost import KNOWN, Echo
+from headway.core.cost.step_cost import KNOWN, Echo
 
 LASTS = tuple(4_000_000 * 4**power for power in range(7))  # nanoseconds: 4 ms to 16 s
 LAGS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # steps

@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from headway.commands.calibrate.trials import Sample
-from headway.core.cost import Features, Rates, Rounding, StepCost
+from headway.core.cost.step_cost import Features, Rates, Rounding, StepCost
 from headway.errors import SettingError
 
 if TYPE_CHECKING:

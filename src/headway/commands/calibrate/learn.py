@@ -21,7 +21,7 @@ from headway.commands.calibrate.observe import (
 )
 from headway.commands.calibrate.trials import Sample, Stand
 from headway.commands.calibrate.validate import ENOUGH, Levelled, level
-from headway.core.cost import KNOWN, StepCost
+from headway.core.cost.step_cost import KNOWN, StepCost
 from headway.costing.calibration import OTHERS, Calibration, doubt
 from headway.costing.machine import SPOILT, Neighbours, machine
 from headway.errors import HeadwayError

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headway.core.batch import Batch, Output
-from headway.core.cost import NONE, Features, StepCost, batch_features, row_features
-from headway.core.gather import Gathering
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.step_cost import NONE, Features, StepCost, batch_features, row_features
 from headway.core.lane import Lane
 from headway.core.ledger import StepRow
 from headway.core.plan import Policies

@@ -13,7 +13,7 @@ from headway.commands.calibrate.correlation import echoes, normal_scores
 from headway.commands.calibrate.fit import ENGINE, Point, fit_rates, fitted
 from headway.commands.calibrate.observe import LiveStep
 from headway.commands.calibrate.trials import Sample
-from headway.core.cost import COMPUTE, KNOWN, MEMORY, Rates, Residuals, StepCost
+from headway.core.cost.step_cost import COMPUTE, KNOWN, MEMORY, Rates, Residuals, StepCost
 
 LIMITS = 0.5, 2.0  # that the level may be corrected by
 QUANTILES = 21

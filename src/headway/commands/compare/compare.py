@@ -18,9 +18,9 @@ from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
 from headway.engine import forgotten
 from headway.errors import SettingError
-from headway.journal import Record
-from headway.journal_file import JournalFile
-from headway.live import date
+from headway.journal.file import JournalFile
+from headway.journal.journal import Record
+from headway.live.engine import date
 from headway.report.preamble import refuse_nobody
 from headway.report.show import DRAIN
 from headway.report.telling import Telling

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from headway.commands.replay.rerun import Relived
-from headway.core.cost import StepCost, row_features
+from headway.core.cost.step_cost import StepCost, row_features
 from headway.core.plan import Policies
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.join import Dynamic, LengthClasses

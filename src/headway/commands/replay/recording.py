@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headway import journal
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal import Record
+from headway.journal import journal
+from headway.journal.journal import Record
 
 # Of a comparison's run: until when arrivals are not counted, and when its first request arrives,
 # in nanoseconds from its beginning.

@@ -12,7 +12,7 @@ from headway.commands.replay.recording import Recording, load
 from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF, Retelling, Told
 from headway.commands.replay.rerun import relive
 from headway.commands.replay.what_if import what_if
-from headway.core.gather import UNPADDED
+from headway.core.cost.gathering import UNPADDED
 from headway.costing import calibration
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError

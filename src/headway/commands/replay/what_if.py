@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headway.commands.replay.rerun import Relived
 from headway.core.batch import Batch, Cancel, Command, Output, Want
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.runs.run import Outcome, account

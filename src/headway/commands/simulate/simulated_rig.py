@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.commands.compare.compare import Asked, prepare
-from headway.core.cost import Residuals
+from headway.core.cost.step_cost import Residuals
 from headway.costing.calibration import Calibration
 from headway.runs.experiment import Setting
 from headway.runs.testbed import Rig, priced_rig

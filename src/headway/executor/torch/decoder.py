@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.core.cost import Rounding
+from headway.core.cost.step_cost import Rounding
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.inputs import Inputs
 from headway.executor.torch.layers import attention

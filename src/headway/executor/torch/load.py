@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.plan import Policies
 from headway.core.settings import Settings

@@ -25,7 +25,7 @@ from headway.executor.torch.memory.memory_plan import (
     plan_memory,
     size,
 )
-from headway.journal_file import check as check_journal
+from headway.journal.file import check as check_journal
 from headway.models import EMBEDDED, called
 from headway.server.config.config import ServerConfig
 

@@ -19,7 +19,7 @@ from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
 from headway.core.request import Request
 from headway.core.view import Load
 from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
-from headway.live import Caller, Callers, WallClock
+from headway.live.engine import Caller, Callers, WallClock
 from headway.server.engine.engine import Rows, State
 from headway.server.engine.engine_process import run
 from headway.server.engine.in_flight import Backlog

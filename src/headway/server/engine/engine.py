@@ -8,7 +8,7 @@ from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Request
 from headway.core.view import Load
-from headway.live import Caller
+from headway.live.engine import Caller
 
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 

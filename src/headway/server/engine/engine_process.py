@@ -18,7 +18,7 @@ from pathlib import Path
 from secrets import token_bytes
 
 from headway.core.batch import Add, Command
-from headway.core.cost import StepCost
+from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -34,8 +34,8 @@ from headway.errors import (
 )
 from headway.executor.guarded import Guarded
 from headway.executor.torch.loading.checkpoint import locate
-from headway.journal_file import JournalFile, begun, check
-from headway.live import LiveInbox, WallClock, date
+from headway.journal.file import JournalFile, begun, check
+from headway.live.engine import LiveInbox, WallClock, date
 from headway.models import EMBEDDED, called
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.heap import Leftovers

@@ -8,7 +8,7 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Request
 from headway.core.view import Load
 from headway.errors import EngineDownError, cause
-from headway.live import Caller
+from headway.live.engine import Caller
 from headway.server import clock
 from headway.server.engine.client import Remote
 from headway.server.engine.engine import Rows, State

@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.core.cost import KNOWN
+from headway.core.cost.step_cost import KNOWN
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad
 from headway.server.engine.engine import State

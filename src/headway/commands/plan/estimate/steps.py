@@ -5,7 +5,15 @@ from itertools import pairwise
 from math import floor
 from statistics import fmean
 
-from headway.core.cost import KNOWN, NONE, Features, Residuals, Rounding, StepCost, row_features
+from headway.core.cost.step_cost import (
+    KNOWN,
+    NONE,
+    Features,
+    Residuals,
+    Rounding,
+    StepCost,
+    row_features,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.core.blocks import SCRATCH
-from headway.core.gather import Gathering
+from headway.core.cost.gathering import Gathering
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.memory.memory_plan import gathered
 

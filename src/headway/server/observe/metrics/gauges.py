@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from headway.core.cost import KNOWN
+from headway.core.cost.step_cost import KNOWN
 from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.core.view import LaneLoad, Load

@@ -14,7 +14,7 @@ of each operator; fitted by `headway calibrate`, which is not needed to evaluate
 from dataclasses import dataclass
 
 from headway.core.batch import Batch, Row, Want
-from headway.core.gather import UNPADDED, Gathering
+from headway.core.cost.gathering import UNPADDED, Gathering
 
 LAST = Want.LAST
 KNOWN = 1_000  # a residual or a drift of so many thousandths is none

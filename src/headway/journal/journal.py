@@ -19,8 +19,8 @@ from typing import Any, TextIO, get_args, get_origin, get_type_hints
 from zlib import crc32
 
 from headway import __version__
-from headway.core import cost, gather
 from headway.core.batch import Add, Cancel, Close, Command, Enough, Row, Stop
+from headway.core.cost import gathering, step_cost
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
 from headway.core.plan import Policies
@@ -38,7 +38,14 @@ KNOWN: dict[str, type] = {
         *(Add, Cancel, Stop, Close, Enough),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
-        *(cost.StepCost, cost.Rates, cost.Residuals, cost.Echo, cost.Rounding, gather.Gathering),
+        *(
+            step_cost.StepCost,
+            step_cost.Rates,
+            step_cost.Residuals,
+            step_cost.Echo,
+            step_cost.Rounding,
+            gathering.Gathering,
+        ),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
     )
 }

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headway.core.batch import Batch
-from headway.core.cost import KNOWN, Features, StepCost, batch_features
+from headway.core.cost.step_cost import KNOWN, Features, StepCost, batch_features
 from headway.core.lane import Line
 from headway.core.request import NEVER, Sequence
 

@@ -19,7 +19,7 @@ from headway.core.view import Load
 from headway.engine import Engine, Executor, forgotten
 from headway.errors import EngineDownError, RefusedError
 from headway.executor.guarded import Guarded
-from headway.journal import Record
+from headway.journal.journal import Record
 
 News = Event | EngineDownError  # what a caller hears
 Told = list[tuple["asyncio.Queue[News]", News]]  # by callers' queues
