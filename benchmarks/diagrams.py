@@ -21,11 +21,11 @@ from headway.core.batch import Batch, Row
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 
 FOLDER = Path("docs/diagrams")

@@ -20,7 +20,8 @@ import torch
 
 from benchmarks.report import Figure, finish
 from benchmarks.scheduler_step import CONTEXT, answered, decoding, step
-from headway.core.batch import Add, Batch, Begun, Row, Want
+from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.commands import Add
 from headway.core.request import Request
 from headway.core.sampling import Sampling
 from headway.executor.torch.config.model_config import read_config
@@ -29,6 +30,7 @@ from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.sampling.grammar import Grammars
 from headway.executor.torch.slots import Slots
 from headway.journal import journal
+from headway.journal.record import Record, digest
 from headway.models import EMBEDDED
 
 RUNNING, WAITING, SHARED, LONG = 1_024, 16, 4_096, 100_000
@@ -96,7 +98,7 @@ def lines() -> tuple[Callable[[], object], Callable[[], object]]:
     add = Add(Request("a", prompt, 1, 0, sampling=Sampling(stop_tokens=EOS)))
 
     def record(*commands: Add) -> str:
-        kept = journal.Record(9, 10**15, commands, said, {}, 10**7, 10**5, journal.digest(rows))
+        kept = Record(9, 10**15, commands, said, {}, 10**7, 10**5, digest(rows))
         return journal.line_of(kept)
 
     return record, lambda: record(add)

@@ -15,9 +15,10 @@ import time
 from statistics import median
 
 from benchmarks.report import Figure, finish
-from headway.core.batch import Add, Batch, Output, Want
-from headway.core.plan import Policies
+from headway.core.batch import Batch, Output, Want
+from headway.core.commands import Add
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

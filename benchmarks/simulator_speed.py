@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.report import Figure, finish
-from headway.core.batch import Add, Command
+from headway.core.commands import Add, Command
 from headway.core.cost.step_cost import Echo, Rates, Residuals, StepCost
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

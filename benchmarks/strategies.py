@@ -28,10 +28,10 @@ from statistics import mean
 
 from benchmarks.report import Figure, finish
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.costing.token_cost import Ask
 from headway.figures.lane_figures import engine_figures, percentile

@@ -29,8 +29,9 @@ BUSY = [sys.executable, "-c", "while True: pass"]
 
 def steps() -> list[float]:
     """Milliseconds of each decode step; runs in a process of its own."""
-    from headway.core.batch import Add, Output
-    from headway.core.plan import Policies
+    from headway.core.batch import Output
+    from headway.core.commands import Add
+    from headway.core.policies.policies import Policies
     from headway.core.request import Request
     from headway.core.scheduler import Scheduler
     from headway.core.settings import Settings

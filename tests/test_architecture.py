@@ -147,7 +147,7 @@ def readers(*names):
 
 
 def test_only_live_reads_a_clock():
-    clocks = {"live/engine.py", "executor/torch/runner.py", "server/clock.py"}
+    clocks = {"live/clock.py", "executor/torch/runner.py", "server/clock.py"}
     assert readers("time") == clocks, "the second for what its inputs cost"
     assert readers("datetime") <= {"traffic/trace.py"}, "it reads dates in files"
 

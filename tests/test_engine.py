@@ -1,8 +1,8 @@
 """One step of the loop: what it publishes, what it keeps and when it waits."""
 
-from headway.core.batch import Add
-from headway.core.plan import Policies
+from headway.core.commands import Add
 from headway.core.policies.join import Dynamic
+from headway.core.policies.policies import Policies
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
 from headway.sim.clock import VirtualClock

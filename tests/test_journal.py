@@ -6,13 +6,14 @@ from io import StringIO
 
 import pytest
 
-from headway.core.batch import Add
+from headway.core.commands import Add
 from headway.core.grammar import Grammar
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.errors import JournalError
 from headway.journal import journal
+from headway.journal.record import Record
 from headway.sim.replay import replay
 from tests.traces import THRASH, ask, run
 
@@ -91,14 +92,14 @@ def test_every_field_of_a_request_comes_back():
     command = Add(ask("a", 3, 2, sampling=sampling, salt="tenant", follows="b", end_by=9))
     file = StringIO()
     journal.begin(Settings(8, 4), file)
-    journal.write(journal.Record(0, 5, (command,)), file)
+    journal.write(Record(0, 5, (command,)), file)
     (record,) = list(journal.read(file.getvalue().splitlines())[1])
     assert record.commands == (command,)
 
 
 def test_a_prompt_is_written_and_read_without_a_call_for_each_token():
     """A prompt of 100,000 tokens took 84 ms of the engine's thread."""
-    record = journal.Record(1, 5, (Add(ask("a", 50_000, 2)),))
+    record = Record(1, 5, (Add(ask("a", 50_000, 2)),))
     calls = []
     sys.setprofile(lambda frame, event, arg: calls.append(event))
     try:
@@ -134,7 +135,7 @@ def test_a_step_that_the_journal_has_and_the_run_has_not():
     file = StringIO()
     settings = Settings(8, 4)
     journal.begin(settings, file)
-    journal.write(journal.Record(0, 5, (Add(ask("a", 3, 2)),)), file)
+    journal.write(Record(0, 5, (Add(ask("a", 3, 2)),)), file)
     (record,) = list(journal.read(file.getvalue().splitlines())[1])
     replayed = Scheduler(settings)
     replayed.apply(record.commands, record.now)

@@ -26,7 +26,7 @@ import resource, sys
 from pathlib import Path
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
-from headway.journal_file import JournalFile
+from headway.journal.file import JournalFile
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox

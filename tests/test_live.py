@@ -6,16 +6,18 @@ import threading
 
 import pytest
 
-from headway.core.batch import Batch, Close, Event
-from headway.core.plan import Policies
+from headway.core.batch import Batch, Event
+from headway.core.commands import Close
 from headway.core.policies.join import Static
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import EngineDownError, RefusedError
 from headway.executor.fake import FakeExecutor
 from headway.journal import journal
-from headway.live.engine import Callers, LiveEngine, QueueCaller
+from headway.live.callers import Callers, QueueCaller
+from headway.live.engine import LiveEngine
 from headway.sim.replay import JournalInbox
 from tests.traces import BLOCK, Spy, answer, ask, make, spy
 

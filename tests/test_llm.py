@@ -8,9 +8,9 @@ import pytest
 from headway import LLM, HeadwayError, Options
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
-from headway.core.plan import Policies
 from headway.core.policies.join import Dynamic, Static
 from headway.core.policies.mix import PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from headway.errors import (
     EngineDownError,

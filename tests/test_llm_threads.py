@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headway import LLM, HeadwayError, Options
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 
 THREADS = 4
 SMALL = Policies(Continuous(3), chunk=Fixed(8), step_tokens=11)  # so that most wait, or take turns

@@ -7,14 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from headway.core.batch import Add, Batch, Begun, Cancel, Command, Event, Logprob, Stop
+from headway.core.batch import Batch, Begun, Event, Logprob
+from headway.core.commands import Add, Cancel, Command, Stop
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
@@ -22,7 +23,7 @@ from headway.core.settings import Settings
 from headway.core.view import View
 from headway.engine import Engine
 from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, score
-from headway.journal import journal
+from headway.journal import codec, journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
@@ -118,7 +119,7 @@ class Crowd:
         return Continuous(self.most).start(view)
 
 
-journal.KNOWN["Crowd"] = Crowd
+codec.TYPES["Crowd"] = Crowd
 JOINS = (
     Continuous(8),
     Continuous(3),

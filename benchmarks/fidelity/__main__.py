@@ -40,7 +40,7 @@ from benchmarks.fidelity.compared import Error, attainments, errors, unsaid
 from benchmarks.fidelity.grid import Grid
 from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
-from headway.core.cost.step_cost import NONE, row_features
+from headway.core.cost.features import NONE, row_features
 from headway.errors import SettingError
 from headway.figures.capacity import capacity
 from headway.strategies.strategy import SLOTS

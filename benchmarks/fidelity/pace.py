@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from math import exp
 
 from headway.commands.calibrate.observe import LiveStep
-from headway.core.cost.step_cost import KNOWN, Features, StepCost
+from headway.core.cost.features import Features
+from headway.core.cost.step_cost import KNOWN, StepCost
 from headway.costing.calibration import Calibration
 from headway.runs.testbed import Relay, Rig, priced_rig
 from headway.sim.clock import VirtualClock

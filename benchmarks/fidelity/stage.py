@@ -10,9 +10,9 @@ from headway.commands.calibrate.learn import Measured, concluded, enough, measur
 from headway.commands.calibrate.observe import LEARNED, LiveStep, Observed, traffic
 from headway.commands.calibrate.validate import with_residuals
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.costing.calibration import Calibration
 from headway.costing.token_cost import Ask

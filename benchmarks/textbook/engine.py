@@ -8,8 +8,8 @@ from benchmarks.textbook.part import MEASURED, Part, Table, ms
 from benchmarks.textbook.runs import MS, ask
 from benchmarks.textbook.stall import policies, words, workload
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.runs.live_testbed import live_rig
 from headway.runs.run import Outcome, Run

@@ -9,8 +9,8 @@ from statistics import mean
 from benchmarks.textbook.part import ARITHMETIC, SIMULATED, Part, Table, percent, seeded
 from benchmarks.textbook.runs import ROOM, STEPS, Served, ask
 from benchmarks.textbook.runs import counted as simulated
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous, Join, LengthClasses, Static
+from headway.core.policies.policies import Policies
 from headway.traffic.trace import shipped
 
 LARGE = 16_384  # tokens of a block: none is ever full, so none is hashed for the prefix cache

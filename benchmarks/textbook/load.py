@@ -11,9 +11,9 @@ from headway.commands.plan.estimate.fluid import flow
 from headway.commands.plan.estimate.steps import Steps
 from headway.commands.plan.estimate.work import Work
 from headway.core.lane import Budget, Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.errors import SettingError
 from headway.traffic.trace import shipped

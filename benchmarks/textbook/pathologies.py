@@ -7,11 +7,11 @@ from typing import NamedTuple
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent
 from benchmarks.textbook.runs import MS, ROOM, SECOND, STEPS, Served, ask, serve
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import Alternate, PrefillFirst
 from headway.core.policies.order import Priority, ShortestFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 
 LANES = (Lane("chat", priority=0), Lane("bulk", priority=1))

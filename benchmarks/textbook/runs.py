@@ -8,7 +8,7 @@ from headway.core.batch import Batch, Output
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

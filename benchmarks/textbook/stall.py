@@ -5,11 +5,11 @@ from statistics import median
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms
 from benchmarks.textbook.runs import COST, ROOM, SECOND, Served, ask, serve
-from headway.core.cost.step_cost import row_features
-from headway.core.plan import Policies
+from headway.core.cost.features import row_features
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 
 RUNNING, CONTEXT, LONG, CHUNKS = 8, 512, 8192, (64, 128, 256, 512, 1024, 2048)

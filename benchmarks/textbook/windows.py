@@ -5,10 +5,10 @@ from statistics import mean
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, seeded
 from benchmarks.textbook.runs import MS, ROOM, SECOND, Served, ask, quantile, serve, ttfts
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Join
 from headway.core.policies.mix import PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 
 LANES = (Lane("voice", priority=0), Lane("drafts", priority=1))

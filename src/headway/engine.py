@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from headway.core.batch import Batch, Command, Event, Output
+from headway.core.batch import Batch, Event, Output
+from headway.core.commands import Command
 from headway.core.scheduler import Scheduler
-from headway.journal.journal import Record, digest
+from headway.journal.record import Record, digest
 
 
 class Clock(Protocol):

@@ -9,7 +9,8 @@ from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
 from headway.errors import EngineDownError, HeadwayError
-from headway.live.engine import LiveEngine, QueueCaller, heard
+from headway.live.callers import QueueCaller, heard
+from headway.live.engine import LiveEngine
 
 Hear = Callable[[Answer, Event], Delta]  # raises what has ended the answer
 

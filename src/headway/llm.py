@@ -13,17 +13,18 @@ from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies, usual
+from headway.core.load import Load
 from headway.core.policies.join import Static
+from headway.core.policies.policies import Policies, usual
 from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
-from headway.core.view import Load
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
 from headway.executor.torch.sampling.grammar_check import problem
 from headway.generate_call import Bulk
 from headway.journal.file import JournalFile, check
-from headway.live.engine import LiveEngine, date
+from headway.live.clock import date
+from headway.live.engine import LiveEngine
 from headway.models import EMBEDDED, called
 from headway.text import Message, TextStream, Tokenizer
 

@@ -40,8 +40,9 @@ from headway.commands.calibrate.validate import (
     level,
     residuals,
 )
+from headway.core.cost.features import row_features
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import KNOWN, Rates, Rounding, StepCost, row_features
+from headway.core.cost.step_cost import KNOWN, Rates, Rounding, StepCost
 from headway.core.view import View
 from headway.costing.calibration import read, write
 from headway.costing.token_cost import Ask

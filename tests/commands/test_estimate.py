@@ -27,8 +27,8 @@ from headway.commands.plan.estimate.twin import (
 from headway.commands.plan.estimate.waiting import capacity, ceiling, wait
 from headway.commands.plan.estimate.work import SECOND, Work, steady, traced
 from headway.core.cost.step_cost import KNOWN, Rates, Residuals, Rounding, StepCost
-from headway.core.plan import Policies
 from headway.core.policies.join import Dynamic
+from headway.core.policies.policies import Policies
 from headway.costing.token_cost import Ask
 from headway.errors import SettingError
 from headway.traffic.trace import shipped

@@ -11,10 +11,11 @@ from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.stage import SCALES, asked
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.commands.calibrate.observe import LiveStep
-from headway.core.cost.step_cost import Residuals, StepCost, row_features
+from headway.core.cost.features import row_features
+from headway.core.cost.step_cost import Residuals, StepCost
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow
-from headway.core.plan import Policies
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.errors import SettingError
 from headway.runs.run import Outcome, Run

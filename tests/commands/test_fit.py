@@ -21,7 +21,8 @@ from headway.commands.calibrate.fit import (
     solve,
 )
 from headway.commands.calibrate.trials import Stand
-from headway.core.cost.step_cost import Features, Rates, Rounding, StepCost
+from headway.core.cost.features import Features
+from headway.core.cost.step_cost import Rates, Rounding, StepCost
 from tests.commands.rigs import rig
 
 COST = StepCost(

@@ -10,7 +10,8 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 from headway.commands.calibrate.profile import Load, bound, bytes_of, flops_of, knee, run_profile
-from headway.core.cost.step_cost import StepCost, row_features
+from headway.core.cost.features import row_features
+from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read
 from headway.costing.datasheet import shape, work_of
 from headway.runs.live_testbed import kv_bytes, load_here, named_rig

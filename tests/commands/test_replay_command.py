@@ -16,14 +16,14 @@ from headway.commands.replay.replay import Asked, run_replay
 from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF
 from headway.commands.replay.rerun import relive
 from headway.commands.replay.what_if import what_if
-from headway.core.batch import Add, Cancel, Close, Stop
+from headway.core.commands import Add, Cancel, Close, Stop
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import StepCost
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.order import Priority
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.costing import calibration
 from headway.costing.calibration import Calibration

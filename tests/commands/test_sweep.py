@@ -22,9 +22,9 @@ from headway.commands.simulate.sweep import Sweeping
 from headway.commands.simulate.sweep_point import Job, attainment, evaluated
 from headway.commands.simulate.sweep_setting import calibration_at, strategy_at, sweep_of, turns
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import Price
 from headway.errors import SettingError

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, wait
-from headway.core.batch import Add, Close, Output
+from headway.core.batch import Output
+from headway.core.commands import Add, Close
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
 from headway.core.policies.order import Priority
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from headway.core import blocks
-from headway.core.batch import Add, Output
-from headway.core.blocks import BlockPool, publish, release, reserve
-from headway.core.plan import Policies
+from headway.core.batch import Output
+from headway.core.block_table import publish, release, reserve
+from headway.core.blocks import BlockPool
+from headway.core.commands import Add
 from headway.core.policies.join import Continuous
-from headway.core.request import Request, Sequence
+from headway.core.policies.policies import Policies
+from headway.core.request import Request
 from headway.core.scheduler import Scheduler
+from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 
 

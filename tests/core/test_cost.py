@@ -6,20 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.batch import Batch, Row, Want
+from headway.core.cost.features import NONE, Features, added, batch_features, row_features
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import (
-    COMPUTE,
-    MEMORY,
-    NONE,
-    Features,
-    Rates,
-    Residuals,
-    Rounding,
-    StepCost,
-    added,
-    batch_features,
-    row_features,
-)
+from headway.core.cost.step_cost import COMPUTE, MEMORY, Rates, Residuals, Rounding, StepCost
 
 COST = StepCost(
     device=Rates(step=5_000, row=700, prompt=60, read=11, pair=3, logit=90),

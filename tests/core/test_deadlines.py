@@ -4,13 +4,15 @@ from io import StringIO
 
 import pytest
 
-from headway.core.batch import Add, Cancel, Close, Event, Output, Want
+from headway.core.batch import Event, Output, Want
+from headway.core.commands import Add, Cancel, Close
 from headway.core.deadlines import SLACK, Deadlines
 from headway.core.lane import Budget
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
-from headway.core.request import NEVER, Finish, Sequence
+from headway.core.policies.policies import Policies
+from headway.core.request import NEVER, Finish
+from headway.core.sequence import Sequence
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
 from headway.journal import journal

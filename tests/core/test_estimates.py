@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.batch import Add, Cancel, Output, Want
+from headway.core.batch import Output, Want
+from headway.core.commands import Add, Cancel
 from headway.core.cost.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
-from headway.core.cost.step_cost import StepCost, row_features
+from headway.core.cost.features import row_features
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane, Line
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine

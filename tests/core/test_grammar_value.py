@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from headway.core.batch import Add
+from headway.core.commands import Add
 from headway.core.grammar import MOST_TEXT, Grammar
 from headway.core.sampling import Sampling
-from headway.journal import journal
+from headway.journal import codec
 from tests.traces import ask, make, spy
 
 ENDS = frozenset({2})
@@ -56,4 +56,4 @@ def test_the_executor_is_told_what_is_known():
 def test_it_crosses_seams_and_comes_back_from_a_journal():
     asked = Sampling(stop_tokens=ENDS, grammar=WORD)
     assert pickle.loads(pickle.dumps(asked)) == asked
-    assert journal._made(journal._plain(asked), 1) == asked
+    assert codec.decode(codec.encode(asked), 1) == asked

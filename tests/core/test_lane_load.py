@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from headway.core.batch import Add, Output, Want
-from headway.core.plan import Policies
+from headway.core.batch import Output, Want
+from headway.core.commands import Add
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from tests.traces import ask, make
 

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from headway.core.batch import Add, Output
+from headway.core.batch import Output
+from headway.core.commands import Add
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Static
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from tests.traces import ask, make
 

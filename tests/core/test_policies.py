@@ -4,13 +4,14 @@ import pytest
 
 from headway.core.blocks import BlockPool
 from headway.core.lane import Lane, Line
-from headway.core.plan import CHUNK, Policies, usual
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.policies.mix import Alternate, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority
+from headway.core.policies.policies import CHUNK, Policies, usual
 from headway.core.policies.preempt import Youngest
-from headway.core.request import NEVER, Request, Sequence
+from headway.core.request import NEVER, Request
+from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.batch import Add, Cancel, Close, Enough, Event, Logprob, Output, Stop, Want
-from headway.core.plan import MISFITS, Policies
+from headway.core.batch import Event, Logprob, Output, Want
+from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.plan import MISFITS
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

@@ -5,28 +5,18 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 
-from headway.core.batch import (
-    Add,
-    Batch,
-    Begun,
-    Cancel,
-    Close,
-    Enough,
-    Event,
-    Logprob,
-    Output,
-    Row,
-    Stop,
-    Want,
-)
-from headway.core.cost.step_cost import StepCost, batch_features, row_features
+from headway.core.batch import Batch, Begun, Event, Logprob, Output, Row, Want
+from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.cost.features import batch_features, row_features
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.plan import Policies
+from headway.core.load import LaneLoad, Load
 from headway.core.policies.join import Dynamic
-from headway.core.request import Finish, Sequence
+from headway.core.policies.policies import Policies
+from headway.core.request import Finish
 from headway.core.sampling import Sampling
+from headway.core.sequence import Sequence
 from headway.core.settings import Settings
-from headway.core.view import LaneLoad, Load
 from tests.traces import ask
 
 ROW = Row(3, 8, (1, 2), (5,), Want.LAST)

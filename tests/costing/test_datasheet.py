@@ -9,7 +9,7 @@ from rich.console import Console
 pytest.importorskip("torch")
 
 from headway.commands.calibrate.calibrate import Asked, run_calibrate
-from headway.core.cost.step_cost import row_features
+from headway.core.cost.features import row_features
 from headway.costing.calibration import read
 from headway.costing.datasheet import accelerator, analytical, shape, work_of
 from headway.errors import MemoryPlanError, SettingError

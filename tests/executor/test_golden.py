@@ -7,13 +7,14 @@ from itertools import product
 import pytest
 import torch
 
-from headway.core.batch import Add, Batch, Begun, Row, Want
+from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.commands import Add
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import StepCost
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

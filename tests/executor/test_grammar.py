@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from headway import LLM, Options
-from headway.core.batch import Add, Begun
+from headway.core.batch import Begun
+from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler

@@ -5,9 +5,10 @@ from io import StringIO
 
 import pytest
 
-from headway.core.batch import Add, Batch
-from headway.core.plan import Policies
+from headway.core.batch import Batch
+from headway.core.commands import Add
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.plan import Policies, usual
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Start, Static
+from headway.core.policies.policies import Policies, usual
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.config.model_config import parse
 from headway.executor.torch.memory.memory_plan import (

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from headway.core.batch import Add, Close
+from headway.core.commands import Add, Close
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.executor.torch.config.model_config import parse

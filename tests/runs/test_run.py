@@ -4,9 +4,9 @@ import pytest
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Static
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish, Request
 from headway.executor.fake import FakeExecutor
 from headway.runs.run import Run

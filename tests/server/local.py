@@ -10,8 +10,8 @@ from time import monotonic
 
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from headway.core.batch import Add, Cancel
+from headway.core.commands import Add, Cancel
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous, Dynamic, Start, Static
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.scheduler import Scheduler
 from headway.sim.clock import VirtualClock

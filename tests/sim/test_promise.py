@@ -8,8 +8,8 @@ from headway.core import scheduler as scheduling
 from headway.core.admission import Accept, admit
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

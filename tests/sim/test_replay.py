@@ -5,16 +5,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import example, given, settings
 
-from headway.core.batch import Add, Cancel, Close, Row, Stop, Want
+from headway.core.batch import Row, Want
+from headway.core.commands import Add, Cancel, Close, Stop
 from headway.core.lane import Budget, Lane
-from headway.core.plan import Policies
 from headway.core.policies.join import Dynamic
+from headway.core.policies.policies import Policies
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import JournalError
 from headway.journal import journal
+from headway.journal.record import Record, digest
 from headway.sim.replay import JournalInbox, replay
 from tests.traces import THRASH, Spy, ask, cases, run
 
@@ -69,7 +71,7 @@ def test_a_step_of_as_many_rows_that_are_others_is_named():
 def test_a_digest_is_of_every_row_and_of_all_that_a_row_asks():
     rows = [Row(1, 0, (7, 8), (3,), Want.NOTHING), Row(2, 5, (9,), (), Want.LAST)]
     told = {
-        journal.digest(each)
+        digest(each)
         for each in (
             rows,
             rows[::-1],
@@ -81,21 +83,21 @@ def test_a_digest_is_of_every_row_and_of_all_that_a_row_asks():
             [],
         )
     }
-    assert len(told) == 8 and journal.digest([]) == 0
-    assert journal.digest(rows) == journal.digest(tuple(rows))
+    assert len(told) == 8 and digest([]) == 0
+    assert digest(rows) == digest(tuple(rows))
 
 
 def test_a_record_survives_the_file(tmp_path):
     request = ask("a", 3, 2, sampling=Sampling(0.5, stop_tokens=frozenset({5, 3})), salt="t")
     commands = (Add(request), Cancel("b"), Stop("c", 2), Close())
-    record = journal.Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12, 3, 2**32 - 1)
+    record = Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12, 3, 2**32 - 1)
     lanes = (Lane("is", Budget(ttft=5)),)
     settings = Settings(9, 4, lanes, Policies(join=Dynamic(2, 5, {"is": 1})))
     with open(tmp_path / "incident.jsonl", "w") as file:
         journal.begin(settings, file)
         journal.write(record, file)
-        journal.write(journal.Record(0, 100, ()), file)
+        journal.write(Record(0, 100, ()), file)
     with open(tmp_path / "incident.jsonl") as file:
         head, records = journal.read(file)
         assert head == settings
-        assert list(records) == [record, journal.Record(0, 100, ())]
+        assert list(records) == [record, Record(0, 100, ())]

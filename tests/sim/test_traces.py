@@ -6,10 +6,10 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from headway.core.batch import Add
-from headway.core.plan import Policies
+from headway.core.commands import Add
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Start
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.errors import StuckError
 from headway.executor.fake import FakeExecutor

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from headway.core.batch import Add, Close
-from headway.core.plan import Policies
+from headway.core.commands import Add, Close
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from tests.traces import Crowd, ask, make, spy
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER, Request
 from headway.core.sampling import shown
-from headway.core.view import LaneLoad, Load
 
 DOUBT = 2  # of an estimated wait: its half, which it may take longer
 

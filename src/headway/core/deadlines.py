@@ -3,7 +3,8 @@
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from headway.core.request import NEVER, Sequence
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
 
 SLACK = 64  # entries of the ended that are put up with, beside as many as are alive
 

@@ -4,7 +4,8 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from headway.core.batch import Event
-from headway.core.request import Finish, Sequence
+from headway.core.request import Finish
+from headway.core.sequence import Sequence
 
 
 @dataclass(eq=False, slots=True)

@@ -4,7 +4,8 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from operator import attrgetter
 
-from headway.core.request import NEVER, Sequence
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
 
 _number = attrgetter("number")
 

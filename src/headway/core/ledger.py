@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headway.core.lane import Budget
-from headway.core.request import NEVER, Finish, Sequence
+from headway.core.request import NEVER, Finish
+from headway.core.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

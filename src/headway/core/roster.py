@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Collection
 
 from headway.core.batch import Row
-from headway.core.blocks import BlockPool, release
+from headway.core.block_table import release
+from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
 from headway.core.lane import Budget, Line
-from headway.core.request import Request, Sequence
+from headway.core.load import LaneLoad
+from headway.core.request import Request
+from headway.core.sequence import Sequence
 from headway.core.settings import Settings
-from headway.core.view import LaneLoad
 
 
 class Roster:

@@ -9,31 +9,20 @@ of what has stayed.
 from collections.abc import Iterable
 
 from headway.core.admission import Refuse, admit
-from headway.core.batch import (
-    Add,
-    Batch,
-    Begun,
-    Cancel,
-    Close,
-    Command,
-    Enough,
-    Event,
-    Logprob,
-    Logprobs,
-    Output,
-    Row,
-    Stop,
-    Want,
-)
-from headway.core.blocks import BlockPool, publish
+from headway.core.batch import Batch, Begun, Event, Logprob, Logprobs, Output, Row, Want
+from headway.core.block_table import publish
+from headway.core.blocks import BlockPool
+from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, StepRow
+from headway.core.load import Load
 from headway.core.plan import Plan
-from headway.core.request import NEVER, Finish, Request, Sequence
+from headway.core.request import NEVER, Finish, Request
 from headway.core.roster import Roster
+from headway.core.sequence import Sequence
 from headway.core.settings import Settings
-from headway.core.view import Load, View
+from headway.core.view import View
 
 NOTHING, LAST, NOT_YET = Want.NOTHING, Want.LAST, Finish.NOT_YET
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.order import Priority
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
 

@@ -15,7 +15,8 @@ from typing import Any
 from headway import __version__
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal.journal import Record, head, head_of_part, line_of, turn
+from headway.journal.journal import head, head_of_part, line_of, turn
+from headway.journal.record import Record
 
 LOG = logging.getLogger("headway.journal")
 TWINS = 100  # journals that may begin beside one name in one second

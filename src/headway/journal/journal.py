@@ -12,63 +12,17 @@ depends on all that came before it, so a series is replayed from its beginning.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache
-from struct import pack
-from typing import Any, TextIO, get_args, get_origin, get_type_hints
-from zlib import crc32
+from typing import Any, TextIO
 
 from headway import __version__
-from headway.core.batch import Add, Cancel, Close, Command, Enough, Row, Stop
-from headway.core.cost import gathering, step_cost
-from headway.core.grammar import Grammar
-from headway.core.lane import Budget, Lane
-from headway.core.plan import Policies
-from headway.core.policies import chunk, join, mix, order, preempt
-from headway.core.request import Request
-from headway.core.sampling import TOKENS, Sampling
+from headway.core.commands import Add, Command
+from headway.core.sampling import TOKENS
 from headway.core.settings import Settings
 from headway.errors import JournalError
+from headway.journal import codec
+from headway.journal.record import Record
 
 VERSION = 8
-KNOWN: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        *(Settings, Lane, Budget, Policies, Request, Sampling, Grammar),
-        *(Add, Cancel, Stop, Close, Enough),
-        *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
-        *(order.FirstCome, order.Priority, order.ShortestFirst),
-        *(
-            step_cost.StepCost,
-            step_cost.Rates,
-            step_cost.Residuals,
-            step_cost.Echo,
-            step_cost.Rounding,
-            gathering.Gathering,
-        ),
-        *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
-    )
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    step: int  # 0: commands came or requests expired, but nothing was to be done
-    now: int  # when the step was decided, as the scheduler was told
-    commands: tuple[Command, ...]  # in the order they were applied
-    tokens: tuple[tuple[int, ...], ...] = ()  # sampled, by row
-    errors: dict[int, str] = field(default_factory=dict)
-    nanoseconds: int = 0  # from `now` to its commit
-    host: int = 0  # of them, those in which the device waited
-    digest: int = 0  # of its rows; 0: there are none
-
-
-def digest(rows: Iterable[Row]) -> int:
-    """32 bits of every row's sequence, start, length and wish."""
-    plain = list[int]()
-    for sequence, start, tokens, _, want in rows:
-        plain += (sequence, start, len(tokens), want)
-    return crc32(pack(f"<{len(plain)}q", *plain))
 
 
 def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
@@ -83,22 +37,23 @@ def write(record: Record, file: TextIO) -> None:
 
 def head(settings: Settings, about: Mapping[str, Any]) -> str:
     """A journal's first line."""
-    return _line({"headway_journal": VERSION, "settings": settings, "about": dict(about)})
+    return codec.line({"headway_journal": VERSION, "settings": settings, "about": dict(about)})
 
 
 def line_of(record: Record) -> str:
     rest = record.nanoseconds, record.host, record.digest
-    return _line([record.step, record.now, record.commands, record.tokens, record.errors, *rest])
+    said = record.commands, record.tokens, record.errors
+    return codec.line([record.step, record.now, *said, *rest])
 
 
 def head_of_part(number: int, first: str) -> str:
     """The first line of a later part. first: the name of the file that its series begins with."""
-    return _line({"headway_journal": VERSION, "part": number, "first": first})
+    return codec.line({"headway_journal": VERSION, "part": number, "first": first})
 
 
 def turn(name: str) -> str:
     """The last line of a part that another one follows."""
-    return _line({"next": name})
+    return codec.line({"next": name})
 
 
 def next_part(line: str) -> str:
@@ -117,7 +72,7 @@ def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
     numbered = iter(enumerate(lines, start=1))
     head = _head(next(numbered, (1, ""))[1])
     try:
-        settings = _made(head.get("settings"), 1)
+        settings = codec.decode(head.get("settings"), 1)
     except (TypeError, KeyError, AttributeError) as error:
         raise JournalError(f"line 1 holds no settings: {error!r}") from error
     if not isinstance(settings, Settings):
@@ -168,7 +123,7 @@ def _record(number: int, line: str) -> Record:
         record = Record(
             step,
             now,
-            tuple([_made(command, number) for command in commands]),
+            tuple([codec.decode(command, number) for command in commands]),
             tuple([tuple(row) for row in tokens]),
             {int(row): str(error) for row, error in errors.items()},
             nanoseconds,
@@ -191,41 +146,10 @@ def _check(record: Record) -> None:
     for command in record.commands:
         if not isinstance(command, Command):
             raise TypeError("a command is none")
-        _check_fields(command)
+        codec.check_types(command)
     prompts = [each.request.prompt for each in record.commands if isinstance(each, Add)]
     if not all(min(row) >= 0 and max(row) < TOKENS for row in (*record.tokens, *prompts) if row):
         raise ValueError(f"a token is not from 0 to {TOKENS - 1}")
-
-
-def _check_fields(value: Any) -> None:
-    """TypeError where a field is not what its annotation says."""
-    kind: type = type(value)
-    for name, hint in _hints(kind).items():
-        if not _fits(getattr(value, name), hint):
-            wanted = getattr(hint, "__name__", hint)
-            raise TypeError(f"{name} of {kind.__name__} is not of the type {wanted}")
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, args = get_origin(hint) or hint, get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float)
-    if not isinstance(value, origin):
-        return False
-    if args == (int, ...) or args == (int,):  # prompts are long
-        return {*map(type, value)} <= {int}
-    if origin is frozenset or ... in args:
-        return all(_fits(each, args[0]) for each in value)
-    if args:
-        return len(value) == len(args) and all(map(_fits, value, args))
-    if is_dataclass(value):
-        _check_fields(value)
-    return True
 
 
 def _parse(number: int, line: str) -> Any:
@@ -233,41 +157,3 @@ def _parse(number: int, line: str) -> Any:
         return json.loads(line)
     except ValueError as error:
         raise JournalError(f"line {number} is not JSON; was the run cut off there?") from error
-
-
-def _line(value: Any) -> str:
-    """As JSON. What JSON has no form for goes through `_plain`; a prompt's tokens do not."""
-    return json.dumps(value, default=_plain) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    """A frozen value as JSON: {"is": its type, and the fields}. Tuples are lists, sets sorted."""
-    if isinstance(value, frozenset):
-        return {"is": "set", "of": sorted(value)}
-    named = {each.name: getattr(value, each.name) for each in fields(value)}
-    for name, field_ in named.items():
-        if isinstance(field_, Mapping):
-            named[name] = {"is": "map", "of": dict(field_)}
-    return {"is": type(value).__name__, **named}
-
-
-def _made(plain: Any, number: int) -> Any:
-    """The value that `_plain` was given."""
-    if isinstance(plain, list):
-        if {*map(type, plain)} <= {int}:  # prompts are long
-            return tuple(plain)
-        return tuple([_made(each, number) for each in plain])
-    if not isinstance(plain, dict):
-        return plain
-    kind = plain.get("is")
-    if kind == "map":
-        return {key: _made(each, number) for key, each in plain["of"].items()}
-    if kind == "set":
-        return frozenset(plain["of"])
-    if kind not in KNOWN:
-        raise JournalError(f"line {number} has a {kind!r}, which this headway does not know")
-    named = {key: _made(each, number) for key, each in plain.items() if key != "is"}
-    try:
-        return KNOWN[kind](**named)
-    except (TypeError, ValueError) as error:
-        raise JournalError(f"line {number} has a {kind} that cannot be made: {error}") from error

@@ -40,7 +40,7 @@ def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
     """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
     which is all that random weights can ask for."""
     from headway.executor.torch.runner import threads, use_threads
-    from headway.live.engine import WallClock
+    from headway.live.clock import WallClock
 
     gc.collect()
     gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import PrefillFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.costing.token_cost import Ask, Price
 from headway.errors import HeadwayError

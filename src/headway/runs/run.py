@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headway.core.batch import Cancel, Command
+from headway.core.commands import Cancel, Command
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import forgotten
-from headway.journal.journal import Record
+from headway.journal.record import Record
 from headway.runs.testbed import Clock, Rig
 from headway.sim.inbox import TraceInbox, arrivals
 

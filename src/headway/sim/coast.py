@@ -12,9 +12,9 @@ For simulations: where tokens are computed, there is nothing to save.
 from itertools import chain, islice
 
 from headway.core.batch import Event
-from headway.core.blocks import grow_each, next_names, publish_each
+from headway.core.block_table import grow_each, next_names, publish_each
+from headway.core.cost.features import Features
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import Features
 from headway.core.ledger import StepRow
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.request import NEVER, Finish

@@ -5,7 +5,8 @@ from dataclasses import replace
 from itertools import count, repeat
 
 from headway.core.batch import Batch, Output, Want
-from headway.core.cost.step_cost import KNOWN, Features, Rates, StepCost, batch_features
+from headway.core.cost.features import Features, batch_features
+from headway.core.cost.step_cost import KNOWN, Rates, StepCost
 from headway.engine import Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise

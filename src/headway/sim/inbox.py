@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from headway.core.batch import Add, Close, Command
+from headway.core.commands import Add, Close, Command
 from headway.core.request import NEVER, Request
 from headway.errors import StuckError
 from headway.sim.clock import WaitingClock

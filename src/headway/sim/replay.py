@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import Iterable
 
-from headway.core.batch import Batch, Command, Event, Output
+from headway.core.batch import Batch, Event, Output
+from headway.core.commands import Command
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import JournalError
-from headway.journal.journal import Record, digest
+from headway.journal.record import Record, digest
 
 
 class JournalInbox:

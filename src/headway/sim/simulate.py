@@ -4,7 +4,8 @@ import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from headway.core.batch import Command, Event
+from headway.core.batch import Event
+from headway.core.commands import Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.engine import Executor

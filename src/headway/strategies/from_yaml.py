@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
+from headway.core.policies.policies import Policies
 from headway.errors import SettingError
 from headway.strategies.registry import REGISTRY, Site, named
 from headway.strategies.strategy import SLOTS, Strategy

@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import Price
 from headway.errors import SettingError, nearest

@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.order import Priority
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import Price
 

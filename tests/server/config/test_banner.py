@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headway.core.view import Load
+from headway.core.load import Load
 from headway.executor.torch.memory.memory_plan import MemoryPlan
 from headway.server.banner import banner
 from headway.server.config.config import ServerConfig

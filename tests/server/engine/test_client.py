@@ -17,15 +17,16 @@ import pytest
 from headway.answer import Options
 from headway.commands.replay.recording import load
 from headway.commands.replay.rerun import relive
-from headway.core.batch import Add, Cancel, Event
+from headway.core.batch import Event
+from headway.core.commands import Add, Cancel
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.lane import Lane
-from headway.core.plan import Policies
+from headway.core.load import LaneLoad, Load
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
-from headway.core.view import LaneLoad, Load
 from headway.costing.calibration import write
 from headway.errors import (
     CheckpointError,
@@ -36,7 +37,8 @@ from headway.errors import (
     SettingError,
 )
 from headway.journal import journal
-from headway.live.engine import WallClock, heard
+from headway.live.callers import heard
+from headway.live.clock import WallClock
 from headway.llm import LLM
 from headway.models import called
 from headway.server.engine import engine_process

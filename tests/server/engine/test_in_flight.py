@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.admission import Refuse
-from headway.core.batch import Add, Cancel
+from headway.core.commands import Add, Cancel
 from headway.core.lane import Lane
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 
-from headway.core.view import Load
+from headway.core.load import Load
 from headway.errors import CheckpointError, EngineDownError
 from headway.models import EMBEDDED
 from headway.server.app import make_app

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from headway.core.lane import Lane
+from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
-from headway.core.view import LaneLoad, Load
 from headway.server.config.config import ServerConfig
 from headway.server.intake.admission import Door
 from headway.server.intake.retry_after import LEAST, MOST, Returns

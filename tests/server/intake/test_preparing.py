@@ -12,8 +12,8 @@ import pytest
 
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane
+from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
-from headway.core.view import LaneLoad, Load
 from headway.models import EMBEDDED
 from headway.server.answering.call import Who
 from headway.server.config.config import ServerConfig

@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import StepRow
+from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER, Finish
-from headway.core.view import LaneLoad, Load
 from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig

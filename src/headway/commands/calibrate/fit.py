@@ -12,7 +12,8 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from headway.commands.calibrate.trials import Sample
-from headway.core.cost.step_cost import Features, Rates, Rounding, StepCost
+from headway.core.cost.features import Features
+from headway.core.cost.step_cost import Rates, Rounding, StepCost
 from headway.errors import SettingError
 
 if TYPE_CHECKING:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headway.core.batch import Batch, Output
+from headway.core.cost.features import NONE, Features, batch_features, row_features
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import NONE, Features, StepCost, batch_features, row_features
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import StepRow
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Allowance
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.view import View
 from headway.costing.token_cost import Ask, Price
 from headway.engine import Executor

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headway.commands.calibrate.design import Design
 from headway.commands.calibrate.trials import Sample, Stand
-from headway.core.cost.step_cost import Features
+from headway.core.cost.features import Features
 from headway.costing.calibration import Calibration, write
 from headway.costing.datasheet import Work, work_of
 from headway.report.table import print_notes

@@ -9,7 +9,7 @@ from statistics import median
 
 from headway.commands.calibrate.design import Design
 from headway.core.batch import Batch, Begun, Row, Want
-from headway.core.cost.step_cost import Features, batch_features
+from headway.core.cost.features import Features, batch_features
 from headway.core.sampling import Sampling
 from headway.runs.machine_speed import TRIALS, WORTH
 from headway.runs.testbed import Rig

@@ -19,8 +19,8 @@ from headway.costing.machine import Neighbours
 from headway.engine import forgotten
 from headway.errors import SettingError
 from headway.journal.file import JournalFile
-from headway.journal.journal import Record
-from headway.live.engine import date
+from headway.journal.record import Record
+from headway.live.clock import date
 from headway.report.preamble import refuse_nobody
 from headway.report.show import DRAIN
 from headway.report.telling import Telling

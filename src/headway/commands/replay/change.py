@@ -7,12 +7,13 @@ from typing import Any
 import yaml
 
 from headway.commands.replay.rerun import Relived
-from headway.core.cost.step_cost import StepCost, row_features
-from headway.core.plan import Policies
+from headway.core.cost.features import row_features
+from headway.core.cost.step_cost import StepCost
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.join import Dynamic, LengthClasses
 from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.costing.token_cost import Price

@@ -9,7 +9,7 @@ from typing import Any
 from headway.core.settings import Settings
 from headway.errors import JournalError
 from headway.journal import journal
-from headway.journal.journal import Record
+from headway.journal.record import Record
 
 # Of a comparison's run: until when arrivals are not counted, and when its first request arrives,
 # in nanoseconds from its beginning.

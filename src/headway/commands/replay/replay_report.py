@@ -11,7 +11,8 @@ from rich.text import Text
 from headway import __version__
 from headway.commands.replay.change import Change
 from headway.commands.replay.rerun import Relived
-from headway.core.cost.step_cost import Features, StepCost
+from headway.core.cost.features import Features
+from headway.core.cost.step_cost import StepCost
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings

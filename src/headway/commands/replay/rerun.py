@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from headway import __version__
 from headway.commands.replay.recording import Recording
-from headway.core.batch import Add, Batch, Cancel, Command, Output, Stop
+from headway.core.batch import Batch, Output
+from headway.core.commands import Add, Cancel, Command, Stop
+from headway.core.cost.features import Features, batch_features
 from headway.core.cost.gathering import UNPADDED, Gathering
-from headway.core.cost.step_cost import Features, batch_features
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headway.commands.replay.rerun import Relived
-from headway.core.batch import Batch, Cancel, Command, Output, Want
+from headway.core.batch import Batch, Output, Want
+from headway.core.commands import Cancel, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

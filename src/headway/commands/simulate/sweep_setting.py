@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from math import isfinite
 
 from headway.commands.compare.compare import Asked
-from headway.core.plan import Policies
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.policies import Policies
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError, nearest
 from headway.strategies.strategy import Strategy

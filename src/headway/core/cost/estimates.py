@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 
 from headway.core.batch import Batch
-from headway.core.cost.step_cost import KNOWN, Features, StepCost, batch_features
+from headway.core.cost.features import Features, batch_features
+from headway.core.cost.step_cost import KNOWN, StepCost
 from headway.core.lane import Line
-from headway.core.request import NEVER, Sequence
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
 
 EVERY = 16  # one step of so many is looked at: pricing each would cost a tenth of deciding it
 SLOWNESS = 32  # looks in which most of a change is followed: half a thousand steps

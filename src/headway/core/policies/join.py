@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headway.core.request import NEVER, Sequence
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
 from headway.core.view import View
 from headway.errors import SettingError
 

@@ -7,7 +7,7 @@ import torch
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.plan import Policies
+from headway.core.policies.policies import Policies
 from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.executor.torch.config.model_config import ModelConfig, read_config

@@ -13,7 +13,7 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
-from headway.live.engine import News
+from headway.live.callers import News
 from headway.server.answering.choice import Choice, Said
 from headway.server.answering.outgoing import Outgoing, Parts
 from headway.server.config.sections.keys import Tenant

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from headway.core.lane import Lane
-from headway.core.plan import Policies
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
 from headway.server.config.sections.durations import written

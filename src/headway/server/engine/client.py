@@ -15,11 +15,13 @@ from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
 from typing import Any
 
-from headway.core.batch import Add, Cancel, Close, Command, Event, Stop
+from headway.core.batch import Event
+from headway.core.commands import Add, Cancel, Close, Command, Stop
+from headway.core.load import Load
 from headway.core.request import Request
-from headway.core.view import Load
 from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
-from headway.live.engine import Caller, Callers, WallClock
+from headway.live.callers import Caller, Callers
+from headway.live.clock import WallClock
 from headway.server.engine.engine import Rows, State
 from headway.server.engine.engine_process import run
 from headway.server.engine.in_flight import Backlog

@@ -6,9 +6,9 @@ from typing import Protocol
 
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
+from headway.core.load import Load
 from headway.core.request import Request
-from headway.core.view import Load
-from headway.live.engine import Caller
+from headway.live.callers import Caller
 
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 

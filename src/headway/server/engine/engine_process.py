@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_bytes
 
-from headway.core.batch import Add, Command
+from headway.core.commands import Add, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
@@ -35,7 +35,8 @@ from headway.errors import (
 from headway.executor.guarded import Guarded
 from headway.executor.torch.loading.checkpoint import locate
 from headway.journal.file import JournalFile, begun, check
-from headway.live.engine import LiveInbox, WallClock, date
+from headway.live.clock import WallClock, date
+from headway.live.inbox import LiveInbox
 from headway.models import EMBEDDED, called
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.heap import Leftovers

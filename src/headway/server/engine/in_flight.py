@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from headway.core.admission import Refuse, admit, never
+from headway.core.load import Load
 from headway.core.request import Request
-from headway.core.view import Load
 
 
 class Change(NamedTuple):

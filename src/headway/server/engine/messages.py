@@ -10,8 +10,8 @@ from typing import NamedTuple
 from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
-from headway.core.view import Load
+from headway.core.load import Load
+from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
 from headway.text import Tokenizer
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
+from headway.core.load import Load
 from headway.core.request import Request
-from headway.core.view import Load
 from headway.errors import EngineDownError, cause
-from headway.live.engine import Caller
+from headway.live.callers import Caller
 from headway.server import clock
 from headway.server.engine.client import Remote
 from headway.server.engine.engine import Rows, State

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headway.core.cost.step_cost import KNOWN
+from headway.core.load import LaneLoad
 from headway.core.request import NEVER
-from headway.core.view import LaneLoad
 from headway.server.engine.engine import State
 from headway.server.http.errors import answer
 from headway.server.http.openapi import says

@@ -25,8 +25,8 @@ from headway.commands.plan.estimate.twin import (
 )
 from headway.commands.plan.estimate.waiting import explosion, joining_estimate, ttft_estimate
 from headway.commands.plan.estimate.work import SECOND, Work, steady
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.policies import Policies
 
 ROWS = 240_000  # tokens of answers that a run simulates, about
 FEWEST, MOST = 200, 5_000  # requests of a run

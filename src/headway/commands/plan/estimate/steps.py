@@ -5,15 +5,8 @@ from itertools import pairwise
 from math import floor
 from statistics import fmean
 
-from headway.core.cost.step_cost import (
-    KNOWN,
-    NONE,
-    Features,
-    Residuals,
-    Rounding,
-    StepCost,
-    row_features,
-)
+from headway.core.cost.features import NONE, Features, row_features
+from headway.core.cost.step_cost import KNOWN, Residuals, Rounding, StepCost
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from statistics import fmean
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.plan import Policies
 from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings

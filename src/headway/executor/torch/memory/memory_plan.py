@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headway.core.plan import Policies, usual
 from headway.core.policies.chunk import Fixed
+from headway.core.policies.policies import Policies, usual
 from headway.core.sampling import MOST_LOGPROBS
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.config.model_config import ModelConfig

@@ -8,11 +8,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from pydantic_settings import NoDecode
 
-from headway.core.plan import CHUNK, Policies
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses
 from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
+from headway.core.policies.policies import CHUNK, Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
 from headway.server.config.sections.durations import SECOND, Duration

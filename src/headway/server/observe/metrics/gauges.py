@@ -6,8 +6,8 @@ from prometheus_client.core import Metric
 
 from headway.core.cost.step_cost import KNOWN
 from headway.core.lane import Lane
+from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
-from headway.core.view import LaneLoad, Load
 from headway.server.engine.engine import State
 from headway.server.observe.metrics.families import SECOND, Families
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client.core import Metric
 
 from headway.core.ledger import StepRow
+from headway.core.load import Load
 from headway.core.request import NEVER
-from headway.core.view import Load
 from headway.server.observe.metrics.families import Families, seconds
 from headway.server.observe.metrics.histogram import SEQUENCES, TOKENS, Histogram
 

@@ -1,0 +1,61 @@
+"""A strategy (Policies): one policy for each question that a step asks, and its token limit."""
+
+from dataclasses import dataclass
+
+from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.mix import Mix, Mixed
+from headway.core.policies.order import FirstCome, Order
+from headway.core.policies.preempt import Preempt, Youngest
+from headway.errors import SettingError
+
+CHUNK = 256  # prompt tokens of a mixed step: a CPU's habit (OpenVINO's default too)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """A strategy: one answer to each question that a step asks."""
+
+    join: Join = Continuous(64)
+    order: Order = FirstCome()
+    mix: Mix = Mixed()
+    chunk: Chunk = Whole()
+    preempt: Preempt = Youngest()
+    step_tokens: int = 512  # that a step computes at most; padding does not count
+
+    def __post_init__(self) -> None:
+        if self.step_tokens < 1:
+            raise SettingError(f"step_tokens must be 1 or more, not {self.step_tokens}")
+        if self.step_tokens < self.slots:
+            raise SettingError(
+                f"step_tokens {self.step_tokens} is less than the {self.slots} sequences that may "
+                "run at once: not all of them could get their next token in a step"
+            )
+
+    @property
+    def slots(self) -> int:
+        """Sequences that may run at once; 0: the join policy does not say."""
+        size: int = getattr(self.join, "size", 0)
+        return size
+
+    def cells(self, context: int) -> int:
+        """The most cells that one step computes, if no sequence holds more tokens than the context.
+
+        Padding, held slots and a whole prompt that overruns the step all count. A group's rectangle
+        is as wide as its longest row and as high as the group, so step_tokens does not bound it
+        (docs/decisions/0015).
+        """
+        longest = min(context, self.chunk.size) if isinstance(self.chunk, Fixed) else context
+        if isinstance(self.join, Static | Dynamic | LengthClasses):
+            buckets = getattr(self.join, "buckets", ())
+            wider = [bucket for bucket in buckets if bucket >= longest]
+            return self.join.size * (wider[0] if wider else longest)
+        if isinstance(self.chunk, Fixed):
+            return self.step_tokens
+        most = self.step_tokens - 1 + context  # the last prompt begins while one token is left
+        return min(most, self.slots * context) if self.slots else most
+
+
+def usual(slots: int) -> Policies:
+    """Where no policies are named: a step has everybody's next token and a chunk of prompts."""
+    return Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)

@@ -1,0 +1,106 @@
+"""The values that a journal holds, as JSON and back."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, get_args, get_origin, get_type_hints
+
+from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.cost import gathering, step_cost
+from headway.core.grammar import Grammar
+from headway.core.lane import Budget, Lane
+from headway.core.policies import chunk, join, mix, order, preempt
+from headway.core.policies.policies import Policies
+from headway.core.request import Request
+from headway.core.sampling import Sampling
+from headway.core.settings import Settings
+from headway.errors import JournalError
+
+TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        *(Settings, Lane, Budget, Policies, Request, Sampling, Grammar),
+        *(Add, Cancel, Stop, Close, Enough),
+        *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
+        *(order.FirstCome, order.Priority, order.ShortestFirst),
+        *(
+            step_cost.StepCost,
+            step_cost.Rates,
+            step_cost.Residuals,
+            step_cost.Echo,
+            step_cost.Rounding,
+            gathering.Gathering,
+        ),
+        *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
+    )
+}
+
+
+def line(value: Any) -> str:
+    """As JSON. What JSON has no form for goes through `encode`; a prompt's tokens do not."""
+    return json.dumps(value, default=encode) + "\n"
+
+
+def encode(value: Any) -> Any:
+    """A frozen value as JSON: {"is": its type, and the fields}. Tuples are lists, sets sorted."""
+    if isinstance(value, frozenset):
+        return {"is": "set", "of": sorted(value)}
+    named = {each.name: getattr(value, each.name) for each in fields(value)}
+    for name, field_ in named.items():
+        if isinstance(field_, Mapping):
+            named[name] = {"is": "map", "of": dict(field_)}
+    return {"is": type(value).__name__, **named}
+
+
+def decode(plain: Any, number: int) -> Any:
+    """The value that `encode` was given."""
+    if isinstance(plain, list):
+        if {*map(type, plain)} <= {int}:  # prompts are long
+            return tuple(plain)
+        return tuple([decode(each, number) for each in plain])
+    if not isinstance(plain, dict):
+        return plain
+    kind = plain.get("is")
+    if kind == "map":
+        return {key: decode(each, number) for key, each in plain["of"].items()}
+    if kind == "set":
+        return frozenset(plain["of"])
+    if kind not in TYPES:
+        raise JournalError(f"line {number} has a {kind!r}, which this headway does not know")
+    named = {key: decode(each, number) for key, each in plain.items() if key != "is"}
+    try:
+        return TYPES[kind](**named)
+    except (TypeError, ValueError) as error:
+        raise JournalError(f"line {number} has a {kind} that cannot be made: {error}") from error
+
+
+def check_types(value: Any) -> None:
+    """TypeError where a field is not what its annotation says."""
+    kind: type = type(value)
+    for name, hint in _hints(kind).items():
+        if not _fits(getattr(value, name), hint):
+            wanted = getattr(hint, "__name__", hint)
+            raise TypeError(f"{name} of {kind.__name__} is not of the type {wanted}")
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, args = get_origin(hint) or hint, get_args(hint)
+    if hint is float:
+        return isinstance(value, int | float)
+    if not isinstance(value, origin):
+        return False
+    if args == (int, ...) or args == (int,):  # prompts are long
+        return {*map(type, value)} <= {int}
+    if origin is frozenset or ... in args:
+        return all(_fits(each, args[0]) for each in value)
+    if args:
+        return len(value) == len(args) and all(map(_fits, value, args))
+    if is_dataclass(value):
+        check_types(value)
+    return True
