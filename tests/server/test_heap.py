@@ -85,7 +85,7 @@ def test_a_body_that_made_room_is_not_left_to_the_collector(no_collector):
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
     with serving(ServerConfig(server={"limits": limits}), fake) as (url, front):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
-        until(lambda: front.bodies.held == 90_000)
+        until(lambda: front.bodies.held_bytes == 90_000)
         second = Hostile(url).say(body(100_000), b" " * 20_000)
         assert first.status() == 429
         until(lambda: not problems())

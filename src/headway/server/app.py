@@ -10,10 +10,11 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import __version__
-from headway.server.http.call_time import Attended
-from headway.server.http.errors import install
-from headway.server.http.guard import Guard, Heads
-from headway.server.http.openapi import completed
+from headway.server.http.call_time import CallTimeLimit
+from headway.server.http.errors import install_error_handlers
+from headway.server.http.guard import BrowserGuard
+from headway.server.http.head import HeadAsGet
+from headway.server.http.openapi import complete
 from headway.server.http.routes_answers import ANSWERS, answer_routes
 from headway.server.http.routes_state import probe_routes, state_routes
 from headway.server.http.routes_text import text_routes
@@ -29,7 +30,7 @@ class Documented(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
-            self.openapi_schema = completed(super().openapi())
+            self.openapi_schema = complete(super().openapi())
         return self.openapi_schema
 
 
@@ -42,7 +43,7 @@ def make_app(front: Front) -> FastAPI:
         docs_url=None,  # the pages would load their scripts from elsewhere
         redoc_url=None,
     )
-    install(app)
+    install_error_handlers(app)
     for router in (
         answer_routes(front),
         text_routes(front),
@@ -51,9 +52,9 @@ def make_app(front: Front) -> FastAPI:
     ):
         app.include_router(router)
     # The last one that is added is the first to hear of a request.
-    app.add_middleware(Attended, own=ANSWERS, time=front.config.server.limits.call_time)
-    app.add_middleware(Heads)
-    app.add_middleware(Guard, config=front.config)
+    app.add_middleware(CallTimeLimit, exempt=ANSWERS, time=front.config.server.limits.call_time)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(BrowserGuard, config=front.config)
     app.add_middleware(RequestId)
     if origins := front.config.server.cors_origins:
         app.add_middleware(

@@ -30,7 +30,7 @@ def test_text_that_is_not_ready_in_time_is_given_up(path, asked, own):
         assert client.status == 408
         assert json.loads(client.said)["error"]["code"] == "deadline_exceeded"
         assert client.headers["x-should-retry"] == "false" and client.headers["x-request-id"]
-        assert not front.door._held and not front.bodies.held
+        assert not front.door._held and not front.bodies.held_bytes
 
     inside(ServerConfig() if own else SOON, fake, scene)
 
@@ -44,7 +44,7 @@ def test_a_client_that_goes_gives_back_what_its_text_held(path, asked):
         client.left.set()
         await client.task
         assert client.status == 499
-        assert not front.door._held and not front.bodies.held
+        assert not front.door._held and not front.bodies.held_bytes
 
     inside(ServerConfig(), fake, scene)
 

@@ -290,36 +290,36 @@ def test_bodies_together_are_bounded_and_the_largest_goes():
     limits = {"body_bytes": 100_000, "bodies_bytes": 250_000}
     with serving(config(limits), fake) as (url, front):
         large = [Hostile(url).say(body(100_000), b" " * 80_000) for _ in range(4)]
-        until(lambda: 160_000 <= front.bodies.held <= 250_000)
+        until(lambda: 160_000 <= front.bodies.held_bytes <= 250_000)
         answers = [httpx2.post(f"{url}/v1/completions", json=ASKED) for _ in range(3)]
         assert [each.status_code for each in answers] == [200] * 3, "small ones pass"
         late = httpx2.post(f"{url}/tokenize", json={"prompt": "x" * 90_000})
         assert late.status_code == 200, "and so does a large one that comes at once"
         for each in large:
             each.close()
-        until(lambda: not front.bodies.held)
+        until(lambda: not front.bodies.held_bytes)
 
 
 def test_what_a_refused_body_held_is_given_back_and_it_is_told():
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
     with serving(config(limits), fake) as (url, front):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
-        until(lambda: front.bodies.held == 90_000)
+        until(lambda: front.bodies.held_bytes == 90_000)
         second = Hostile(url).say(body(100_000), b" " * 20_000)
         assert first.status() == 429
         first.close()
-        until(lambda: front.bodies.held == 20_000)
+        until(lambda: front.bodies.held_bytes == 20_000)
         second.close()
-        until(lambda: not front.bodies.held)
+        until(lambda: not front.bodies.held_bytes)
 
 
 def test_a_body_has_no_longer_than_its_client_waits(monkeypatch):
-    monkeypatch.setattr(bodies, "LEAST", 0)
+    monkeypatch.setattr(bodies, "LEAST_TIME", 0)
     with serving(config(), fake) as (url, front):
         head = body(100).replace(b"Host:", b"X-Headway-Timeout-Ms: 50\r\nHost:")
         hostile = Hostile(url).say(head, b"{")
         assert hostile.status() == 408
-        until(lambda: not front.bodies.held)
+        until(lambda: not front.bodies.held_bytes)
         hostile.close()
         said = httpx2.get(f"{url}/metrics").text
     counted = [line for line in said.splitlines() if 'reason="deadline_exceeded"} 1' in line]

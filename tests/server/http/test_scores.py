@@ -158,7 +158,7 @@ def test_what_a_stream_has_sent_is_given_up(url):
 
 
 def test_a_stream_that_falls_silent_later_is_kept_alive_too(monkeypatch):
-    monkeypatch.setattr(sse, "PATIENCE", 0.01)
+    monkeypatch.setattr(sse, "KEEPALIVE", 0.01)
     executor = Permitted()
 
     async def scene(app, front, rows):

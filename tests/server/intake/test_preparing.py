@@ -328,8 +328,8 @@ def test_who_has_left_is_forgotten_at_once():
         client = Waiting(receive, turn)
         seen = weakref.ref(client)
         await asyncio.sleep(0)
-        client.leave()
-        client.leave()
+        client.close()
+        client.close()
         del client
         for _ in range(3):
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The bytes of requests, bounded while they come: of each, and of all together."""
+"""Reads the bodies of requests, with a bound on each and on all that are held at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,105 +8,114 @@ from starlette.requests import Request
 
 from headway.core.request import NEVER
 from headway.server.config.sections.durations import SECOND
-from headway.server.http.interruptible import Endable
+from headway.server.http.interruptible import Interruptible
 from headway.server.intake.retry_after import SOON, jittered
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
-LEAST = SECOND  # that a body has, whatever its client says: who is late then is so in a lane
+LEAST_TIME = SECOND  # for a body, whatever its client's timeout: the lane answers shorter ones
 
 
-class Bodies:
-    """most: bytes of all that are here. time: nanoseconds for one to come. left: is told the size
-    of each that has come.
+class BodyReader:
+    """Reads bodies, and counts the bytes of all that are in use.
 
-    Where there are too many, the one that has held most for longest is refused, so that few large
-    ones that do not end keep nobody out.
+    When there are too many bytes, the body that has held most for longest is refused, so that a few
+    large bodies which never end keep nobody out.
+
+    most: bytes of all bodies together. time: nanoseconds that one may take to come.
+    released: called with the size of each body that is no longer in use.
     """
 
-    def __init__(self, most: int, time: int, left: Callable[[int], object]) -> None:
-        self._most, self._time, self._left = most, time, left
+    def __init__(self, most: int, time: int, released: Callable[[int], object]) -> None:
+        self._most, self._time, self._released = most, time, released
         self._held = 0
-        self._coming: dict[Coming, None] = {}
+        self._incoming: dict[IncomingBody, None] = {}
 
     @property
-    def held(self) -> int:
+    def held_bytes(self) -> int:
+        """Of all bodies that are in use."""
         return self._held
 
     @asynccontextmanager
-    async def of(self, request: Request, most: int) -> AsyncIterator[bytearray]:
-        """Raises Problem: 413 beyond so many bytes, 415 for what is not said to be JSON, 408 for
-        what comes too slowly, 429 where there is no room. Its bytes count until it is left."""
-        _check(request, most)
-        coming = Coming(min(self._time, max(LEAST, timeout(request.headers))))
-        self._coming[coming] = None
+    async def read(self, request: Request, most: int) -> AsyncIterator[bytearray]:
+        """The request's whole body, of `most` bytes at most. It is in use until the block is left.
+
+        Raises Problem: 408 when it comes too slowly, 413 when it is too large, 415 when its type is
+        not JSON, 429 when too many bytes are held.
+        """
+        _check_header(request, most)
+        body = IncomingBody(min(self._time, max(LEAST_TIME, timeout(request.headers))))
+        self._incoming[body] = None
         try:
-            raw = await self._whole(request, most, coming)
-            del self._coming[coming]
+            raw = await self._read_in_time(request, most, body)
+            del self._incoming[body]
             yield raw
         finally:
-            self._coming.pop(coming, None)
-            self._held -= coming.size
-            self._left(coming.size)
+            self._incoming.pop(body, None)
+            self._held -= body.size
+            self._released(body.size)
 
-    async def _whole(self, request: Request, most: int, coming: "Coming") -> bytearray:
-        seconds = None if coming.time == NEVER else coming.time / SECOND
+    async def _read_in_time(self, request: Request, most: int, body: "IncomingBody") -> bytearray:
+        seconds = None if body.time == NEVER else body.time / SECOND
         try:
-            with coming.endable.stretch():
+            with body.interruptible.running():
                 async with asyncio.timeout(seconds):
-                    return await self._read(request, most, coming)
+                    return await self._read(request, most, body)
         except TimeoutError:
             said = f"the body did not come within {seconds:g} s"
-            if coming.time < self._time:  # the client's own limit
+            if body.time < self._time:  # the client's own limit
                 raise Problem(408, said, code="deadline_exceeded", final=True) from None
             raise Problem(408, said, code="body_late") from None
 
-    async def _read(self, request: Request, most: int, coming: "Coming") -> bytearray:
-        body = bytearray()
+    async def _read(self, request: Request, most: int, body: "IncomingBody") -> bytearray:
+        raw = bytearray()
         async for part in request.stream():
-            body += part
-            if len(body) > most:
-                raise _too_long(most)
-            coming.size += len(part)
+            raw += part
+            if len(raw) > most:
+                raise _too_large(most)
+            body.size += len(part)
             self._held += len(part)
             while self._held > self._most:
-                self._end_one(coming)
-        return body
+                self._refuse_largest(body)
+        return raw
 
-    def _end_one(self, by: "Coming") -> None:
-        """Raises Problem if it is the one that asks for it."""
+    def _refuse_largest(self, current: "IncomingBody") -> None:
+        """Raises Problem if that is the current one."""
         now = asyncio.get_running_loop().time()
-        largest = max(self._coming, key=lambda each: each.size * (now - each.began))
+        largest = max(self._incoming, key=lambda each: each.size * (now - each.began))
         said = "too much is being sent at once"
         problem = Problem(429, said, code="too_much_text", retry=jittered(SOON))
-        if largest is by:
+        if largest is current:
             raise problem
-        del self._coming[largest]
+        del self._incoming[largest]
         self._held -= largest.size
         largest.size = 0
-        largest.endable.end(problem)
+        largest.interruptible.interrupt(problem)
 
 
-class Coming:
-    """One body that is being read. time: nanoseconds that it may take."""
+class IncomingBody:
+    """A body that is being read. time: nanoseconds that it may take. size: bytes so far."""
 
     def __init__(self, time: int) -> None:
         self.time, self.size = time, 0
         self.began = asyncio.get_running_loop().time()
-        self.endable = Endable()
+        self.interruptible = Interruptible()
 
 
-def _check(request: Request, most: int) -> None:
-    """What can be said before it is read. Browsers ask before they send JSON to another site, and
-    do not ask where it has no type."""
+def _check_header(request: Request, most: int) -> None:
+    """Raises Problem for what the header alone shows to be wrong.
+
+    The type must be JSON because a browser asks before it lets a page send JSON to another site,
+    and does not ask when there is no type.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0]
     if kind.strip().lower() != "application/json":
         said = f"not {kind[:80]!r}" if kind else "and the request has none"
         raise Problem(415, f"the content-type must be application/json, {said}")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 20 or int(declared) > most):
-        raise _too_long(most)
+        raise _too_large(most)
 
 
-def _too_long(most: int) -> Problem:
+def _too_large(most: int) -> Problem:
     return Problem(413, f"the body has more than {most} bytes", code="body_too_large")

@@ -1,4 +1,4 @@
-"""A deadline for every call that is in no lane, and its end when its client goes."""
+"""Middleware for calls in no lane: a time limit, and an end when the client disconnects."""
 
 import asyncio
 from math import inf
@@ -8,78 +8,82 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.request import NEVER
 from headway.server.config.sections.durations import SECOND
-from headway.server.http.disconnect import gone
-from headway.server.http.errors import answer
-from headway.server.http.interruptible import Endable
+from headway.server.http.disconnect import client_gone, until_disconnect
+from headway.server.http.errors import error_response
+from headway.server.http.interruptible import Interruptible
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
 
-class Attended:
-    """own: paths that see to it themselves. time: nanoseconds, of which X-Headway-Timeout-Ms may
-    leave less. What the call holds it gives back as it is cancelled."""
+class CallTimeLimit:
+    """Cancels a call that takes too long or whose client is gone; it then releases what it holds.
 
-    def __init__(self, app: ASGIApp, own: frozenset[str], time: int) -> None:
-        self._app, self._own, self._time = app, own, time
+    exempt: paths that have limits of their own. time: nanoseconds; X-Headway-Timeout-Ms may set a
+    shorter limit.
+    """
+
+    def __init__(self, app: ASGIApp, exempt: frozenset[str], time: int) -> None:
+        self._app, self._exempt, self._time = app, exempt, time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._own:
+        if scope["type"] != "http" or scope["path"] in self._exempt:
             return await self._app(scope, receive, send)
         try:
             limit = min(self._time, timeout(Headers(scope=scope)))
-            await self._attend(scope, receive, send, limit)
+            await self._answer(scope, receive, send, limit)
         except Problem as problem:
-            await answer(problem)(scope, receive, send)
+            await error_response(problem)(scope, receive, send)
 
-    async def _attend(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        """Raises Problem, before an answer has begun."""
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+        """Raises Problem, if no answer has begun."""
         seconds = inf if limit == NEVER else limit / SECOND
-        heard = Heard(receive, scope["method"] in ("GET", "HEAD"))
+        watch = DisconnectWatch(receive, has_body=scope["method"] not in ("GET", "HEAD"))
         try:
-            with heard.endable.stretch():
+            with watch.interruptible.running():
                 async with asyncio.timeout(None if seconds == inf else seconds) as timer:
 
-                    async def begins(message: Message) -> None:
-                        if message["type"] == "http.response.start":  # what follows is on its way
+                    async def send_untimed(message: Message) -> None:
+                        if message["type"] == "http.response.start":  # the rest is ready to be sent
                             timer.reschedule(None)
-                            heard.leave()
+                            watch.stop()
                         await send(message)
 
-                    await self._app(scope, heard.receive, begins)
+                    await self._app(scope, watch.receive, send_untimed)
         except TimeoutError:
             said = f"not answered within {seconds:g} s"
             raise Problem(408, said, code="deadline_exceeded", final=True) from None
         finally:
-            heard.leave()
+            watch.stop()
 
 
-class Heard:
-    """What a client sends, and that it goes. whole: nothing is read of it but that."""
+class DisconnectWatch:
+    """Passes a client's messages on to the application; once the body has come whole, interrupts
+    the call when the client disconnects. Without a body it watches from the beginning."""
 
-    def __init__(self, receive: Receive, whole: bool) -> None:
-        self.endable = Endable()
+    def __init__(self, receive: Receive, has_body: bool) -> None:
+        self.interruptible = Interruptible()
         self._receive = receive
         self._watcher: asyncio.Task[None] | None = None
-        if whole:
-            self._watch()
+        if not has_body:
+            self._start()
 
     async def receive(self) -> Message:
-        """For the application, until it has all."""
+        """In place of the server's own, for the application."""
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
-            self._watch()
+            self._start()
         return message
 
-    def leave(self) -> None:
+    def stop(self) -> None:
+        """Watch no longer. Does nothing a second time."""
         if self._watcher:
             self._watcher.cancel()
             self._watcher = None
 
-    def _watch(self) -> None:
+    def _start(self) -> None:
         if not self._watcher:
-            self._watcher = asyncio.create_task(self._until_gone())
+            self._watcher = asyncio.create_task(self._watch())
 
-    async def _until_gone(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.endable.end(gone())
+    async def _watch(self) -> None:
+        await until_disconnect(self._receive)
+        self.interruptible.interrupt(client_gone())

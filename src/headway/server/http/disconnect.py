@@ -1,4 +1,4 @@
-"""Who waits for an answer: whether it is still there, from before its call is in its lane."""
+"""Notices that a client disconnects while its call is prepared or answered, and ends the call."""
 
 import asyncio
 from contextlib import AbstractContextManager
@@ -6,49 +6,57 @@ from contextlib import AbstractContextManager
 from starlette.types import Receive
 
 from headway.server.answering.call import Call
-from headway.server.http.interruptible import Endable
+from headway.server.http.interruptible import Interruptible
 from headway.server.intake.concurrency import Turn
 from headway.server.protocol.problem import Problem
 
 
-def gone() -> Problem:
-    """Nobody will read it. A new one each time: raised twice, it would keep who raised it first."""
+def client_gone() -> Problem:
+    """The answer that nobody reads. Always a new one: an exception keeps the frames it was raised
+    in, and with them what their locals hold."""
     return Problem(499, "the client has gone", code="client_gone")
 
 
+async def until_disconnect(receive: Receive) -> None:
+    """Wait until the client is gone; whatever it still sends is dropped."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
 class Client:
-    """Made in the task that answers it, when its request has been read. Whoever has made one calls
-    `leave` in the end."""
+    """Who waits for the answer of one call.
+
+    Made by the task that answers, when the whole request has been read. That task must close it.
+    """
 
     def __init__(self, receive: Receive, turn: Turn) -> None:
-        """turn: its key's, which ends with it."""
+        """turn: the request's place among those of its key; it ends with the client."""
         self._turn = turn
         self.call: Call | None = None  # once it is in its lane
-        self._preparation = Endable()
+        self._preparation = Interruptible()
         self._watcher: asyncio.Task[None] | None = asyncio.create_task(self._watch(receive))
 
     def preparing(self) -> AbstractContextManager[None]:
-        """Within it the task waits for what its call needs. Raises the Problem that `end` was told,
-        for which what it waits for is cancelled."""
-        return self._preparation.stretch()
+        """Around the task's waiting for what the call needs. Raises the Problem that `end` was
+        given in the meantime."""
+        return self._preparation.running()
 
     def end(self, problem: Problem) -> None:
-        """Its call, wherever it is. Nothing happens if that has ended."""
+        """End the call with this problem, in its lane or before. Does nothing if it has ended."""
         if self.call:
             self.call.end(problem)
         else:
-            self._preparation.end(problem)
+            self._preparation.interrupt(problem)
 
-    def leave(self) -> None:
-        """It has its answer, or will have none: nothing of its call is left in the engine."""
+    def close(self) -> None:
+        """The client has its answer or will get none: take what is left out of the engine."""
         if watcher := self._watcher:
-            # Not kept: it keeps how it was cancelled, and so all that it saw, us too.
+            # Dropped, because a cancelled task keeps its frames alive, and so this client.
             self._watcher = None
             watcher.cancel()
-        self.end(gone())
+        self.end(client_gone())
         self._turn.end()
 
     async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.end(gone())
+        await until_disconnect(receive)
+        self.end(client_gone())

@@ -1,4 +1,4 @@
-"""Whatever is raised on the way, as OpenAI's nested error body."""
+"""Turns every exception of a request into OpenAI's nested error body."""
 
 from collections.abc import Awaitable, Callable
 
@@ -10,27 +10,27 @@ from starlette.responses import JSONResponse, Response
 from headway.server.observe.access import noted
 from headway.server.protocol.problem import Problem
 
-CLIENT_GONE = 499  # nginx's; nobody reads it, but logs do
+CLIENT_GONE = 499  # nginx's status; the client does not read it, the access log shows it
 
 
-def install(app: FastAPI) -> None:
-    """For all routes, and for the paths and methods that there are not."""
+def install_error_handlers(app: FastAPI) -> None:
+    """For all routes, and for paths and methods that do not exist."""
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
         Problem: _problem,
-        HTTPException: _http,
-        ClientDisconnect: _gone,
+        HTTPException: _http_exception,
+        ClientDisconnect: _disconnected,
         Exception: _fault,
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
 
 
-def answer(problem: Problem) -> JSONResponse:
-    """The access log has its code.
+def error_response(problem: Problem) -> JSONResponse:
+    """The problem as a response. Its code is noted for the access log.
 
-    From here on the problem leads nowhere. How it was raised leads to the frames on the way, and so
-    to the request's body and texts; where one of those leads back to the problem, only a full
-    collection would free them, and a server with little to do has none for hours.
+    The problem's links to other objects are cut. Its traceback leads to the frames that it passed,
+    and so to the request's body and texts. If one of those leads back to the problem, only a full
+    garbage collection would free them, and an idle server runs none for hours.
     """
     noted().code = problem.code
     problem.__traceback__ = problem.__context__ = problem.__cause__ = None
@@ -39,30 +39,33 @@ def answer(problem: Problem) -> JSONResponse:
 
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
-    return answer(error)
+    return error_response(error)
 
 
-async def _http(request: Request, error: Exception) -> Response:
-    """Starlette's own: no such path, no such method (whose Allow header stays)."""
+async def _http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own, for an unknown path or a wrong method; its Allow header is kept."""
     assert isinstance(error, HTTPException)
     asked, code = f"{request.method} {request.url.path[:200]}", ""
     what = f"{asked}: {error.detail}"
     if error.status_code == 404:
-        what, code = f"there is no {asked} here; /openapi.json says what there is", "unknown_url"
-    said = answer(Problem(error.status_code, what, code=code))
-    said.headers.update(error.headers or {})
-    return said
+        what, code = f"there is no {asked} here; /openapi.json lists what there is", "unknown_url"
+    response = error_response(Problem(error.status_code, what, code=code))
+    response.headers.update(error.headers or {})
+    return response
 
 
-async def _gone(request: Request, error: Exception) -> Response:
-    """While its body was read."""
+async def _disconnected(request: Request, error: Exception) -> Response:
+    """The client left while its body was being read."""
     return Response(status_code=CLIENT_GONE)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """Ours. The traceback goes to the log, not to the client. Starlette answers it outside of all
-    our middleware, so the request's id is put on here."""
-    said = answer(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
+    """An error of ours. The traceback goes to the log, not to the client.
+
+    Starlette answers it outside of all our middleware, so the request's id is added here.
+    """
+    said = f"the server has failed: {type(error).__name__}"
+    response = error_response(Problem(500, said, code="fault"))
     if id := request.scope.get("state", {}).get("request_id"):
-        said.headers["x-request-id"] = id
-    return said
+        response.headers["x-request-id"] = id
+    return response

@@ -1,46 +1,49 @@
-"""By which names the server may be called, and from which web pages: a browser sends what any page
-asks it to, also to servers that only this machine can reach.
+"""Middleware that checks Host and Origin: any web page can make a browser send a request, also to
+a server that only this machine can reach.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.server import LOOPBACK
-from headway.server.http.errors import answer
+from headway.server.http.errors import error_response
 from headway.server.protocol.problem import Problem
 
 PROBES = frozenset({"/health", "/ready"})  # orchestrators call a server by any name
-EVERYWHERE = ("0.0.0.0", "::")
+ALL_INTERFACES = ("0.0.0.0", "::")
 ANY = "*"
 PORTS = {"http": "80", "https": "443"}
 
 
-class Guard:
-    """For a server without keys, or one whose names are configured. Elsewhere the key is the guard:
-    no foreign page has it.
+class BrowserGuard:
+    """Refuses a request whose Host is not the server's, or which comes from a foreign page.
 
-    A page's own name could lead here (DNS rebinding), so the name in Host must be one of ours;
-    numeric addresses cannot be rebound. An Origin must be that of the Host, or be allowed.
+    It is active without keys, or when server.hosts is set. Otherwise keys protect the server: a
+    foreign page does not have one.
+
+    A page's host name can be made to resolve to this server (DNS rebinding), so the name in Host
+    must be one of ours. A numeric address cannot be rebound. An Origin must be the one of Host, or
+    be allowed.
     """
 
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         server = config.server
         self._app = app
-        self._on = bool(server.hosts or not config.keys)
+        self._is_active = bool(server.hosts or not config.keys)
         self._hosts = {each.lower() for each in (*server.hosts, server.host, *LOOPBACK)}
         self._origins = {each.lower() for each in server.cors_origins}
-        self._any_address = server.host in EVERYWHERE
+        self._takes_any_address = server.host in ALL_INTERFACES
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._on and scope["type"] == "http" and scope["path"] not in PROBES:
-            hosts, origins = _said(scope, b"host"), _said(scope, b"origin")
+        if self._is_active and scope["type"] == "http" and scope["path"] not in PROBES:
+            hosts, origins = _header(scope, b"host"), _header(scope, b"origin")
             try:
-                self._check(list(hosts), list(origins))
+                self._check(hosts, origins)
             except Problem as problem:
-                return await answer(problem)(scope, receive, send)
+                return await error_response(problem)(scope, receive, send)
         await self._app(scope, receive, send)
 
     def _check(self, hosts: Collection[str], origins: Collection[str]) -> None:
@@ -50,8 +53,8 @@ class Guard:
                 said = f"this server is not called {_name(host)[:80]!r}; see server.hosts"
                 raise Problem(403, said, code="host_not_allowed")
         for origin in origins:
-            allowed = ANY in self._origins or origin in self._origins
-            if not allowed and not any(_same(origin, host) for host in hosts):
+            is_allowed = ANY in self._origins or origin in self._origins
+            if not is_allowed and not any(_is_same_origin(origin, host) for host in hosts):
                 said = f"pages of {origin[:80]!r} may not call this server; see server.cors_origins"
                 raise Problem(403, said, code="origin_not_allowed")
 
@@ -62,39 +65,24 @@ class Guard:
             address = ip_address(name)
         except ValueError:
             return False
-        return address.is_loopback or self._any_address
+        return address.is_loopback or self._takes_any_address
 
 
-def _said(scope: Scope, name: bytes) -> Iterator[str]:
-    return (value.decode("latin-1").lower() for key, value in scope["headers"] if key == name)
+def _header(scope: Scope, name: bytes) -> list[str]:
+    """All values of a header, in lower case."""
+    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]
 
 
 def _name(host: str) -> str:
-    """Without port, brackets, and a last dot."""
+    """A Host header without its port, its brackets and a trailing dot."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].removesuffix(".")
 
 
-def _same(origin: str, host: str) -> bool:
-    """Where a proxy ends TLS the scheme is not known here, so a port that goes without saying is
-    that of either."""
+def _is_same_origin(origin: str, host: str) -> bool:
+    """Behind a proxy that ends TLS our own scheme is not known, so the default port of the origin's
+    scheme is dropped on both sides."""
     scheme, _, place = origin.partition("://")
     port = PORTS.get(scheme)
-    return port is not None and _bare(place, port) == _bare(host, port)
-
-
-def _bare(place: str, port: str) -> str:
-    return place.removesuffix(f":{port}")
-
-
-class Heads:
-    """HEAD is answered as GET; the server below leaves the body out."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
-        await self._app(scope, receive, send)
+    return port is not None and place.removesuffix(f":{port}") == host.removesuffix(f":{port}")

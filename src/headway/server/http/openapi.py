@@ -1,5 +1,7 @@
-"""What /openapi.json says. Bodies are read by hand, so that their errors are 400 and name the
-field (see routes_answers.py); here their models are described all the same.
+"""Completes /openapi.json with the models of the bodies.
+
+FastAPI does not know them: routes read their bodies themselves, so that a wrong field is a 400 that
+names it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 from headway.server.protocol.fields import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
 
 BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
-WHERE = "#/components/schemas/"
+SCHEMAS = "#/components/schemas/"
 NULLABLE = {"type": ["string", "null"]}
 ERROR: dict[str, Any] = {
     "type": "object",
@@ -29,68 +31,68 @@ ERROR: dict[str, Any] = {
         }
     },
 }
-MEANT = {
+DESCRIPTIONS = {
     400: "The request is at fault; `param` names the field.",
     401: "No API key, or none of this server's.",
     403: "The key may not use this lane.",
     404: "There is no such model, request or path.",
-    405: "The path knows other methods.",
-    408: "Its deadline has passed, or the longest legal wait of its lane.",
-    409: "It was cancelled, or a later request has taken its place.",
+    405: "The path has other methods.",
+    408: "Its deadline or the longest wait of its lane has passed.",
+    409: "It was cancelled, or superseded by a later request.",
     413: "The body is too large.",
-    415: "The body is not JSON.",
+    415: "The content-type is not application/json.",
     429: "The lane is full, or the key's limit is reached; come back after Retry-After.",
-    500: "A fault of the server.",
-    503: "The model is loading, or the server is leaving, or its engine is down.",
+    500: "An error of the server.",
+    503: "The model is loading, the server is draining, or its engine is down.",
 }
 HEADERS = {
-    "X-Headway-Lane": "The lane, before all other ways to name one.",
-    "X-Headway-Supersede": "A request with the same value, of the same tenant, is replaced.",
-    "X-Headway-Timeout-Ms": "Not ended by then, it is dropped.",
-    "X-Slo-Ttft-Ms": "First token by then; it may tighten the lane's budget, never loosen it.",
-    "X-Slo-Tpot-Ms": "Time per further token; likewise.",
-    "X-Request-Id": "Echoed, and good for cancelling.",
+    "X-Headway-Lane": "The lane; goes before all other ways to name one.",
+    "X-Headway-Supersede": "Replaces the tenant's request that has the same value.",
+    "X-Headway-Timeout-Ms": "The request is dropped if it has not ended by then.",
+    "X-Slo-Ttft-Ms": "Budget of the first token; may tighten the lane's, never loosen it.",
+    "X-Slo-Tpot-Ms": "Budget of the mean time per further token; likewise.",
+    "X-Request-Id": "Sent back in the answer; also names the request for cancelling it.",
 }
 
 
-def says(*statuses: int, kind: str = "application/json") -> dict[int | str, dict[str, Any]]:
-    """The responses of a route: 200, and these in the nested error body."""
+def responses(*statuses: int, kind: str = "application/json") -> dict[int | str, dict[str, Any]]:
+    """A route's responses: 200 of this content type, and these statuses with an error body."""
     schema = {"schema": {"type": "object"}} if kind == "application/json" else {}
-    good = {"description": "The answer.", "content": {kind: schema}}
-    body = {"application/json": {"schema": {"$ref": f"{WHERE}Error"}}}
-    said: dict[int | str, dict[str, Any]] = {200: good}
+    answer = {"description": "The answer.", "content": {kind: schema}}
+    error = {"application/json": {"schema": {"$ref": f"{SCHEMAS}Error"}}}
+    found: dict[int | str, dict[str, Any]] = {200: answer}
     for each in statuses:
-        said[each] = {"description": MEANT[each], "content": body}
-    return said
+        found[each] = {"description": DESCRIPTIONS[each], "content": error}
+    return found
 
 
-def answers() -> dict[int | str, dict[str, Any]]:
-    """Of the two endpoints that generate."""
-    responses = says(400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
-    responses[200]["content"] |= {"text/event-stream": {}}
-    return responses
+def generation_responses() -> dict[int | str, dict[str, Any]]:
+    """Responses of the two routes that generate text."""
+    found = responses(400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
+    found[200]["content"] |= {"text/event-stream": {}}
+    return found
 
 
-def taken(model: type[BaseModel], headers: bool = False) -> dict[str, Any]:
-    """A route's body, and whether it reads the headers above."""
-    content = {"application/json": {"schema": {"$ref": WHERE + model.__name__}}}
-    said: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
+def request_of(model: type[BaseModel], headers: bool = False) -> dict[str, Any]:
+    """What a route reads: a body of this model and, if so, the HEADERS above."""
+    content = {"application/json": {"schema": {"$ref": SCHEMAS + model.__name__}}}
+    found: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
     if headers:
         string = {"type": "string"}
-        said["parameters"] = [
+        found["parameters"] = [
             {"name": name, "in": "header", "required": False, "schema": string, "description": what}
             for name, what in HEADERS.items()
         ]
-    return said
+    return found
 
 
-def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI's document with our models, and without the 422 that we never answer."""
-    _, said = models_json_schema(
-        [(body, "validation") for body in BODIES], ref_template=f"{WHERE}{{model}}"
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """FastAPI's document with our models, and without the 422 that is never answered."""
+    _, models = models_json_schema(
+        [(body, "validation") for body in BODIES], ref_template=f"{SCHEMAS}{{model}}"
     )
     paths: Mapping[str, Mapping[str, Any]] = document["paths"]
     for path in paths.values():
         for operation in path.values():
             operation["responses"].pop("422", None)
-    return document | {"components": {"schemas": {**said["$defs"], "Error": ERROR}}}
+    return document | {"components": {"schemas": {**models["$defs"], "Error": ERROR}}}

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions, /v1/completions, and cancelling what they have begun."""
+"""The routes that generate: /v1/chat/completions, /v1/completions, and cancelling their calls."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -10,15 +10,18 @@ from starlette.responses import JSONResponse, Response
 
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.http.disconnect import Client
-from headway.server.http.openapi import answers, says, taken
-from headway.server.http.sse import streamed, whole
+from headway.server.http.json_answer import json_answer
+from headway.server.http.openapi import generation_responses, request_of, responses
+from headway.server.http.sse import stream_answer
 from headway.server.intake.service import Front
 from headway.server.protocol.fields import ChatBody, CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import Wish, chat_wish, completion_wish
 
-ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # each in a lane, with its budget
+ANSWERS = frozenset(
+    {"/v1/chat/completions", "/v1/completions"}
+)  # in a lane, which has its own deadlines
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -27,22 +30,26 @@ def answer_routes(front: Front) -> APIRouter:
     router = APIRouter(tags=["answers"])
 
     @router.post(
-        "/v1/chat/completions", responses=answers(), openapi_extra=taken(ChatBody, headers=True)
+        "/v1/chat/completions",
+        responses=generation_responses(),
+        openapi_extra=request_of(ChatBody, headers=True),
     )
     async def chat_completions(request: Request) -> Response:
         """The assistant's next turn."""
         return await _answer(front, request, ChatBody, chat_wish)
 
     @router.post(
-        "/v1/completions", responses=answers(), openapi_extra=taken(CompletionBody, headers=True)
+        "/v1/completions",
+        responses=generation_responses(),
+        openapi_extra=request_of(CompletionBody, headers=True),
     )
     async def completions(request: Request) -> Response:
-        """How each prompt goes on."""
+        """A completion of each prompt."""
         return await _answer(front, request, CompletionBody, completion_wish)
 
-    @router.post("/v1/requests/{id}/cancel", responses=says(401, 404))
+    @router.post("/v1/requests/{id}/cancel", responses=responses(401, 404))
     async def cancel(request: Request, id: str) -> JSONResponse:
-        """End calls of one's own: by the id of an answer, or by the X-Request-Id they came with."""
+        """End your own calls, by the id of an answer or by the X-Request-Id they were sent with."""
         asker = front.who(request.headers)
         if not (count := front.door.cancel(asker.tenant.name, id)):
             raise Problem(404, f"nothing of yours runs as {id[:200]!r}", "id", "no_such_request")
@@ -57,6 +64,7 @@ async def _answer(
     model: type[Body],
     wish: Callable[[Body, LimitSettings], Wish],
 ) -> Response:
+    """Read the body, put the call in its lane and answer it, whole or as a stream."""
     asker = front.who(request.headers)
     operation = "chat" if model is ChatBody else "text_completion"
     turn = front.begin(asker, operation)
@@ -64,15 +72,15 @@ async def _answer(
     client: Client | None = None
     try:
         with front.telling(asker, operation):
-            async with front.bodies.of(request, limits.body_bytes) as raw:
+            async with front.bodies.read(request, limits.body_bytes) as raw:
                 asked, size = wish(read(model, raw), limits), len(raw)
             del raw
         client = Client(request.receive, turn)
         call = await front.call(asker, asked, client, size)
-        answer = streamed if asked.stream else whole
+        answer = stream_answer if asked.stream else json_answer
         return await answer(call, client, {"x-headway-lane": call.caller.lane})
     except BaseException:
         if client:
-            client.leave()
+            client.close()
         turn.end()
         raise

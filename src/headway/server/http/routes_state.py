@@ -1,4 +1,4 @@
-"""GET: what there is, and how it is. None of these generates anything."""
+"""The GET routes: health, metrics, models, lanes and the configuration in force."""
 
 from typing import Any
 
@@ -11,34 +11,34 @@ from headway.core.cost.step_cost import KNOWN
 from headway.core.load import LaneLoad
 from headway.core.request import NEVER
 from headway.server.engine.engine import State
-from headway.server.http.errors import answer
-from headway.server.http.openapi import says
+from headway.server.http.errors import error_response
+from headway.server.http.openapi import responses
 from headway.server.intake.model_and_lane import model_of
 from headway.server.intake.service import Front
 from headway.server.protocol.problem import Problem
 
 
 def probe_routes(front: Front) -> APIRouter:
-    """For orchestrators and dashboards, which have no key."""
+    """Routes for orchestrators and Prometheus; they need no key."""
     router = APIRouter(tags=["state"])
 
-    @router.get("/health", responses=says(503))
+    @router.get("/health", responses=responses(503))
     async def health() -> JSONResponse:
-        """Whether the process is worth keeping: 503 once its engine is down."""
+        """Whether the process is worth keeping: 503 once its engine is down for good."""
         state = front.engine.state
         if state is State.DOWN:
-            return answer(Problem(503, front.engine.down, code="engine_down"))
+            return error_response(Problem(503, front.engine.down, code="engine_down"))
         return JSONResponse({"status": "ok", "engine": state.value})
 
-    @router.get("/ready", responses=says(503))
+    @router.get("/ready", responses=responses(503))
     async def ready() -> JSONResponse:
-        """Whether to send requests here: 503 while loading or draining, too."""
-        _ = front.texts
+        """Whether to send requests here: 503 also while loading or draining."""
+        _ = front.texts  # raises Problem
         return JSONResponse({"status": "ok", "engine": front.engine.state.value})
 
-    @router.get("/metrics", responses=says(401, 403, kind="text/plain"))
+    @router.get("/metrics", responses=responses(401, 403, kind="text/plain"))
     async def metrics(request: Request) -> Response:
-        """For Prometheus. With a key, where `metrics.key` names one."""
+        """Metrics for Prometheus. Needs a key only where `metrics.key` names one."""
         if (key := front.config.metrics.key) and front.who(request.headers).tenant.key != key:
             raise Problem(403, "this key may not read /metrics", code="metrics_not_allowed")
         return Response(await front.metrics.text(), media_type=CONTENT_TYPE_LATEST)
@@ -47,39 +47,42 @@ def probe_routes(front: Front) -> APIRouter:
 
 
 def state_routes(front: Front) -> APIRouter:
+    """Routes about the model and its lanes."""
     router = APIRouter(tags=["state"])
 
-    @router.get("/v1/models", responses=says(401))
+    @router.get("/v1/models", responses=responses(401))
     async def models(request: Request) -> JSONResponse:
-        """The model under all its names, and with @ each lane that the key may use."""
+        """The model under all its names, and as name@lane for each lane that the key may use."""
         lanes = front.who(request.headers).tenant.lanes
         names = [f"{name}@{lane}" for name in front.names for lane in front.lanes if lane in lanes]
         data = [_model(front, name) for name in (*front.names, *names)]
         return JSONResponse({"object": "list", "data": data})
 
-    @router.get("/v1/models/{id:path}", responses=says(401, 404))
+    @router.get("/v1/models/{id:path}", responses=responses(401, 404))
     async def model(request: Request, id: str) -> JSONResponse:
-        """One of them."""
+        """One entry of /v1/models."""
         front.who(request.headers)
         model_of(id, front.names, front.lanes)
         return JSONResponse(_model(front, id))
 
-    @router.get("/v1/lanes", responses=says(401))
+    @router.get("/v1/lanes", responses=responses(401))
     async def lanes(request: Request) -> JSONResponse:
-        """Each lane's line and budget, and the memory that they share."""
+        """Each lane's line and budget, and the KV memory that the lanes share."""
         may = front.who(request.headers).tenant.lanes
         load = front.engine.load
-        coming = front.door.coming_to
-        data = [_lane(name, lane, coming[name]) for name, lane in load.lanes.items() if name in may]
+        preparing = front.door.coming_to
+        data = [
+            _lane(name, lane, preparing[name]) for name, lane in load.lanes.items() if name in may
+        ]
         shared = {"running": load.running, "free_blocks": load.free_blocks}
         blocks: dict[str, Any] = {"blocks": load.num_blocks, "capacity": load.capacity}
-        if load.drift:  # of steps against the cost file, where there is one
+        if load.drift:  # of step times from the cost file, if there is one
             blocks["drift"] = load.drift / KNOWN
         return JSONResponse({"object": "list", "data": data, **shared, **blocks})
 
-    @router.get("/v1/config/effective", responses=says(401))
+    @router.get("/v1/config/effective", responses=responses(401))
     async def effective(request: Request) -> JSONResponse:
-        """What is in force for this caller; of its key only the beginning of the hash."""
+        """The configuration in force for this caller; its key shows only the hash's first digits."""
         return JSONResponse(front.config.seen_by(front.who(request.headers).tenant))
 
     return router
@@ -96,16 +99,16 @@ def _model(front: Front, name: str) -> dict[str, Any]:
     }
 
 
-def _lane(name: str, load: LaneLoad, coming: int) -> dict[str, Any]:
+def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
     lane, budget = load.lane, load.lane.budget
     limits = {"ttft": budget.ttft, "tpot": budget.tpot, "e2e": budget.e2e, "queue": budget.queue}
     return {
         "id": name,
         "object": "lane",
-        "preparing": coming,  # being tokenized: they hold their places
+        "preparing": preparing,  # requests being tokenized; they have their places in the line
         "waiting": load.waiting,
         "waiting_tokens": load.tokens,
-        "drain_tokens_per_second": round(load.drain, 3),  # 0: not known yet
+        "drain_tokens_per_second": round(load.drain, 3),  # 0: not measured yet
         "max_waiting": _bound(lane.max_waiting),
         "max_waiting_tokens": _bound(lane.max_waiting_tokens),
         "priority": lane.priority,

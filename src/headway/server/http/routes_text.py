@@ -1,14 +1,15 @@
-"""POST /tokenize and /detokenize, as vLLM has them."""
+"""The routes /tokenize and /detokenize, as vLLM has them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from headway.errors import PromptError
-from headway.server.http.openapi import says, taken
+from headway.server.http.openapi import request_of, responses
 from headway.server.intake.model_and_lane import model_of
 from headway.server.intake.service import Asker, Front
 from headway.server.intake.tokenizing import check_count, check_size
@@ -17,25 +18,24 @@ from headway.server.protocol.problem import wrong
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import Prompt, messages_of
 
+Body = TypeVar("Body", TokenizeBody, DetokenizeBody)
+
 
 def text_routes(front: Front) -> APIRouter:
+    """Both routes. What is tokenized counts towards the key's tokens per minute."""
     router = APIRouter(tags=["text"])
-    refusals = says(400, 401, 404, 413, 415, 429, 503)
-    limits = front.config.server.limits
+    refusals = responses(400, 401, 404, 413, 415, 429, 503)
 
-    @router.post("/tokenize", responses=refusals, openapi_extra=taken(TokenizeBody))
+    @router.post("/tokenize", responses=refusals, openapi_extra=request_of(TokenizeBody))
     async def tokenize(request: Request) -> JSONResponse:
-        """A prompt's ids, or a chat's through its template."""
+        """The token ids of a prompt, or of a chat through the model's template."""
         with _turn(front, request, "tokenize") as asker:
-            async with front.bodies.of(request, limits.body_bytes) as raw:
-                body, size = read(TokenizeBody, raw), len(raw)
-            del raw
-            model_of(body.model or "", front.names, front.lanes)
+            body, size = await _body(front, request, TokenizeBody)
             if (body.prompt is None) == (body.messages is None):
                 raise wrong("give 'prompt' or 'messages'", "prompt")
             prompt: Prompt = body.prompt or ""
             if body.messages is not None:
-                prompt = messages_of(body.messages, limits)
+                prompt = messages_of(body.messages, front.config.server.limits)
             field = "prompt" if body.messages is None else "messages"
             check_size(prompt, front.text_bytes, field)
             try:
@@ -47,18 +47,15 @@ def text_routes(front: Front) -> APIRouter:
         capacity = front.engine.load.capacity
         return JSONResponse({"count": len(ids), "max_model_len": capacity, "tokens": ids})
 
-    @router.post("/detokenize", responses=refusals, openapi_extra=taken(DetokenizeBody))
+    @router.post("/detokenize", responses=refusals, openapi_extra=request_of(DetokenizeBody))
     async def detokenize(request: Request) -> JSONResponse:
-        """The text of ids, special tokens spelled out."""
+        """The text of token ids; special tokens are spelled out."""
         with _turn(front, request, "detokenize") as asker:
-            async with front.bodies.of(request, limits.body_bytes) as raw:
-                body, size = read(DetokenizeBody, raw), len(raw)
-            del raw
-            model_of(body.model or "", front.names, front.lanes)
+            body, size = await _body(front, request, DetokenizeBody)
             check_count(body.tokens, front.text_bytes, "tokens")
             try:
                 with front.door.holding(size):
-                    # It sees that they are the model's.
+                    # encode checks that the ids are the model's.
                     (ids,) = await front.texts.encode(tuple(body.tokens))
                     (text,) = await front.texts.decode(ids, skip_special=False)
             except PromptError as error:
@@ -69,9 +66,17 @@ def text_routes(front: Front) -> APIRouter:
     return router
 
 
+async def _body(front: Front, request: Request, kind: type[Body]) -> tuple[Body, int]:
+    """A body, whose model is ours, and its bytes. Raises Problem."""
+    async with front.bodies.read(request, front.config.server.limits.body_bytes) as raw:
+        body, size = read(kind, raw), len(raw)
+    model_of(body.model or "", front.names, front.lanes)
+    return body, size
+
+
 @contextmanager
 def _turn(front: Front, request: Request, operation: str) -> Iterator[Asker]:
-    """While it is read and answered: one of the requests that its key may have at once."""
+    """Who asks. Within the block the request counts among those that its key may have at once."""
     asker = front.who(request.headers)
     turn = front.begin(asker, operation)
     try:

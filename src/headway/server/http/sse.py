@@ -1,10 +1,8 @@
-"""A call's answer over ASGI, as a stream or whole. Whoever leaves is out before the next step.
-
-Plain ASGI: behind BaseHTTPMiddleware a client's leaving goes unseen.
+"""A call's answer as server-sent events, over plain ASGI: behind BaseHTTPMiddleware a disconnect
+would go unseen.
 """
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 
 from starlette.responses import Response
@@ -14,69 +12,31 @@ from headway.server.answering.call import SLOW, Call
 from headway.server.http.disconnect import Client
 from headway.server.protocol.chunks import DONE, WAITING, failed
 
-PATIENCE = 10.0  # seconds without a word, and a comment is sent: a proxy would close what is silent
+KEEPALIVE = 10.0  # seconds of silence, then a comment is sent: proxies close silent connections
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
-    "x-accel-buffering": "no",  # nginx would collect it
+    "x-accel-buffering": "no",  # so that nginx passes each event on at once
 }
 
 
-async def whole(call: Call, client: Client, headers: dict[str, str]) -> Response:
-    """The one JSON object. Raises Problem.
+async def stream_answer(call: Call, client: Client, headers: dict[str, str]) -> Response:
+    """Wait for the first token, or for KEEPALIVE seconds. Raises Problem.
 
-    One with log-probabilities is sent in pieces. The client is that response's then: it is left
-    when the last piece has been sent.
-    """
-    await call.wait()
-    if call.problem:
-        raise call.problem
-    if call.is_scored:
-        return Pieces(call.whole(), client, headers)
-    client.leave()
-    return Response("".join(call.whole()), 200, headers, "application/json")
-
-
-async def streamed(call: Call, client: Client, headers: dict[str, str]) -> Response:
-    """Waits for the first news, so that a request that expires in its line has its true status.
-
-    Raises Problem. The client is the response's then: it is left when that has been sent.
+    So a request that is dropped from its lane's line still gets its true status. The response
+    closes the client, when all has been sent.
     """
     with suppress(TimeoutError):
-        await asyncio.wait_for(call.wait(), PATIENCE)
+        await asyncio.wait_for(call.wait(), KEEPALIVE)
     if call.problem:
         raise call.problem
-    return Stream(call, client, headers)
+    return EventStream(call, client, headers)
 
 
-class Pieces(Response):
-    """A long body, each piece of which is made when the one before it was sent; between two of them
-    the others have their turn."""
+class EventStream(Response):
+    """Each send waits for the client; the call collects what comes in the meantime.
 
-    def __init__(self, pieces: Iterator[str], client: Client, headers: dict[str, str]) -> None:
-        super().__init__(b"", 200, headers, "application/json")
-        del self.headers["content-length"]
-        self._pieces, self._client = pieces, client
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._send(send)
-        finally:
-            self._client.leave()
-
-    async def _send(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        for piece in self._pieces:
-            body = piece.encode()
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-            await asyncio.sleep(0)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-class Stream(Response):
-    """Server-sent events. Each send waits for the client, and the call holds what comes meanwhile.
-
-    A call that holds too much cancels this task, and uvicorn closes the connection.
+    A call that has collected too much cancels this task, and uvicorn closes the connection.
     """
 
     def __init__(self, call: Call, client: Client, headers: dict[str, str]) -> None:
@@ -84,18 +44,18 @@ class Stream(Response):
         del self.headers["content-length"]
         self._call, self._client = call, client
         self._loop = asyncio.get_running_loop()
-        self._sent = self._loop.time()
+        self._last_sent = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """In a task of its own: what is woken below an application's twenty coroutines enters each
-        of them again, for every token."""
+        """The events are sent by a task of its own. Below the application's twenty coroutines, each
+        token would wake it through all of them."""
         try:
             await asyncio.create_task(self._stream(send))
         finally:
             if self._timer:
                 self._timer.cancel()
-            self._client.leave()
+            self._client.close()
 
     async def _stream(self, send: Send) -> None:
         call = self._call
@@ -103,7 +63,7 @@ class Stream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             if not (call.out or call.done):
                 await send({"type": "http.response.body", "body": WAITING, "more_body": True})
-            self._watch()
+            self._keep_alive()
             more = True
             while more:
                 await call.wait()
@@ -112,14 +72,15 @@ class Stream(Response):
                 if call.problem:
                     said += failed(call.problem) + DONE
                 await send({"type": "http.response.body", "body": said, "more_body": more})
-                self._sent = self._loop.time()
+                self._last_sent = self._loop.time()
         except asyncio.CancelledError:
             if not (call.problem and call.problem.code == SLOW):
                 raise
 
-    def _watch(self) -> None:
-        """From now on, also while an answer that has begun waits to be computed again."""
-        if self._loop.time() >= self._sent + PATIENCE:
+    def _keep_alive(self) -> None:
+        """Send a comment if nothing was sent for KEEPALIVE seconds, and look again when it may be
+        due next. An answer can fall silent after it began: a preempted request is recomputed."""
+        if self._loop.time() >= self._last_sent + KEEPALIVE:
             self._call.out.beat()
-            self._sent = self._loop.time()
-        self._timer = self._loop.call_at(self._sent + PATIENCE, self._watch)
+            self._last_sent = self._loop.time()
+        self._timer = self._loop.call_at(self._last_sent + KEEPALIVE, self._keep_alive)

@@ -15,7 +15,7 @@ from headway.server.answering.refusal import Away
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import Denied, Tenant
 from headway.server.engine.engine import EngineSide
-from headway.server.http.body import Bodies
+from headway.server.http.body import BodyReader
 from headway.server.http.disconnect import Client
 from headway.server.intake.admission import Door, loading
 from headway.server.intake.concurrency import Turn
@@ -51,7 +51,7 @@ class Front:
         self.keys = config.ring()
         limits, held = config.server.limits, config.server.connections
         self.door = Door(engine, self.keys, clock.now)
-        self.bodies = Bodies(limits.bodies_bytes, held.body_time, self.door.handled.add)
+        self.bodies = BodyReader(limits.bodies_bytes, held.body_time, self.door.handled.add)
         self.metrics = Metrics(
             self.names[0], config.core_lanes, engine, config.engine.block_size, clock.now
         )

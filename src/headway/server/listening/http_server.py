@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.config.sections.server import ServerSettings
-from headway.server.http.errors import answer
+from headway.server.http.errors import error_response
 from headway.server.intake.retry_after import SOON, jittered
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
@@ -77,6 +77,6 @@ def probes_only(app: ASGIApp) -> ASGIApp:
             return await app(scope, receive, send)
         said = "too many requests are being answered"
         problem = Problem(503, said, code="too_many_connections", retry=jittered(SOON))
-        await answer(problem)(scope, receive, send)
+        await error_response(problem)(scope, receive, send)
 
     return answer_probes

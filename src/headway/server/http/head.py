@@ -1,0 +1,15 @@
+"""Middleware that answers HEAD as GET."""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class HeadAsGet:
+    """The application sees a GET; uvicorn, which knows better, leaves the body out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)

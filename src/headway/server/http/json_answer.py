@@ -1,0 +1,49 @@
+"""A call's answer as one JSON object, sent when it is complete."""
+
+import asyncio
+from collections.abc import Iterator
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headway.server.answering.call import Call
+from headway.server.http.disconnect import Client
+
+
+async def json_answer(call: Call, client: Client, headers: dict[str, str]) -> Response:
+    """Wait for the whole answer. Raises Problem.
+
+    An answer with log-probabilities can be large and is sent in pieces; then the response closes
+    the client, when the last piece has been sent.
+    """
+    await call.wait()
+    if call.problem:
+        raise call.problem
+    if call.is_scored:
+        return PiecewiseResponse(call.whole(), client, headers)
+    client.close()
+    return Response("".join(call.whole()), 200, headers, "application/json")
+
+
+class PiecewiseResponse(Response):
+    """A long body. Each piece is made when the one before it was sent, and other tasks have a turn
+    in between."""
+
+    def __init__(self, pieces: Iterator[str], client: Client, headers: dict[str, str]) -> None:
+        super().__init__(b"", 200, headers, "application/json")
+        del self.headers["content-length"]
+        self._pieces, self._client = pieces, client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._send(send)
+        finally:
+            self._client.close()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        for piece in self._pieces:
+            body = piece.encode()
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
