@@ -66,24 +66,22 @@ def responses(*statuses: int, kind: str = "application/json") -> dict[int | str,
     return found
 
 
-def generation_responses() -> dict[int | str, dict[str, Any]]:
-    """Responses of the two routes that generate text."""
+def generation(model: type[BaseModel]) -> dict[str, Any]:
+    """What FastAPI is told of a route that generates text, from a body of this model."""
     found = responses(400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
     found[200]["content"] |= {"text/event-stream": {}}
-    return found
+    string = {"type": "string"}
+    headers = [
+        {"name": name, "in": "header", "required": False, "schema": string, "description": what}
+        for name, what in HEADERS.items()
+    ]
+    return {"responses": found, "openapi_extra": request_of(model) | {"parameters": headers}}
 
 
-def request_of(model: type[BaseModel], headers: bool = False) -> dict[str, Any]:
-    """What a route reads: a body of this model and, if so, the HEADERS above."""
+def request_of(model: type[BaseModel]) -> dict[str, Any]:
+    """What a route reads: a body of this model."""
     content = {"application/json": {"schema": {"$ref": SCHEMAS + model.__name__}}}
-    found: dict[str, Any] = {"requestBody": {"required": True, "content": content}}
-    if headers:
-        string = {"type": "string"}
-        found["parameters"] = [
-            {"name": name, "in": "header", "required": False, "schema": string, "description": what}
-            for name, what in HEADERS.items()
-        ]
-    return found
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def complete(document: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.http.disconnect import Client
 from headway.server.http.json_answer import json_answer
-from headway.server.http.openapi import generation_responses, request_of, responses
+from headway.server.http.openapi import generation, responses
 from headway.server.http.sse import stream_answer
 from headway.server.intake.service import Front
 from headway.server.protocol.fields import ChatBody, CompletionBody
@@ -29,20 +29,12 @@ Body = TypeVar("Body", bound=BaseModel)
 def answer_routes(front: Front) -> APIRouter:
     router = APIRouter(tags=["answers"])
 
-    @router.post(
-        "/v1/chat/completions",
-        responses=generation_responses(),
-        openapi_extra=request_of(ChatBody, headers=True),
-    )
+    @router.post("/v1/chat/completions", **generation(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """The assistant's next turn."""
         return await _answer(front, request, ChatBody, chat_wish)
 
-    @router.post(
-        "/v1/completions",
-        responses=generation_responses(),
-        openapi_extra=request_of(CompletionBody, headers=True),
-    )
+    @router.post("/v1/completions", **generation(CompletionBody))
     async def completions(request: Request) -> Response:
         """A completion of each prompt."""
         return await _answer(front, request, CompletionBody, completion_wish)

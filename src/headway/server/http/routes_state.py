@@ -82,7 +82,7 @@ def state_routes(front: Front) -> APIRouter:
 
     @router.get("/v1/config/effective", responses=responses(401))
     async def effective(request: Request) -> JSONResponse:
-        """The configuration in force for this caller; its key shows only the hash's first digits."""
+        """The configuration in force for this caller; with the first digits of its key's hash."""
         return JSONResponse(front.config.seen_by(front.who(request.headers).tenant))
 
     return router
