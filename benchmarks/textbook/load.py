@@ -8,8 +8,8 @@ from statistics import mean
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent, seeded
 from benchmarks.textbook.runs import COST, MS, SECOND, Served, ask, counted, quantile
 from headway.commands.plan.estimate.fluid import flow
-from headway.commands.plan.estimate.steps import Steps
-from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.step_times import Steps
 from headway.core.lane import Budget, Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous

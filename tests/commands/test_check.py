@@ -16,7 +16,7 @@ from headway.errors import CheckpointError, SettingError
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits, gathered, plan_memory
-from headway.llm import EMBEDDED
+from headway.models import EMBEDDED
 
 GIB = 1 << 30
 # As their config.json say it, as far as it matters.

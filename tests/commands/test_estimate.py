@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.commands.plan.estimate import questions
+from headway.commands.plan.estimate import checks
 from headway.commands.plan.estimate.batch_service import batch_service
-from headway.commands.plan.estimate.burst import dispersion
+from headway.commands.plan.estimate.burstiness import dispersion
 from headway.commands.plan.estimate.fluid import flow
 from headway.commands.plan.estimate.memory import kv_per_token, peak_batch
-from headway.commands.plan.estimate.money import per_million
 from headway.commands.plan.estimate.padding import longest, waste
-from headway.commands.plan.estimate.steps import Steps
-from headway.commands.plan.estimate.twin import (
+from headway.commands.plan.estimate.planned_traffic import SECOND, Work, steady, traced
+from headway.commands.plan.estimate.simulated_machine import (
     ROOM,
     Machine,
     default,
@@ -24,8 +23,9 @@ from headway.commands.plan.estimate.twin import (
     one_prompt,
     serve,
 )
+from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.token_cost import per_million
 from headway.commands.plan.estimate.waiting import capacity, ceiling, wait
-from headway.commands.plan.estimate.work import SECOND, Work, steady, traced
 from headway.core.cost.step_cost import KNOWN, Rates, Residuals, Rounding, StepCost
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
@@ -68,7 +68,7 @@ def test_a_token_of_llama_2_7b_in_16_bits_is_512_kib_of_keys_and_values():
 def test_the_memory_holds_as_many_as_the_scheduler_runs_without_a_preemption():
     machine = Machine(COST, 16, num_blocks=301)
     for work in (steady(1, 50, 40), steady(1, 33, 64), steady(1, 16, 1)):
-        peak = questions.memory_answers(machine, work)[0]
+        peak = checks.memory_answers(machine, work)[0]
         assert peak.simulated == peak.estimate.value
     assert peak_batch(steady(1, 33, 64), 301, 16).value == 301 // 6
 
@@ -77,19 +77,19 @@ def test_a_full_memory_runs_as_many_as_it_holds_on_average():
     machine = Machine(COST, 16, num_blocks=1_500)
     draw = Random(1)
     lengths = tuple((draw.randint(50, 250), draw.randint(20, 100)) for _ in range(97))
-    near(questions.memory_answers(machine, Work("mixed", lengths, 1.0))[1])
+    near(checks.memory_answers(machine, Work("mixed", lengths, 1.0))[1])
 
 
 @pytest.mark.parametrize("tpot", [8, 12, 20])
 def test_the_largest_batch_within_a_pace_is_the_scheduler_s(tpot):
     cost = replace(COST, after=Rates(step=500_000_000), pieces=((0, 20_000_000), (64, 70_000_000)))
-    near(questions.pace_answer(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
+    near(checks.pace_answer(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
 
 
 def test_padding_is_what_groups_compute():
     lengths = tuple((a.prompt, a.answer) for a in shipped("azure2023-code"))
     work, buckets = Work("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
-    answers = questions.padding_answers(Machine(COST, 16), work, 16, buckets)
+    answers = checks.padding_answers(Machine(COST, 16), work, 16, buckets)
     assert len(answers) == 3 and all(near(each) for each in answers)
     shares = [each.estimate.value for each in answers]
     assert shares[2] < shares[0] < shares[1], "padding up adds, grouping by bucket removes"
@@ -132,7 +132,7 @@ def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
     rate = rate_at(lambda each: flow(Steps(COST), steady(1, prompt, answer), each).rho, rho)
     work = steady(rate * 0.9999, prompt, answer)
     run = serve(machine, default(256), work.poisson(3_000, work.rate, seed=1))
-    tpot, batch, held, ttft = questions.flow_answers(machine, work, run)
+    tpot, batch, held, ttft = checks.flow_answers(machine, work, run)
     assert near(tpot) and near(batch) and near(held)
     assert ttft.estimate.outside or near(ttft)
 
@@ -143,7 +143,7 @@ def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
     rate = rate_at(lambda each: flow(Steps(cost), steady(1, 300, 60), each).rho, rho)
     work = steady(rate, 300, 60)
     run = serve(Machine(cost, 256), default(256), work.poisson(3_000, work.rate, seed=1))
-    tpot, batch, held, _ = questions.flow_answers(Machine(cost, 256), work, run)
+    tpot, batch, held, _ = checks.flow_answers(Machine(cost, 256), work, run)
     assert near(tpot) and near(batch) and near(held)
 
 
@@ -156,7 +156,7 @@ def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():
     spent = sum(row.last_token - row.first_token for row in rows)
     little = spent / (rows[-1].arrived - rows[0].arrived)
     assert run.mean(lambda row: row.decodes) == pytest.approx(little, rel=0.03)
-    tpot, batch, held, _ = questions.flow_answers(machine, work, run)
+    tpot, batch, held, _ = checks.flow_answers(machine, work, run)
     assert near(tpot) and near(batch) and near(held)
 
 
@@ -165,7 +165,7 @@ def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():
 def test_a_prompt_waits_as_in_m_g_1(prompt, answer, load):
     machine = Machine(COST, 64)
     rate = rate_at(lambda each: wait(Steps(COST), steady(1, prompt, answer), each).load, load)
-    near(questions.wait_answer(machine, steady(rate, prompt, answer)))
+    near(checks.wait_answer(machine, steady(rate, prompt, answer)))
 
 
 def test_unlike_prompts_wait_by_their_second_moment():
@@ -173,13 +173,13 @@ def test_unlike_prompts_wait_by_their_second_moment():
     lengths = tuple((draw.choice((80, 80, 80, 1_500)), 5) for _ in range(500))
     machine = Machine(COST, 64)
     rate = rate_at(lambda each: wait(Steps(COST), Work("two", lengths, 1.0), each).load, 0.6)
-    near(questions.wait_answer(machine, Work("two", lengths, rate)))
+    near(checks.wait_answer(machine, Work("two", lengths, rate)))
 
 
 def test_waits_explode_where_the_formula_says(monkeypatch):
-    monkeypatch.setattr(questions, "MOST", 1_500)
+    monkeypatch.setattr(checks, "MOST", 1_500)
     work, machine = steady(1, 600, 10), Machine(COST, 64)
-    answered = questions.explosion_answer(machine, work, 150_000_000)
+    answered = checks.explosion_answer(machine, work, 150_000_000)
     near(answered)
     assert answered.estimate.value < ceiling(Steps(COST), work)
 
@@ -188,7 +188,7 @@ def test_the_price_of_a_token_is_the_machine_s_over_what_it_says():
     assert per_million(3.6, 1_000) == pytest.approx(1.0)
     machine, work = Machine(COST, 64), steady(10, 200, 20)
     run = serve(machine, default(64), work.poisson(3_000, work.rate, seed=3))
-    near(questions.money_answers(work, 3.0, run, None)[0])
+    near(checks.money_answers(work, 3.0, run, None)[0])
 
 
 def test_bursts_are_seen_where_they_are():
@@ -207,16 +207,16 @@ def test_bursts_are_seen_where_they_are():
 
 def test_a_bursty_trace_is_under_provisioned_and_a_poisson_one_is_not(monkeypatch):
     """Twenty and fewer at once: the mean rate says nothing of the wait behind one another."""
-    monkeypatch.setattr(questions, "MOST", 600)
+    monkeypatch.setattr(checks, "MOST", 600)
     machine, draw, at, bursts = Machine(COST, 64), Random(4), 0.0, []
     while len(bursts) < 600:
         at += draw.expovariate(0.5) * SECOND
         bursts += [Ask(int(at), "default", 600, 2)] * draw.randint(1, 20)
     calm = steady(1, 600, 2).poisson(600, 10, seed=9)
     even = traced("calm", [Ask(each.arrived, "default", 600, 2) for each in calm])
-    planned = questions.explosion_answer(machine, even, 500_000_000)
-    assert questions.burst_answer(machine, even, 500_000_000, planned).times < 1.25
-    found = questions.burst_answer(machine, traced("bursts", bursts[:600]), 500_000_000, planned)
+    planned = checks.explosion_answer(machine, even, 500_000_000)
+    assert checks.burst_answer(machine, even, 500_000_000, planned).times < 1.25
+    found = checks.burst_answer(machine, traced("bursts", bursts[:600]), 500_000_000, planned)
     assert found.times > 1.4
     assert found.dispersion[10 * SECOND] > 5
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_is_said_with_its_remedy():
     with pytest.raises(SettingError, match="ask for more"):
         capacity(machine, steady(1, 600, 20), 1_000_000)
     with pytest.raises(SettingError, match="ask for more"):
-        questions.pace_answer(machine, steady(1, 600, 20), 1_000_000)
+        checks.pace_answer(machine, steady(1, 600, 20), 1_000_000)
     with pytest.raises(SettingError, match="calibrate again"):
         ceiling(Steps(StepCost.of(1_000_000)), steady(1, 600, 20))
     with pytest.raises(SettingError, match="no span"):

@@ -8,13 +8,13 @@ from math import inf, nan
 import pytest
 from rich.console import Console
 
-from headway.commands.plan.estimate import questions
-from headway.commands.plan.estimate.burst import Burst
-from headway.commands.plan.estimate.twin import Machine
+from headway.commands.plan.estimate import checks
+from headway.commands.plan.estimate.burstiness import Burst
+from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.estimate.waiting import capacity
-from headway.commands.plan.estimate.work import Work
 from headway.commands.plan.plan import Asked, run_plan
-from headway.commands.plan.shown import verdict
+from headway.commands.plan.tables import verdict
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read, write
 from headway.errors import SettingError
@@ -26,7 +26,7 @@ COST = StepCost.of(3_000_000, 100_000, 20)
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
     """Short runs: what is tested here is not how near they come."""
-    monkeypatch.setattr(questions, "MOST", 250)
+    monkeypatch.setattr(checks, "MOST", 250)
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_a_rate_that_is_too_high_is_said_to_be(cost):
 
 
 def test_what_is_played_of_a_long_trace_is_said(cost, trace, monkeypatch):
-    monkeypatch.setattr(questions, "PLAYED", 0.5)
+    monkeypatch.setattr(checks, "PLAYED", 0.5)
     second = json.loads(printed(Asked(cost(), trace=trace, ttft=200, as_json=True)))["headline"][1]
     assert "first 125 of 240 arrivals" in second and "tokens on average" in second
 
@@ -163,7 +163,7 @@ def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, 
 def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(
     cost, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(questions, "PLAYED", 1)
+    monkeypatch.setattr(checks, "PLAYED", 1)
     lines = ["arrival_s,input_tokens,output_tokens", *["0,100,4"] * 260, "40,100,4"]
     (tmp_path / "crowd.csv").write_text("\n".join(lines) + "\n")
     said = " ".join(printed(Asked(cost(), trace=str(tmp_path / "crowd.csv"), ttft=200)).split())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from headway.commands.compare.compare import Asked
-from headway.commands.simulate import curves, sweep_page, sweep_report
+from headway.commands.simulate import sweep_charts, sweep_page, sweep_report
 from headway.commands.simulate.simulate import Simulated, run_simulate
 from headway.commands.simulate.sweep import Sweeping
 from headway.commands.simulate.sweep_point import Job, attainment, evaluated
@@ -329,7 +329,7 @@ def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_
     assert [point["offered"]["chat"] for point in plain["points"]] == [24, 24, 24]
     assert [point["rate"] for point in plain["points"]] == pytest.approx([2, 4, 20])
     line = sweep_report.curve(plain, "continuous-mixed", "chat", "ttft_p50")
-    assert [at for at, _ in line] == [2, 4, 20] and curves.across(plain).high == 20
+    assert [at for at, _ in line] == [2, 4, 20] and sweep_charts.across(plain).high == 20
     html = (tmp_path / "sweep.html").read_text()
     assert "the same 24 at every point" in html
 
@@ -474,7 +474,7 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
 def test_lines_stand_where_the_json_says(ran):
     plain = ran[2]
     series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
-    drawn = curves.amount(plain, "busy", "busy", series, 1.0)
+    drawn = sweep_charts.amount(plain, "busy", "busy", series, 1.0)
     for name, kind in series.items():
         (path,) = re.findall(f'<path class="line {kind}" d="M([^"]*)"', drawn)
         places = [tuple(map(float, each.split())) for each in path.split("L")]
@@ -485,10 +485,10 @@ def test_lines_stand_where_the_json_says(ran):
 
 
 def test_a_sweep_over_a_wide_range_has_a_logarithmic_axis_and_one_value_an_axis_at_all():
-    assert curves.axis_of([32, 512], "x").log and not curves.axis_of([32, 500], "x").log
-    one = curves.axis_of([3], "x")
+    assert sweep_charts.axis_of([32, 512], "x").log and not sweep_charts.axis_of([32, 500], "x").log
+    one = sweep_charts.axis_of([3], "x")
     assert one.share(3) == 1 and one.share(0) == 0
-    assert curves.axis_of([0], "x").share(0) == 0
+    assert sweep_charts.axis_of([0], "x").share(0) == 0
 
 
 def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
@@ -528,7 +528,7 @@ def test_said_of_a_capacity():
     assert told(unasked) == f"{drawn}; at 8 chat keeps 50.0 %"
     about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
     plain = sweep_report.plain_of(about, [], {"a": Found(unasked, sure)}, scope)
-    assert plain["lanes"] == ["chat", "voice"] and curves.least(plain, {"a": "s0"})
+    assert plain["lanes"] == ["chat", "voice"] and sweep_charts.least(plain, {"a": "s0"})
     nobody = Capacity(0.0, (0.0, inf), (Tried(1.0, {}),))
     assert told(nobody).endswith("take more --seconds")
     slow = replace(some, tried=(Tried(1.0, {"chat": 0.1}), good, bad))

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from math import inf
 
-from headway.commands.plan.estimate.burst import Burst
-from headway.commands.plan.estimate.estimate import Answered
-from headway.commands.plan.estimate.twin import Machine, Served
-from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.estimate.burstiness import Burst
+from headway.commands.plan.estimate.checked_estimate import Answered
+from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.simulated_machine import Machine, Served
 from headway.report.words import duration
 
 

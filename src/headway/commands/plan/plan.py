@@ -10,9 +10,9 @@ from typing import Any
 
 from rich.console import Console
 
-from headway.commands.plan.estimate.burst import Burst
-from headway.commands.plan.estimate.estimate import Answered
-from headway.commands.plan.estimate.questions import (
+from headway.commands.plan.estimate.burstiness import Burst
+from headway.commands.plan.estimate.checked_estimate import Answered
+from headway.commands.plan.estimate.checks import (
     burst_answer,
     explosion_answer,
     flow_answers,
@@ -24,11 +24,11 @@ from headway.commands.plan.estimate.questions import (
     padding_answers,
     wait_answer,
 )
+from headway.commands.plan.estimate.planned_traffic import Work, steady, traced
 from headway.commands.plan.estimate.shape import kv_or_why_not
-from headway.commands.plan.estimate.twin import Machine
-from headway.commands.plan.estimate.work import Work, steady, traced
+from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.headline import headline, rates
-from headway.commands.plan.shown import print_answers, print_burst, print_head
+from headway.commands.plan.tables import print_answers, print_burst, print_head
 from headway.costing.calibration import Calibration, read
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import SHIPPED

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from headway.commands.simulate import curves
+from headway.commands.simulate import sweep_charts
 from headway.commands.simulate.sweep_report import Plain, is_asked, repeats, times
 from headway.figures.capacity_interval import BLOCKS, COVERED
 from headway.report import markup
@@ -146,7 +146,7 @@ def _capacity(plain: Plain, series: dict[str, str], on: list[str]) -> str:
         "blocks of time, into which the requests fall, anew; it is of these requests, and other "
         f"traffic has its own.{knees}</p>"
         f"{markup.table('capacities', *capacities(plain), words=2)}{markup.legend(series, on)}"
-        f'<div class="charts"><figure>{curves.least(plain, series)}<figcaption>The worst '
+        f'<div class="charts"><figure>{sweep_charts.least(plain, series)}<figcaption>The worst '
         "endpoint at every rate tried; a large dot is a capacity</figcaption></figure></div>"
         "</section>"
     )
@@ -168,15 +168,15 @@ def _lane(plain: Plain, lane: str, series: dict[str, str], on: list[str]) -> str
     name = escape(lane)
     drawn = [
         (
-            curves.latency(plain, lane, "ttft", series),
+            sweep_charts.latency(plain, lane, "ttft", series),
             f"TTFT of {name}{_limit(plain, lane, 'ttft')}",
         ),
         (
-            curves.latency(plain, lane, "tpot", series),
+            sweep_charts.latency(plain, lane, "tpot", series),
             f"TPOT of {name}{_limit(plain, lane, 'tpot')}",
         ),
         (
-            curves.attainment(plain, lane, series),
+            sweep_charts.attainment(plain, lane, series),
             f"Share of {name} inside its budget; the line: {share(plain['share'])}",
         ),
     ]
@@ -223,7 +223,7 @@ def latency(plain: Plain, lane: str) -> Table:
 
 def _throughput(plain: Plain, series: dict[str, str], on: list[str]) -> str:
     charts = "".join(
-        f"<figure>{curves.amount(plain, name, label, series, most)}<figcaption>"
+        f"<figure>{sweep_charts.amount(plain, name, label, series, most)}<figcaption>"
         f"{label[0].upper()}{label[1:]}</figcaption></figure>"
         for name, label, most in AMOUNTS
     )

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import exp
 
-from headway.commands.plan.estimate.estimate import Estimate
-from headway.commands.plan.estimate.steps import Steps
+from headway.commands.plan.estimate.checked_estimate import Estimate
+from headway.commands.plan.estimate.step_times import Steps
 from headway.errors import SettingError
 from headway.report.words import duration
 

@@ -3,8 +3,8 @@
 from math import ceil
 from statistics import fmean
 
-from headway.commands.plan.estimate.estimate import Estimate
-from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.estimate.checked_estimate import Estimate
+from headway.commands.plan.estimate.planned_traffic import Work
 
 
 def kv_per_token(

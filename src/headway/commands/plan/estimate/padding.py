@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
-from headway.commands.plan.estimate.estimate import Estimate
+from headway.commands.plan.estimate.checked_estimate import Estimate
 
 SOURCE = "order statistics: P(max of n <= x) = P(length <= x) ^ n"
 

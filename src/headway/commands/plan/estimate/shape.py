@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headway.commands.plan.estimate.estimate import Answered
+from headway.commands.plan.estimate.checked_estimate import Answered
 from headway.commands.plan.estimate.memory import kv_estimate, kv_per_token
 from headway.costing.calibration import Calibration
 from headway.costing.datasheet import has_shape, shape

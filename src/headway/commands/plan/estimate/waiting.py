@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from statistics import fmean
 
-from headway.commands.plan.estimate.estimate import Estimate
+from headway.commands.plan.estimate.checked_estimate import Estimate
 from headway.commands.plan.estimate.fluid import Flow, crowded, flow, is_stable
-from headway.commands.plan.estimate.steps import Steps
-from headway.commands.plan.estimate.twin import STEP_TOKENS, Machine, highest
-from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.simulated_machine import STEP_TOKENS, Machine, highest
+from headway.commands.plan.estimate.step_times import Steps
 from headway.errors import SettingError
 from headway.report.words import duration
 

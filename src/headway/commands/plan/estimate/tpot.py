@@ -1,9 +1,9 @@
 """How many may decode together and still keep the pace."""
 
-from headway.commands.plan.estimate.estimate import Estimate
-from headway.commands.plan.estimate.steps import Steps
-from headway.commands.plan.estimate.twin import most
-from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.estimate.checked_estimate import Estimate
+from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.simulated_machine import most
+from headway.commands.plan.estimate.step_times import Steps
 from headway.errors import SettingError
 
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.commands.plan.estimate.burst import Burst
-from headway.commands.plan.estimate.estimate import Answered
-from headway.commands.plan.estimate.work import Work
+from headway.commands.plan.estimate.burstiness import Burst
+from headway.commands.plan.estimate.checked_estimate import Answered
+from headway.commands.plan.estimate.planned_traffic import Work
 from headway.costing.calibration import Calibration
 from headway.report.words import duration
 

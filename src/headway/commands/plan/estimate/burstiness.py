@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pvariance
 
-from headway.commands.plan.estimate.work import SECOND
+from headway.commands.plan.estimate.planned_traffic import SECOND
 
 
 def dispersion(times: Sequence[int], window: int) -> float:

@@ -4,15 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headway.commands.plan.estimate.batch_service import batch_service
-from headway.commands.plan.estimate.burst import Burst, dispersion, scales
-from headway.commands.plan.estimate.estimate import Answered
+from headway.commands.plan.estimate.burstiness import Burst, dispersion, scales
+from headway.commands.plan.estimate.checked_estimate import Answered
 from headway.commands.plan.estimate.fluid import fluid_estimates
-from headway.commands.plan.estimate.latency import largest_batch
 from headway.commands.plan.estimate.memory import mean_batch, peak_batch
-from headway.commands.plan.estimate.money import cost_estimate, per_million
 from headway.commands.plan.estimate.padding import padding_estimates
-from headway.commands.plan.estimate.steps import Steps
-from headway.commands.plan.estimate.twin import (
+from headway.commands.plan.estimate.planned_traffic import SECOND, Work, steady
+from headway.commands.plan.estimate.simulated_machine import (
     BLOCKS,
     ROOM,
     Machine,
@@ -23,8 +21,10 @@ from headway.commands.plan.estimate.twin import (
     one_prompt,
     serve,
 )
+from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.token_cost import cost_estimate, per_million
+from headway.commands.plan.estimate.tpot import largest_batch
 from headway.commands.plan.estimate.waiting import explosion, joining_estimate, ttft_estimate
-from headway.commands.plan.estimate.work import SECOND, Work, steady
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.policies import Policies
 

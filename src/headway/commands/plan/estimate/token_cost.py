@@ -1,6 +1,6 @@
 """What a million tokens of answers cost."""
 
-from headway.commands.plan.estimate.estimate import Estimate
+from headway.commands.plan.estimate.checked_estimate import Estimate
 
 
 def per_million(price_per_hour: float, tokens_per_second: float) -> float:
