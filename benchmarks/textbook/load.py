@@ -7,9 +7,9 @@ from statistics import mean
 
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent, seeded
 from benchmarks.textbook.runs import COST, MS, SECOND, Served, ask, counted, quantile
-from headway.commands.plan.estimate.fluid import flow
-from headway.commands.plan.estimate.planned_traffic import Work
-from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.fluid import steady_state
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
+from headway.commands.plan.estimate.step_times import StepTimes
 from headway.core.lane import Budget, Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
@@ -84,7 +84,9 @@ def fluid(requests: Sequence[Request], rate: float) -> float:
     """Mean gap by the fluid law, as `headway plan` has it; infinite where no batch keeps up."""
     lengths = tuple((len(request.prompt), request.max_tokens) for request in requests)
     try:
-        return flow(Steps(COST), Work("recorded", lengths, rate), rate / SECOND).pace
+        return steady_state(
+            StepTimes(COST), PlannedTraffic("recorded", lengths, rate), rate / SECOND
+        ).pace
     except SettingError:
         return float("inf")
 

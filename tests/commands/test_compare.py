@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headway.commands.compare.compare import Asked, run_compare, services_of
+from headway.commands.compare.compare import DRAIN, Asked, run_compare, services_of
 from headway.commands.replay.recording import load
 from headway.commands.replay.replay import Asked as Replay
 from headway.commands.replay.replay import run_replay

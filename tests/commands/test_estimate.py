@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from headway.commands.plan.estimate import checks
 from headway.commands.plan.estimate.batch_service import batch_service
 from headway.commands.plan.estimate.burstiness import dispersion
-from headway.commands.plan.estimate.fluid import flow
+from headway.commands.plan.estimate.fluid import steady_state
 from headway.commands.plan.estimate.memory import kv_per_token, peak_batch
-from headway.commands.plan.estimate.padding import longest, waste
-from headway.commands.plan.estimate.planned_traffic import SECOND, Work, steady, traced
+from headway.commands.plan.estimate.padding import expected_longest, padded_share
+from headway.commands.plan.estimate.planned_traffic import SECOND, PlannedTraffic, steady, traced
 from headway.commands.plan.estimate.simulated_machine import (
     ROOM,
     Machine,
-    default,
-    highest,
-    most,
+    highest_rate,
+    largest_count,
     one_prompt,
     serve,
+    whole_prompts,
 )
-from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.step_times import StepTimes
 from headway.commands.plan.estimate.token_cost import per_million
-from headway.commands.plan.estimate.waiting import capacity, ceiling, wait
+from headway.commands.plan.estimate.waiting import capacity, prompt_wait, unstable_rate
 from headway.core.cost.step_cost import KNOWN, Rates, Residuals, Rounding, StepCost
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
@@ -38,9 +38,9 @@ COST = StepCost(Rates(step=7_000_000_000, read=47_000, pair=1_200), ((0, 35_000_
 WITHIN = 0.10
 
 
-def near(answered, outside=False):
-    assert bool(answered.estimate.outside) is outside, answered.estimate.outside
-    assert abs(answered.difference) <= WITHIN, answered
+def near(checked, outside=False):
+    assert bool(checked.estimate.outside) is outside, checked.estimate.outside
+    assert abs(checked.difference) <= WITHIN, checked
     return True
 
 
@@ -53,7 +53,7 @@ def rate_at(figure, share):
         except SettingError:
             return False
 
-    return highest(below, 1e-4, 1e4, 60)
+    return highest_rate(below, 1e-4, 1e4, 60)
 
 
 def test_a_token_of_llama_2_7b_in_16_bits_is_512_kib_of_keys_and_values():
@@ -67,8 +67,8 @@ def test_a_token_of_llama_2_7b_in_16_bits_is_512_kib_of_keys_and_values():
 
 def test_the_memory_holds_as_many_as_the_scheduler_runs_without_a_preemption():
     machine = Machine(COST, 16, num_blocks=301)
-    for work in (steady(1, 50, 40), steady(1, 33, 64), steady(1, 16, 1)):
-        peak = checks.memory_answers(machine, work)[0]
+    for traffic in (steady(1, 50, 40), steady(1, 33, 64), steady(1, 16, 1)):
+        peak = checks.check_memory(machine, traffic)[0]
         assert peak.simulated == peak.estimate.value
     assert peak_batch(steady(1, 33, 64), 301, 16).value == 301 // 6
 
@@ -77,19 +77,19 @@ def test_a_full_memory_runs_as_many_as_it_holds_on_average():
     machine = Machine(COST, 16, num_blocks=1_500)
     draw = Random(1)
     lengths = tuple((draw.randint(50, 250), draw.randint(20, 100)) for _ in range(97))
-    near(checks.memory_answers(machine, Work("mixed", lengths, 1.0))[1])
+    near(checks.check_memory(machine, PlannedTraffic("mixed", lengths, 1.0))[1])
 
 
 @pytest.mark.parametrize("tpot", [8, 12, 20])
 def test_the_largest_batch_within_a_pace_is_the_scheduler_s(tpot):
     cost = replace(COST, after=Rates(step=500_000_000), pieces=((0, 20_000_000), (64, 70_000_000)))
-    near(checks.pace_answer(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
+    near(checks.check_tpot(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
 
 
 def test_padding_is_what_groups_compute():
     lengths = tuple((a.prompt, a.answer) for a in shipped("azure2023-code"))
-    work, buckets = Work("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
-    answers = checks.padding_answers(Machine(COST, 16), work, 16, buckets)
+    traffic, buckets = PlannedTraffic("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
+    answers = checks.check_padding(Machine(COST, 16), traffic, 16, buckets)
     assert len(answers) == 3 and all(near(each) for each in answers)
     shares = [each.estimate.value for each in answers]
     assert shares[2] < shares[0] < shares[1], "padding up adds, grouping by bucket removes"
@@ -98,9 +98,9 @@ def test_padding_is_what_groups_compute():
 @given(st.lists(st.integers(1, 500), min_size=1), st.integers(1, 40))
 def test_the_longest_of_a_group_lies_between_the_mean_and_the_longest_of_all(lengths, size):
     mean = sum(lengths) / len(lengths)
-    assert mean * (1 - 1e-9) <= longest(lengths, size) <= max(lengths) * (1 + 1e-9)
-    assert longest(lengths, 1) == pytest.approx(mean)
-    assert waste(lengths, size) <= waste(lengths, size + 1) + 1e-9
+    assert mean * (1 - 1e-9) <= expected_longest(lengths, size) <= max(lengths) * (1 + 1e-9)
+    assert expected_longest(lengths, 1) == pytest.approx(mean)
+    assert padded_share(lengths, size) <= padded_share(lengths, size + 1) + 1e-9
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.7, 0.9])
@@ -110,7 +110,7 @@ def test_a_server_of_batches_keeps_inoue_s_bound(base, rho):
     cost = StepCost.of(base, 1_000_000)
     requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
     run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
-    value = batch_service(Steps(cost), 1, rho * 1_000)
+    value = batch_service(StepTimes(cost), 1, rho * 1_000)
     assert not value.outside
     assert -0.01 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
@@ -121,7 +121,7 @@ def test_whoever_finds_a_server_of_batches_asleep_waits_for_its_waking(base, rho
     cost = replace(StepCost.of(base, 1_000_000), wake=300_000)
     requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
     run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
-    value = batch_service(Steps(cost), 1, rho * 1_000)
+    value = batch_service(StepTimes(cost), 1, rho * 1_000)
     assert -0.06 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
 
@@ -129,10 +129,12 @@ def test_whoever_finds_a_server_of_batches_asleep_waits_for_its_waking(base, rho
 @pytest.mark.parametrize("prompt, answer", [(100, 20), (300, 60), (1_000, 30)])
 def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
     machine = Machine(COST, 256)
-    rate = rate_at(lambda each: flow(Steps(COST), steady(1, prompt, answer), each).rho, rho)
-    work = steady(rate * 0.9999, prompt, answer)
-    run = serve(machine, default(256), work.poisson(3_000, work.rate, seed=1))
-    tpot, batch, held, ttft = checks.flow_answers(machine, work, run)
+    rate = rate_at(
+        lambda each: steady_state(StepTimes(COST), steady(1, prompt, answer), each).rho, rho
+    )
+    traffic = steady(rate * 0.9999, prompt, answer)
+    run = serve(machine, whole_prompts(256), traffic.poisson(3_000, traffic.rate, seed=1))
+    tpot, batch, held, ttft = checks.check_at_rate(machine, traffic, run)
     assert near(tpot) and near(batch) and near(held)
     assert ttft.estimate.outside or near(ttft)
 
@@ -140,23 +142,25 @@ def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
 @pytest.mark.parametrize("rho", [0.2, 0.5])
 def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
     cost = replace(COST, rounding=Rounding(least=4, digits=5))
-    rate = rate_at(lambda each: flow(Steps(cost), steady(1, 300, 60), each).rho, rho)
-    work = steady(rate, 300, 60)
-    run = serve(Machine(cost, 256), default(256), work.poisson(3_000, work.rate, seed=1))
-    tpot, batch, held, _ = checks.flow_answers(Machine(cost, 256), work, run)
+    rate = rate_at(lambda each: steady_state(StepTimes(cost), steady(1, 300, 60), each).rho, rho)
+    traffic = steady(rate, 300, 60)
+    run = serve(
+        Machine(cost, 256), whole_prompts(256), traffic.poisson(3_000, traffic.rate, seed=1)
+    )
+    tpot, batch, held, _ = checks.check_at_rate(Machine(cost, 256), traffic, run)
     assert near(tpot) and near(batch) and near(held)
 
 
 def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():
     """Which is a tenth of a cycle here; by Little's law, in the same run."""
     machine = Machine(replace(COST, after=Rates(step=1_400_000_000)), 256)
-    work = steady(30, 300, 60)
-    run = serve(machine, default(256), work.poisson(3_000, work.rate, seed=1))
+    traffic = steady(30, 300, 60)
+    run = serve(machine, whole_prompts(256), traffic.poisson(3_000, traffic.rate, seed=1))
     rows = run.settled
     spent = sum(row.last_token - row.first_token for row in rows)
     little = spent / (rows[-1].arrived - rows[0].arrived)
     assert run.mean(lambda row: row.decodes) == pytest.approx(little, rel=0.03)
-    tpot, batch, held, _ = checks.flow_answers(machine, work, run)
+    tpot, batch, held, _ = checks.check_at_rate(machine, traffic, run)
     assert near(tpot) and near(batch) and near(held)
 
 
@@ -164,31 +168,36 @@ def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():
 @pytest.mark.parametrize("prompt, answer", [(600, 1), (300, 10), (600, 30)])
 def test_a_prompt_waits_as_in_m_g_1(prompt, answer, load):
     machine = Machine(COST, 64)
-    rate = rate_at(lambda each: wait(Steps(COST), steady(1, prompt, answer), each).load, load)
-    near(checks.wait_answer(machine, steady(rate, prompt, answer)))
+    rate = rate_at(
+        lambda each: prompt_wait(StepTimes(COST), steady(1, prompt, answer), each).load, load
+    )
+    near(checks.check_ttft(machine, steady(rate, prompt, answer)))
 
 
 def test_unlike_prompts_wait_by_their_second_moment():
     draw = Random(2)
     lengths = tuple((draw.choice((80, 80, 80, 1_500)), 5) for _ in range(500))
     machine = Machine(COST, 64)
-    rate = rate_at(lambda each: wait(Steps(COST), Work("two", lengths, 1.0), each).load, 0.6)
-    near(checks.wait_answer(machine, Work("two", lengths, rate)))
+    rate = rate_at(
+        lambda each: prompt_wait(StepTimes(COST), PlannedTraffic("two", lengths, 1.0), each).load,
+        0.6,
+    )
+    near(checks.check_ttft(machine, PlannedTraffic("two", lengths, rate)))
 
 
 def test_waits_explode_where_the_formula_says(monkeypatch):
     monkeypatch.setattr(checks, "MOST", 1_500)
-    work, machine = steady(1, 600, 10), Machine(COST, 64)
-    answered = checks.explosion_answer(machine, work, 150_000_000)
-    near(answered)
-    assert answered.estimate.value < ceiling(Steps(COST), work)
+    traffic, machine = steady(1, 600, 10), Machine(COST, 64)
+    checked = checks.check_budget_rate(machine, traffic, 150_000_000)
+    near(checked)
+    assert checked.estimate.value < unstable_rate(StepTimes(COST), traffic)
 
 
 def test_the_price_of_a_token_is_the_machine_s_over_what_it_says():
     assert per_million(3.6, 1_000) == pytest.approx(1.0)
-    machine, work = Machine(COST, 64), steady(10, 200, 20)
-    run = serve(machine, default(64), work.poisson(3_000, work.rate, seed=3))
-    near(checks.money_answers(work, 3.0, run, None)[0])
+    machine, traffic = Machine(COST, 64), steady(10, 200, 20)
+    run = serve(machine, whole_prompts(64), traffic.poisson(3_000, traffic.rate, seed=3))
+    near(checks.check_cost(traffic, 3.0, run, None)[0])
 
 
 def test_bursts_are_seen_where_they_are():
@@ -214,9 +223,9 @@ def test_a_bursty_trace_is_under_provisioned_and_a_poisson_one_is_not(monkeypatc
         bursts += [Ask(int(at), "default", 600, 2)] * draw.randint(1, 20)
     calm = steady(1, 600, 2).poisson(600, 10, seed=9)
     even = traced("calm", [Ask(each.arrived, "default", 600, 2) for each in calm])
-    planned = checks.explosion_answer(machine, even, 500_000_000)
-    assert checks.burst_answer(machine, even, 500_000_000, planned).times < 1.25
-    found = checks.burst_answer(machine, traced("bursts", bursts[:600]), 500_000_000, planned)
+    planned = checks.check_budget_rate(machine, even, 500_000_000)
+    assert checks.measure_burstiness(machine, even, 500_000_000, planned).times < 1.25
+    found = checks.measure_burstiness(machine, traced("bursts", bursts[:600]), 500_000_000, planned)
     assert found.times > 1.4
     assert found.dispersion[10 * SECOND] > 5
 
@@ -228,23 +237,23 @@ def test_a_step_takes_the_mean_of_its_residuals_and_the_host_s_time_behind_it():
         residuals=(Residuals((900, 1_000, 1_500)), Residuals()),
         knee=10,
     )
-    assert Steps(cost).decoding(2, 5) == pytest.approx(1_000 * 1_100 / KNOWN + 50)
+    assert StepTimes(cost).decoding(2, 5) == pytest.approx(1_000 * 1_100 / KNOWN + 50)
 
 
 def test_what_cannot_be_is_said_with_its_remedy():
-    machine, work = Machine(COST, 64), steady(1e4, 600, 20)
+    machine, traffic = Machine(COST, 64), steady(1e4, 600, 20)
     with pytest.raises(SettingError, match="lower the rate"):
-        flow(Steps(COST), work, work.rate / 1e9)
+        steady_state(StepTimes(COST), traffic, traffic.rate / 1e9)
     with pytest.raises(SettingError, match="lower the rate"):
-        wait(Steps(COST), steady(1, 600, 1), 1e3 / 1e9)
+        prompt_wait(StepTimes(COST), steady(1, 600, 1), 1e3 / 1e9)
     with pytest.raises(SettingError, match="lower the rate"):
-        batch_service(Steps(COST), 600, 1e4)
+        batch_service(StepTimes(COST), 600, 1e4)
     with pytest.raises(SettingError, match="ask for more"):
         capacity(machine, steady(1, 600, 20), 1_000_000)
     with pytest.raises(SettingError, match="ask for more"):
-        checks.pace_answer(machine, steady(1, 600, 20), 1_000_000)
+        checks.check_tpot(machine, steady(1, 600, 20), 1_000_000)
     with pytest.raises(SettingError, match="calibrate again"):
-        ceiling(Steps(StepCost.of(1_000_000)), steady(1, 600, 20))
+        unstable_rate(StepTimes(StepCost.of(1_000_000)), steady(1, 600, 20))
     with pytest.raises(SettingError, match="no span"):
         traced("one", [Ask(5, "default", 3, 3)])
     with pytest.raises(SettingError, match="KV memory"):
@@ -253,4 +262,4 @@ def test_what_cannot_be_is_said_with_its_remedy():
 
 @given(st.integers(0, 300), st.integers(1, 300))
 def test_the_largest_that_holds_is_found_from_any_guess(largest, guess):
-    assert most(lambda value: value <= largest, guess) == largest
+    assert largest_count(lambda value: value <= largest, guess) == largest

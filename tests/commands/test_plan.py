@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from headway.commands.plan.estimate import checks
-from headway.commands.plan.estimate.burstiness import Burst
-from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.burstiness import Burstiness
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.estimate.waiting import capacity
-from headway.commands.plan.plan import Asked, run_plan
+from headway.commands.plan.plan import PlanOptions, run_plan
 from headway.commands.plan.tables import verdict
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read, write
@@ -68,7 +68,7 @@ def printed(asked):
 
 
 def test_a_stated_process_is_planned_for(cost):
-    asked = Asked(cost(), rate=5, prompt=120, answer=20, ttft=200, tpot=8, buckets="64,128")
+    asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, ttft=200, tpot=8, buckets="64,128")
     said = printed(asked)
     for title in ("At the rate", "Groups", "Where waits explode", "Cost"):
         assert title in said
@@ -77,7 +77,7 @@ def test_a_stated_process_is_planned_for(cost):
 
 
 def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
-    plain = json.loads(printed(Asked(cost(), trace=trace, ttft=200, as_json=True)))
+    plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))
     assert plain["work"]["rate"] == pytest.approx(240 / 78)
     assert plain["burst"]["formula"] > 0 and plain["burst"]["recorded"] > 0
     assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), "6 or 0, half and half"
@@ -89,13 +89,13 @@ def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
 
 
 def test_the_answer_comes_first_and_why_the_other_estimates_differ(cost, trace):
-    asked = Asked(cost(), trace=trace, ttft=200, tpot=8)
+    asked = PlanOptions(cost(), trace=trace, ttft=200, tpot=8)
     plain = json.loads(printed(replace(asked, as_json=True)))
     kept, formula = plain["burst"]["recorded"], plain["burst"]["formula"]
     first, second, third, *others = plain["headline"]
     assert first.startswith("At 3.077 requests/s the mean TTFT is ") and "the 200 ms asked" in first
     assert second.startswith(f"A mean TTFT of 200 ms is kept up to {kept:.4g} requests/s")
-    assert "all 240 played faster or slower" in second and third.startswith("Other estimates")
+    assert "all 240 sped up or slowed down" in second and third.startswith("Other estimates")
     assert others[0].startswith(f"- {plain['burst']['poisson']:.4g} simulated with Poisson")
     assert others[1].startswith(f"- {formula:.4g} by the formula") and "16 slots" in others[1]
     rates = [each for each in plain["answers"] if each["estimate"]["unit"] == "requests/s"]
@@ -105,7 +105,7 @@ def test_the_answer_comes_first_and_why_the_other_estimates_differ(cost, trace):
 
 
 def test_a_rate_that_is_too_high_is_said_to_be(cost):
-    asked = Asked(cost(), rate=20, prompt=300, answer=20, ttft=60, as_json=True)
+    asked = PlanOptions(cost(), rate=20, prompt=300, answer=20, ttft=60, as_json=True)
     first, second, *_ = json.loads(printed(asked))["headline"]
     assert "(over the 60 ms asked for)" in first
     assert "one such machine is not enough" in second and "Poisson" in second
@@ -113,13 +113,15 @@ def test_a_rate_that_is_too_high_is_said_to_be(cost):
 
 def test_what_is_played_of_a_long_trace_is_said(cost, trace, monkeypatch):
     monkeypatch.setattr(checks, "PLAYED", 0.5)
-    second = json.loads(printed(Asked(cost(), trace=trace, ttft=200, as_json=True)))["headline"][1]
-    assert "first 125 of 240 arrivals" in second and "tokens on average" in second
+    second = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))[
+        "headline"
+    ][1]
+    assert "first 125 of 240 arrivals" in second and "(mean 1" in second and "whole trace" in second
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_off_a_terminal_what_is_being_done_is_said_on_stderr(cost, capsys, as_json):
-    said = printed(Asked(cost(), rate=5, prompt=120, answer=20, ttft=200, as_json=as_json))
+    said = printed(PlanOptions(cost(), rate=5, prompt=120, answer=20, ttft=200, as_json=as_json))
     told = capsys.readouterr().err.splitlines()
     assert len(told) >= 5 and all(line.startswith("headway plan: ") for line in told)
     assert "headway plan: " not in said
@@ -135,9 +137,9 @@ class Lengths(tuple):
 
 def test_lengths_are_read_a_few_times_however_often_their_means_are_asked_for():
     """A plan asks thousands of times: of a trace of thousands that took a minute."""
-    work = Work("many", Lengths([(120, 20), (300, 40)] * 500), 1.0)
+    traffic = PlannedTraffic("many", Lengths([(120, 20), (300, 40)] * 500), 1.0)
     Lengths.read = 0
-    capacity(Machine(COST, 16), work, 200_000_000)
+    capacity(Machine(COST, 16), traffic, 200_000_000)
     assert 1 <= Lengths.read <= 10
 
 
@@ -145,18 +147,18 @@ def test_a_marked_cost_file_is_said_to_be_one(cost):
     path = cost()
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
     write(replace(read(path), about=marked), path)
-    said = " ".join(printed(Asked(path, rate=5, prompt=120, answer=20)).split())
+    said = " ".join(printed(PlanOptions(path, rate=5, prompt=120, answer=20)).split())
     assert "The prices are not to be believed" in said and "-50% in the median step" in said
-    plain = json.loads(printed(Asked(path, rate=5, prompt=120, answer=20, as_json=True)))
+    plain = json.loads(printed(PlanOptions(path, rate=5, prompt=120, answer=20, as_json=True)))
     assert any("not to be believed" in note for note in plain["notes"])
 
 
 def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, trace):
-    said = " ".join(printed(Asked(cost(), trace=trace, ttft=3_600_000)).split())
+    said = " ".join(printed(PlanOptions(cost(), trace=trace, ttft=3_600_000)).split())
     assert "250 requests at once are too few to say" in said
-    assert "is kept at any rate that could be tried: simulated with the trace's own" in said
-    assert "the trace is too short to say" in said
-    plain = json.loads(printed(Asked(cost(), trace=trace, ttft=3_600_000, as_json=True)))
+    assert "is kept at every rate tried: simulated with the trace's own" in said
+    assert "The trace is too short to tell" in said
+    plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=3_600_000, as_json=True)))
     assert plain["burst"]["poisson"] is None and plain["burst"]["recorded"] is None
 
 
@@ -166,13 +168,17 @@ def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(
     monkeypatch.setattr(checks, "PLAYED", 1)
     lines = ["arrival_s,input_tokens,output_tokens", *["0,100,4"] * 260, "40,100,4"]
     (tmp_path / "crowd.csv").write_text("\n".join(lines) + "\n")
-    said = " ".join(printed(Asked(cost(), trace=str(tmp_path / "crowd.csv"), ttft=200)).split())
+    said = " ".join(
+        printed(PlanOptions(cost(), trace=str(tmp_path / "crowd.csv"), ttft=200)).split()
+    )
     assert "Nothing is said of bursts: the first 250 requests of crowd.csv come at one" in said
 
 
 def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots_use(cost):
     def memory(path):
-        answers = json.loads(printed(Asked(path, rate=2, prompt=100, answer=13, as_json=True)))
+        answers = json.loads(
+            printed(PlanOptions(path, rate=2, prompt=100, answer=13, as_json=True))
+        )
         found = [each for each in answers["answers"] if "all at their end" in str(each)]
         return found[0]["estimate"]["value"], found[0]["simulated"]
 
@@ -181,7 +187,7 @@ def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots
 
 
 def test_what_was_done_to_a_trace_is_said(cost, trace):
-    said = printed(Asked(cost(context=128), trace=trace, rate=2))
+    said = printed(PlanOptions(cost(context=128), trace=trace, rate=2))
     assert "cut off at a context of 128" in said and "own rate is" in said
     assert "Without --ttft" in said and "raised to 1" not in said
 
@@ -189,20 +195,20 @@ def test_what_was_done_to_a_trace_is_said(cost, trace):
 def test_token_counts_of_0_are_said_to_be_raised(cost, tmp_path):
     lines = ["arrival_s,input_tokens,output_tokens", *(f"{n},{n % 2 * 40},0" for n in range(20))]
     (tmp_path / "scores.csv").write_text("\n".join(lines) + "\n")
-    said = " ".join(printed(Asked(cost(), trace=str(tmp_path / "scores.csv"))).split())
+    said = " ".join(printed(PlanOptions(cost(), trace=str(tmp_path / "scores.csv"))).split())
     assert "30 of the trace's token counts came to 0 and were raised to 1" in said
 
 
 def test_a_trace_without_any_tokens_is_refused(cost, tmp_path):
     (tmp_path / "none.csv").write_text("arrival_s,input_tokens,output_tokens\n0,0,0\n1,0,0\n")
     with pytest.raises(SettingError, match=r"every token count of none\.csv is 0"):
-        printed(Asked(cost(), trace=str(tmp_path / "none.csv")))
+        printed(PlanOptions(cost(), trace=str(tmp_path / "none.csv")))
 
 
 def test_the_embedded_model_s_keys_and_values_are_counted(cost):
     pytest.importorskip("safetensors")
     name = called(None)
-    asked = Asked(cost(name), rate=2, prompt=100, answer=8, as_json=True)
+    asked = PlanOptions(cost(name), rate=2, prompt=100, answer=8, as_json=True)
     answers = json.loads(printed(asked))["answers"]
     kv = [each for each in answers if each["estimate"]["question"].startswith("KV per token")]
     assert len(kv) >= 2
@@ -213,7 +219,7 @@ def test_the_embedded_model_s_keys_and_values_are_counted(cost):
 @pytest.mark.parametrize("model", [None, "llama-3.1-8b"])
 def test_a_shape_that_ships_tells_its_keys_and_values_named_or_not(cost, model):
     pytest.importorskip("safetensors")
-    asked = Asked(cost("llama-3.1-8b", kv_bytes=262_144), model, rate=2, prompt=100, answer=8)
+    asked = PlanOptions(cost("llama-3.1-8b", kv_bytes=262_144), model, rate=2, prompt=100, answer=8)
     plain = json.loads(printed(replace(asked, as_json=True)))
     kv = [each for each in plain["answers"] if each["estimate"]["question"].startswith("KV per")]
     assert [each["estimate"]["value"] for each in kv] == [1_048_576, 262_144, 32_768]
@@ -222,7 +228,7 @@ def test_a_shape_that_ships_tells_its_keys_and_values_named_or_not(cost, model):
 
 
 def test_a_shape_that_is_not_here_is_left_out_with_the_remedy(cost):
-    said = " ".join(printed(Asked(cost(), rate=2, prompt=100, answer=8)).split())
+    said = " ".join(printed(PlanOptions(cost(), rate=2, prompt=100, answer=8)).split())
     assert "KV per token is left out; the shape of shape is not known here: say --model" in said
 
 
@@ -253,29 +259,32 @@ def test_a_shape_that_is_not_here_is_left_out_with_the_remedy(cost):
 )
 def test_impossible_inputs_are_refused_with_the_remedy(cost, changes, said):
     with pytest.raises(SettingError, match=said):
-        run_plan(Asked(cost(), **changes), Console(file=StringIO()))
+        run_plan(PlanOptions(cost(), **changes), Console(file=StringIO()))
 
 
 def test_a_missing_cost_file_is_named(tmp_path):
     with pytest.raises(SettingError, match="headway calibrate"):
-        run_plan(Asked(tmp_path / "none.json"), Console(file=StringIO()))
+        run_plan(PlanOptions(tmp_path / "none.json"), Console(file=StringIO()))
 
 
 def test_a_trace_that_comes_more_evenly_is_not_called_bursty(cost, tmp_path):
     rows = "".join(f"{at / 2},200,20\n" for at in range(120))
     (tmp_path / "even.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
-    asked = Asked(cost(), trace=str(tmp_path / "even.csv"), token_scale=1, ttft=60, as_json=True)
+    asked = PlanOptions(
+        cost(), trace=str(tmp_path / "even.csv"), token_scale=1, ttft=60, as_json=True
+    )
     plain = json.loads(printed(asked))
     assert plain["burst"]["recorded"] > plain["burst"]["poisson"]
-    assert plain["headline"][3].endswith("Poisson arrivals: its own come more evenly.")
+    assert plain["headline"][3].endswith("Poisson arrivals: the trace's own come more evenly.")
 
 
 def test_the_verdict_says_by_how_much_a_plan_falls_short():
-    def burst(recorded):
-        return Burst(10, 1.0, {}, 20.0, 19.0, recorded)
+    def burstiness(recorded):
+        return Burstiness(10, 1.0, {}, 20.0, 19.0, recorded)
 
-    said = verdict(burst(5.0))
-    assert "under-provisions 4.0 times" in said
-    assert "3.80 times is the bursts' doing, and 1.05 times what the formula" in said
-    assert "suffices" in verdict(burst(19.5))
-    assert "At no rate" in verdict(burst(0.0))
+    said = verdict(burstiness(5.0))
+    assert "20 requests/s, 4.0 times the 5 that can be sustained" in said
+    assert "Bursts account for 3.80 times, and the machine's limits" in said
+    assert "for 1.05 times" in said
+    assert "good enough" in verdict(burstiness(19.5))
+    assert "breaks the budget at every rate" in verdict(burstiness(0.0))

@@ -28,7 +28,7 @@ from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling import grammar as module
 from headway.executor.torch.sampling.grammar import KEPT, Grammars, Matcher, compiled, tokenizer
 from headway.executor.torch.sampling.masks import masks, restricted, unpacked
-from headway.models import EMBEDDED
+from headway.llm import EMBEDDED
 from headway.sim.simulate import simulate
 from headway.text import Tokenizer
 

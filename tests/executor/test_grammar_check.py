@@ -11,7 +11,7 @@ from headway.core.grammar import Grammar
 from headway.errors import TrialError
 from headway.executor.torch.sampling import grammar_check as trials
 from headway.executor.torch.sampling.grammar_check import Trial, problem
-from headway.models import EMBEDDED
+from headway.llm import EMBEDDED
 
 
 @pytest.fixture(scope="module")

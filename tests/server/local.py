@@ -16,7 +16,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
 from headway.live.engine import LiveEngine
-from headway.models import EMBEDDED
+from headway.llm import EMBEDDED
 from headway.runs.testbed import Relay
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig

@@ -266,9 +266,9 @@ def plan(
 
     Example: headway plan --cost cost.json --trace mine.csv --ttft 500 --tpot 40
     """
-    from headway.commands.plan.plan import Asked, run_plan
+    from headway.commands.plan.plan import PlanOptions, run_plan
 
-    asked = Asked(
+    options = PlanOptions(
         cost=cost,
         model=model,
         trace=trace,
@@ -284,4 +284,4 @@ def plan(
         seed=seed,
         as_json=as_json,
     )
-    raise typer.Exit(run_plan(asked, Console()))
+    raise typer.Exit(run_plan(options, Console()))

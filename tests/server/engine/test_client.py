@@ -42,9 +42,9 @@ from headway.live.clock import WallClock
 from headway.llm import LLM
 from headway.models import called
 from headway.server.engine import engine_process
-from headway.server.engine.client import Remote
+from headway.server.engine.client import EngineOptions, Remote, Welcome
 from headway.server.engine.engine import State
-from headway.server.engine.messages import EngineOptions, Step, Welcome
+from headway.server.engine.messages import Step
 from headway.sim.replay import replay
 from tests.commands.priced import CALIBRATION
 

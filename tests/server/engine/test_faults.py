@@ -11,8 +11,7 @@ from headway.models import EMBEDDED
 from headway.server.answering.choice import Choice
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
-from headway.server.engine.client import Remote
-from headway.server.engine.messages import EngineOptions
+from headway.server.engine.client import EngineOptions, Remote
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
 from tests.server.engine.faulty import BAD, WHY, WORST, Faulty

@@ -3,25 +3,32 @@
 from collections.abc import Sequence
 from math import inf
 
-from headway.commands.plan.estimate.burstiness import Burst
-from headway.commands.plan.estimate.checked_estimate import Answered
-from headway.commands.plan.estimate.planned_traffic import Work
-from headway.commands.plan.estimate.simulated_machine import Machine, Served
+from headway.commands.plan.estimate.burstiness import Burstiness
+from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
+from headway.commands.plan.estimate.simulated_machine import Machine, SimulatedRun
 from headway.report.words import duration
 
 
 def headline(
-    machine: Machine, work: Work, run: Served, limits: tuple[int, int], rates: Sequence[str]
+    machine: Machine,
+    traffic: PlannedTraffic,
+    run: SimulatedRun,
+    limits: tuple[int, int],
+    rates: Sequence[str],
 ) -> list[str]:
-    """run: at the work's rate, simulated. limits: TTFT and TPOT in nanoseconds, 0: none.
-    rates: what is said of the highest rate."""
+    """The lines in order, the answer first.
+
+    run: the simulation at the traffic's rate. limits: TTFT and TPOT in nanoseconds, 0 for none.
+    rates: the lines about the highest rate, from `rates`.
+    """
     figures = [
         f"the mean TTFT is {duration(run.ttft)}{_kept(run.ttft, limits[0])}",
         f"the TPOT {duration(run.tpot)}{_kept(run.tpot, limits[1])}",
     ]
     here = (
-        f"At {work.rate:.4g} requests/s {' and '.join(figures)}: simulated, {machine.slots} slots, "
-        "Poisson arrivals, all that wait join the next step."
+        f"At {traffic.rate:.4g} requests/s {' and '.join(figures)} (simulated with "
+        f"{machine.slots} slots and Poisson arrivals; all waiting requests join the next step)."
     )
     return [here, *rates]
 
@@ -33,49 +40,61 @@ def _kept(value: float, limit: int) -> str:
 
 
 def rates(
-    machine: Machine, work: Work, ttft: int, full: Answered, burst: Burst | None
+    machine: Machine,
+    traffic: PlannedTraffic,
+    ttft: int,
+    full: CheckedEstimate,
+    burstiness: Burstiness | None,
 ) -> list[str]:
-    """The highest rate within the TTFT budget, by the best of the estimates; then the others."""
+    """The highest rate within the TTFT budget by the best estimate, then by the other estimates.
+
+    ttft: nanoseconds. full: the formula's rate and the simulator's. burstiness: None where the
+    trace's own arrivals were not simulated.
+    """
     poisson = _rate(full.simulated)
-    if burst is None:
+    if burstiness is None:
         best, how = poisson, "simulated with Poisson arrivals"
     else:
-        best, how = _rate(burst.recorded), f"simulated with {_played(work, burst)}"
+        best, how = _rate(burstiness.recorded), f"simulated with {_played(traffic, burstiness)}"
     lines = [
         f"A mean TTFT of {duration(ttft)} {_up_to(best)}: {how}, one prompt a step."
-        f"{_enough(best, work)}",
+        f"{_enough(best, traffic)}",
         "Other estimates of that rate, and why they differ:",
     ]
-    if burst is not None:
-        why = "without its bursts" if poisson >= best else "its own come more evenly"
+    if burstiness is not None:
+        why = (
+            "without the trace's bursts" if poisson >= best else "the trace's own come more evenly"
+        )
         lines.append(f"- {_short(poisson)} simulated with Poisson arrivals: {why}.")
-    outside = f" Outside its range here: {full.estimate.outside}." if full.estimate.outside else ""
+    outside = (
+        f" Outside its valid range here: {full.estimate.outside}." if full.estimate.outside else ""
+    )
     lines.append(
-        f"- {full.estimate.value:.4g} by the formula (M/G/1): Poisson arrivals too, and it knows "
-        f"neither the {machine.slots} slots nor the KV memory.{outside}"
+        f"- {full.estimate.value:.4g} by the formula (M/G/1): Poisson arrivals too, and it ignores "
+        f"the limits of {machine.slots} slots and of the KV memory.{outside}"
     )
     return lines
 
 
 def _rate(found: float | None) -> float:
-    """None: no rate breaks the budget; 0: not even a thousandth of the formula's keeps it."""
+    """Turn None (no rate breaks the budget) into inf. 0: even a thousandth is too high."""
     return inf if found is None else found
 
 
-def _played(work: Work, burst: Burst) -> str:
-    if burst.requests >= len(work.lengths):
-        return f"the trace's own arrivals, all {burst.requests:,} played faster or slower"
-    part = work.cut(burst.requests)
+def _played(traffic: PlannedTraffic, burstiness: Burstiness) -> str:
+    if burstiness.requests >= len(traffic.lengths):
+        return f"the trace's own arrivals, all {burstiness.requests:,} sped up or slowed down"
+    part = traffic.cut(burstiness.requests)
     return (
-        f"the trace's first {burst.requests:,} of {len(work.lengths):,} arrivals played faster or "
-        f"slower ({part.prompt:,.0f} + {part.answer:,.0f} tokens on average, "
-        f"{work.prompt:,.0f} + {work.answer:,.0f} in all)"
+        f"the trace's first {burstiness.requests:,} of {len(traffic.lengths):,} arrivals, sped up "
+        f"or slowed down (mean {part.prompt:,.0f} + {part.answer:,.0f} tokens; whole trace "
+        f"{traffic.prompt:,.0f} + {traffic.answer:,.0f})"
     )
 
 
 def _up_to(rate: float) -> str:
     if rate == inf:
-        return "is kept at any rate that could be tried"
+        return "is kept at every rate tried"
     return f"is kept up to {rate:.4g} requests/s" if rate else "is kept at no rate"
 
 
@@ -83,7 +102,7 @@ def _short(rate: float) -> str:
     return "any rate" if rate == inf else f"{rate:.4g}"
 
 
-def _enough(rate: float, work: Work) -> str:
-    if rate >= work.rate:
+def _enough(rate: float, traffic: PlannedTraffic) -> str:
+    if rate >= traffic.rate:
         return ""
-    return f" That is less than the {work.rate:.4g} asked about: one such machine is not enough."
+    return f" That is below the {traffic.rate:.4g} asked about: one such machine is not enough."

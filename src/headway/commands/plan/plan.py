@@ -10,25 +10,25 @@ from typing import Any
 
 from rich.console import Console
 
-from headway.commands.plan.estimate.burstiness import Burst
-from headway.commands.plan.estimate.checked_estimate import Answered
+from headway.commands.plan.estimate.burstiness import Burstiness
+from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
 from headway.commands.plan.estimate.checks import (
-    burst_answer,
-    explosion_answer,
-    flow_answers,
-    flow_run,
-    label_answer,
-    memory_answers,
-    money_answers,
-    pace_answer,
-    padding_answers,
-    wait_answer,
+    check_at_rate,
+    check_budget_rate,
+    check_cost,
+    check_memory,
+    check_one_token,
+    check_padding,
+    check_tpot,
+    check_ttft,
+    measure_burstiness,
+    run_at_rate,
 )
-from headway.commands.plan.estimate.planned_traffic import Work, steady, traced
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic, steady, traced
 from headway.commands.plan.estimate.shape import kv_or_why_not
 from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.headline import headline, rates
-from headway.commands.plan.tables import print_answers, print_burst, print_head
+from headway.commands.plan.tables import print_answers, print_burstiness, print_head
 from headway.costing.calibration import Calibration, read
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import SHIPPED
@@ -40,7 +40,7 @@ NUMBERS = ("rate", "ttft", "tpot", "token_scale", "price_per_hour")  # of what i
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PlanOptions:
     cost: Path
     model: str | None = None  # whose shape tells the KV per token; must be the cost file's
     trace: str | None = None  # a file, or one that ships; none: rate, prompt and answer
@@ -58,23 +58,23 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlanResult:
     """What is printed: the answer first, then tables by title."""
 
     headline: list[str]
-    answers: dict[str, list[Answered]]
+    answers: dict[str, list[CheckedEstimate]]
     notes: list[str]
-    burst: Burst | None = None
+    burstiness: Burstiness | None = None
 
 
-def run_plan(asked: Asked, console: Console) -> int:
+def run_plan(asked: PlanOptions, console: Console) -> int:
     """Returns 0. SettingError where the inputs are impossible, with the remedy."""
     for name in NUMBERS:
         number(getattr(asked, name), f"--{name.replace('_', '-')}")
     calibration = read(asked.cost)
     if not calibration.cost.is_known:
         raise SettingError(f"{asked.cost.name} prices nothing: run headway calibrate")
-    work, notes = _work(asked, calibration.context)
+    traffic, notes = _planned_traffic(asked, calibration.context)
     machine = Machine(
         calibration.cost,
         calibration.slots,
@@ -89,77 +89,81 @@ def run_plan(asked: Asked, console: Console) -> int:
     if doubt := calibration.doubt:
         notes.append(f"The prices are not to be believed: {doubt}")
     if asked.as_json:
-        planned = plan(machine, work, replace(asked, price_per_hour=price), _said)
-        console.file.write(json.dumps(_plain(calibration, work, planned, kv, notes)) + "\n")
+        planned = plan(machine, traffic, replace(asked, price_per_hour=price), _print_progress)
+        console.file.write(json.dumps(_json(calibration, traffic, planned, kv, notes)) + "\n")
         return 0
-    with _watched(console) as say:
-        planned = plan(machine, work, replace(asked, price_per_hour=price), say)
-    print_head(console, calibration, work, planned.headline, notes)
+    with _progress(console) as say:
+        planned = plan(machine, traffic, replace(asked, price_per_hour=price), say)
+    print_head(console, calibration, traffic, planned.headline, notes)
     for title, answers in {"KV memory": kv, **planned.answers}.items():
         print_answers(console, title, answers)
-    if planned.burst is not None:
-        print_burst(console, planned.burst)
+    if planned.burstiness is not None:
+        print_burstiness(console, planned.burstiness)
     for note in planned.notes:
         console.print(note, markup=False, highlight=False)
     return 0
 
 
-def _said(doing: str) -> None:
+def _print_progress(doing: str) -> None:
     """Beside what is printed or piped: on the other stream."""
     print(f"headway plan: {doing} ...", file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _watched(console: Console) -> Iterator[Callable[[str], object]]:
+def _progress(console: Console) -> Iterator[Callable[[str], object]]:
     """A line that changes on a terminal, lines on stderr elsewhere."""
     if not console.is_terminal:
-        yield _said
+        yield _print_progress
         return
     with console.status("") as status:
         yield status.update
 
 
-def plan(machine: Machine, work: Work, asked: Asked, say: Callable[[str], object]) -> Planned:
+def plan(
+    machine: Machine, traffic: PlannedTraffic, asked: PlanOptions, say: Callable[[str], object]
+) -> PlanResult:
     """Every question that the inputs allow. say: what is being asked, for a display."""
     ttft, tpot = round(asked.ttft * 1e6), round(asked.tpot * 1e6)
-    answers, notes = dict[str, list[Answered]](), list[str]()
+    answers, notes = dict[str, list[CheckedEstimate]](), list[str]()
     say("serving at the rate")
-    load = flow_answers(machine, work, run := flow_run(machine, work))
+    load = check_at_rate(machine, traffic, run := run_at_rate(machine, traffic))
     say("waiting for a step of one's own")
     try:
-        load.append(wait_answer(machine, work))
+        load.append(check_ttft(machine, traffic))
     except SettingError as error:
         notes.append(f"No mean TTFT with one prompt a step: {error}.")
     answers["At the rate"] = load
     say("filling the memory")
-    answers["Batch that the KV memory allows"] = memory_answers(machine, work)
+    answers["Batch that the KV memory allows"] = check_memory(machine, traffic)
     if tpot:
-        answers["Batch that the TPOT allows"] = [pace_answer(machine, work, tpot)]
+        answers["Batch that the TPOT allows"] = [check_tpot(machine, traffic, tpot)]
     say("padding groups")
     answers["Groups"] = [
-        *padding_answers(machine, work, asked.batch, _buckets(asked.buckets)),
-        label_answer(machine, work),
+        *check_padding(machine, traffic, asked.batch, _buckets(asked.buckets)),
+        check_one_token(machine, traffic),
     ]
-    full = burst = None
+    full = burstiness = None
     if ttft:
         say("looking for the rate at which waits explode")
-        full = explosion_answer(machine, work, ttft)
+        full = check_budget_rate(machine, traffic, ttft)
         answers["Where waits explode"] = [full]
-        if work.times:
+        if traffic.times:
             say("playing the trace faster and slower")
             try:
-                burst = burst_answer(machine, work, ttft, full)
+                burstiness = measure_burstiness(machine, traffic, ttft, full)
             except SettingError as error:
                 notes.append(f"Nothing is said of bursts: {error}.")
     if asked.price_per_hour:
-        answers["Cost"] = money_answers(work, asked.price_per_hour, run, full)
+        answers["Cost"] = check_cost(traffic, asked.price_per_hour, run, full)
     if not ttft:
         notes.append("Without --ttft nothing is said of where waits explode, nor of bursts.")
-    said = rates(machine, work, ttft, full, burst) if full else []
-    return Planned(headline(machine, work, run, (ttft, tpot), said), answers, notes, burst)
+    said = rates(machine, traffic, ttft, full, burstiness) if full else []
+    return PlanResult(
+        headline(machine, traffic, run, (ttft, tpot), said), answers, notes, burstiness
+    )
 
 
-def _work(asked: Asked, context: int) -> tuple[Work, list[str]]:
+def _planned_traffic(asked: PlanOptions, context: int) -> tuple[PlannedTraffic, list[str]]:
     """And what was done to it."""
     if asked.trace is None:
         if not (asked.rate > 0 and asked.prompt > 0 and asked.answer > 0):
@@ -177,7 +181,7 @@ def _work(asked: Asked, context: int) -> tuple[Work, list[str]]:
     name = Path(asked.trace).name
     arrivals = shipped(name) if asked.trace in SHIPPED else read_trace(Path(asked.trace))
     asks = scaled(arrivals, "default", context, asked.token_scale)
-    work, notes = traced(name, asks), list[str]()
+    traffic, notes = traced(name, asks), list[str]()
     whole = sum(a.prompt + a.answer for a in arrivals) / asked.token_scale
     if not whole:
         raise SettingError(f"every token count of {name} is 0: nothing can be planned for it")
@@ -190,9 +194,9 @@ def _work(asked: Asked, context: int) -> tuple[Work, list[str]]:
             "--token-scale divides all of them instead"
         )
     if asked.rate:
-        notes.append(f"the trace's own rate is {work.rate:.4g} requests/s")
-        work = replace(work, rate=asked.rate)
-    return work, notes
+        notes.append(f"the trace's own rate is {traffic.rate:.4g} requests/s")
+        traffic = replace(traffic, rate=asked.rate)
+    return traffic, notes
 
 
 def _buckets(said: str) -> tuple[int, ...]:
@@ -206,8 +210,12 @@ def _buckets(said: str) -> tuple[int, ...]:
         ) from None
 
 
-def _plain(
-    calibration: Calibration, work: Work, planned: Planned, kv: list[Answered], notes: list[str]
+def _json(
+    calibration: Calibration,
+    traffic: PlannedTraffic,
+    planned: PlanResult,
+    kv: list[CheckedEstimate],
+    notes: list[str],
 ) -> dict[str, Any]:
     answers = [each for group in (kv, *planned.answers.values()) for each in group]
     about = {"model": calibration.model, "dtype": calibration.dtype, "device": calibration.device}
@@ -215,13 +223,13 @@ def _plain(
         "headway_plan": 1,
         "machine": {**about, "analytical": calibration.analytical},
         "work": {
-            "name": work.name,
-            "rate": work.rate,
-            "prompt": work.prompt,
-            "answer": work.answer,
+            "name": traffic.name,
+            "rate": traffic.rate,
+            "prompt": traffic.prompt,
+            "answer": traffic.answer,
         },
         "headline": planned.headline,
         "answers": [{**asdict(each), "difference": each.difference} for each in answers],
-        "burst": None if planned.burst is None else asdict(planned.burst),
+        "burst": None if planned.burstiness is None else asdict(planned.burstiness),
         "notes": [*notes, *planned.notes],
     }

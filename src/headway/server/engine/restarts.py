@@ -13,6 +13,7 @@ from headway.server import clock
 from headway.server.engine.client import Remote
 from headway.server.engine.engine import Rows, State
 from headway.server.engine.messages import EngineOptions, Welcome
+from headway.server.observe.logs import Log
 
 PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long
 LONGEST = 30.0  # seconds of such a pause

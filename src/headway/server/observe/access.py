@@ -11,6 +11,7 @@ from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.config.sections.durations import SECOND
+from headway.server.observe.logs import Log
 
 PROBES = ("/health", "/ready", "/metrics")  # asked every few seconds, by machines
 REFUSED = (429, 503)

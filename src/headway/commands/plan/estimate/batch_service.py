@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import exp
 
 from headway.commands.plan.estimate.checked_estimate import Estimate
-from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 from headway.report.words import duration
 
@@ -12,14 +12,14 @@ LEAST, MOST = 0.1, 0.9  # load: rate x alpha
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class GroupTime:
     """A group of b takes tau0 + alpha b nanoseconds."""
 
     alpha: float
     tau0: float
 
 
-def sojourn(rate: float, line: Line) -> float:
+def mean_sojourn(rate: float, line: GroupTime) -> float:
     """Mean nanoseconds from arrival to end: the lower of Inoue's two upper bounds.
 
     rate: per nanosecond; rate x alpha must be below 1.
@@ -31,32 +31,32 @@ def sojourn(rate: float, line: Line) -> float:
     return min(first, second)
 
 
-def mean_group(rate: float, line: Line) -> float:
+def mean_group_size(rate: float, line: GroupTime) -> float:
     """About so many at once: those who come while a group of so many is served."""
     return max(1.0, rate * line.tau0 / (1 - rate * line.alpha))
 
 
-def woken(rate: float, line: Line) -> float:
+def woken_share(rate: float, line: GroupTime) -> float:
     """Share of the requests that wait for a waking, about: who finds nobody there, and who comes
     while the first one is served.
 
     P(none came) is that during a group of mean size. Groups take rate x alpha of the time, and
     tau0 for each; their mean size is (rate x tau0 + P(none came)) / (1 - rate x alpha).
     """
-    none = exp(-rate * (line.tau0 + line.alpha * mean_group(rate, line)))
+    none = exp(-rate * (line.tau0 + line.alpha * mean_group_size(rate, line)))
     idle = (1 - rate * line.alpha) * none / (rate * line.tau0 + none)
     return idle * (1 + rate * (line.alpha + line.tau0))
 
 
-def line_of(steps: Steps, prompt: int, rate: float) -> Line:
+def tangent(steps: StepTimes, prompt: int, rate: float) -> GroupTime:
     """The tangent at the mean group that it leads to itself; rate per nanosecond."""
     size = 1.0
     for _ in range(50):
         alpha = steps.group(prompt, size + 1) - steps.group(prompt, size)
-        line = Line(alpha, max(0.0, steps.group(prompt, size) - alpha * size))
+        line = GroupTime(alpha, max(0.0, steps.group(prompt, size) - alpha * size))
         if rate * alpha >= 1:
             break
-        if abs((wanted := mean_group(rate, line)) - size) < 1e-3 * size:
+        if abs((wanted := mean_group_size(rate, line)) - size) < 1e-3 * size:
             return line
         size = (size + wanted) / 2
     if rate * line.alpha >= 1:
@@ -68,19 +68,19 @@ def line_of(steps: Steps, prompt: int, rate: float) -> Line:
     return line
 
 
-def batch_service(steps: Steps, prompt: int, rate: float) -> Estimate:
+def batch_service(steps: StepTimes, prompt: int, rate: float) -> Estimate:
     """Time to a one-token answer (a label, a score) of prompts of one length.
 
     rate: per second.
     """
-    line = line_of(steps, prompt, rate / 1e9)
+    line = tangent(steps, prompt, rate / 1e9)
     rho = rate / 1e9 * line.alpha
     inside = LEAST <= round(rho, 3) <= MOST
-    waking, wake = woken(rate / 1e9, line), steps.cost.wake
+    waking, wake = woken_share(rate / 1e9, line), steps.cost.wake
     longer = f", and {duration(wake)} of waking for {waking:.0%}" if wake else ""
     return Estimate(
         question="one-token answers, all that wait as one group: mean time to the answer",
-        value=(sojourn(rate / 1e9, line) + waking * wake - steps.unseen(prompt)) / 1e6,
+        value=(mean_sojourn(rate / 1e9, line) + waking * wake - steps.unseen(prompt)) / 1e6,
         unit="ms",
         formula=(
             f"min(phi0, phi1) of a group of b taking {duration(line.alpha)} x b + "

@@ -23,13 +23,13 @@ def dispersion(times: Sequence[int], window: int) -> float:
     return pvariance(counts) / fmean(counts)
 
 
-def scales(ttft: int) -> tuple[int, ...]:
+def windows(ttft: int) -> tuple[int, ...]:
     """Nanoseconds: the budget's own, a second, ten, a minute."""
     return tuple(sorted({ttft, SECOND, 10 * SECOND, 60 * SECOND} - {0}))
 
 
 @dataclass(frozen=True, slots=True)
-class Burst:
+class Burstiness:
     """Rates, in requests per second, up to which the mean TTFT stays within its budget."""
 
     requests: int  # of the trace that were played

@@ -18,7 +18,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class CheckedEstimate:
     """The same question, asked of the real scheduler in virtual time."""
 
     estimate: Estimate

@@ -4,27 +4,31 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headway.commands.plan.estimate.batch_service import batch_service
-from headway.commands.plan.estimate.burstiness import Burst, dispersion, scales
-from headway.commands.plan.estimate.checked_estimate import Answered
+from headway.commands.plan.estimate.burstiness import Burstiness, dispersion, windows
+from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
 from headway.commands.plan.estimate.fluid import fluid_estimates
 from headway.commands.plan.estimate.memory import mean_batch, peak_batch
 from headway.commands.plan.estimate.padding import padding_estimates
-from headway.commands.plan.estimate.planned_traffic import SECOND, Work, steady
+from headway.commands.plan.estimate.planned_traffic import SECOND, PlannedTraffic, steady
 from headway.commands.plan.estimate.simulated_machine import (
     BLOCKS,
     ROOM,
     Machine,
-    Served,
-    default,
-    highest,
-    most,
+    SimulatedRun,
+    highest_rate,
+    largest_count,
     one_prompt,
     serve,
+    whole_prompts,
 )
-from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.step_times import StepTimes
 from headway.commands.plan.estimate.token_cost import cost_estimate, per_million
 from headway.commands.plan.estimate.tpot import largest_batch
-from headway.commands.plan.estimate.waiting import explosion, joining_estimate, ttft_estimate
+from headway.commands.plan.estimate.waiting import (
+    budget_rate_estimate,
+    gated_estimate,
+    ttft_estimate,
+)
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.policies import Policies
 
@@ -37,51 +41,55 @@ LARGE = 1_000_000  # tokens of answers beyond which the simulator is not asked
 CLIMB = 1_000  # times a guess, beyond which no rate is tried
 
 
-def count(work: Work) -> int:
+def count(traffic: PlannedTraffic) -> int:
     """Requests that a run is given: many where answers are short."""
-    return max(FEWEST, min(MOST, round(ROWS / work.answer)))
+    return max(FEWEST, min(MOST, round(ROWS / traffic.answer)))
 
 
-def memory_answers(machine: Machine, work: Work) -> list[Answered]:
+def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstimate]:
     """Of all blocks that there is room for: those that its own slots use say nothing of it."""
     machine = replace(machine, num_blocks=machine.fit or machine.num_blocks)
-    peak = peak_batch(work, machine.num_blocks, machine.block_size)
-    mean = mean_batch(work, machine.num_blocks, machine.block_size)
-    if max(peak.value, mean.value) * work.answer * 2 > LARGE:
+    peak = peak_batch(traffic, machine.num_blocks, machine.block_size)
+    mean = mean_batch(traffic, machine.num_blocks, machine.block_size)
+    if max(peak.value, mean.value) * traffic.answer * 2 > LARGE:
         why = "not asked: so many answers at once would take the simulator minutes"
-        return [Answered(peak, None, why), Answered(mean, None, why)]
+        return [CheckedEstimate(peak, None, why), CheckedEstimate(mean, None, why)]
 
     def fits(size: int) -> bool:
-        run = _full(machine, work, size, size)
+        run = _full(machine, traffic, size, size)
         return not run.preemptions and len({row.first_scheduled for row in run.requests}) == 1
 
     wide = max(2, round(2 * mean.value))
-    run = _full(machine, work, wide, max(4 * wide, 200))
+    run = _full(machine, traffic, wide, max(4 * wide, 200))
     running = run.crowded_mean(lambda row: row.running)
     return [
-        Answered(
+        CheckedEstimate(
             peak,
-            most(fits, max(1, int(peak.value))),
+            largest_count(fits, max(1, int(peak.value))),
             "the most that began together and ran without a preemption",
         ),
-        Answered(mean, running, f"mean number while others wait, {run.preemptions} preemptions"),
+        CheckedEstimate(
+            mean, running, f"mean number while others wait, {run.preemptions} preemptions"
+        ),
     ]
 
 
-def _full(machine: Machine, work: Work, size: int, requests: int) -> Served:
+def _full(machine: Machine, traffic: PlannedTraffic, size: int, requests: int) -> SimulatedRun:
     """More wait than ever fit."""
     policies = Policies(Continuous(size), step_tokens=ROOM)
-    return serve(machine, policies, work.backlog(requests))
+    return serve(machine, policies, traffic.backlog(requests))
 
 
-def pace_answer(machine: Machine, work: Work, tpot: int) -> Answered:
+def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedEstimate:
     """The simulator decodes with requests of one length, at the mean context."""
-    estimate = largest_batch(Steps(machine.cost), work, tpot, machine.slots)
-    if estimate.value * work.answer * 4 > LARGE or work.answer < 2:
+    estimate = largest_batch(StepTimes(machine.cost), traffic, tpot, machine.slots)
+    if estimate.value * traffic.answer * 4 > LARGE or traffic.answer < 2:
         why = "not asked: so many answers at once would take the simulator minutes"
-        return Answered(estimate, None, why if work.answer >= 2 else "answers have one token")
-    answer = max(2, round(work.answer))
-    one = steady(1.0, max(1, round(work.context - answer / 2)), answer)
+        return CheckedEstimate(
+            estimate, None, why if traffic.answer >= 2 else "answers have one token"
+        )
+    answer = max(2, round(traffic.answer))
+    one = steady(1.0, max(1, round(traffic.context - answer / 2)), answer)
 
     def within(size: int) -> bool:
         policies = Policies(Continuous(size), step_tokens=ROOM)
@@ -90,48 +98,50 @@ def pace_answer(machine: Machine, work: Work, tpot: int) -> Answered:
         return sum(row.tpot for row in rows) <= tpot * len(rows)
 
     asked = "the most that began together and kept the mean TPOT"
-    return Answered(estimate, most(within, int(estimate.value)), asked)
+    return CheckedEstimate(estimate, largest_count(within, int(estimate.value)), asked)
 
 
-def padding_answers(
-    machine: Machine, work: Work, size: int, buckets: tuple[int, ...]
-) -> list[Answered]:
+def check_padding(
+    machine: Machine, traffic: PlannedTraffic, size: int, buckets: tuple[int, ...]
+) -> list[CheckedEstimate]:
     joins: dict[str, Join] = {
         "longest": Static(size),
         "buckets": Static(size, buckets),
         "classes": LengthClasses(size, buckets, 0),
     }
-    part = work.cut(max(size, GROUPS // size * size))
+    part = traffic.cut(max(size, GROUPS // size * size))
     roomy = replace(machine, num_blocks=BLOCKS)
     lengths = tuple((prompt, 1) for prompt, _ in part.lengths)
     if len(lengths) == 1:
         lengths *= size
-    backlog = Work(part.name, lengths, 1.0).backlog(len(lengths))
+    backlog = PlannedTraffic(part.name, lengths, 1.0).backlog(len(lengths))
     answers = []
     for way, estimate in padding_estimates([p for p, _ in lengths], size, buckets).items():
         run = serve(roomy, Policies(joins[way], step_tokens=ROOM), backlog)
         asked = f"padding that {joins[way].__class__.__name__} computed, {len(lengths)} requests"
-        answers.append(Answered(estimate, 100 * run.padding, asked))
+        answers.append(CheckedEstimate(estimate, 100 * run.padding, asked))
     return answers
 
 
-def label_answer(machine: Machine, work: Work) -> Answered:
-    prompt = round(work.prompt)
-    estimate = batch_service(Steps(machine.cost), prompt, work.rate)
+def check_one_token(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
+    prompt = round(traffic.prompt)
+    estimate = batch_service(StepTimes(machine.cost), prompt, traffic.rate)
     policies = Policies(Dynamic(MOST, 0), step_tokens=ROOM)
-    requests = steady(work.rate, prompt, 1).poisson(MOST, work.rate, machine.seed)
+    requests = steady(traffic.rate, prompt, 1).poisson(MOST, traffic.rate, machine.seed)
     run = serve(replace(machine, num_blocks=BLOCKS), policies, requests)
-    return Answered(estimate, run.ttft / 1e6, f"Dynamic, window 0, {MOST} Poisson arrivals")
+    return CheckedEstimate(estimate, run.ttft / 1e6, f"Dynamic, window 0, {MOST} Poisson arrivals")
 
 
-def flow_run(machine: Machine, work: Work) -> Served:
+def run_at_rate(machine: Machine, traffic: PlannedTraffic) -> SimulatedRun:
     """At its rate, as `LLM` serves."""
-    requests = work.poisson(count(work), work.rate, machine.seed)
-    return serve(machine, default(machine.slots), requests)
+    requests = traffic.poisson(count(traffic), traffic.rate, machine.seed)
+    return serve(machine, whole_prompts(machine.slots), requests)
 
 
-def flow_answers(machine: Machine, work: Work, run: Served) -> list[Answered]:
-    laws = fluid_estimates(machine, work)
+def check_at_rate(
+    machine: Machine, traffic: PlannedTraffic, run: SimulatedRun
+) -> list[CheckedEstimate]:
+    laws = fluid_estimates(machine, traffic)
     asked = f"Continuous, whole prompts, {len(run.requests)} Poisson arrivals"
     total = machine.num_blocks
     found = {
@@ -139,34 +149,34 @@ def flow_answers(machine: Machine, work: Work, run: Served) -> list[Answered]:
         "batch": run.mean(lambda row: row.decodes),
         "held": run.mean(lambda row: total - row.free_blocks) * machine.block_size,
     }
-    answers = [Answered(laws[name], value, asked) for name, value in found.items()]
-    return [*answers, Answered(joining_estimate(machine, work), run.ttft / 1e6, asked)]
+    answers = [CheckedEstimate(laws[name], value, asked) for name, value in found.items()]
+    return [*answers, CheckedEstimate(gated_estimate(machine, traffic), run.ttft / 1e6, asked)]
 
 
-def wait_answer(machine: Machine, work: Work) -> Answered:
+def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
     """Raises SettingError where prompts come faster than one a step."""
-    estimate = ttft_estimate(machine, work)
-    requests = work.poisson(count(work), work.rate, machine.seed)
+    estimate = ttft_estimate(machine, traffic)
+    requests = traffic.poisson(count(traffic), traffic.rate, machine.seed)
     run = serve(machine, one_prompt(machine.slots), requests)
     asked = f"Continuous, one whole prompt a step, {len(requests)} Poisson arrivals"
-    return Answered(estimate, run.ttft / 1e6, asked)
+    return CheckedEstimate(estimate, run.ttft / 1e6, asked)
 
 
-def explosion_answer(machine: Machine, work: Work, ttft: int) -> Answered:
-    estimate = explosion(machine, work, ttft)
+def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> CheckedEstimate:
+    estimate = budget_rate_estimate(machine, traffic, ttft)
 
     def within(rate: float) -> bool:
-        requests = work.poisson(count(work), rate, machine.seed)
+        requests = traffic.poisson(count(traffic), rate, machine.seed)
         return serve(machine, one_prompt(machine.slots), requests).ttft <= ttft
 
-    found = _reached(within, estimate.value, 2.0)
-    asked = f"the same by halving, {count(work)} Poisson arrivals each time"
+    found = _search_rate(within, estimate.value, 2.0)
+    asked = f"the same by halving, {count(traffic)} Poisson arrivals each time"
     if found is None:
-        asked = f"no rate breaks it: {count(work)} requests at once are too few to say"
-    return Answered(estimate, found, asked)
+        asked = f"no rate breaks it: {count(traffic)} requests at once are too few to say"
+    return CheckedEstimate(estimate, found, asked)
 
 
-def _reached(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
+def _search_rate(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
     """The highest rate, looked for around a guess; 0 where a thousandth of it is too high.
 
     None where none is too high: finitely many, even all at once, keep within a large budget.
@@ -181,37 +191,43 @@ def _reached(within: Callable[[float], bool], guess: float, reach: float) -> flo
         low, high = high, high * reach
         if low > guess * CLIMB:
             return None
-    return highest(within, low, high, TRIALS)
+    return highest_rate(within, low, high, TRIALS)
 
 
-def burst_answer(machine: Machine, work: Work, ttft: int, planned: Answered) -> Burst:
+def measure_burstiness(
+    machine: Machine, traffic: PlannedTraffic, ttft: int, planned: CheckedEstimate
+) -> Burstiness:
     """planned: the answer to the explosion, of the same work.
 
     Raises SettingError where the part of the trace that is played has no span.
     """
-    part = work.cut(round(PLAYED * count(work)))
+    part = traffic.cut(round(PLAYED * count(traffic)))
     span = part.span / SECOND
 
     def within(rate: float) -> bool:
         return serve(machine, one_prompt(machine.slots), part.recorded(rate)).ttft <= ttft
 
-    return Burst(
+    return Burstiness(
         requests=len(part.lengths),
         span=span,
-        dispersion={scale: dispersion(work.times, scale) for scale in scales(ttft)},
+        dispersion={scale: dispersion(traffic.times, scale) for scale in windows(ttft)},
         formula=planned.estimate.value,
         poisson=planned.simulated,
-        recorded=_reached(within, planned.simulated or planned.estimate.value, 2.0),
+        recorded=_search_rate(within, planned.simulated or planned.estimate.value, 2.0),
     )
 
 
-def money_answers(work: Work, price: float, run: Served, full: Answered | None) -> list[Answered]:
+def check_cost(
+    traffic: PlannedTraffic, price: float, run: SimulatedRun, full: CheckedEstimate | None
+) -> list[CheckedEstimate]:
     """run: at the rate; full: the answer to the explosion, where there is a budget."""
-    here = cost_estimate(price, work.rate, work.answer, f"at {work.rate:.4g} requests/s")
+    here = cost_estimate(price, traffic.rate, traffic.answer, f"at {traffic.rate:.4g} requests/s")
     asked = "the tokens of answers that ended in the middle of the run, by its seconds"
-    answers = [Answered(here, per_million(price, run.tokens_per_second), asked)]
+    answers = [CheckedEstimate(here, per_million(price, run.tokens_per_second), asked)]
     if full is not None and full.simulated:
-        most = cost_estimate(price, full.estimate.value, work.answer, "at the TTFT budget's rate")
-        simulated = per_million(price, full.simulated * work.answer)
-        answers.append(Answered(most, simulated, "at the rate that it reached itself"))
+        most = cost_estimate(
+            price, full.estimate.value, traffic.answer, "at the TTFT budget's rate"
+        )
+        simulated = per_million(price, full.simulated * traffic.answer)
+        answers.append(CheckedEstimate(most, simulated, "at the rate that it reached itself"))
     return answers

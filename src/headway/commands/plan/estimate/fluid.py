@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from headway.commands.plan.estimate.checked_estimate import Estimate
-from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 from headway.commands.plan.estimate.simulated_machine import Machine
-from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 from headway.report.words import duration
 
@@ -16,7 +16,7 @@ ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class SteadyState:
     """What a rate settles at. A cycle is a step in which all join who came during the last."""
 
     pace: float  # nanoseconds between two tokens of one answer
@@ -29,14 +29,17 @@ class Flow:
     joined: float  # nanoseconds of the cycle in which its prompt is computed
 
 
-def flow(steps: Steps, work: Work, rate: float) -> Flow:
+def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> SteadyState:
     """The least pace that leads, by the batch that it makes, to itself. rate: per nanosecond.
 
     Raises SettingError where there is none.
     """
-    pace = steps.decoding(1, work.context)
+    pace = steps.decoding(1, traffic.context)
     for _ in range(ROUNDS):
-        after, ahead = _led_to(steps, work, rate, pace), _led_to(steps, work, rate, pace * 1.01)
+        after, ahead = (
+            _next_state(steps, traffic, rate, pace),
+            _next_state(steps, traffic, rate, pace * 1.01),
+        )
         if after is None or ahead is None:
             break
         slope = (ahead.pace - after.pace) / (0.01 * pace)
@@ -52,7 +55,9 @@ def flow(steps: Steps, work: Work, rate: float) -> Flow:
     )
 
 
-def _led_to(steps: Steps, work: Work, rate: float, pace: float) -> Flow | None:
+def _next_state(
+    steps: StepTimes, traffic: PlannedTraffic, rate: float, pace: float
+) -> SteadyState | None:
     """By the batch that this pace makes; None: prompts come faster than they are computed.
 
     An answer meets the others as they are on average and itself: then the number who decode is
@@ -62,9 +67,9 @@ def _led_to(steps: Steps, work: Work, rate: float, pace: float) -> Flow | None:
     computes one's own prompt is long, so many come in it: the first gaps are longer than the
     rest, each by r times as much as the one before. What prompts cost once a step counts for each.
     """
-    rows, context, count = 1 + rate * work.decodes * pace, work.context, work.decodes
+    rows, context, count = 1 + rate * traffic.decodes * pace, traffic.context, traffic.decodes
     base, plain = steps.decoding(1, context), steps.decoding(rows, context)
-    shares = [steps.with_prompt(p, rows, context) - plain for p in work.prompts]
+    shares = [steps.with_prompt(p, rows, context) - plain for p in traffic.prompts]
     share, square = fmean(shares), fmean(s * s for s in shares)
     r = rate * share
     if r >= 1:
@@ -74,27 +79,27 @@ def _led_to(steps: Steps, work: Work, rate: float, pace: float) -> Flow | None:
     joined = plain + share + r * met
     later = (joined - cycle) * r * (1 - r**count) / (1 - r) / count if count else 0.0
     made = cycle + later
-    return Flow(
+    return SteadyState(
         pace=made,
         rho=1 - base / cycle,
         batch=rate * count * made,
-        held=rate * work.held * made,
-        entering=rate * work.prompt * joined,
+        held=rate * traffic.held * made,
+        entering=rate * traffic.prompt * joined,
         base=base,
         met=met,
         joined=joined,
     )
 
 
-def is_stable(steps: Steps, work: Work, rate: float) -> bool:
+def is_stable(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> bool:
     try:
-        flow(steps, work, rate)
+        steady_state(steps, traffic, rate)
     except SettingError:
         return False
     return True
 
 
-def crowded(machine: Machine, found: Flow) -> str:
+def binding_limit(machine: Machine, found: SteadyState) -> str:
     """Why the machine's limits would bind, which no law of this kind knows; empty: they do not.
 
     The spread is that of a negative binomial number of answers.
@@ -108,14 +113,14 @@ def crowded(machine: Machine, found: Flow) -> str:
     return ""
 
 
-def fluid_estimates(machine: Machine, work: Work) -> dict[str, Estimate]:
+def fluid_estimates(machine: Machine, traffic: PlannedTraffic) -> dict[str, Estimate]:
     """By figure: `tpot`, `batch` and `held`."""
-    found = flow(Steps(machine.cost), work, work.rate / 1e9)
-    outside = crowded(machine, found)
+    found = steady_state(StepTimes(machine.cost), traffic, traffic.rate / 1e9)
+    outside = binding_limit(machine, found)
     if not LEAST <= round(found.rho, 3) <= MOST:
         outside = f"rho is {found.rho:.2f}"
-    elif work.answer < SHORTEST:
-        outside = f"answers of {work.answer:.1f} tokens are shorter than {SHORTEST}"
+    elif traffic.answer < SHORTEST:
+        outside = f"answers of {traffic.answer:.1f} tokens are shorter than {SHORTEST}"
 
     def estimate(question: str, value: float, unit: str, formula: str) -> Estimate:
         return Estimate(

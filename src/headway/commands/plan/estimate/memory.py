@@ -4,7 +4,7 @@ from math import ceil
 from statistics import fmean
 
 from headway.commands.plan.estimate.checked_estimate import Estimate
-from headway.commands.plan.estimate.planned_traffic import Work
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 
 
 def kv_per_token(
@@ -35,9 +35,9 @@ def blocks(tokens: float, block_size: int) -> int:
     return ceil(tokens / block_size)
 
 
-def peak_batch(work: Work, num_blocks: int, block_size: int) -> Estimate:
+def peak_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Estimate:
     """As many as fit when all are at their end."""
-    each = fmean(blocks(p + a - 1, block_size) for p, a in work.lengths)
+    each = fmean(blocks(p + a - 1, block_size) for p, a in traffic.lengths)
     return Estimate(
         question="memory-limited batch, all at their end at once",
         value=num_blocks // each,
@@ -46,21 +46,21 @@ def peak_batch(work: Work, num_blocks: int, block_size: int) -> Estimate:
         assumes="all begin together and none shares a prefix: then nobody is ever preempted",
         source="future-peak admission, LightLLM (Past-Future, ASPLOS 2025)",
         holds="exact for requests of one length",
-        outside="" if len(set(work.lengths)) == 1 else "lengths differ: short ones leave early",
+        outside="" if len(set(traffic.lengths)) == 1 else "lengths differ: short ones leave early",
     )
 
 
-def mean_batch(work: Work, num_blocks: int, block_size: int) -> Estimate:
+def mean_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Estimate:
     """As many as fit on average over their lives."""
     spent = fmean(
-        sum(blocks(p + step, block_size) for step in range(1, a)) for p, a in work.lengths
+        sum(blocks(p + step, block_size) for step in range(1, a)) for p, a in traffic.lengths
     )
-    held = spent / work.decodes if work.decodes else float(blocks(work.prompt, block_size))
+    held = spent / traffic.decodes if traffic.decodes else float(blocks(traffic.prompt, block_size))
     outside = ""
     if num_blocks / held < 100:
         outside = "few requests: the memory is never quite full"
-    elif not 32 <= work.answer <= work.prompt:
-        outside = f"answers of {work.answer:.0f} tokens beside prompts of {work.prompt:.0f}"
+    elif not 32 <= traffic.answer <= traffic.prompt:
+        outside = f"answers of {traffic.answer:.0f} tokens beside prompts of {traffic.prompt:.0f}"
     return Estimate(
         question="memory-limited batch, ages mixed",
         value=num_blocks / held,

@@ -8,7 +8,7 @@ from headway.commands.plan.estimate.checked_estimate import Estimate
 SOURCE = "order statistics: P(max of n <= x) = P(length <= x) ^ n"
 
 
-def longest(lengths: Sequence[int], size: int) -> float:
+def expected_longest(lengths: Sequence[int], size: int) -> float:
     """Expected largest of so many, drawn from these with replacement."""
     ordered, count = sorted(lengths), len(lengths)
     shares = ((at / count) ** size for at in range(1, count + 1))
@@ -18,23 +18,23 @@ def longest(lengths: Sequence[int], size: int) -> float:
     return total
 
 
-def waste(lengths: Sequence[int], size: int, width: Callable[[int], int] = int) -> float:
+def padded_share(lengths: Sequence[int], size: int, width: Callable[[int], int] = int) -> float:
     """Share of a group's rectangle that is padding. width: to which its longest is padded."""
-    wide = longest([width(length) for length in lengths], size)
+    wide = expected_longest([width(length) for length in lengths], size)
     return 1 - sum(lengths) / len(lengths) / wide
 
 
-def up_to(buckets: Sequence[int], length: int) -> int:
+def next_bucket(buckets: Sequence[int], length: int) -> int:
     """The next bucket; beyond the last, no bucket."""
     return length if length > buckets[-1] else buckets[bisect_left(buckets, length)]
 
 
-def classed(lengths: Sequence[int], size: int, buckets: Sequence[int]) -> float:
+def bucketed_share(lengths: Sequence[int], size: int, buckets: Sequence[int]) -> float:
     """The share when groups are formed of prompts that fall in one bucket."""
     classes: dict[int, list[int]] = {}
     for length in lengths:
         classes.setdefault(bisect_left(buckets, length), []).append(length)
-    cells = sum(len(mine) * longest(mine, size) for mine in classes.values())
+    cells = sum(len(mine) * expected_longest(mine, size) for mine in classes.values())
     return 1 - sum(lengths) / cells
 
 
@@ -60,7 +60,7 @@ def padding_estimates(
     found = {
         "longest": _estimate(
             f"padding, groups of {size}",
-            waste(lengths, size),
+            padded_share(lengths, size),
             "1 - E[length] / E[longest of a group]",
             DRAWN,
         )
@@ -68,13 +68,13 @@ def padding_estimates(
     if buckets:
         found["buckets"] = _estimate(
             f"padding, groups of {size} padded up to a bucket",
-            waste(lengths, size, lambda length: up_to(buckets, length)),
+            padded_share(lengths, size, lambda length: next_bucket(buckets, length)),
             "1 - E[length] / E[bucket of the longest]",
             f"{DRAWN}; fewer shapes, and more padding",
         )
         found["classes"] = _estimate(
             f"padding, groups of {size} inside one bucket",
-            classed(lengths, size, buckets),
+            bucketed_share(lengths, size, buckets),
             "1 - sum of lengths / sum over the buckets of members x E[their longest]",
             f"{DRAWN} inside a bucket; a rare bucket's requests wait for company",
         )

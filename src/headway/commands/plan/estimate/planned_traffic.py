@@ -15,7 +15,7 @@ DISTINCT = 200  # prompts that stand for all of them where each is priced
 
 
 @dataclass(frozen=True)  # no slots: the means of thousands of lengths are kept once computed
-class Work:
+class PlannedTraffic:
     """Lengths are (prompt, answer) in tokens, in order of arrival."""
 
     name: str
@@ -93,13 +93,13 @@ class Work:
     def backlog(self, count: int) -> list[Request]:
         return [self._request(number, 0, number) for number in range(count)]
 
-    def cut(self, count: int) -> "Work":
+    def cut(self, count: int) -> "PlannedTraffic":
         """Its first so many requests, at their own rate."""
         if count >= len(self.lengths):
             return self
         times = self.times[:count]
         rate = count * SECOND / max(1, times[-1] - times[0]) if times else self.rate
-        return Work(self.name, self.lengths[:count], rate, times)
+        return PlannedTraffic(self.name, self.lengths[:count], rate, times)
 
     def _request(self, number: int, at: int, like: int) -> Request:
         """Its prompt begins like no other's, so that nothing is won from the prefix cache."""
@@ -107,14 +107,14 @@ class Work:
         return Request(str(number), (number,) * prompt, answer, at)
 
 
-def steady(rate: float, prompt: int, answer: int) -> Work:
+def steady(rate: float, prompt: int, answer: int) -> PlannedTraffic:
     """Poisson arrivals of one length."""
-    return Work(f"{prompt} + {answer} tokens, Poisson", ((prompt, answer),), rate)
+    return PlannedTraffic(f"{prompt} + {answer} tokens, Poisson", ((prompt, answer),), rate)
 
 
-def traced(name: str, asks: Sequence[Ask]) -> Work:
+def traced(name: str, asks: Sequence[Ask]) -> PlannedTraffic:
     if len(asks) < 2 or asks[-1].at == asks[0].at:
         raise SettingError(f"the trace {name} has no span: it needs two arrivals or more")
     rate = len(asks) * SECOND / (asks[-1].at - asks[0].at)
     lengths = tuple((ask.prompt, ask.answer) for ask in asks)
-    return Work(name, lengths, rate, tuple(ask.at for ask in asks))
+    return PlannedTraffic(name, lengths, rate, tuple(ask.at for ask in asks))

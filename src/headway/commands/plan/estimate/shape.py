@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from headway.commands.plan.estimate.checked_estimate import Answered
+from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
 from headway.commands.plan.estimate.memory import kv_estimate, kv_per_token
 from headway.costing.calibration import Calibration
 from headway.costing.datasheet import has_shape, shape
@@ -10,7 +10,7 @@ from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED, called
 
 
-def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[Answered], str]:
+def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[CheckedEstimate], str]:
     """The answers, or why there are none. None: the cost file's own model, if it is here.
 
     Of a model that is named all errors are raised: SettingError if the cost file is of another.
@@ -28,7 +28,7 @@ def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[Ans
         return [], f"KV per token is left out; {error}"
 
 
-def kv_answers(model: str | None, calibration: Calibration) -> list[Answered]:
+def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstimate]:
     """The model as it is, and as it would be with other numbers of KV heads.
 
     model: a checkpoint's folder or hub id, or a shape that ships; None: the embedded one.
@@ -59,7 +59,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[Answered]:
         made = plan_memory(shaped, limits, itemsize, 0, 1 << 60, gathered("cpu"))
         is_own = heads == config.kv_heads
         answers.append(
-            Answered(
+            CheckedEstimate(
                 kv_estimate(kind, value, is_own),
                 calibration.kv_bytes if is_own else made.per_block / made.block_size,
                 "what the engine had that the cost file is of" if is_own else "the executor's plan",

@@ -36,7 +36,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class SimulatedRun:
     """What a run left behind."""
 
     requests: tuple[RequestRow, ...]  # by arrival
@@ -100,7 +100,7 @@ class Served:
         return sum(figure(row) * row.nanoseconds for row in steps) / spent if spent else 0.0
 
 
-def default(slots: int) -> Policies:
+def whole_prompts(slots: int) -> Policies:
     """All that wait join the next step, whole, while it has tokens left."""
     return Policies(Continuous(slots), step_tokens=max(STEP_TOKENS, slots))
 
@@ -113,7 +113,7 @@ def one_prompt(slots: int) -> Policies:
     return Policies(Continuous(slots), step_tokens=slots + 1)
 
 
-def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> Served:
+def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> SimulatedRun:
     """To the end. SettingError where a request can never fit."""
     lanes = (Lane(max_waiting=len(requests) + 1),)
     scheduler = Scheduler(Settings(machine.num_blocks, machine.block_size, lanes, policies))
@@ -123,10 +123,12 @@ def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> 
         raise SettingError(
             "a request does not fit into the machine's KV memory: scale the tokens or cut answers"
         )
-    return Served(tuple(sorted(rows, key=lambda row: (row.arrived, int(row.id)))), tuple(steps))
+    return SimulatedRun(
+        tuple(sorted(rows, key=lambda row: (row.arrived, int(row.id)))), tuple(steps)
+    )
 
 
-def highest(holds: Callable[[float], bool], low: float, high: float, trials: int) -> float:
+def highest_rate(holds: Callable[[float], bool], low: float, high: float, trials: int) -> float:
     """The largest value that holds, where all smaller ones do; by halving their ratio.
 
     low is taken to hold; 0 < low < high.
@@ -137,7 +139,7 @@ def highest(holds: Callable[[float], bool], low: float, high: float, trials: int
     return low
 
 
-def most(holds: Callable[[int], bool], guess: int) -> int:
+def largest_count(holds: Callable[[int], bool], guess: int) -> int:
     """The largest whole number that holds, where all smaller ones do; looked for near a guess."""
     low, reach = guess, max(1, guess // 16)
     while low > 0 and not holds(low):

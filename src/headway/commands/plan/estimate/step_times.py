@@ -10,7 +10,7 @@ from headway.core.cost.step_cost import KNOWN, Residuals, Rounding, StepCost
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepTimes:
     """From a step's beginning to the next one's: the host's time behind it counts.
 
     Each at the mean of its residuals. The engine's sleep before a step (`wake`) is not in it, nor

@@ -1,23 +1,23 @@
 """How many may decode together and still keep the pace."""
 
 from headway.commands.plan.estimate.checked_estimate import Estimate
-from headway.commands.plan.estimate.planned_traffic import Work
-from headway.commands.plan.estimate.simulated_machine import most
-from headway.commands.plan.estimate.step_times import Steps
+from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
+from headway.commands.plan.estimate.simulated_machine import largest_count
+from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 
 
-def largest_batch(steps: Steps, work: Work, tpot: int, slots: int) -> Estimate:
+def largest_batch(steps: StepTimes, traffic: PlannedTraffic, tpot: int, slots: int) -> Estimate:
     """tpot: nanoseconds; slots: up to which the cost model was fitted."""
-    if steps.decoding(1, work.context) > tpot:
-        alone = steps.decoding(1, work.context) / 1e6
+    if steps.decoding(1, traffic.context) > tpot:
+        alone = steps.decoding(1, traffic.context) / 1e6
         raise SettingError(
             f"a TPOT of {tpot / 1e6:g} ms cannot be kept: a request alone takes {alone:.3g} ms a "
             "token; ask for more"
         )
-    if steps.decoding(1 << 20, work.context) <= tpot:
+    if steps.decoding(1 << 20, traffic.context) <= tpot:
         raise SettingError("this cost model says that a batch costs nothing: calibrate again")
-    value = most(lambda count: steps.decoding(count, work.context) <= tpot, slots)
+    value = largest_count(lambda count: steps.decoding(count, traffic.context) <= tpot, slots)
     return Estimate(
         question=f"largest batch within a TPOT of {tpot / 1e6:g} ms",
         value=value,
