@@ -154,7 +154,7 @@ def test_a_series_with_a_hole_is_none(tmp_path):
     third = (tmp_path / "run.3.jsonl").read_text()
     lines = (tmp_path / "run.2.jsonl").read_text().splitlines()
     (tmp_path / "run.3.jsonl").unlink()
-    words = r"run.3.jsonl, where the journal run.jsonl goes on, cannot be read: No such file"
+    words = r"run.3.jsonl, which continues the journal run.jsonl, cannot be read: No such file"
     with pytest.raises(JournalError, match=words):
         load(tmp_path / "run.jsonl")
     (tmp_path / "run.2.jsonl").write_text(third)

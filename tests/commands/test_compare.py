@@ -15,9 +15,8 @@ from rich.console import Console
 
 from headway.commands.compare.compare import DRAIN, Asked, run_compare, services_of
 from headway.commands.replay.recording import load
-from headway.commands.replay.replay import Asked as Replay
-from headway.commands.replay.replay import run_replay
-from headway.commands.replay.rerun import relive
+from headway.commands.replay.replay import ReplayOptions, run_replay
+from headway.commands.replay.rerun import rerun_journal
 from headway.core.request import NEVER, Finish
 from headway.costing.token_cost import Ask, Price
 from headway.errors import HeadwayError, SettingError
@@ -536,7 +535,7 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
     runs = report.read(tmp_path / "report.json").runs
     for name, row in (("static", kept[0]), ("static", kept[2]), ("continuous-chunk-64", kept[3])):
         recording = load(folder / row)
-        outcome = relive(recording).outcome
+        outcome = rerun_journal(recording).outcome
         measured = runs[name][int(row[-7]) - 1]
         assert recording.about["model"] == "fake" and outcome.complete
         assert [each.ttft for each in outcome.requests] == [each.ttft for each in measured.requests]
@@ -550,7 +549,7 @@ def test_a_replay_leaves_out_the_warm_up_that_the_comparison_left_out(tmp_path):
     assert kept["engine"]["served"] < len(kept["requests"]["rows"]), "some are left out"
     path = next(folder.iterdir())
     screen = Console(file=StringIO(), width=80)
-    assert run_replay(Replay(path, as_json=True), screen) == 0
+    assert run_replay(ReplayOptions(path, as_json=True), screen) == 0
     said = json.loads(screen.file.getvalue())
     again = said["runs"]["as recorded"]
     for lane, mine in kept["latency"].items():
@@ -561,9 +560,10 @@ def test_a_replay_leaves_out_the_warm_up_that_the_comparison_left_out(tmp_path):
     assert again["engine"]["seconds"] == pytest.approx(kept["engine"]["seconds"], rel=1e-6)
     assert said["warm_up_ns"] == 2_000_000_000
     screen = Console(file=StringIO(), width=80)
-    assert run_replay(Replay(path, out=tmp_path / "again"), screen) == 0
+    assert run_replay(ReplayOptions(path, out=tmp_path / "again"), screen) == 0
     words = " ".join(screen.file.getvalue().split())
-    assert "The warm-up is left out, as by the comparison" in words and "the first 2 s" in words
+    assert "As in the comparison that recorded them, the warm-up is left out" in words
+    assert "the first 2 s" in words
     rewritten = json.loads((tmp_path / "again" / "report.json").read_text())["strategies"][0]
     assert rewritten["latency"] == kept["latency"]
 

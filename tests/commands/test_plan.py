@@ -148,9 +148,9 @@ def test_a_marked_cost_file_is_said_to_be_one(cost):
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
     write(replace(read(path), about=marked), path)
     said = " ".join(printed(PlanOptions(path, rate=5, prompt=120, answer=20)).split())
-    assert "The prices are not to be believed" in said and "-50% in the median step" in said
+    assert "The cost file is unreliable" in said and "-50% in the median step" in said
     plain = json.loads(printed(PlanOptions(path, rate=5, prompt=120, answer=20, as_json=True)))
-    assert any("not to be believed" in note for note in plain["notes"])
+    assert any("unreliable" in note for note in plain["notes"])
 
 
 def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, trace):

@@ -10,11 +10,11 @@ from hypothesis import event, given, settings
 from rich.console import Console
 
 from headway import LLM, Options
-from headway.commands.replay.change import KEYS, Change, change
+from headway.commands.replay.change import KEYS, Change, parse_change
 from headway.commands.replay.recording import Recording, load
-from headway.commands.replay.replay import Asked, run_replay
+from headway.commands.replay.replay import ReplayOptions, run_replay
 from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF
-from headway.commands.replay.rerun import relive
+from headway.commands.replay.rerun import rerun_journal
 from headway.commands.replay.what_if import what_if
 from headway.core.commands import Add, Cancel, Close, Stop
 from headway.core.cost.gathering import Gathering
@@ -78,7 +78,7 @@ def made(model="headway-tiny (embedded)", dtype="float32", slots=16, prices=PRIC
 def told(path, **wishes):
     """What the command says, and its exit status."""
     screen = Console(file=StringIO(), width=80, force_terminal=False)
-    assert run_replay(Asked(path, **wishes), screen) == 0
+    assert run_replay(ReplayOptions(path, **wishes), screen) == 0
     return screen.file.getvalue()
 
 
@@ -99,7 +99,7 @@ def written(tmp_path, case=THRASH):
 
 def test_a_live_run_is_lived_again_row_for_row(lived):
     path, steps, requests = lived
-    again = relive(load(path))
+    again = rerun_journal(load(path))
     assert again.scheduler.ledger.requests == requests and len(requests) == 7
     assert again.scheduler.ledger.steps == steps and len(steps) > 20
     assert [row.finish for row in requests].count(Finish.CANCELLED) == 1
@@ -112,30 +112,28 @@ def test_unchanged_settings_give_every_request_the_tokens_it_had(lived):
 
     With others it is a matter of time: it may be left after fewer tokens than it had.
     """
-    relived = relive(load(lived[0]))
-    priced = what_if(relived, relived.recording.settings, StepCost.of(1_000))
-    assert priced.said == relived.said and priced.outcome.complete
+    rerun = rerun_journal(load(lived[0]))
+    priced = what_if(rerun, rerun.recording.settings, StepCost.of(1_000))
+    assert priced.tokens == rerun.sampled and priced.outcome.complete
     assert priced.ran_out == {"r4"}, "of the one that was cancelled no more is known"
     assert {row.id: row.finish for row in priced.outcome.requests} == {
-        row.id: row.finish for row in relived.outcome.requests
+        row.id: row.finish for row in rerun.outcome.requests
     }
-    assert counted(priced.outcome) == counted(relived.outcome)
-    stopped = [
-        row for row in relived.outcome.requests if isinstance(relived.ends.get(row.id), Stop)
-    ]
+    assert counted(priced.outcome) == counted(rerun.outcome)
+    stopped = [row for row in rerun.outcome.requests if isinstance(rerun.ends.get(row.id), Stop)]
     assert [row.finish for row in stopped] == [Finish.STOP]
-    assert len(relived.said[stopped[0].id]) == stopped[0].generated + stopped[0].discarded
+    assert len(rerun.sampled[stopped[0].id]) == stopped[0].generated + stopped[0].discarded
 
 
 def test_who_is_left_while_it_waits_says_nothing_and_the_others_all(lived):
     """Steps so slow that both slots are still taken when its caller leaves."""
-    relived = relive(load(lived[0]))
-    slow = what_if(relived, relived.recording.settings, StepCost.of(10_000 * MS))
-    assert slow.said["r4"] == () != relived.said["r4"] and not slow.ran_out
+    rerun = rerun_journal(load(lived[0]))
+    slow = what_if(rerun, rerun.recording.settings, StepCost.of(10_000 * MS))
+    assert slow.tokens["r4"] == () != rerun.sampled["r4"] and not slow.ran_out
     assert {row.id: row.finish for row in slow.outcome.requests}["r4"] is Finish.CANCELLED
-    others = {*relived.said} - {"r4"}
-    assert {id: slow.said[id] for id in others} == {id: relived.said[id] for id in others}
-    assert counted(slow.outcome) == counted(relived.outcome)
+    others = {*rerun.sampled} - {"r4"}
+    assert {id: slow.tokens[id] for id in others} == {id: rerun.sampled[id] for id in others}
+    assert counted(slow.outcome) == counted(rerun.outcome)
 
 
 def counted(outcome):
@@ -147,10 +145,10 @@ def test_fewer_slots_make_longer_waits_and_change_no_answer(lived, cost):
     said = plain(lived[0], cost=cost, sets=("slots=1",))
     assert list(said["runs"]) == [RECORDED, CONTROL, WHAT_IF]
     assert said["runs"][WHAT_IF]["policies"]["join"]["size"] == 1
-    relived = relive(load(lived[0]))
+    rerun = rerun_journal(load(lived[0]))
     control, fewer = (
-        what_if(relived, each, PRICES).outcome
-        for each in (relived.recording.settings, change("", ["slots=1"]).of(relived, PRICES))
+        what_if(rerun, each, PRICES).outcome
+        for each in (rerun.recording.settings, parse_change("", ["slots=1"]).apply(rerun, PRICES))
     )
     before, after = ({row.id: row.queue for row in each.requests} for each in (control, fewer))
     batch = ["r0", "r1", "r2", "r3"]  # asked together
@@ -172,30 +170,30 @@ def test_a_run_in_virtual_time_is_its_own_what_if(case):
     case = replace(case, timed=bare, burst=1)
     first = run(case)
     settings, records = journal.read(first.journal.splitlines())
-    relived = relive(Recording("", {}, settings, tuple(records), cut=False))
-    priced = what_if(relived, settings, COST)
-    assert priced.outcome.steps == relived.outcome.steps
-    assert priced.outcome.requests == relived.outcome.requests
-    assert priced.said == relived.said
+    rerun = rerun_journal(Recording("", {}, settings, tuple(records), cut=False))
+    priced = what_if(rerun, settings, COST)
+    assert priced.outcome.steps == rerun.outcome.steps
+    assert priced.outcome.requests == rerun.outcome.requests
+    assert priced.tokens == rerun.sampled
     refused = {row.id for row in first.scheduler.ledger.requests if row.finish is Finish.REFUSED}
     event(f"refused {bool(refused)}")
-    assert set(relived.ends) == refused and not priced.ran_out
+    assert set(rerun.ends) == refused and not priced.ran_out
 
 
 @settings(deadline=None)
 @given(cases(), cases())
 def test_any_change_ends_and_gives_nobody_another_answer(case, other):
-    relived = relive(recorded(case))
-    changed = replace(relived.recording.settings, policies=other.policies, num_blocks=other.blocks)
-    priced = what_if(relived, changed, COST)
+    rerun = rerun_journal(recorded(case))
+    changed = replace(rerun.recording.settings, policies=other.policies, num_blocks=other.blocks)
+    priced = what_if(rerun, changed, COST)
     assert priced.outcome.complete
-    assert {row.id for row in priced.outcome.requests} == set(relived.requests)
-    for id, said in priced.said.items():
-        assert said == relived.said[id][: len(said)]
-    before = {row.id: row for row in relived.outcome.requests}
+    assert {row.id for row in priced.outcome.requests} == set(rerun.requests)
+    for id, said in priced.tokens.items():
+        assert said == rerun.sampled[id][: len(said)]
+    before = {row.id: row for row in rerun.outcome.requests}
     for row in priced.outcome.requests:
         broken = Finish.CANCELLED, Finish.REFUSED, Finish.EXPIRED
-        if row.id not in relived.ends and row.finish not in broken:
+        if row.id not in rerun.ends and row.finish not in broken:
             assert (row.finish, row.generated) == (before[row.id].finish, before[row.id].generated)
         event(f"{before[row.id].finish}, then {row.finish}")
 
@@ -206,8 +204,8 @@ def test_requests_come_when_the_engine_could_first_see_them():
         (0, Add(ask("a", 8, 4, lane="chat"))),
         (9 * MS, Add(ask("b", 8, 2, 9 * MS, lane="chat"))),
     ]
-    slow = relive(recorded(Case(32, Policies(join=Continuous(2)), timed)))
-    assert [(at, type(each)) for at, each in slow.timed[:2]] == [(0, Add), (9 * MS, Add)]
+    slow = rerun_journal(recorded(Case(32, Policies(join=Continuous(2)), timed)))
+    assert [(at, type(each)) for at, each in slow.commands[:2]] == [(0, Add), (9 * MS, Add)]
     quick = what_if(slow, slow.recording.settings, StepCost.of(MS)).outcome
     assert [row.queue for row in quick.requests if row.id == "b"] == [0]
 
@@ -218,42 +216,42 @@ def test_what_was_put_together_after_the_last_step_comes_together():
     first = recorded(
         Case(32, head, [(50 * MS, Add(ask(id, 8, 2, 3 * MS, lane="chat"))) for id in "ab"])
     )
-    assert [at for at, _ in relive(first).timed] == [50 * MS, 50 * MS, 50 * MS]
+    assert [at for at, _ in rerun_journal(first).commands] == [50 * MS, 50 * MS, 50 * MS]
 
 
 def test_a_caller_who_left_leaves_when_he_did_or_where_his_tokens_end():
     timed = [(0, Add(ask("a", 8, 60, lane="chat"))), (100 * MS, Cancel("a"))]
-    relived = relive(recorded(Case(32, Policies(), timed)))
-    slow = what_if(relived, relived.recording.settings, StepCost.of(60 * MS))
-    quick = what_if(relived, relived.recording.settings, StepCost.of(MS))
+    rerun = rerun_journal(recorded(Case(32, Policies(), timed)))
+    slow = what_if(rerun, rerun.recording.settings, StepCost.of(60 * MS))
+    quick = what_if(rerun, rerun.recording.settings, StepCost.of(MS))
     assert slow.outcome.requests[0].finished == 120 * MS and not slow.ran_out
-    known = len(relived.said["a"])
+    known = len(rerun.sampled["a"])
     assert quick.outcome.requests[0].finished == known * MS and quick.ran_out == {"a"}
     assert [each.outcome.requests[0].finish for each in (slow, quick)] == [Finish.CANCELLED] * 2
 
 
 def test_a_request_that_was_refused_may_be_let_in_and_has_nothing_to_say(tmp_path, cost):
     """Eight blocks of four tokens hold 30; four do not."""
-    relived = relive(recorded(Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))])))
-    assert relived.broken == {Finish.REFUSED: 1}
-    larger = replace(relived.recording.settings, num_blocks=8)
-    priced = what_if(relived, larger, COST)
+    rerun = rerun_journal(recorded(Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))])))
+    assert rerun.incomplete == {Finish.REFUSED: 1}
+    larger = replace(rerun.recording.settings, num_blocks=8)
+    priced = what_if(rerun, larger, COST)
     assert priced.outcome.requests[0].finish is Finish.CANCELLED and priced.ran_out == {"a"}
     path = written(tmp_path, Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))]))
     words = " ".join(told(path, cost=cost, sets=("num_blocks=8",)).split())
-    assert "only the beginning: 1 refused." in words
-    assert "which ended 0 in 'as priced' and 1 in 'what if'" in words
+    assert "only the beginning of some answers: 1 refused." in words
+    assert "which happened to 0 in 'as priced' and 1 in 'what if'" in words
 
 
 def test_it_says_what_came_of_it_in_80_columns(lived, cost, tmp_path):
     said = told(lived[0], cost=cost, sets=("chunk=4", "order=shortest-first"), out=tmp_path / "out")
     words = " ".join(said.split())
-    assert "came out as they were recorded, with the same rows for the 7 requests" in words
-    assert "what if: chunk=4, order=shortest-first, at the same prices" in words
-    assert "only the beginning: 1 cancelled." in words
+    assert "are identical to the recorded ones, row for row, for 7 requests" in words
+    assert "what if: chunk=4, order=shortest-first, with the same cost model" in words
+    assert "only the beginning of some answers: 1 cancelled." in words
     assert max(len(line.rstrip()) for line in said.splitlines()) <= 80 and "…" not in said
     found = report.read(tmp_path / "out" / "report.json")
-    again = relive(load(lived[0])).outcome
+    again = rerun_journal(load(lived[0])).outcome
     assert found.outcomes[RECORDED] == again
     assert list(found.outcomes) == [RECORDED, CONTROL, WHAT_IF]
 
@@ -273,36 +271,36 @@ def test_without_prices_it_says_only_what_was_measured(lived):
 
 
 def test_a_strategy_is_fitted_to_the_recorded_endpoints(lived, cost, tmp_path):
-    relived = relive(load(lived[0]))
-    static = change("static", ["slots=3"]).of(relived, PRICES).policies
+    rerun = rerun_journal(load(lived[0]))
+    static = parse_change("static", ["slots=3"]).apply(rerun, PRICES).policies
     assert static.join == Static(3)
     (tmp_path / "mine.yaml").write_text("mine: {join: {continuous: {size: 5}}, chunk: {fixed: 7}}")
-    mine = change(str(tmp_path / "mine.yaml"), []).of(relived, PRICES).policies
+    mine = parse_change(str(tmp_path / "mine.yaml"), []).apply(rerun, PRICES).policies
     assert (mine.join, mine.chunk) == (Continuous(5), Fixed(7))
     assert plain(lived[0], cost=cost, strategy="static")["change"]["strategy"] == "static"
 
 
 def test_every_key_is_obeyed():
-    relived = relive(recorded(THRASH))
+    rerun = rerun_journal(recorded(THRASH))
     values = ["slots=3", "step_tokens=9", "chunk=5", "order=priority", "mix=alternate"]
     assert {each.split("=")[0] for each in values} | {"window", "num_blocks"} == set(KEYS)
-    made = change("", [*values, "num_blocks=70"]).of(relived, PRICES)
+    made = parse_change("", [*values, "num_blocks=70"]).apply(rerun, PRICES)
     policies = made.policies
     assert (policies.join, policies.step_tokens, policies.chunk) == (Continuous(3), 9, Fixed(5))
     for more in (["slots=90", "step_tokens=95"], ["step_tokens=95", "slots=90"]):
-        assert change("", more).of(relived, PRICES).policies.step_tokens == 95
+        assert parse_change("", more).apply(rerun, PRICES).policies.step_tokens == 95
     with pytest.raises(SettingError, match="step_tokens 9 is less than the 10 sequences"):
-        change("", ["step_tokens=9", "slots=10"]).of(relived, PRICES)
+        parse_change("", ["step_tokens=9", "slots=10"]).apply(rerun, PRICES)
     assert policies.order == Priority() and type(policies.mix).__name__ == "Alternate"
-    assert made.num_blocks == 70 and made.lanes == relived.recording.settings.lanes
-    whole = change("", ["chunk=whole"]).of(relived, PRICES).policies.chunk
+    assert made.num_blocks == 70 and made.lanes == rerun.recording.settings.lanes
+    whole = parse_change("", ["chunk=whole"]).apply(rerun, PRICES).policies.chunk
     assert type(whole).__name__ == "Whole"
     for join in (Dynamic(2, 500 * MS, {"chat": 0}), Dynamic(2, 9 * MS)):
-        windowed = relive(recorded(replace(THRASH, policies=Policies(join=join))))
-        assert change("", ["window=2.5"]).of(windowed, PRICES).policies.join == Dynamic(
+        windowed = rerun_journal(recorded(replace(THRASH, policies=Policies(join=join))))
+        assert parse_change("", ["window=2.5"]).apply(windowed, PRICES).policies.join == Dynamic(
             2, 2_500_000
         )
-    classes = change("length-classes", ["window=4"]).of(relived, PRICES).policies.join
+    classes = parse_change("length-classes", ["window=4"]).apply(rerun, PRICES).policies.join
     assert classes.window == 4 * MS
 
 
@@ -310,15 +308,15 @@ def test_every_key_is_obeyed():
     "wishes, words",
     [
         ({"sets": ["slot=3"]}, "'slot' is not known; did you mean slots"),
-        ({"sets": ["slots"]}, "say slots=VALUE"),
-        ({"sets": ["slots=3", "slots=4"]}, "slots is said twice"),
+        ({"sets": ["slots"]}, "write slots=VALUE"),
+        ({"sets": ["slots=3", "slots=4"]}, "slots is given twice"),
         ({"sets": ["slots=many"]}, "slots is 'many', not a number"),
         ({"sets": ["slots=0"]}, "slots is 0; it must be 1 or more"),
-        ({"sets": ["slots=[1"]}, "that is no value"),
+        ({"sets": ["slots=[1"]}, "the value is not valid YAML"),
         ({"sets": ["order=prioritys"]}, "'prioritys' is not known; did you mean priority"),
         ({"sets": ["window=5"]}, "Continuous has no window"),
         ({"strategy": "statik"}, "there is no strategy 'statik'; did you mean static"),
-        ({"strategy": "static,first-come"}, "has 2 of them: static, first-come"),
+        ({"strategy": "static,first-come"}, "names 2 strategies, give one: static, first-come"),
     ],
 )
 def test_a_change_that_cannot_be_made_is_named(wishes, words, tmp_path, cost):
@@ -328,9 +326,7 @@ def test_a_change_that_cannot_be_made_is_named(wishes, words, tmp_path, cost):
 
 
 def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
-    with pytest.raises(
-        SettingError, match=r"say --cost cost.json too; headway calibrate makes one"
-    ):
+    with pytest.raises(SettingError, match=r"add --cost cost.json, which headway calibrate writes"):
         told(lived[0], sets=("slots=1",))
     calibration.write(made(model="other"), tmp_path / "other.json")
     with pytest.raises(SettingError, match="this cost file is of other in float32, not of headway"):
@@ -345,8 +341,8 @@ def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
     calibration.write(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
     words = " ".join(told(written(tmp_path), cost=tmp_path / "cost.json").split())
     assert "The journal names no model" in words
-    assert "fitted to steps of up to 2 answers; here are steps of 4" in words
-    assert "that one was not itself" in words
+    assert "fitted to steps of up to 2 rows; here are steps of 4" in words
+    assert "or this one was disturbed" in words
     calibration.write(made(prices=COST), tmp_path / "cost.json")
     said = plain(written(tmp_path), cost=tmp_path / "cost.json")
     assert said["pricing"] == 1.0 and len(said["warnings"]) == 1
@@ -356,7 +352,7 @@ def test_a_marked_cost_file_is_a_warning(lived, tmp_path):
     errors = {"all": {"median": 320, "p90": 500, "total": 180}}
     calibration.write(replace(made(), about={"errors": errors}), tmp_path / "cost.json")
     said = plain(lived[0], cost=tmp_path / "cost.json")["warnings"]
-    assert any("not to be believed" in each and "+32% in the median step" in each for each in said)
+    assert any("unreliable" in each and "+32% in the median step" in each for each in said)
 
 
 def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
@@ -373,9 +369,9 @@ def test_recorded_steps_are_priced_with_the_padding_of_the_cost_file(tmp_path):
     cost = replace(COST, device=replace(COST.device, read=MS * 1_000), gathering=gathering)
     calibration.write(made(prices=cost), tmp_path / "cost.json")
     spent = sum(row.nanoseconds for row in run(THRASH).scheduler.ledger.steps)
-    padded = sum(map(cost.predict, relive(load(path), gathering).steps))
+    padded = sum(map(cost.predict, rerun_journal(load(path), gathering).steps))
     assert plain(path, cost=tmp_path / "cost.json")["pricing"] == pytest.approx(padded / spent)
-    assert padded > sum(map(cost.predict, relive(load(path)).steps))
+    assert padded > sum(map(cost.predict, rerun_journal(load(path)).steps))
 
 
 def test_the_first_step_without_prompts_is_priced_with_the_turn(tmp_path):
@@ -393,8 +389,8 @@ def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost,
     path = tmp_path / "killed.jsonl"
     path.write_text("\n".join(lines[:9]) + "\n" + lines[9][:-7])
     words = " ".join(told(path, cost=cost).split())
-    assert "Its last line is cut off and left out: 8 records are whole." in words
-    assert "It ends before its run does" in words and "unfinished" in words
+    assert "The last line is cut off and left out; 8 records are complete." in words
+    assert "The journal ends before the run does" in words and "unfinished" in words
     found = plain(path, cost=cost)
     assert found["cut"] and not found["complete"] and found["records"] == 8
     assert found["runs"][RECORDED]["engine"]["unserved"] == found["known_in_part"]["unfinished"]
@@ -431,14 +427,14 @@ def test_a_damaged_journal_says_where(tmp_path):
 
     assert "bad.jsonl: line 4 is not JSON" in damaged(3, ["[3, 17"])
     assert "the run has parted from its journal: step" in damaged(3, [])
-    assert "two of its requests are called 'r0'" in damaged(3, [lines[1], lines[3]])
+    assert "two of its requests have the id 'r0'" in damaged(3, [lines[1], lines[3]])
     path.write_text(lines[0] + "\n")
-    with pytest.raises(JournalError, match="a head and no whole record"):
+    with pytest.raises(JournalError, match="a head and no complete record"):
         told(path)
     with pytest.raises(JournalError, match=r"nothing.jsonl cannot be read: No such file"):
         told(tmp_path / "nothing.jsonl")
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(JournalError, match="it is not even text"):
+    with pytest.raises(JournalError, match="is not a journal: it is not text"):
         told(path)
 
 
@@ -447,7 +443,7 @@ def test_another_versions_scheduler_is_named_where_the_run_parts(tmp_path):
     old = json.dumps(json.loads(head) | {"about": {"headway": "0.0.1"}})
     path = tmp_path / "old.jsonl"
     path.write_text("\n".join([old, *lines[:2], *lines[3:]]))
-    with pytest.raises(JournalError, match=r"headway 0.0.1 wrote it: replay it with that one"):
+    with pytest.raises(JournalError, match=r"headway 0.0.1 wrote it: replay it with that version"):
         told(path)
 
 
@@ -459,7 +455,7 @@ def test_whatever_line_is_lost_the_end_is_an_error_that_a_user_can_read(case):
     for at in range(len(recording.records)):
         left = recording.records[:at] + recording.records[at + 1 :]
         try:
-            relive(replace(recording, records=left))
+            rerun_journal(replace(recording, records=left))
         except HeadwayError as error:
             assert "case.jsonl" in str(error) and "\n" not in str(error)
         except IndexError:
@@ -467,9 +463,12 @@ def test_whatever_line_is_lost_the_end_is_an_error_that_a_user_can_read(case):
 
 
 def test_closing_is_kept_at_its_time():
-    relived = relive(recorded(THRASH))
-    assert [each for _, each in relived.timed][-1] == Close()
-    assert change("", []) == Change() and str(change("static", ["slots=2"])) == "static, slots=2"
+    rerun = rerun_journal(recorded(THRASH))
+    assert [each for _, each in rerun.commands][-1] == Close()
+    assert (
+        parse_change("", []) == Change()
+        and str(parse_change("static", ["slots=2"])) == "static, slots=2"
+    )
 
 
 def test_the_command_needs_no_torch():

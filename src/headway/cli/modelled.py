@@ -207,10 +207,10 @@ def replay(
 
     Example: headway replay incident.jsonl --cost cost.json --set slots=32 --set chunk=64
     """
-    from headway.commands.replay.replay import Asked, run_replay
+    from headway.commands.replay.replay import ReplayOptions, run_replay
 
-    asked = Asked(journal, cost, strategy, tuple(sets or ()), as_json, out)
-    raise typer.Exit(run_replay(asked, Console()))
+    options = ReplayOptions(journal, cost, strategy, tuple(sets or ()), as_json, out)
+    raise typer.Exit(run_replay(options, Console()))
 
 
 @app.command(rich_help_panel=PREDICT)

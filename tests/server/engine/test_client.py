@@ -16,7 +16,7 @@ import pytest
 
 from headway.answer import Options
 from headway.commands.replay.recording import load
-from headway.commands.replay.rerun import relive
+from headway.commands.replay.rerun import rerun_journal
 from headway.core.batch import Event
 from headway.core.commands import Add, Cancel
 from headway.core.cost.step_cost import StepCost
@@ -42,9 +42,9 @@ from headway.live.clock import WallClock
 from headway.llm import LLM
 from headway.models import called
 from headway.server.engine import engine_process
-from headway.server.engine.client import EngineOptions, Remote, Welcome
+from headway.server.engine.client import Remote
 from headway.server.engine.engine import State
-from headway.server.engine.messages import Step
+from headway.server.engine.messages import EngineOptions, Step, Welcome
 from headway.sim.replay import replay
 from tests.commands.priced import CALIBRATION
 
@@ -278,7 +278,7 @@ def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capf
     (path,) = tmp_path.iterdir()
     recording = load(path)
     assert recording.records and not recording.cut, "its last line is whole"
-    relive(recording)
+    rerun_journal(recording)
     assert f"{path.name} has stopped: File too large" in capfd.readouterr().err
 
 

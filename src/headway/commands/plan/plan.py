@@ -87,7 +87,7 @@ def run_plan(asked: PlanOptions, console: Console) -> int:
     kv, left_out = kv_or_why_not(asked.model, calibration)
     notes += [left_out] if left_out else []
     if doubt := calibration.doubt:
-        notes.append(f"The prices are not to be believed: {doubt}")
+        notes.append(f"The cost file is unreliable: {doubt}")
     if asked.as_json:
         planned = plan(machine, traffic, replace(asked, price_per_hour=price), _print_progress)
         console.file.write(json.dumps(_json(calibration, traffic, planned, kv, notes)) + "\n")

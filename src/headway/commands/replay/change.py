@@ -1,4 +1,4 @@
-"""What is changed in a recorded run's settings: a whole strategy, or single keys."""
+"""A change to a recorded run's settings: another strategy, or single keys."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from headway.commands.replay.rerun import Relived
+from headway.commands.replay.rerun import Rerun
 from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.chunk import Chunk, Fixed, Whole
@@ -23,20 +23,23 @@ from headway.strategies.registry import STEP, Site
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import known, number, whole
 
-LAST = "step_tokens"  # of the keys
-LONGEST = 1 << 20  # tokens that a strategy may take the context for, where the journal has no limit
+LAST = "step_tokens"  # applied last, because it is checked against the slots
+LONGEST = 1 << 20  # tokens of context that a strategy is told where the journal has no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """What `--strategy` and `--set` ask for."""
+
     strategy: str = ""  # a name, or a YAML file with one strategy; empty: the recorded one
     keys: Mapping[str, Any] = field(default_factory=dict)  # of KEYS
 
-    def of(self, relived: Relived, cost: StepCost) -> Settings:
-        settings = relived.recording.settings
+    def apply(self, rerun: Rerun, cost: StepCost) -> Settings:
+        """The recorded settings with this change."""
+        settings = rerun.recording.settings
         if self.strategy:
-            settings = replace(settings, policies=_policies(self.strategy, relived, cost))
-        if LAST in self.keys:  # it is held against the slots that are said too
+            settings = replace(settings, policies=_policies(self.strategy, rerun, cost))
+        if LAST in self.keys:  # lift the recorded limit until the slots are set
             settings = _policy(settings, step_tokens=NEVER)
         for key in sorted(self.keys, key=LAST.__eq__):
             settings = KEYS[key](settings, self.keys[key], f"--set {key}")
@@ -47,41 +50,43 @@ class Change:
         return ", ".join([self.strategy, *keys] if self.strategy else keys)
 
 
-def change(strategy: str, sets: Iterable[str]) -> Change:
-    """sets: key=value. SettingError for what is no key, or is said twice."""
+def parse_change(strategy: str, sets: Iterable[str]) -> Change:
+    """Parse `--strategy` and `--set key=value`. SettingError for an unknown or repeated key."""
     keys = dict[str, Any]()
     for each in sets:
         key, equals, value = each.partition("=")
         known([key], KEYS, "--set")
         if not equals or not value:
-            raise SettingError(f"--set {each}: say {key}=VALUE")
+            raise SettingError(f"--set {each}: write {key}=VALUE")
         if key in keys:
-            raise SettingError(f"--set {key} is said twice")
+            raise SettingError(f"--set {key} is given twice")
         try:
             keys[key] = yaml.safe_load(value)
         except yaml.YAMLError as error:
-            raise SettingError(f"--set {each}: that is no value") from error
+            raise SettingError(f"--set {each}: the value is not valid YAML") from error
     return Change(strategy, keys)
 
 
-def _policies(wanted: str, relived: Relived, cost: StepCost) -> Policies:
-    """Of the strategy, fitted to the recorded endpoints and prompts."""
+def _policies(wanted: str, rerun: Rerun, cost: StepCost) -> Policies:
+    """The strategy's policies for the recorded endpoints and prompts."""
     makes = chosen(wanted)
     if len(makes) != 1:
-        raise SettingError(f"--strategy {wanted} has {len(makes)} of them: {', '.join(makes)}")
-    settings = relived.recording.settings
-    prompts = sorted(len(request.prompt) for request in relived.requests.values())
+        raise SettingError(
+            f"--strategy {wanted} names {len(makes)} strategies, give one: {', '.join(makes)}"
+        )
+    settings = rerun.recording.settings
+    prompts = sorted(len(request.prompt) for request in rerun.requests.values())
     site = Site(settings.lanes, _price(cost), min(settings.context, LONGEST), prompts)
     return makes.popitem()[1](site).policies
 
 
 def _price(cost: StepCost) -> Price:
-    """Of a token in a step full of prompts, and in one full of answers."""
+    """The price of a token in a step full of prompts, and in one full of answers."""
     answer = sum((row_features(STEP, 1, 1) for _ in range(SLOTS - 1)), row_features(STEP, 1, 1))
     return Price(cost.predict(row_features(0, STEP, 1)) / STEP, cost.predict(answer) / SLOTS)
 
 
-# -- one function a key: the settings, the value, where it was said
+# -- one function a key: the settings, the value, and where it was given, for the message
 
 
 def _policy(settings: Settings, **parts: Any) -> Settings:
@@ -96,7 +101,9 @@ def _slots(settings: Settings, value: Any, where: str) -> Settings:
 def _window(settings: Settings, value: Any, where: str) -> Settings:
     join = settings.policies.join
     if not isinstance(join, Dynamic | LengthClasses):
-        raise SettingError(f"{where}: {type(join).__name__} has no window; say --strategy too")
+        raise SettingError(
+            f"{where}: {type(join).__name__} has no window; name a --strategy that has one"
+        )
     window = round(number(value, where) * 1e6)
     if isinstance(join, Dynamic):  # one for all
         return _policy(settings, join=replace(join, window=window, windows={}))

@@ -1,4 +1,4 @@
-"""A journal from disk: also one whose run was killed in the middle of a line."""
+"""A journal read from disk, also one that was cut off in the middle of a line."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,27 +11,29 @@ from headway.errors import JournalError
 from headway.journal import journal
 from headway.journal.record import Record
 
-# Of a comparison's run: until when arrivals are not counted, and when its first request arrives,
-# in nanoseconds from its beginning.
+# Keys in the head of a comparison's journal: the end of the warm-up and the first arrival, in
+# nanoseconds from the run's beginning.
 WARM_UP_NS, FIRST_NS = "warm_up_ns", "first_arrival_ns"
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    name: str  # of the file
-    about: Mapping[str, Any]  # what its head says of the run; empty: nothing
+    """A journal's head and records."""
+
+    name: str  # the file's name
+    about: Mapping[str, Any]  # what the head says about the run; may be empty
     settings: Settings
     records: tuple[Record, ...]
-    cut: bool  # its last line was cut off, and is left out
+    cut: bool  # the last line was cut off and is left out
 
     @property
     def warm_up(self) -> int:
-        """Nanoseconds from the run's beginning; 0: all that arrived counts."""
+        """Nanoseconds from the run's beginning; 0: every arrival counts."""
         return self._nanoseconds(WARM_UP_NS)
 
     @property
     def first_arrival(self) -> int:
-        """Nanoseconds from the run's beginning, where that is known; else 0."""
+        """Nanoseconds from the run's beginning; 0 if unknown."""
         return self._nanoseconds(FIRST_NS)
 
     def _nanoseconds(self, key: str) -> int:
@@ -42,8 +44,10 @@ class Recording:
 
 
 def load(path: Path) -> Recording:
-    """Of its first file and all that follow it. JournalError if it is none, with the file and line
-    where it is damaged."""
+    """Read the first file and all that continue it.
+
+    Raises JournalError, with file and line, if it is not a journal or is damaged.
+    """
     lines, cut = _lines(path, f"the journal {path.name}")
     name, number = _next(lines), 1
     with _naming(path.name):
@@ -52,12 +56,12 @@ def load(path: Path) -> Recording:
     while name:
         number += 1
         part = path.parent / Path(name).name  # beside it, whatever the journal says
-        lines, cut = _lines(part, f"{name}, where the journal {path.name} goes on,")
+        lines, cut = _lines(part, f"{name}, which continues the journal {path.name},")
         name = _next(lines)
         with _naming(part.name):
             made += journal.read_part(lines[:-1] if name else lines, number)
     if not made:
-        raise JournalError(f"{path.name} has a head and no whole record: nothing was served")
+        raise JournalError(f"{path.name} has a head and no complete record: nothing was served")
     return Recording(path.name, about, settings, tuple(made), cut)
 
 
@@ -75,7 +79,7 @@ def _lines(path: Path, called: str) -> tuple[list[str], bool]:
     except OSError as error:
         raise JournalError(f"{called} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise JournalError(f"{path.name} is no journal: it is not even text") from error
+        raise JournalError(f"{path.name} is not a journal: it is not text") from error
     return _whole(text.split("\n"))
 
 
@@ -84,8 +88,10 @@ def _next(lines: list[str]) -> str:
 
 
 def _whole(lines: list[str]) -> tuple[list[str], bool]:
-    """Its lines, and whether one was cut off: a whole one ends with a line feed."""
+    """The complete lines, which end with a line feed, and whether one was cut off."""
     *whole, last = lines
     if not last:
         return whole, False
-    return (whole, True) if whole else (lines, False)  # the head: to be said why it is none
+    return (
+        (whole, True) if whole else (lines, False)
+    )  # only a broken head: the reader says what is wrong with it

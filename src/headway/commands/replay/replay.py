@@ -1,4 +1,4 @@
-"""`headway replay`: a recorded run again, row for row; and what it would have been otherwise."""
+"""`headway replay`: repeat a recorded run row for row, or simulate it under other settings."""
 
 import json
 from dataclasses import dataclass
@@ -7,10 +7,16 @@ from pathlib import Path
 from rich.console import Console
 
 from headway.commands.demo import writable
-from headway.commands.replay.change import Change, change
+from headway.commands.replay.change import Change, parse_change
 from headway.commands.replay.recording import Recording, load
-from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF, Retelling, Told
-from headway.commands.replay.rerun import relive
+from headway.commands.replay.replay_report import (
+    CONTROL,
+    RECORDED,
+    WHAT_IF,
+    ReplayedRun,
+    ReplayReport,
+)
+from headway.commands.replay.rerun import rerun_journal
 from headway.commands.replay.what_if import what_if
 from headway.core.cost.gathering import UNPADDED
 from headway.costing import calibration
@@ -19,57 +25,57 @@ from headway.errors import SettingError
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The command line's wishes."""
+class ReplayOptions:
+    """The command line's options."""
 
     journal: Path
-    cost: Path | None = None  # a cost file: beside the measured times, its predictions
+    cost: Path | None = None  # a cost file: also show the times that it predicts
     strategy: str = ""  # a name, or a YAML file with one strategy; empty: the recorded one
     sets: tuple[str, ...] = ()  # key=value
     as_json: bool = False
     out: Path | None = None  # folder for report.json, with every row; None: no report
 
 
-def run_replay(asked: Asked, console: Console) -> int:
-    """The exit status. Raises a HeadwayError for what the user can mend."""
-    changed = change(asked.strategy, asked.sets)
-    if changed != Change() and asked.cost is None:
+def run_replay(options: ReplayOptions, console: Console) -> int:
+    """Run the command; returns the exit status. Raises HeadwayError for what the user can fix."""
+    changed = parse_change(options.strategy, options.sets)
+    if changed != Change() and options.cost is None:
         raise SettingError(
-            "what if: nobody has measured the steps that would have been run, so say --cost "
-            "cost.json too; headway calibrate makes one"
+            "a what-if run needs predicted step times: add --cost cost.json, which headway "
+            "calibrate writes"
         )
-    recording = load(asked.journal)
-    priced = None if asked.cost is None else _cost_file(asked.cost, recording)
-    folder = None if asked.out is None else writable(asked.out)
-    told = _told(recording, priced, changed)
-    if asked.as_json:
-        console.file.write(json.dumps(told.plain) + "\n")
+    recording = load(options.journal)
+    priced = None if options.cost is None else _cost_file(options.cost, recording)
+    folder = None if options.out is None else writable(options.out)
+    report = _report(recording, priced, changed)
+    if options.as_json:
+        console.file.write(json.dumps(report.as_json) + "\n")
     else:
-        told.print(console)
+        report.print(console)
     if folder is not None:
-        told.write(folder / "report.json")
-        if not asked.as_json:
+        report.write(folder / "report.json")
+        if not options.as_json:
             console.print(f"Every request and step is a row of {folder / 'report.json'}.")
     return 0
 
 
 def _cost_file(path: Path, recording: Recording) -> Calibration:
-    """SettingError if it is of another model than the journal."""
+    """Read the cost file. SettingError if it is for another model than the journal."""
     found, about = calibration.read(path), recording.about
     if "model" in about:
         found.check_model(str(about["model"]), str(about.get("dtype", "")))
     return found
 
 
-def _told(recording: Recording, priced: Calibration | None, changed: Change) -> Retelling:
-    """As recorded; as the cost model has the same settings; as it has the changed ones."""
-    relived = relive(recording, priced.cost.gathering if priced else UNPADDED)
-    runs = {RECORDED: Told(relived.outcome, recording.settings)}
+def _report(recording: Recording, priced: Calibration | None, changed: Change) -> ReplayReport:
+    """The run as recorded, as priced by the cost model, and with the changed settings."""
+    rerun = rerun_journal(recording, priced.cost.gathering if priced else UNPADDED)
+    runs = {RECORDED: ReplayedRun(rerun.outcome, recording.settings)}
     if priced is not None:
         wanted = {CONTROL: recording.settings}
         if changed != Change():
-            wanted[WHAT_IF] = changed.of(relived, priced.cost)
+            wanted[WHAT_IF] = changed.apply(rerun, priced.cost)
         for name, settings in wanted.items():
-            again = what_if(relived, settings, priced.cost)
-            runs[name] = Told(again.outcome, settings, len(again.ran_out))
-    return Retelling(relived, priced, changed, runs)
+            again = what_if(rerun, settings, priced.cost)
+            runs[name] = ReplayedRun(again.outcome, settings, len(again.ran_out))
+    return ReplayReport(rerun, priced, changed, runs)

@@ -1,4 +1,4 @@
-"""What is said about a replay: to people, and as JSON."""
+"""A replay's report: on a terminal, as JSON, and as report.json with every row."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headway import __version__
 from headway.commands.replay.change import Change
-from headway.commands.replay.rerun import Relived
+from headway.commands.replay.rerun import Rerun
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import StepCost
 from headway.core.ledger import StepRow
@@ -25,30 +25,35 @@ from headway.strategies.strategy import Strategy, described
 
 RECORDED, CONTROL, WHAT_IF = "as recorded", "as priced", "what if"
 RULES = {
-    RECORDED: "the journal's settings, and the times that were measured",
-    CONTROL: "the journal's settings, every step at the cost model's price",
+    RECORDED: "the journal's settings and measured times",
+    CONTROL: "the journal's settings, every step at its predicted time",
 }
-FAR = 0.15  # by which share priced steps may differ from measured ones before it is a warning
-ENDED = {Finish.NOT_YET: "unfinished"}  # the others say it themselves
+FAR = 0.15  # relative error of the predicted time from which on a warning is printed
+ENDED = {Finish.NOT_YET: "unfinished"}  # the other values are words already
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReplayedRun:
+    """One column of the report: a run and the settings it had."""
+
     outcome: Outcome
     settings: Settings
-    ran_out: int = 0  # answers that ended because the journal has no more of them
+    ran_out: int = 0  # answers that used up their recorded part
 
 
 @dataclass(frozen=True, slots=True)
-class Retelling:
-    relived: Relived
-    calibration: Calibration | None  # None: only what was measured
+class ReplayReport:
+    """The runs side by side, with what a reader must know about them."""
+
+    rerun: Rerun
+    calibration: Calibration | None  # None: only the recorded run
     change: Change
-    runs: Mapping[str, Told]  # RECORDED, then CONTROL and WHAT_IF if they were asked for
+    runs: Mapping[str, ReplayedRun]  # RECORDED, then CONTROL and WHAT_IF if they were asked for
 
     def print(self, console: Console) -> None:
+        """Opening lines, latency, engine figures, warnings."""
         table.print_notes(console, self.opening)
-        outcomes = {name: self.counted(told) for name, told in self.runs.items()}
+        outcomes = {name: self.counted(run) for name, run in self.runs.items()}
         latency = {
             name: {lane: lane_figures(outcome, lane) for lane in outcome.offered}
             for name, outcome in outcomes.items()
@@ -63,39 +68,41 @@ class Retelling:
         for warning in self.warnings:
             console.print(Text(warning, style="yellow"))
 
-    def counted(self, told: Told) -> Outcome:
-        """What all figures are of: without the warm-up that the comparison left out too."""
-        return counted(told.outcome, self.relived.recording.warm_up)
+    def counted(self, run: ReplayedRun) -> Outcome:
+        """The part that figures are about: without the warm-up, as in the comparison."""
+        return counted(run.outcome, self.rerun.recording.warm_up)
 
     def _left_out(self) -> str:
-        warm_up, told = self.relived.recording.warm_up, self.runs[RECORDED]
-        offered = sum(told.outcome.offered.values())
+        warm_up, run = self.rerun.recording.warm_up, self.runs[RECORDED]
+        offered = sum(run.outcome.offered.values())
         if not warm_up:
-            return f"No warm-up is left out: all {offered} requests count."
-        some = sum(self.counted(told).offered.values())
+            return f"All {offered} requests count; there was no warm-up."
+        some = sum(self.counted(run).offered.values())
         return (
-            f"The warm-up is left out, as by the comparison that recorded it: {some} of the "
-            f"{offered} requests count, without those that arrived in the first "
-            f"{warm_up / 1e9:.3g} s. Steps count from there on."
+            f"{some} of the {offered} requests count. As in the comparison that recorded them, the "
+            f"warm-up is left out: requests that arrived in the first {warm_up / 1e9:.3g} s, and "
+            "the steps of that time."
         )
 
     @property
     def opening(self) -> list[str]:
-        recording, recorded = self.relived.recording, self.runs[RECORDED].outcome
+        recording, recorded = self.rerun.recording, self.runs[RECORDED].outcome
         about, steps = recording.about, len(recorded.steps)
         said = [str(about[key]) for key in ("model", "dtype", "device") if key in about]
         said += [f"begun {about['begun']}"] if "begun" in about else []
         lines = [
             f"{recording.name}: {', '.join(said)}." if said else f"{recording.name}.",
-            f"Replayed: all {steps} of its steps came out as they were recorded, with the same "
-            f"rows for the {len(self.relived.requests)} requests, and the books balance.",
+            f"Replayed: all {steps} steps are identical to the recorded ones, row for row, for "
+            f"{len(self.rerun.requests)} requests, and the books balance.",
             self._left_out(),
         ]
         if recording.cut:
             whole = len(recording.records)
-            lines.append(f"Its last line is cut off and left out: {whole} records are whole.")
+            lines.append(f"The last line is cut off and left out; {whole} records are complete.")
         if not recorded.complete:
-            lines.append("It ends before its run does: what had not ended counts as not served.")
+            lines.append(
+                "The journal ends before the run does; unfinished requests count as not served."
+            )
         if self.calibration:
             lines += self._rules(self.calibration)
         return lines
@@ -104,91 +111,94 @@ class Retelling:
         kind = "data sheets" if priced.analytical else "measured steps"
         lines = [
             f"- {CONTROL}: {RULES[CONTROL]} ({priced.model}, {priced.dtype}, {priced.device}, "
-            f"from {kind}). The recorded steps are priced at {share(self.pricing)} of what they "
-            "took."
+            f"from {kind}). The cost model predicts "
+            f"{share(self.price_ratio)} of the time that the recorded steps took."
         ]
         if WHAT_IF in self.runs:
             lines.append(
-                f"- {WHAT_IF}: {self.change}, at the same prices. Compare it with {CONTROL!r}: "
-                f"what parts {CONTROL!r} from {RECORDED!r} is the prices' doing."
+                f"- {WHAT_IF}: {self.change}, with the same cost model. Compare it with "
+                f"{CONTROL!r}: the difference between {CONTROL!r} and {RECORDED!r} is the cost "
+                "model's error."
             )
         lines.append(
-            "Requests come when they came and are given the tokens they were given; nobody asks "
-            "earlier or later because an answer came earlier or later."
+            "Requests arrive when they arrived and get the tokens they got, even where a client "
+            "would have waited for an earlier answer."
         )
         return lines
 
     @property
     def counts(self) -> list[str]:
         lines = []
-        for name, told in self.runs.items():
-            outcome = self.counted(told)
+        for name, run in self.runs.items():
+            outcome = self.counted(run)
             made, steps = engine_figures(outcome), outcome.steps
             wasted = sum(row.waste_nanoseconds for row in steps)
             spent = sum(row.nanoseconds for row in steps)
             lines.append(
                 f"{name}: {len(steps)} steps, {share(wasted / spent if spent else 0)} of their "
-                f"time waste; {made.preemptions} preemptions, {share(made.recomputed)} of the "
-                f"tokens computed again, {share(made.cached)} of the prompts' found in the "
+                f"time wasted; {made.preemptions} preemptions; {share(made.recomputed)} of the "
+                f"tokens recomputed; {share(made.cached)} of the prompt tokens found in the "
                 "prefix cache."
             )
         return lines
 
     @property
-    def pricing(self) -> float:
-        """The cost model's price of the very steps that were recorded, over what they took."""
+    def price_ratio(self) -> float:
+        """Predicted time of the recorded steps over the time they took."""
         assert self.calibration
         cost, rows = self.calibration.cost, self.runs[RECORDED].outcome.steps
-        steps, measured = self.relived.steps, sum(row.nanoseconds for row in rows)
-        priced = sum(map(cost.predict, steps)) + _more(cost, rows, steps)
+        steps, measured = self.rerun.steps, sum(row.nanoseconds for row in rows)
+        priced = sum(map(cost.predict, steps)) + _extra_time(cost, rows, steps)
         return priced / measured if measured else 1.0
 
     @property
     def warnings(self) -> list[str]:
         return (
-            [*self._unfollowed(), *self._mistrusted(self.calibration)] if self.calibration else []
+            [*self._incomplete_answers(), *self._cost_warnings(self.calibration)]
+            if self.calibration
+            else []
         )
 
-    def _unfollowed(self) -> list[str]:
-        """Answers of which the journal knows only the beginning."""
-        broken = self.relived.broken
-        if not broken:
+    def _incomplete_answers(self) -> list[str]:
+        """A warning about answers of which the journal has only the beginning."""
+        incomplete = self.rerun.incomplete
+        if not incomplete:
             return []
-        kinds = ", ".join(f"{count} {ENDED.get(end, end)}" for end, count in broken.items())
+        kinds = ", ".join(f"{count} {ENDED.get(end, end)}" for end, count in incomplete.items())
         ran_out = [
-            f"{told.ran_out} in {name!r}" for name, told in self.runs.items() if name != RECORDED
+            f"{run.ran_out} in {name!r}" for name, run in self.runs.items() if name != RECORDED
         ]
         return [
-            f"Answers of which the journal has only the beginning: {kinds}. They are cancelled "
-            "when they were, or where their known tokens end, which ended "
+            f"The journal has only the beginning of some answers: {kinds}. They are cancelled when "
+            "they were, or when their known tokens run out, which happened to "
             f"{' and '.join(ran_out)}."
         ]
 
-    def _mistrusted(self, priced: Calibration) -> list[str]:
-        lines = [f"The prices are not to be believed: {priced.doubt}."] if priced.doubt else []
-        if abs(self.pricing - 1) > FAR:
+    def _cost_warnings(self, priced: Calibration) -> list[str]:
+        lines = [f"The cost file is unreliable: {priced.doubt}."] if priced.doubt else []
+        if abs(self.price_ratio - 1) > FAR:
             lines.append(
-                f"The recorded steps are priced at {share(self.pricing)} of what they took: the "
-                "cost file is of another machine, or that one was not itself. Times that were "
-                "not measured mean little; headway calibrate makes a new file."
+                f"The cost model predicts {share(self.price_ratio)} of the time that the recorded "
+                "steps took: it is from another machine, or this one was disturbed. Do not trust "
+                "predicted times; run headway calibrate for a new file."
             )
-        if "model" not in self.relived.recording.about:
+        if "model" not in self.rerun.recording.about:
             said = f"{priced.model} in {priced.dtype}"
-            lines.append(f"The journal names no model: that it was {said} is taken on trust.")
+            lines.append(f"The journal names no model; {said} is assumed.")
         most = max(
             (row.rows for each in self.runs.values() for row in each.outcome.steps), default=0
         )
         if most > priced.slots:
             lines.append(
-                f"The cost model was fitted to steps of up to {priced.slots} answers; "
-                f"here are steps of {most}, and their price is a guess."
+                f"The cost model was fitted to steps of up to {priced.slots} rows; here are steps "
+                f"of {most}, whose times are extrapolated."
             )
         return lines
 
     @property
-    def plain(self) -> dict[str, Any]:
-        """As JSON. Times are nanoseconds; "never": it did not happen; null: too few to say."""
-        recording = self.relived.recording
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`. Nanoseconds; "never": it did not happen; null: too few requests."""
+        recording = self.rerun.recording
         return {
             "headway_replay": 1,
             "journal": recording.name,
@@ -198,30 +208,32 @@ class Retelling:
             "complete": self.runs[RECORDED].outcome.complete,
             "change": {"strategy": self.change.strategy, "set": dict(self.change.keys)},
             "known_in_part": {
-                str(ENDED.get(end, end)): count for end, count in self.relived.broken.items()
+                str(ENDED.get(end, end)): count for end, count in self.rerun.incomplete.items()
             },
-            "pricing": self.pricing if self.calibration else None,
+            "pricing": self.price_ratio if self.calibration else None,
             "warnings": self.warnings,
             "warm_up_ns": recording.warm_up,
-            "runs": {name: _plain(told, self.counted(told)) for name, told in self.runs.items()},
+            "runs": {name: _run_json(run, self.counted(run)) for name, run in self.runs.items()},
         }
 
     def write(self, path: Path) -> None:
-        """Every row, as the reports of all comparisons have them."""
-        about = {key: value for key, value in self.plain.items() if key not in ("runs", "complete")}
-        lanes = {lane.name: lane for lane in self.relived.recording.settings.lanes}
-        rules = {**RULES, WHAT_IF: f"{self.change}, every step at the cost model's price"}
-        runs = {name: (told.outcome,) for name, told in self.runs.items()}
+        """Write report.json with every row, in the format of a comparison's."""
+        about = {
+            key: value for key, value in self.as_json.items() if key not in ("runs", "complete")
+        }
+        lanes = {lane.name: lane for lane in self.rerun.recording.settings.lanes}
+        rules = {**RULES, WHAT_IF: f"{self.change}, every step at its predicted time"}
+        runs = {name: (run.outcome,) for name, run in self.runs.items()}
         strategies = [
-            Strategy(name, rules[name], told.settings.policies) for name, told in self.runs.items()
+            Strategy(name, rules[name], run.settings.policies) for name, run in self.runs.items()
         ]
-        about["workload"] = {"warm_up_ns": self.relived.recording.warm_up}
+        about["workload"] = {"warm_up_ns": self.rerun.recording.warm_up}
         found = report.Report({"headway": __version__, "command": "replay", **about}, lanes, runs)
         report.write(found, strategies, {}, path)
 
 
-def _more(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:
-    """Nanoseconds that steps take for what was before them, told apart as calibrating does."""
+def _extra_time(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:
+    """Extra nanoseconds of steps after sleep or after prompts, told apart as in calibration."""
     more, ready, prompted = 0, -1, False
     for row, features in zip(rows, steps, strict=True):
         if ready < row.began:
@@ -233,9 +245,9 @@ def _more(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) ->
     return more
 
 
-def _plain(told: Told, outcome: Outcome) -> dict[str, Any]:
-    """outcome: what its figures are of."""
-    settings = told.settings
+def _run_json(run: ReplayedRun, outcome: Outcome) -> dict[str, Any]:
+    """A run as JSON. outcome: the part that its figures are about."""
+    settings = run.settings
     figures = {lane: lane_figures(outcome, lane) for lane in outcome.offered}
     return {
         "policies": described(settings.policies),
@@ -248,5 +260,5 @@ def _plain(told: Told, outcome: Outcome) -> dict[str, Any]:
             for lane, each in figures.items()
         },
         "engine": engine_figures(outcome).plain,
-        "ran_out": told.ran_out,
+        "ran_out": run.ran_out,
     }

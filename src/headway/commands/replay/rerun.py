@@ -1,4 +1,4 @@
-"""A recorded run, lived again: the same steps and rows, and what of it another run can follow."""
+"""A rerun of a journal: the same steps again, and what a what-if run needs from them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -21,23 +21,25 @@ BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
 
 
 @dataclass(frozen=True, slots=True)
-class Relived:
+class Rerun:
+    """A journal's run, repeated; tokens, commands and ends that a what-if run follows."""
+
     recording: Recording
     scheduler: Scheduler  # as it was after the last record
     requests: Mapping[str, Request]  # by id, in order of arrival
-    timed: tuple[tuple[int, Command], ...]  # all but stops, when the engine could first see them
-    said: Mapping[str, tuple[int, ...]]  # the tokens sampled for each, those past its end too
-    ends: Mapping[str, Stop | Cancel]  # of answers that did not end by their tokens alone
-    zero: int  # nanoseconds: the run's beginning
+    commands: tuple[tuple[int, Command], ...]  # without stops; when the engine could first see each
+    sampled: Mapping[str, tuple[int, ...]]  # tokens by request, also those sampled past its end
+    ends: Mapping[str, Stop | Cancel]  # of answers that the tokens alone did not end
+    start: int  # nanoseconds, on the journal's clock
     steps: tuple[Features, ...]  # what each step computed
 
     @property
     def outcome(self) -> Outcome:
-        return account(self.scheduler, self.requests.values(), self.zero)
+        return account(self.scheduler, self.requests.values(), self.start)
 
     @property
-    def broken(self) -> Mapping[Finish, int]:
-        """Answers known only so far, by how they ended; NOT_YET: the journal ends before them."""
+    def incomplete(self) -> Mapping[Finish, int]:
+        """Answers known only in part, counted by how they ended (NOT_YET: the journal ended)."""
         finish = {row.id: row.finish for row in self.scheduler.ledger.requests}
         ends = self.ends.items()
         return Counter(
@@ -45,12 +47,12 @@ class Relived:
         )
 
 
-class Listener:
-    """Beside the journal's executor: what each step computed, and which tokens were for whom."""
+class StepObserver:
+    """Wraps the journal's executor: notes what each step computed and each request's tokens."""
 
     def __init__(self, inbox: JournalInbox, scheduler: Scheduler, gathering: Gathering) -> None:
         self.inbox, self.scheduler, self.gathering = inbox, scheduler, gathering
-        self.said = dict[str, list[int]]()
+        self.sampled = dict[str, list[int]]()
         self.steps = list[Features]()
         self._ids = list[str]()  # of the rows of the step in flight
 
@@ -64,36 +66,39 @@ class Listener:
         output = self.inbox.collect(ticket)
         for at, (id, tokens) in enumerate(zip(self._ids, output.tokens, strict=True)):
             if at not in output.errors:
-                self.said[id] += tokens
+                self.sampled[id] += tokens
         return output
 
 
-def relive(recording: Recording, gathering: Gathering = UNPADDED) -> Relived:
-    """gathering: that its steps are to be counted with. JournalError where the run parts from its
-    journal, or its books do not balance."""
+def rerun_journal(recording: Recording, gathering: Gathering = UNPADDED) -> Rerun:
+    """Repeat the recorded run, step by step.
+
+    gathering: how padding is counted in the steps' features. Raises JournalError where the rerun
+    differs from the journal or its books do not balance.
+    """
     try:
-        return _relive(recording, gathering)
+        return _rerun_journal(recording, gathering)
     except JournalError as error:
         wrote = recording.about.get("headway", __version__)
-        other = f", and headway {wrote} wrote it: replay it with that one"
+        other = f"; headway {wrote} wrote it: replay it with that version"
         raise JournalError(
             f"{recording.name}: {error}{other if wrote != __version__ else ''}"
         ) from error
-    except AssertionError as error:  # the core asserts what no run of its own can break
+    except AssertionError as error:  # an invariant of the core, which no real run breaks
         raise JournalError(
             f"{recording.name} is damaged: no run can have done this ({error or 'a broken rule'})"
         ) from error
 
 
-def _relive(recording: Recording, gathering: Gathering) -> Relived:
+def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
     inbox, scheduler = JournalInbox(recording.records), Scheduler(recording.settings)
-    listener = Listener(inbox, scheduler, gathering)
-    engine = Engine(scheduler, listener, inbox, inbox)
+    observer = StepObserver(inbox, scheduler, gathering)
+    engine = Engine(scheduler, observer, inbox, inbox)
     requests, stops = dict[str, Request](), dict[str, Stop]()
-    timed, seen = list[tuple[int, Command]](), 0
+    commands, seen = list[tuple[int, Command]](), 0
     for record in recording.records:
         open_ = set(scheduler.roster.by_id)
-        asleep = not open_  # whatever woke the engine, it took it in at once
+        asleep = not open_  # then a command wakes the engine and is taken in at once
         for command in record.commands:
             if isinstance(command, Stop):
                 if command.id in open_:
@@ -102,28 +107,28 @@ def _relive(recording: Recording, gathering: Gathering) -> Relived:
             if isinstance(command, Add):
                 request = command.request
                 if request.id in requests:
-                    raise JournalError(f"two of its requests are called {request.id!r}")
-                requests[request.id], listener.said[request.id] = request, []
+                    raise JournalError(f"two of its requests have the id {request.id!r}")
+                requests[request.id], observer.sampled[request.id] = request, []
                 open_.add(request.id)
             since = record.now if asleep else seen
-            timed.append((_first_seen(command, record.now, since), command))
+            commands.append((_first_seen(command, record.now, since), command))
         seen = record.now
         engine.step()
     scheduler.check()
-    return Relived(
+    return Rerun(
         recording,
         scheduler,
         requests,
-        _in_order(timed),
-        {id: tuple(said) for id, said in listener.said.items()},
+        _in_order(commands),
+        {id: tuple(tokens) for id, tokens in observer.sampled.items()},
         _ends(scheduler, requests, stops),
-        _zero(recording, requests),
-        tuple(listener.steps),
+        _start(recording, requests),
+        tuple(observer.steps),
     )
 
 
-def _zero(recording: Recording, requests: Mapping[str, Request]) -> int:
-    """The run's beginning, as near as the journal tells it."""
+def _start(recording: Recording, requests: Mapping[str, Request]) -> int:
+    """When the run began, as nearly as the journal tells."""
     first = min((each.arrived for each in requests.values()), default=recording.records[0].now)
     if recording.warm_up:
         return first - recording.first_arrival
@@ -131,20 +136,20 @@ def _zero(recording: Recording, requests: Mapping[str, Request]) -> int:
 
 
 def _first_seen(command: Command, now: int, since: int) -> int:
-    """When it came into the inbox: after the poll before, which did not see it, and before this.
+    """When the command came into the inbox: after the last poll (since), by this one (now).
 
-    Of a request its arrival is known, and used if it lies between; else, and of the others, the
-    best that is known is the end of that time or, for requests, its beginning.
+    A request's arrival is used if it lies between the two, else the nearer of them. The time of any
+    other command is not recorded: now.
     """
     if isinstance(command, Add):
         return min(now, max(command.request.arrived, since))
     return now
 
 
-def _in_order(timed: list[tuple[int, Command]]) -> tuple[tuple[int, Command], ...]:
-    """As they were taken in: none before the one ahead of it."""
+def _in_order(commands: list[tuple[int, Command]]) -> tuple[tuple[int, Command], ...]:
+    """The commands in the order they were taken in, with times that never decrease."""
     latest, ordered = 0, list[tuple[int, Command]]()
-    for time, command in timed:
+    for time, command in commands:
         latest = max(latest, time)
         ordered.append((latest, command))
     return tuple(ordered)
@@ -153,7 +158,7 @@ def _in_order(timed: list[tuple[int, Command]]) -> tuple[tuple[int, Command], ..
 def _ends(
     scheduler: Scheduler, requests: Mapping[str, Request], stops: Mapping[str, Stop]
 ) -> dict[str, Stop | Cancel]:
-    """Those who saw a stop string in their text, and those whose text is known only so far."""
+    """By request: its Stop if a stop string ended it, or a Cancel if only a part of it is known."""
     ended = {row.id for row in scheduler.ledger.requests if row.finish in BY_ITSELF}
     cut = {id: Cancel(id) for id in requests if id not in ended}
     return {**cut, **{id: stop for id, stop in stops.items() if id in ended}}

@@ -1,9 +1,9 @@
-"""The recorded requests under other settings: recorded texts, predicted times."""
+"""A what-if run: the recorded requests and tokens, other settings, predicted step times."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headway.commands.replay.rerun import Relived
+from headway.commands.replay.rerun import Rerun
 from headway.core.batch import Batch, Output, Want
 from headway.core.commands import Cancel, Command
 from headway.core.cost.step_cost import StepCost
@@ -17,36 +17,36 @@ from headway.sim.inbox import TraceInbox
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
-    """A run that nobody has measured."""
+class WhatIfRun:
+    """A simulated run; nothing in it was measured."""
 
     outcome: Outcome
-    said: dict[str, tuple[int, ...]]  # tokens by request: as recorded, or the first of them
-    ran_out: frozenset[str]  # who ended because the journal has no more of their answer
+    tokens: dict[str, tuple[int, ...]]  # by request: all recorded tokens, or the first of them
+    ran_out: frozenset[str]  # requests that used up the recorded part of an answer
 
 
-class Answers(TraceInbox):
-    """Arrivals and cancels at their times; and what an answer itself brings about, at once.
+class ReplayInbox(TraceInbox):
+    """Arrivals and cancels at their recorded times, and the commands that an answer triggers.
 
-    A stop string is seen in the text, so its Stop comes when so many tokens are there, however
-    long they took this time.
+    A stop string is found in the text, so its Stop comes after the same number of tokens, whenever
+    those are sampled in this run.
     """
 
-    def __init__(self, timed: Iterable[tuple[int, Command]], clock: VirtualClock) -> None:
-        super().__init__(timed, clock)
-        self.caused = list[Command]()
+    def __init__(self, commands: Iterable[tuple[int, Command]], clock: VirtualClock) -> None:
+        super().__init__(commands, clock)
+        self.follow_ups = list[Command]()
 
     def poll(self) -> list[Command]:
-        due, self.caused = self.caused + super().poll(), []
+        due, self.follow_ups = self.follow_ups + super().poll(), []
         return due
 
 
-class Reciter:
-    """An executor that computes nothing: each request is given the tokens it had."""
+class RecordedAnswers:
+    """An executor that computes nothing: it returns each request's recorded tokens."""
 
-    def __init__(self, relived: Relived, scheduler: Scheduler, inbox: Answers) -> None:
-        self.relived, self.scheduler, self.inbox = relived, scheduler, inbox
-        self.given = dict.fromkeys(relived.said, 0)  # tokens, by request
+    def __init__(self, rerun: Rerun, scheduler: Scheduler, inbox: ReplayInbox) -> None:
+        self.rerun, self.scheduler, self.inbox = rerun, scheduler, inbox
+        self.given = dict.fromkeys(rerun.sampled, 0)  # tokens, by request
         self.ran_out = set[str]()
         self._outputs = dict[int, Output]()
 
@@ -64,30 +64,32 @@ class Reciter:
         return self._outputs.pop(ticket)
 
     def _next(self, id: str) -> tuple[int, ...]:
-        """One token; with the last that is known comes the command that ended it, if one did."""
-        known, at = self.relived.said[id], self.given[id]
-        said = known[at : at + 1]
-        self.given[id] = at + len(said)
-        if self.given[id] == len(known) and (end := self.relived.ends.get(id)):
-            self.inbox.caused.append(end)
+        """The next token. With the last one, queue the command that ended the answer, if any."""
+        known, at = self.rerun.sampled[id], self.given[id]
+        token = known[at : at + 1]
+        self.given[id] = at + len(token)
+        if self.given[id] == len(known) and (end := self.rerun.ends.get(id)):
+            self.inbox.follow_ups.append(end)
             if isinstance(end, Cancel):
                 self.ran_out.add(id)
-        return said
+        return token
 
 
-def what_if(relived: Relived, settings: Settings, cost: StepCost) -> Priced:
-    """Every step takes what the cost model predicts, no more and no less: what differs between
-    two such runs is the settings' doing, and not chance."""
+def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
+    """Simulate the recorded requests under these settings.
+
+    Every step takes exactly the predicted time, so two such runs differ by their settings alone.
+    """
     clock, scheduler = VirtualClock(), Scheduler(settings)
-    inbox = Answers(relived.timed, clock)
-    reciter = Reciter(relived, scheduler, inbox)
-    priced = PricedExecutor(cost, clock, reciter)
+    inbox = ReplayInbox(rerun.commands, clock)
+    answers = RecordedAnswers(rerun, scheduler, inbox)
+    priced = PricedExecutor(cost, clock, answers)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced)
     while not scheduler.finished:
         engine.step()
     scheduler.check()
-    return Priced(
-        account(scheduler, relived.requests.values(), relived.zero),
-        {id: relived.said[id][:given] for id, given in reciter.given.items()},
-        frozenset(reciter.ran_out),
+    return WhatIfRun(
+        account(scheduler, rerun.requests.values(), rerun.start),
+        {id: rerun.sampled[id][:given] for id, given in answers.given.items()},
+        frozenset(answers.ran_out),
     )
