@@ -20,7 +20,7 @@ from headway.llm import EMBEDDED
 from headway.runs.testbed import Relay
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
 from headway.server.listening.http_server import HttpServer
@@ -56,7 +56,7 @@ class Hop:
 
 
 class Local:
-    """server.engine.EngineSide over a LiveEngine."""
+    """server.engine.handle.EngineSide over a LiveEngine."""
 
     def __init__(self, scheduler, executor):
         self.loop = asyncio.get_running_loop()

@@ -20,7 +20,7 @@ from headway.server.banner import banner, served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import SECOND, written
 from headway.server.config.validate import check
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.engine.restarts import Succession
 from headway.server.intake.service import Front

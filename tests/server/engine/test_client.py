@@ -43,7 +43,7 @@ from headway.llm import LLM
 from headway.models import called
 from headway.server.engine import engine_process
 from headway.server.engine.client import Remote
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.engine.messages import EngineOptions, Step, Welcome
 from headway.sim.replay import replay
 from tests.commands.priced import CALIBRATION

@@ -17,7 +17,7 @@ from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine import client as engine_client
 from headway.server.engine import restarts
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.engine.messages import EngineOptions
 from headway.server.engine.restarts import Succession
 from headway.server.intake.service import Front

@@ -12,7 +12,7 @@ from headway.models import EMBEDDED
 from headway.server.answering import outgoing
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, _digest
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from tests.server.local import Permitted, fake, serving
 from tests.server.scene import BLOCKS, LONG, Client, inside, paced, until
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from headway.server.answering.choice import Choice
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.logs import LogSettings
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.observe import access, logs
 from headway.server.observe.access import Access
 from headway.server.observe.logs import Logs, bridged, logger

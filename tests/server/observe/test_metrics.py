@@ -24,7 +24,7 @@ from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
 from headway.server.engine.client import EngineOptions, Remote
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.engine.messages import Step
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.histogram import TIMES, TOKENS, Histogram

@@ -14,7 +14,7 @@ from headway import __version__
 from headway.errors import SettingError
 from headway.server import clock
 from headway.server.config.config import ServerConfig
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.observe.spans import Spans
 from headway.server.observe.tracing import traced
 from tests.server.local import Permitted, fake, serving, until

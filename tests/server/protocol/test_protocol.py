@@ -13,7 +13,6 @@ from headway.core.request import NEVER
 from headway.server.config.sections.keys import Tenant
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.intake.model_and_lane import lane_of, model_of
-from headway.server.intake.retry_after import jittered
 from headway.server.protocol import reading
 from headway.server.protocol.chunks import Chunks, failed
 from headway.server.protocol.deadlines import terms
@@ -22,6 +21,7 @@ from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprob
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import chat_wish, completion_wish
+from headway.server.protocol.retry_after import jittered
 
 BOUNDS = LimitSettings()
 SECOND = 1_000_000_000

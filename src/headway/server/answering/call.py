@@ -18,11 +18,11 @@ from headway.server.answering.choice import Choice, Said
 from headway.server.answering.outgoing import Outgoing, Parts
 from headway.server.config.sections.keys import Tenant
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.intake.retry_after import SOON, jittered
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import Wish
 from headway.server.protocol.response import whole
+from headway.server.protocol.retry_after import SOON, jittered
 from headway.server.protocol.usage import metrics, usage
 
 UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})

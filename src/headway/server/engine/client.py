@@ -22,8 +22,8 @@ from headway.core.request import Request
 from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
 from headway.live.callers import Caller, Callers
 from headway.live.clock import WallClock
-from headway.server.engine.engine import Rows, State
 from headway.server.engine.engine_process import run
+from headway.server.engine.handle import Rows, State
 from headway.server.engine.in_flight import Backlog
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 
@@ -40,7 +40,7 @@ def _nobody(*told: list[Any]) -> None:
 
 
 class Remote:
-    """An engine in a process of its own; server.engine.EngineSide. Started once.
+    """An engine in a process of its own; server.engine.handle.EngineSide. Started once.
 
     Bounds, towards a front that is slow: BEHIND messages here, a message being one step's news;
     then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that

@@ -11,7 +11,7 @@ from headway.errors import EngineDownError, cause
 from headway.live.callers import Caller
 from headway.server import clock
 from headway.server.engine.client import Remote
-from headway.server.engine.engine import Rows, State
+from headway.server.engine.handle import Rows, State
 from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.observe.logs import Log
 
@@ -23,7 +23,7 @@ STEADY = 600.0  # seconds that an engine must have served for its restarts to be
 
 
 class Succession:
-    """Engine processes, one at a time; server.engine.EngineSide.
+    """Engine processes, one at a time; server.engine.handle.EngineSide.
 
     READY --fault--> LOADING (a pause, a new process, its model) --> READY
                      once too often: DOWN, for good

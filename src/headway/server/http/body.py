@@ -9,9 +9,9 @@ from starlette.requests import Request
 from headway.core.request import NEVER
 from headway.server.config.sections.durations import SECOND
 from headway.server.http.interruptible import Interruptible
-from headway.server.intake.retry_after import SOON, jittered
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
+from headway.server.protocol.retry_after import SOON, jittered
 
 LEAST_TIME = SECOND  # for a body, whatever its client's timeout: the lane answers shorter ones
 

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from headway.core.cost.step_cost import KNOWN
 from headway.core.load import LaneLoad
 from headway.core.request import NEVER
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.intake.model_and_lane import model_of

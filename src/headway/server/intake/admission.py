@@ -14,11 +14,11 @@ from headway.errors import EngineDownError, RefusedError
 from headway.server.answering.call import Call, Who, down
 from headway.server.answering.refusal import Away
 from headway.server.config.sections.keys import KeyRing
-from headway.server.engine.engine import EngineSide, Rows, State
+from headway.server.engine.handle import EngineSide, Rows, State
 from headway.server.heap import Handled
-from headway.server.intake.retry_after import SOON, Returns, jittered
 from headway.server.intake.supersede import Ends, Latest
 from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.retry_after import SOON, Returns, jittered
 
 MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
 

@@ -14,20 +14,20 @@ from headway.server.answering.call import Call, Who
 from headway.server.answering.refusal import Away
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import Denied, Tenant
-from headway.server.engine.engine import EngineSide
+from headway.server.engine.handle import EngineSide
 from headway.server.http.body import BodyReader
 from headway.server.http.disconnect import Client
 from headway.server.intake.admission import Door, loading
 from headway.server.intake.concurrency import Turn
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import Model, Place, Spelled, choices_of, spelled
-from headway.server.intake.retry_after import LEAST, SOON, jittered
 from headway.server.intake.tokenizing import FITTING, Texts
 from headway.server.observe.access import noted
 from headway.server.observe.metrics.metrics import Metrics
 from headway.server.protocol.deadlines import Terms, late, terms
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Wish
+from headway.server.protocol.retry_after import LEAST, SOON, jittered
 
 UNANSWERED = frozenset({408, 409, 429, 499, 503})  # of those who have asked for nothing wrong
 

@@ -14,10 +14,10 @@ from uvicorn.server import ServerState
 from headway.core.request import NEVER
 from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.config.sections.durations import SECOND
-from headway.server.intake.retry_after import SOON, jittered
 from headway.server.listening.connections import ConnectionTable, Stage
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
+from headway.server.protocol.retry_after import SOON, jittered
 
 PIPELINED = 8  # requests that may wait on one connection behind the one that is answered
 FRAMING = 16  # bytes of chunk sizes and the like for each byte of a body, at most

@@ -11,11 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.config.sections.server import ServerSettings
 from headway.server.http.errors import error_response
-from headway.server.intake.retry_after import SOON, jittered
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import ConnectionTable
 from headway.server.protocol.problem import Problem
+from headway.server.protocol.retry_after import SOON, jittered
 
 CLOSING_TIME = 5  # seconds for connections to close, once nothing is being answered
 PROBES = ("/health", "/ready")  # answered however many connections there are

@@ -27,7 +27,7 @@ from headway.server.answering.call import Call
 from headway.server.answering.choice import REASONS
 from headway.server.answering.refusal import Away
 from headway.server.config.sections.keys import Tenant
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.intake.service import Front
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import Wish

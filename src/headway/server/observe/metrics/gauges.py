@@ -8,7 +8,7 @@ from headway.core.cost.step_cost import KNOWN
 from headway.core.lane import Lane
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
-from headway.server.engine.engine import State
+from headway.server.engine.handle import State
 from headway.server.observe.metrics.families import SECOND, Families
 
 LANE = ("lane",)

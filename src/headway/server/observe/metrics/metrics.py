@@ -24,7 +24,7 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Away
-from headway.server.engine.engine import EngineSide, State
+from headway.server.engine.handle import EngineSide, State
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys
