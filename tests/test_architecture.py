@@ -41,6 +41,21 @@ FLOORS = {
 }
 # Within executor/torch/: a file may import from its own room and from those further down.
 TORCH_ROOMS = {"config": 1, "memory": 2, "sampling": 2, "layers": 3, "loading": 4, "": 5}
+SERVER_FLOORS = (  # lowest first: each imports only from itself and from those before it
+    "clock",
+    "heap",
+    "protocol",
+    "config",
+    "engine",
+    "answering",
+    "intake",
+    "observe",
+    "http",
+    "listening",
+    "app",
+    "banner",
+    "run",
+)
 CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", "itertools"}
 CORE_MAY |= {"math", "operator", "struct", "typing"}
 LONG = {"core/scheduler.py": 325}  # the heart, read whole: in, decide, learn, out
@@ -102,6 +117,21 @@ def test_the_rooms_of_torch_import_downward():
             other = torch_room(name)
             if other not in (room, None):
                 assert TORCH_ROOMS[other] < TORCH_ROOMS[room], f"{path} imports {name}"
+
+
+def server_floor(name):
+    """Of a module of the server; -1: of what is below it."""
+    parts = name.split(".")
+    return SERVER_FLOORS.index(parts[2]) if parts[1] == "server" and len(parts) > 2 else -1
+
+
+def test_the_servers_rooms_stand_in_order():
+    files = {path: tree for path, tree in FILES.items() if path.parts[0] == "server"}
+    rooms = {path.with_suffix("").parts[1] for path in files} - {"__init__"}
+    assert rooms == set(SERVER_FLOORS)
+    for path, tree in files.items():
+        for name in ours(tree):
+            assert server_floor(name) <= server_floor(module(path)), f"{path} imports {name}"
 
 
 def test_there_are_no_circles():

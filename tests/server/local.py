@@ -142,6 +142,13 @@ def front_of(config, engine):
     return front
 
 
+def app_of(front):
+    """The application; what tests look at of it hangs on the front."""
+    app = make_app(front)
+    front.bodies, front.metrics = app.state.bodies, app.state.metrics
+    return app
+
+
 @contextmanager
 def serving(config=None, engine=embedded):
     """Its URL and its front; it is gone when the block is left.
@@ -154,7 +161,7 @@ def serving(config=None, engine=embedded):
     async def serve():
         local = kept["engine"] = engine(config)
         front = kept["front"] = front_of(config, local)
-        server = kept["server"] = HttpServer(make_app(front), config.server, 1_024)
+        server = kept["server"] = HttpServer(app_of(front), config.server, 1_024)
         front.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"

@@ -6,8 +6,7 @@ import threading
 
 from headway.core.batch import Batch
 from headway.executor.fake import FakeExecutor
-from headway.server.app import make_app
-from tests.server.local import BLOCK, Local, front_of, scheduler
+from tests.server.local import BLOCK, Local, app_of, front_of, scheduler
 
 LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True}
 BLOCKS = 512
@@ -79,7 +78,7 @@ def inside(config, engine, scene):
         rows = []
         front.door.listeners.append(lambda steps, requests: rows.extend(requests))
         try:
-            await scene(make_app(front), front, rows)
+            await scene(app_of(front), front, rows)
             assert front.door.open == 0
             await until(lambda: local.load.running == 0)
         finally:

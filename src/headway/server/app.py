@@ -10,6 +10,7 @@ from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import __version__
+from headway.server.http.body import BodyReader
 from headway.server.http.call_time import CallTimeLimit
 from headway.server.http.errors import install_error_handlers
 from headway.server.http.guard import BrowserGuard
@@ -19,6 +20,7 @@ from headway.server.http.routes_answers import ANSWERS, answer_routes
 from headway.server.http.routes_state import probe_routes, state_routes
 from headway.server.http.routes_text import text_routes
 from headway.server.intake.service import Front
+from headway.server.observe.metrics.metrics import measured
 
 REQUEST_ID = b"x-request-id"
 LONGEST_ID = 256  # bytes of one that is echoed
@@ -44,15 +46,20 @@ def make_app(front: Front) -> FastAPI:
         redoc_url=None,
     )
     install_error_handlers(app)
+    limits = front.config.server.limits
+    body_time = front.config.server.connections.body_time
+    bodies = BodyReader(limits.bodies_bytes, body_time, front.door.handled.add)
+    metrics = measured(front)
+    app.state.bodies, app.state.metrics = bodies, metrics
     for router in (
-        answer_routes(front),
-        text_routes(front),
+        answer_routes(front, bodies),
+        text_routes(front, bodies),
         state_routes(front),
-        probe_routes(front),
+        probe_routes(front, metrics),
     ):
         app.include_router(router)
     # The last one that is added is the first to hear of a request.
-    app.add_middleware(CallTimeLimit, exempt=ANSWERS, time=front.config.server.limits.call_time)
+    app.add_middleware(CallTimeLimit, exempt=ANSWERS, time=limits.call_time)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, config=front.config)
     app.add_middleware(RequestId)

@@ -82,7 +82,7 @@ class Running:
         options = EngineOptions(**config.to_engine())
         self.engine = Succession(options, config.engine.restart, self.log)
         self.front = Front(config, self.engine)
-        self.engine.renewed = self._renewed
+        self.engine.renewed = self.front.engine_ready
         heard = Access(make_app(self.front), self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
@@ -136,12 +136,6 @@ class Running:
         await self.engine.stand()
         if self.engine.state is State.DOWN:
             self.web.should_exit = True
-
-    def _renewed(self) -> None:
-        """Another engine is ready."""
-        self.front.metrics.ready()
-        if self._spans:
-            self._spans.renewed()
 
     def leave(self) -> None:
         """On a signal: the first drains, the second does not wait for that."""

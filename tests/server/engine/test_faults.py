@@ -9,13 +9,12 @@ import httpx2
 
 from headway.models import EMBEDDED
 from headway.server.answering.choice import Choice
-from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine.client import EngineOptions, Remote
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
 from tests.server.engine.faulty import BAD, WHY, WORST, Faulty
-from tests.server.local import fake, serving, tokenizer, until
+from tests.server.local import app_of, fake, serving, tokenizer, until
 
 GOOD = [5, 6, 7]
 
@@ -60,7 +59,7 @@ def test_a_fault_a_pause_and_the_end():
         try:
             welcome = await remote.start()
             front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
-            transport = httpx2.ASGITransport(app=make_app(front))
+            transport = httpx2.ASGITransport(app=app_of(front))
             async with (
                 asyncio.timeout(60),
                 httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,

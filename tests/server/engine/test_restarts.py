@@ -13,7 +13,6 @@ import pytest
 from headway.core.load import Load
 from headway.errors import CheckpointError, EngineDownError
 from headway.models import EMBEDDED
-from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine import client as engine_client
 from headway.server.engine import restarts
@@ -23,7 +22,7 @@ from headway.server.engine.restarts import Succession
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
 from headway.server.observe.logs import logger
-from tests.server.local import tokenizer
+from tests.server.local import app_of, tokenizer
 
 ENGINE = {"slots": 2, "context": 512, "threads": 1}
 LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
@@ -34,13 +33,13 @@ async def asked(config, most, lines):
     """An application over engine processes that are started again, and a client."""
     engine = Succession(EngineOptions(**config.to_engine()), most, logger("info", lines.append))
     front = Front(config, engine)
-    engine.renewed = front.metrics.ready
+    engine.renewed = front.engine_ready
     standing = None
     try:
         welcome = await engine.start(lambda said: None)
         front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
         standing = asyncio.create_task(engine.stand())
-        transport = httpx2.ASGITransport(app=make_app(front))
+        transport = httpx2.ASGITransport(app=app_of(front))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield engine, front, client, standing
     finally:

@@ -11,7 +11,7 @@ from headway.core.request import Finish
 from headway.models import EMBEDDED
 from headway.server.answering import outgoing
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.keys import KeySettings, _digest
+from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import State
 from tests.server.local import Permitted, fake, serving
 from tests.server.scene import BLOCKS, LONG, Client, inside, paced, until
@@ -321,7 +321,7 @@ def test_the_lane_is_said_back(server):
 
 
 def test_keys_and_their_limits():
-    key = {"name": "team", "sha256": _digest("secret").hex(), "requests_per_minute": 3}
+    key = {"name": "team", "sha256": digest("secret").hex(), "requests_per_minute": 3}
     config = ServerConfig(keys=[KeySettings(**key, lanes=["offline"], tokens_per_minute=1_000)])
     with serving(config, fake) as (url, _):
         post, asked = f"{url}/v1/completions", {"prompt": [5], "max_tokens": 1}
@@ -341,7 +341,7 @@ def test_keys_and_their_limits():
 
 def keyed(**limits):
     """A configuration with one key, and the header that shows it."""
-    key = KeySettings(name="team", sha256=_digest("secret").hex(), **limits)
+    key = KeySettings(name="team", sha256=digest("secret").hex(), **limits)
     return ServerConfig(keys=[key]), {"authorization": "Bearer secret"}
 
 
@@ -417,7 +417,7 @@ def test_an_answer_in_pieces_is_one_of_its_keys_requests_until_all_of_it_is_sent
 
 
 def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():
-    key = {"name": "team", "sha256": _digest("secret").hex(), "tokens_per_minute": 400}
+    key = {"name": "team", "sha256": digest("secret").hex(), "tokens_per_minute": 400}
     with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, front):
         mine = {"authorization": "Bearer secret"}
         asked = {"messages": [{"role": "user", "content": "Say more."}], "ignore_eos": True}
@@ -432,8 +432,8 @@ def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_
 def test_what_is_in_force_is_shown_to_whom_it_concerns():
     """Only to callers with a key: their own entry and lanes; no key, whole hash or path."""
     keys = [
-        KeySettings(name="ours", sha256=_digest("secret").hex(), tenant="shop", lanes=["offline"]),
-        KeySettings(name="theirs", sha256=_digest("other").hex(), requests_per_minute=7),
+        KeySettings(name="ours", sha256=digest("secret").hex(), tenant="shop", lanes=["offline"]),
+        KeySettings(name="theirs", sha256=digest("other").hex(), requests_per_minute=7),
     ]
     models = [{"path": str(EMBEDDED), "aliases": ["mine"]}]
     with serving(ServerConfig(keys=keys, models=models), fake) as (url, _):

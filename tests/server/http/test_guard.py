@@ -4,11 +4,11 @@ import httpx2
 import pytest
 
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.keys import KeySettings, _digest
+from headway.server.config.sections.keys import KeySettings, digest
 from tests.server.local import fake, serving
 
 ASKED = {"prompt": [5, 6], "max_tokens": 1}
-KEY = {"name": "k", "sha256": _digest("secret").hex()}
+KEY = {"name": "k", "sha256": digest("secret").hex()}
 EVIL = {"Host": "evil.example", "Origin": "http://evil.example"}
 
 

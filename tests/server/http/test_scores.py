@@ -10,11 +10,10 @@ import pytest
 
 from headway.core.batch import Logprob
 from headway.executor.torch.sampling.logprobs import Scored
-from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.http import sse
 from headway.server.protocol.logprobs import PIECE, Scores, chat_logprobs, pieces, text_logprobs
-from tests.server.local import Permitted, embedded, front_of, serving
+from tests.server.local import Permitted, app_of, embedded, front_of, serving
 from tests.server.scene import Client, inside, until
 
 ROWS = [Logprob(-0.5 * i, tuple((i + j, -float(j)) for j in range(20))) for i in range(700)]
@@ -129,7 +128,7 @@ async def _alone(config, scene):
     local = embedded(config)
     front = front_of(config, local)
     try:
-        await scene(make_app(front), front, [])
+        await scene(app_of(front), front, [])
     finally:
         await asyncio.to_thread(local.live.close)
         front.close()

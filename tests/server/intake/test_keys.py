@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections import keys as module
-from headway.server.config.sections.keys import Denied, KeySettings, Tenant, new_key
+from headway.server.config.sections.keys import KeySettings, new_key
+from headway.server.config.tenant import Tenant
+from headway.server.intake import keys as module
 from headway.server.intake.concurrency import Turn
+from headway.server.intake.keys import Denied, KeyRing
 from headway.server.intake.rate_limits import MINUTE, Bucket, RateLimit
 
 S = 1_000_000_000
@@ -24,7 +26,8 @@ def entry(key, **more):
 
 
 def ring(*keys):
-    return ServerConfig(keys=keys).ring()
+    config = ServerConfig(keys=keys)
+    return KeyRing(config.keys, config.lanes, config.default_lane)
 
 
 ALL = frozenset({"interactive", "standard", "offline"})

@@ -12,8 +12,9 @@ from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
 from headway.server.intake.admission import Door
+from headway.server.intake.retry_schedule import Returns
 from headway.server.protocol.problem import Problem
-from headway.server.protocol.retry_after import LEAST, MOST, Returns
+from headway.server.protocol.retry_after import LEAST, MOST
 from tests.server.local import Permitted, fake, serving, until
 
 SECOND = 10**9

@@ -17,14 +17,15 @@ from headway.core.request import NEVER
 from headway.models import EMBEDDED
 from headway.server.answering.call import Who
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.keys import Tenant
 from headway.server.config.sections.limits import LimitSettings
+from headway.server.config.tenant import Tenant
 from headway.server.http.disconnect import Client as Waiting
 from headway.server.intake import admission as doors
 from headway.server.intake import supersede as latests
 from headway.server.intake import tokenizing as tokenizing
 from headway.server.intake.admission import Door
 from headway.server.intake.concurrency import Turn
+from headway.server.intake.keys import KeyRing
 from headway.server.intake.prepare import Model, spelled
 from headway.server.intake.supersede import Latest
 from headway.server.intake.tokenizing import FITTING, Texts
@@ -324,7 +325,8 @@ def test_who_has_left_is_forgotten_at_once():
             return await asyncio.get_running_loop().create_future()
 
         config = ServerConfig()
-        turn = Turn(config.ring(), config.ring().authenticate(""))
+        ring = KeyRing(config.keys, config.lanes, config.default_lane)
+        turn = Turn(ring, ring.authenticate(""))
         client = Waiting(receive, turn)
         seen = weakref.ref(client)
         await asyncio.sleep(0)

@@ -263,7 +263,7 @@ def test_who_left_an_engine_that_then_failed_is_told_when_the_next_one_is_ready(
         until(lambda: not front.door.open)
         (spans,) = [each for each in front.door.watchers if isinstance(each, Spans)]
         assert spans._open, "its row is still to come"
-        spans.renewed()
+        spans.ready()
         assert not spans._open
         executor.permits.release()
     (call,) = collector.calls()

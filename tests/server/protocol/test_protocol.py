@@ -10,8 +10,8 @@ from headway.core.batch import Logprob
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.server.config.sections.keys import Tenant
 from headway.server.config.sections.limits import LimitSettings
+from headway.server.config.tenant import Tenant
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.protocol import reading
 from headway.server.protocol.chunks import Chunks, failed

@@ -16,8 +16,8 @@ from headway.errors import DrainingError, EngineDownError
 from headway.live.callers import News
 from headway.server.answering.choice import Choice, Said
 from headway.server.answering.outgoing import Outgoing, Parts
-from headway.server.config.sections.keys import Tenant
 from headway.server.config.sections.prices import PriceSettings
+from headway.server.config.tenant import Tenant
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import Wish

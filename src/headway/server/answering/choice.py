@@ -1,18 +1,29 @@
 """One choice of a call while it is being answered: events in; text and log-probabilities out."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
 from headway.executor.torch.sampling.logprobs import Scored
-from headway.server.intake.tokenizing import Texts
 from headway.server.protocol import response as whole
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.text import TextStream
 
 REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.COMPUTED: "length"}
+
+
+class TokenTexts(Protocol):
+    """The text of tokens, special tokens spelled out."""
+
+    def spell(self, id: int) -> str:
+        """One token's own text."""
+        ...
+
+    def verbatim(self, ids: Sequence[int]) -> str:
+        """The text of several."""
+        ...
 
 
 class Said(NamedTuple):
@@ -34,7 +45,7 @@ class Choice:
         self,
         chat: bool,
         answer: Answer,
-        texts: Texts,
+        texts: TokenTexts,
         echo: str = "",
         skip_special: bool = True,
         leader: "Choice | None" = None,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headway.server.config.sections.keys import Tenant
+from headway.server.config.tenant import Tenant
 from headway.server.protocol.problem import Problem
 
 

@@ -18,7 +18,7 @@ from headway.core.request import NEVER
 from headway.errors import SettingError, nearest
 from headway.server.config.sections.durations import written
 from headway.server.config.sections.engine import EngineSettings
-from headway.server.config.sections.keys import KeyRing, KeySettings, Tenant
+from headway.server.config.sections.keys import KeySettings
 from headway.server.config.sections.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
 from headway.server.config.sections.logs import LogSettings
 from headway.server.config.sections.metrics import MetricsSettings
@@ -35,6 +35,7 @@ from headway.server.config.sources import (
     read_file,
     variable,
 )
+from headway.server.config.tenant import Tenant
 
 PREFIX, NESTED = "HEADWAY_", "__"  # of variables: HEADWAY_SERVER__PORT
 FILE = f"{PREFIX}CONFIG"  # names the file where no flag does
@@ -214,13 +215,9 @@ class ServerConfig(BaseSettings):
             "cost": engine.cost,
         }
 
-    def ring(self) -> KeyRing:
-        """Who may ask. It counts what is asked, so there is one for a server."""
-        return KeyRing(self.keys, self.lanes, self.default_lane)
-
     def effective(self) -> dict[str, Any]:
         """As JSON, defaults spelled out; of keys' hashes the first digits, of keys nothing."""
-        said, ring = self.model_dump(mode="json"), self.ring()
+        said = self.model_dump(mode="json")
         said["models"][0]["name"] = self.model.served
         said["server"]["default_lane"] = self.default_lane
         engine, strategy = said["engine"], self.engine.strategy
@@ -234,7 +231,7 @@ class ServerConfig(BaseSettings):
             if strategy.order != "priority":
                 del lane["priority"]
         for key, own in zip(self.keys, said["keys"], strict=True):
-            tenant = ring.tenant(key)
+            tenant = key.to_tenant(self.lanes, self.default_lane)
             own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane
             own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
         return said

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
+from structlog.typing import FilteringBoundLogger as Log
+
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
@@ -13,7 +15,6 @@ from headway.server import clock
 from headway.server.engine.client import Remote
 from headway.server.engine.handle import Rows, State
 from headway.server.engine.messages import EngineOptions, Welcome
-from headway.server.observe.logs import Log
 
 PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long
 LONGEST = 30.0  # seconds of such a pause

@@ -7,7 +7,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from headway.server.observe.access import noted
+from headway.server.intake.access_record import access_record
 from headway.server.protocol.problem import Problem
 
 CLIENT_GONE = 499  # nginx's status; the client does not read it, the access log shows it
@@ -32,7 +32,7 @@ def error_response(problem: Problem) -> JSONResponse:
     and so to the request's body and texts. If one of those leads back to the problem, only a full
     garbage collection would free them, and an idle server runs none for hours.
     """
-    noted().code = problem.code
+    access_record().code = problem.code
     problem.__traceback__ = problem.__context__ = problem.__cause__ = None
     return JSONResponse(problem.body, problem.status, problem.headers)
 

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from headway.server.config.sections.limits import LimitSettings
+from headway.server.http.body import BodyReader
 from headway.server.http.disconnect import Client
 from headway.server.http.json_answer import json_answer
 from headway.server.http.openapi import generation, responses
@@ -26,18 +27,18 @@ ANSWERS = frozenset(
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def answer_routes(front: Front) -> APIRouter:
+def answer_routes(front: Front, bodies: BodyReader) -> APIRouter:
     router = APIRouter(tags=["answers"])
 
     @router.post("/v1/chat/completions", **generation(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """The assistant's next turn."""
-        return await _answer(front, request, ChatBody, chat_wish)
+        return await _answer(front, bodies, request, ChatBody, chat_wish)
 
     @router.post("/v1/completions", **generation(CompletionBody))
     async def completions(request: Request) -> Response:
         """A completion of each prompt."""
-        return await _answer(front, request, CompletionBody, completion_wish)
+        return await _answer(front, bodies, request, CompletionBody, completion_wish)
 
     @router.post("/v1/requests/{id}/cancel", responses=responses(401, 404))
     async def cancel(request: Request, id: str) -> JSONResponse:
@@ -52,6 +53,7 @@ def answer_routes(front: Front) -> APIRouter:
 
 async def _answer(
     front: Front,
+    bodies: BodyReader,
     request: Request,
     model: type[Body],
     wish: Callable[[Body, LimitSettings], Wish],
@@ -64,7 +66,7 @@ async def _answer(
     client: Client | None = None
     try:
         with front.telling(asker, operation):
-            async with front.bodies.read(request, limits.body_bytes) as raw:
+            async with bodies.read(request, limits.body_bytes) as raw:
                 asked, size = wish(read(model, raw), limits), len(raw)
             del raw
         client = Client(request.receive, turn)

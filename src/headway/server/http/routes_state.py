@@ -15,10 +15,11 @@ from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.intake.model_and_lane import model_of
 from headway.server.intake.service import Front
+from headway.server.observe.metrics.metrics import Metrics
 from headway.server.protocol.problem import Problem
 
 
-def probe_routes(front: Front) -> APIRouter:
+def probe_routes(front: Front, metrics: Metrics) -> APIRouter:
     """Routes for orchestrators and Prometheus; they need no key."""
     router = APIRouter(tags=["state"])
 
@@ -37,11 +38,11 @@ def probe_routes(front: Front) -> APIRouter:
         return JSONResponse({"status": "ok", "engine": front.engine.state.value})
 
     @router.get("/metrics", responses=responses(401, 403, kind="text/plain"))
-    async def metrics(request: Request) -> Response:
+    async def scrape(request: Request) -> Response:
         """Metrics for Prometheus. Needs a key only where `metrics.key` names one."""
         if (key := front.config.metrics.key) and front.who(request.headers).tenant.key != key:
             raise Problem(403, "this key may not read /metrics", code="metrics_not_allowed")
-        return Response(await front.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 

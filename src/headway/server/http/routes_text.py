@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from headway.errors import PromptError
+from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
 from headway.server.intake.model_and_lane import model_of
 from headway.server.intake.service import Asker, Front
@@ -21,7 +22,7 @@ from headway.server.protocol.request import Prompt, messages_of
 Body = TypeVar("Body", TokenizeBody, DetokenizeBody)
 
 
-def text_routes(front: Front) -> APIRouter:
+def text_routes(front: Front, bodies: BodyReader) -> APIRouter:
     """Both routes. What is tokenized counts towards the key's tokens per minute."""
     router = APIRouter(tags=["text"])
     refusals = responses(400, 401, 404, 413, 415, 429, 503)
@@ -30,7 +31,7 @@ def text_routes(front: Front) -> APIRouter:
     async def tokenize(request: Request) -> JSONResponse:
         """The token ids of a prompt, or of a chat through the model's template."""
         with _turn(front, request, "tokenize") as asker:
-            body, size = await _body(front, request, TokenizeBody)
+            body, size = await _body(front, bodies, request, TokenizeBody)
             if (body.prompt is None) == (body.messages is None):
                 raise wrong("give 'prompt' or 'messages'", "prompt")
             prompt: Prompt = body.prompt or ""
@@ -51,7 +52,7 @@ def text_routes(front: Front) -> APIRouter:
     async def detokenize(request: Request) -> JSONResponse:
         """The text of token ids; special tokens are spelled out."""
         with _turn(front, request, "detokenize") as asker:
-            body, size = await _body(front, request, DetokenizeBody)
+            body, size = await _body(front, bodies, request, DetokenizeBody)
             check_count(body.tokens, front.text_bytes, "tokens")
             try:
                 with front.door.holding(size):
@@ -66,9 +67,11 @@ def text_routes(front: Front) -> APIRouter:
     return router
 
 
-async def _body(front: Front, request: Request, kind: type[Body]) -> tuple[Body, int]:
+async def _body(
+    front: Front, bodies: BodyReader, request: Request, kind: type[Body]
+) -> tuple[Body, int]:
     """A body, whose model is ours, and its bytes. Raises Problem."""
-    async with front.bodies.read(request, front.config.server.limits.body_bytes) as raw:
+    async with bodies.read(request, front.config.server.limits.body_bytes) as raw:
         body, size = read(kind, raw), len(raw)
     model_of(body.model or "", front.names, front.lanes)
     return body, size

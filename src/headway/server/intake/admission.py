@@ -1,10 +1,9 @@
 """The door: who may come in, in which lane, and who must leave. On the event loop's thread."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Protocol
 
 from headway.core.admission import full, late
 from headway.core.lane import Budget
@@ -13,30 +12,16 @@ from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
 from headway.server.answering.call import Call, Who, down
 from headway.server.answering.refusal import Away
-from headway.server.config.sections.keys import KeyRing
 from headway.server.engine.handle import EngineSide, Rows, State
 from headway.server.heap import Handled
+from headway.server.intake.keys import KeyRing
+from headway.server.intake.retry_schedule import Returns
 from headway.server.intake.supersede import Ends, Latest
+from headway.server.intake.watcher import Watcher
 from headway.server.protocol.problem import Problem, wrong
-from headway.server.protocol.retry_after import SOON, Returns, jittered
+from headway.server.protocol.retry_after import SOON, jittered
 
 MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
-
-
-class Watcher(Protocol):
-    """Such as metrics and traces."""
-
-    def entered(self, call: Call) -> None: ...
-
-    def refused(self, call: Call, problem: Problem) -> None: ...
-
-    def turned_away(self, away: Away) -> None:
-        """Before it was a call."""
-        ...
-
-    def left(self, call: Call, open: Sequence[str]) -> None:
-        """It is over; these of its requests have not ended by themselves."""
-        ...
 
 
 class Door:

@@ -1,6 +1,7 @@
 """One of the requests that a key may have at once."""
 
-from headway.server.config.sections.keys import KeyRing, Tenant
+from headway.server.config.tenant import Tenant
+from headway.server.intake.keys import KeyRing
 
 
 class Turn:

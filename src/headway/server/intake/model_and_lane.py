@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from headway.server.config.sections.keys import Tenant
+from headway.server.config.tenant import Tenant
 from headway.server.protocol.problem import Problem, wrong
 
 UNSAID = frozenset({"", "auto", "default"})  # service tiers that leave it to the server

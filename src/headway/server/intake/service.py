@@ -13,17 +13,17 @@ from headway.server import clock
 from headway.server.answering.call import Call, Who
 from headway.server.answering.refusal import Away
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.keys import Denied, Tenant
+from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineSide
-from headway.server.http.body import BodyReader
-from headway.server.http.disconnect import Client
+from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import Door, loading
+from headway.server.intake.client import Client
 from headway.server.intake.concurrency import Turn
+from headway.server.intake.keys import Denied, KeyRing
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import Model, Place, Spelled, choices_of, spelled
 from headway.server.intake.tokenizing import FITTING, Texts
-from headway.server.observe.access import noted
-from headway.server.observe.metrics.metrics import Metrics
+from headway.server.intake.watcher import Watcher
 from headway.server.protocol.deadlines import Terms, late, terms
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Wish
@@ -48,16 +48,8 @@ class Front:
         self.config, self.engine = config, engine
         self.names = (config.model.served, *config.model.aliases)
         self.lanes = {lane.name: lane for lane in config.core_lanes}
-        self.keys = config.ring()
-        limits, held = config.server.limits, config.server.connections
+        self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
         self.door = Door(engine, self.keys, clock.now)
-        self.bodies = BodyReader(limits.bodies_bytes, held.body_time, self.door.handled.add)
-        self.metrics = Metrics(
-            self.names[0], config.core_lanes, engine, config.engine.block_size, clock.now
-        )
-        self.door.watchers.append(self.metrics)
-        self.door.listeners.append(self.metrics.rows)
-        engine.events = self.metrics.events
         self.created = clock.unix()
         self._texts: Texts | None = None
         self._eos: frozenset[int] = frozenset()
@@ -66,7 +58,19 @@ class Front:
     def ready(self, texts: Texts, eos: frozenset[int]) -> None:
         """The model is loaded."""
         self._texts, self._eos = texts, eos
-        self.metrics.ready()
+        self.engine_ready()
+
+    def engine_ready(self) -> None:
+        """An engine can be asked: the first, or the next one after a fault."""
+        for each in self.door.watchers:
+            each.ready()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell it of calls, of the ledger's rows and of engines, from now on."""
+        self.door.watchers.append(watcher)
+        self.door.listeners.append(watcher.rows)
+        if self._texts:
+            watcher.ready()
 
     def close(self) -> None:
         if self._texts:
@@ -117,7 +121,7 @@ class Front:
         found = self.keys.authenticate(headers.get("authorization", ""))
         if isinstance(found, Denied):
             raise Problem(401, found.reason, code="invalid_api_key")
-        noted().key = found.key
+        access_record().key = found.key
         return Asker(found, headers, clock.now())
 
     def charge(self, asker: Asker, tokens: int) -> None:
@@ -130,7 +134,7 @@ class Front:
         model, alias = model_of(wish.model, self.names, self.lanes)
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, wish.tier, alias, asker.tenant, self.lanes)
-        noted().lane = lane
+        access_record().lane = lane
         held = terms(self.lanes[lane].budget, headers, asker.arrived)
         who = Who(
             asker.tenant,
@@ -152,7 +156,7 @@ class Front:
             raise wrong(str(error)) from error
         call = Call((id, clock.unix(), model), wish, who, choices, self.door)
         self.door.enter(call)
-        client.call = noted().call = call
+        client.call = access_record().call = call
         return call
 
     async def _prepared(

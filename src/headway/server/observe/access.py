@@ -1,40 +1,20 @@
 """The access log: who asked for what, and what became of it. Never a prompt, an answer or a key."""
 
 from collections.abc import Iterable
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.request import NEVER
 from headway.server import clock
-from headway.server.answering.call import Call
 from headway.server.config.sections.durations import SECOND
+from headway.server.intake.access_record import AccessRecord, recording
 from headway.server.observe.logs import Log
 
 PROBES = ("/health", "/ready", "/metrics")  # asked every few seconds, by machines
 REFUSED = (429, 503)
 LISTED = 10  # refusals a second that have a line of their own, above debug
 LONGEST = 256  # characters of a path
-
-
-@dataclass(slots=True)
-class Noted:
-    """What is learned of a request while it is answered."""
-
-    key: str = ""  # its name
-    lane: str = ""
-    code: str = ""  # of the error that it was answered with
-    call: Call | None = None
-
-
-_NOTED: ContextVar[Noted] = ContextVar("noted")
-
-
-def noted() -> Noted:
-    """Of the request that this task answers; what is said of none is lost."""
-    return _NOTED.get(None) or Noted()
 
 
 class Access:
@@ -50,34 +30,40 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, seen, left = clock.now(), Noted(), {"status": 0, "id": ""}
-        token = _NOTED.set(seen)
+        began, sent = clock.now(), {"status": 0, "id": ""}
+        with recording() as record:
+            try:
+                await self._answer(scope, receive, send, sent)
+            finally:
+                if self._requests:
+                    self._say(scope, record, sent, clock.now() - began)
 
-        async def sent(message: Message) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, sent: dict[str, Any]
+    ) -> None:
+        """sent: is given the status and the id of the answer."""
+
+        async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                left.update(status=message["status"], id=_id(message["headers"]))
+                sent.update(status=message["status"], id=_id(message["headers"]))
             await send(message)
 
         try:
-            await self.app(scope, receive, sent)
+            await self.app(scope, receive, noting)
         except Exception:  # the edge: it has been answered, as far as that was possible
-            self._log.exception("fault", **_asked(scope), **left)
-        finally:
-            _NOTED.reset(token)
-            if self._requests:
-                self._say(scope, seen, left, clock.now() - began)
+            self._log.exception("fault", **_asked(scope), **sent)
 
-    def _say(self, scope: Scope, seen: Noted, left: dict[str, Any], took: int) -> None:
-        status = left["status"]
+    def _say(self, scope: Scope, record: AccessRecord, sent: dict[str, Any], took: int) -> None:
+        status = sent["status"]
         asked = _asked(scope)
         about = {
             "method": asked["method"],
             "path": asked["path"],
             "status": status,
             "ms": round(took / 1e6, 1),
-            **_learned(seen),
+            **_learned(record),
             "client": asked["client"],
-            "id": left["id"],
+            "id": sent["id"],
         }
         if status in REFUSED and not self._lists():
             self._unlisted += 1
@@ -107,10 +93,10 @@ def _asked(scope: Scope) -> dict[str, object]:
     return {"method": scope["method"], "path": path, "client": client[0] if client else ""}
 
 
-def _learned(seen: Noted) -> dict[str, object]:
+def _learned(record: AccessRecord) -> dict[str, object]:
     """Without what there is none of."""
-    said: dict[str, object] = {"lane": seen.lane, "key": seen.key, "code": seen.code}
-    if call := seen.call:
+    said: dict[str, object] = {"lane": record.lane, "key": record.key, "code": record.code}
+    if call := record.call:
         problem = call.problem
         tokens_in, tokens_out = call.tokens
         said |= {"code": problem.code if problem else "", "answer": call.id}

@@ -26,7 +26,7 @@ from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.answering.choice import REASONS
 from headway.server.answering.refusal import Away
-from headway.server.config.sections.keys import Tenant
+from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import State
 from headway.server.intake.service import Front
 from headway.server.protocol.problem import Problem
@@ -101,8 +101,8 @@ class Spans:
                 if trace.is_whole:
                     self._say(trace)
 
-    def renewed(self) -> None:
-        """Another engine is ready: no row comes of the one before it, for whoever left that."""
+    def ready(self) -> None:
+        """An engine can be asked: no row comes of the one before it, for whoever left that."""
         for trace in [trace for trace in self._open.values() if trace.over]:
             if next(iter(trace.call.choices)) in self._open:  # a trace is there once per choice
                 self._say(trace)

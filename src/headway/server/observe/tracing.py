@@ -37,6 +37,5 @@ def traced(front: Front, port: int) -> "Spans | None":
             "pip install 'headway[otel]', or unset it"
         ) from error
     spans = Spans(BatchSpanProcessor(OTLPSpanExporter()), front, port)
-    front.door.watchers.append(spans)
-    front.door.listeners.append(spans.rows)
+    front.watch(spans)
     return spans

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.answer import Options
-from headway.server.config.sections.limits import LimitSettings
 from headway.server.protocol.fields import Asked, ChatBody, ChatMessage, CompletionBody
 from headway.server.protocol.grammar import field_of, grammar_of
+from headway.server.protocol.limits import RequestLimits
 from headway.server.protocol.problem import wrong
 from headway.text import Message
 
@@ -30,34 +30,34 @@ class Wish:
     shaped: str  # the field that the grammar came in
 
 
-def chat_wish(body: ChatBody, bounds: LimitSettings) -> Wish:
+def chat_wish(body: ChatBody, limits: RequestLimits) -> Wish:
     """Raises Problem."""
     if body.top_logprobs is not None and not body.logprobs:
         raise wrong("'top_logprobs' needs 'logprobs': true", "top_logprobs")
     most = body.max_completion_tokens
     logprobs = (body.top_logprobs or 0) if body.logprobs else -1
-    messages = messages_of(body.messages, bounds)
+    messages = messages_of(body.messages, limits)
     return _wish(
         body,
         (messages,),
-        _options(body, bounds, body.max_tokens if most is None else most, logprobs),
+        _options(body, limits, body.max_tokens if most is None else most, logprobs),
     )
 
 
-def completion_wish(body: CompletionBody, bounds: LimitSettings) -> Wish:
+def completion_wish(body: CompletionBody, limits: RequestLimits) -> Wish:
     """Raises Problem."""
     prompts = prompts_of(body)
-    if len(prompts) > bounds.prompts:
-        raise wrong(f"'prompt': {len(prompts)} prompts; one call has {bounds.prompts}", "prompt")
+    if len(prompts) > limits.prompts:
+        raise wrong(f"'prompt': {len(prompts)} prompts; one call has {limits.prompts}", "prompt")
     most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     logprobs = -1 if body.logprobs is None else body.logprobs
-    return _wish(body, prompts, _options(body, bounds, most, logprobs, bool(body.echo)))
+    return _wish(body, prompts, _options(body, limits, most, logprobs, bool(body.echo)))
 
 
-def messages_of(said: Sequence[ChatMessage], bounds: LimitSettings) -> tuple[Message, ...]:
+def messages_of(said: Sequence[ChatMessage], limits: RequestLimits) -> tuple[Message, ...]:
     """Raises Problem."""
-    if len(said) > bounds.messages:
-        why = f"'messages': {len(said)} messages; one chat has {bounds.messages} at most"
+    if len(said) > limits.messages:
+        why = f"'messages': {len(said)} messages; one chat has {limits.messages} at most"
         raise wrong(why, "messages")
     return tuple([_message(each) for each in said])
 
@@ -101,21 +101,21 @@ def _wish(body: Asked, prompts: tuple[Prompt, ...], options: Options) -> Wish:
 
 
 def _options(
-    body: Asked, bounds: LimitSettings, max_tokens: int | None, logprobs: int, echo: bool = False
+    body: Asked, limits: RequestLimits, max_tokens: int | None, logprobs: int, echo: bool = False
 ) -> Options:
     """Defaults are OpenAI's: temperature 1."""
     n = body.n or 1
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     for name, count, most in (
-        ("n", n, bounds.n),
-        ("stop", len(stops), bounds.stops),
-        ("bad_words", len(body.bad_words or ()), bounds.stops),
-        ("stop_token_ids", len(body.stop_token_ids or ()), bounds.stops),
+        ("n", n, limits.n),
+        ("stop", len(stops), limits.stops),
+        ("bad_words", len(body.bad_words or ()), limits.stops),
+        ("stop_token_ids", len(body.stop_token_ids or ()), limits.stops),
     ):
         if count > most:
             raise wrong(f"'{name}': {count}, where {most} is the most", name)
     for name, words in (("stop", stops), ("bad_words", body.bad_words or ())):
-        _check(name, words, bounds.stop_chars)
+        _check(name, words, limits.stop_chars)
     if max_tokens is not None and (body.min_tokens or 0) > max_tokens:
         raise wrong(f"'min_tokens': {body.min_tokens} are more than may be said", "min_tokens")
     return Options(
@@ -139,7 +139,7 @@ def _options(
         echo=echo,
         logprobs=logprobs,
         prompt_logprobs=logprobs if echo else -1,
-        grammar=grammar_of(body, bounds.schema_bytes),
+        grammar=grammar_of(body, limits.schema_bytes),
     )
 
 

@@ -1,4 +1,4 @@
-"""API keys: who asks, what they may, and how much of it. Only hashes of keys are kept.
+"""API keys as the file has them. Only hashes of keys are kept.
 
 The hash is one SHA-256 without salt, on purpose. A slow, salted hash (scrypt) protects what
 people make up and can be guessed. Our keys are 256 random bits: there is nothing to guess, and
@@ -6,10 +6,8 @@ no two are alike for a salt to tell apart. scrypt would cost tens of millisecond
 for each request, wrong keys too: a gift to whoever wants to stall a server with two cores.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
 from hashlib import sha256
-from hmac import compare_digest
 from secrets import token_urlsafe
 from typing import Annotated, Literal
 
@@ -22,11 +20,10 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.sections.lanes import LaneName
 from headway.server.config.sections.section import Number, Section
-from headway.server.intake.rate_limits import RateLimit
+from headway.server.config.tenant import Tenant
 
 PREFIX = "hw-"  # so that a leaked key is recognised for what it is
 SHOWN = 8  # hexadecimal digits of a hash that are shown
@@ -54,7 +51,7 @@ class KeySettings(Section):
     sha256: Annotated[
         str,
         BeforeValidator(_hashed),
-        PlainSerializer(lambda digest: f"{digest[:SHOWN]}..."),
+        PlainSerializer(lambda hashed: f"{hashed[:SHOWN]}..."),
         WithJsonSchema({"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}),
         Field(description="Of the key, hexadecimal, from `headway config key`.", repr=False),
     ]
@@ -85,101 +82,21 @@ class KeySettings(Section):
         if self.lanes and self.default_lane and self.default_lane not in self.lanes:
             raise SettingError(f"its default_lane {self.default_lane!r} is not one of its lanes")
 
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    """Who asks, and what they may."""
-
-    name: str  # cancel and supersede are scoped to it
-    key: str  # the name of the key that was shown, never the key
-    lanes: frozenset[str]  # that may be used
-    default_lane: str
-    salt: str  # root of the prefix cache's chain: tenants cannot probe each other's prompts
-
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """Nobody whom we know; to be answered 401."""
-
-    reason: str
-
-
-class KeyRing:
-    """Who has which key. Without keys it is open: everybody is the same nameless tenant."""
-
-    def __init__(
-        self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str
-    ) -> None:
-        self._open = Tenant("", "", frozenset(lanes), default_lane, "")
-        self._known = [(bytes.fromhex(key.sha256), self.tenant(key)) for key in keys]
-        self._limits = {
-            key.name: RateLimit(key.requests_per_minute, key.tokens_per_minute, key.concurrent)
-            for key in keys
-        }
-
-    @property
-    def is_open(self) -> bool:
-        """No keys are configured: whoever reaches the port may use it."""
-        return not self._known
-
-    def authenticate(self, header: str) -> Tenant | Denied:
-        """Of an Authorization header, empty if there was none.
-
-        Its time depends on how many keys there are, never on what any of them contains.
-        """
-        if self.is_open:
-            return self._open
-        scheme, _, key = header.strip().partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            return Denied("no API key: send the header 'Authorization: Bearer YOUR_KEY'")
-        digest, found = _digest(key.strip()), None
-        for known, tenant in self._known:  # to the end, whoever it is
-            found = tenant if compare_digest(known, digest) else found
-        return found or Denied("the API key is not one of this server's")
-
-    def ask(self, tenant: Tenant, now: int) -> int:
-        """As RateLimit.ask: 0, or nanoseconds to wait."""
-        limit = self._limits.get(tenant.key)
-        return limit.ask(now) if limit else 0
-
-    def begin(self, tenant: Tenant) -> bool:
-        """As RateLimit.begin."""
-        limit = self._limits.get(tenant.key)
-        return limit.begin() if limit else True
-
-    def end(self, tenant: Tenant) -> None:
-        """As RateLimit.end."""
-        if limit := self._limits.get(tenant.key):
-            limit.end()
-
-    def take(self, tenant: Tenant, tokens: int, now: int) -> int:
-        """As RateLimit.take: 0, or nanoseconds to wait."""
-        limit = self._limits.get(tenant.key)
-        return limit.take(tokens, now) if limit else 0
-
-    def a_minute(self, tenant: Tenant) -> int:
-        """Tokens that it may have in one; NEVER: no limit."""
-        limit = self._limits.get(tenant.key)
-        return limit.a_minute if limit else NEVER
-
-    def give_back(self, tenant: Tenant, tokens: int, now: int) -> None:
-        """As RateLimit.give_back."""
-        if limit := self._limits.get(tenant.key):
-            limit.give_back(tokens, now)
-
-    def tenant(self, key: KeySettings) -> Tenant:
-        """Whose it is, with what was left out.
+    def to_tenant(self, lanes: Collection[str], default_lane: str) -> Tenant:
+        """Whom the key stands for, with what the file left out. lanes: all that there are.
 
         The salt is the name: the cache's own key, drawn at each start, makes it unguessable.
         """
-        name, lanes = key.tenant or key.name, frozenset(key.lanes) or self._open.lanes
-        default = key.default_lane or self._open.default_lane
-        if default not in lanes:
-            default = key.lanes[0]
-        return Tenant(name, key.name, lanes, default, name)
+        allowed = frozenset(self.lanes or lanes)
+        default = self.default_lane or default_lane
+        if default not in allowed:
+            default = self.lanes[0]
+        tenant = self.tenant or self.name
+        return Tenant(tenant, self.name, allowed, default, tenant)
 
 
-def _digest(key: str) -> bytes:
+def digest(key: str) -> bytes:
+    """The SHA-256 of a key, by which it is known."""
     return sha256(key.encode("utf-8", "replace")).digest()
 
 
@@ -187,7 +104,7 @@ def new_key(name: str) -> str:
     """A key that was never seen before, and what the file says of it, to be printed once."""
     key = PREFIX + token_urlsafe(32)
     try:
-        entry = KeySettings(name=name, sha256=_digest(key).hex())
+        entry = KeySettings(name=name, sha256=digest(key).hex())
     except ValidationError:
         raise SettingError(
             f"{name!r} cannot name a key: up to 64 letters, digits and _.@- are wanted"

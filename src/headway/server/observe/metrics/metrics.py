@@ -22,9 +22,11 @@ from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
+from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Away
 from headway.server.engine.handle import EngineSide, State
+from headway.server.intake.service import Front
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys
@@ -150,3 +152,13 @@ class Metrics:
             written.append(generate_latest(Alone(family)))
             await asyncio.sleep(0)
         return b"".join(written)
+
+
+def measured(front: Front) -> Metrics:
+    """The metrics of a server, which count from now on."""
+    config, engine = front.config, front.engine
+    size = config.engine.block_size
+    metrics = Metrics(front.names[0], config.core_lanes, engine, size, clock.now)
+    front.watch(metrics)
+    engine.events = metrics.events
+    return metrics

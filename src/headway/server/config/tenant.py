@@ -1,0 +1,14 @@
+"""A tenant: who a request comes from, and which lanes it may use."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who asks, and what they may."""
+
+    name: str  # cancel and supersede are scoped to it
+    key: str  # the name of the key that was shown, never the key
+    lanes: frozenset[str]  # that may be used
+    default_lane: str
+    salt: str  # root of the prefix cache's chain: tenants cannot probe each other's prompts

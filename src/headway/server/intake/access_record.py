@@ -1,0 +1,37 @@
+"""What is learned of an HTTP request while it is answered, for its line in the access log."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from headway.server.answering.call import Call
+
+
+@dataclass(slots=True)
+class AccessRecord:
+    """Filled in on the way, as far as the request comes."""
+
+    key: str = ""  # its name
+    lane: str = ""
+    code: str = ""  # of the error that it was answered with
+    call: Call | None = None
+
+
+_RECORD: ContextVar[AccessRecord] = ContextVar("access_record")
+
+
+def access_record() -> AccessRecord:
+    """Of the request that this task answers; outside of one a record that nobody reads."""
+    return _RECORD.get(None) or AccessRecord()
+
+
+@contextmanager
+def recording() -> Iterator[AccessRecord]:
+    """While one request is answered: its record, which access_record() returns meanwhile."""
+    record = AccessRecord()
+    token = _RECORD.set(record)
+    try:
+        yield record
+    finally:
+        _RECORD.reset(token)

@@ -1,0 +1,84 @@
+"""The key ring: which tenant a key belongs to, and how much each key has used."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hmac import compare_digest
+
+from headway.core.request import NEVER
+from headway.server.config.sections.keys import KeySettings, digest
+from headway.server.config.tenant import Tenant
+from headway.server.intake.rate_limits import RateLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Nobody whom we know; to be answered 401."""
+
+    reason: str
+
+
+class KeyRing:
+    """Who has which key. Without keys it is open: everybody is the same nameless tenant."""
+
+    def __init__(
+        self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str
+    ) -> None:
+        lanes = frozenset(lanes)
+        self._open = Tenant("", "", lanes, default_lane, "")
+        self._known = [
+            (bytes.fromhex(key.sha256), key.to_tenant(lanes, default_lane)) for key in keys
+        ]
+        self._limits = {
+            key.name: RateLimit(key.requests_per_minute, key.tokens_per_minute, key.concurrent)
+            for key in keys
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """No keys are configured: whoever reaches the port may use it."""
+        return not self._known
+
+    def authenticate(self, header: str) -> Tenant | Denied:
+        """Of an Authorization header, empty if there was none.
+
+        Its time depends on how many keys there are, never on what any of them contains.
+        """
+        if self.is_open:
+            return self._open
+        scheme, _, key = header.strip().partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            return Denied("no API key: send the header 'Authorization: Bearer YOUR_KEY'")
+        shown, found = digest(key.strip()), None
+        for known, tenant in self._known:  # to the end, whoever it is
+            found = tenant if compare_digest(known, shown) else found
+        return found or Denied("the API key is not one of this server's")
+
+    def ask(self, tenant: Tenant, now: int) -> int:
+        """As RateLimit.ask: 0, or nanoseconds to wait."""
+        limit = self._limits.get(tenant.key)
+        return limit.ask(now) if limit else 0
+
+    def begin(self, tenant: Tenant) -> bool:
+        """As RateLimit.begin."""
+        limit = self._limits.get(tenant.key)
+        return limit.begin() if limit else True
+
+    def end(self, tenant: Tenant) -> None:
+        """As RateLimit.end."""
+        if limit := self._limits.get(tenant.key):
+            limit.end()
+
+    def take(self, tenant: Tenant, tokens: int, now: int) -> int:
+        """As RateLimit.take: 0, or nanoseconds to wait."""
+        limit = self._limits.get(tenant.key)
+        return limit.take(tokens, now) if limit else 0
+
+    def a_minute(self, tenant: Tenant) -> int:
+        """Tokens that it may have in one; NEVER: no limit."""
+        limit = self._limits.get(tenant.key)
+        return limit.a_minute if limit else NEVER
+
+    def give_back(self, tenant: Tenant, tokens: int, now: int) -> None:
+        """As RateLimit.give_back."""
+        if limit := self._limits.get(tenant.key):
+            limit.give_back(tokens, now)

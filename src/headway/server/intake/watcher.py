@@ -1,0 +1,37 @@
+"""What metrics and traces are told of calls and of the engine."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from headway.core.ledger import RequestRow, StepRow
+from headway.server.answering.call import Call
+from headway.server.answering.refusal import Away
+from headway.server.protocol.problem import Problem
+
+
+class Watcher(Protocol):
+    """Told on the event loop's thread, while it happens."""
+
+    def ready(self) -> None:
+        """An engine can be asked: the first, or the next one after a fault."""
+        ...
+
+    def entered(self, call: Call) -> None:
+        """It is in its lane."""
+        ...
+
+    def refused(self, call: Call, problem: Problem) -> None:
+        """It was tokenized, and found no place."""
+        ...
+
+    def turned_away(self, away: Away) -> None:
+        """A request was refused before it was a call."""
+        ...
+
+    def left(self, call: Call, open: Sequence[str]) -> None:
+        """It is over; these of its requests have not ended by themselves."""
+        ...
+
+    def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        """The ledger's rows of one step, each with its budget as tightened for the request."""
+        ...
