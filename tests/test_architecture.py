@@ -134,6 +134,25 @@ def test_the_servers_rooms_stand_in_order():
             assert server_floor(name) <= server_floor(module(path)), f"{path} imports {name}"
 
 
+def reached(name):
+    """A module and all of ours that it imports, directly or through others."""
+    graph = {module(path): ours(tree) for path, tree in FILES.items()}
+    found, left = set(), [name]
+    while left:
+        if (each := left.pop()) not in found:
+            found.add(each)
+            left += graph.get(each, ())
+    return found
+
+
+def test_the_engine_process_has_nothing_of_the_tools_or_of_the_front():
+    found = reached("headway.server.engine.engine_process")
+    parts = {name.split(".")[1] for name in found} & set(FLOORS)
+    assert {part for part in parts if FLOORS[part] >= FLOORS["traffic"]} == {"server"}
+    rooms = {name.split(".")[2] for name in found if name.startswith("headway.server.")}
+    assert rooms == {"engine", "heap"}
+
+
 def test_there_are_no_circles():
     graph = {
         module(path): ours(tree) for path, tree in FILES.items() if path.parts[0] != "__init__.py"
@@ -155,6 +174,7 @@ def test_the_core_is_pure():
         ("headway.core.scheduler", {"asyncio", "logging", "random", "threading", "time"}),
         ("headway.sim.simulate", {"asyncio", "logging", "threading"}),
         ("headway.cli", set()),
+        ("headway.server.engine.engine_process", {"fastapi", "pydantic", "structlog", "uvicorn"}),
     ],
 )
 def test_importing_loads_neither_torch_nor_what_is_not_needed(name, beyond):
