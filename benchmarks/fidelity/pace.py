@@ -7,7 +7,7 @@ from math import exp
 
 from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost.features import Features
-from headway.core.cost.step_cost import KNOWN, StepCost
+from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing.calibration import Calibration
 from headway.runs.testbed import Relay, Rig, priced_rig
 from headway.sim.clock import VirtualClock
@@ -49,7 +49,7 @@ class Pace:
     def evened(self, pauses: Iterable[Pause]) -> list[LiveStep]:
         """What their steps would have taken at the price's own pace."""
         return [
-            replace(step, nanoseconds=step.nanoseconds * KNOWN // self.at(pause.at))
+            replace(step, nanoseconds=step.nanoseconds * WHOLE // self.at(pause.at))
             for pause in pauses
             for step in pause.steps
         ]
@@ -65,7 +65,7 @@ def pace(cost: StepCost, pauses: Sequence[Pause], width: int) -> Pace:
         weights = [_bell((pause.at - moment) / width) for pause in pauses]
         above = sum(map(float.__mul__, weights, took))
         below = sum(map(float.__mul__, weights, foretold))
-        found.append(round(KNOWN * above / below) if below else KNOWN)
+        found.append(round(WHOLE * above / below) if below else WHOLE)
     return Pace(tuple(found))
 
 
@@ -82,7 +82,7 @@ class Paced(PricedExecutor):
         self._pace = pace
 
     def factor(self, features: Features) -> int:
-        return super().factor(features) * self._pace.at(self.clock.now()) // KNOWN
+        return super().factor(features) * self._pace.at(self.clock.now()) // WHOLE
 
 
 def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Rig:

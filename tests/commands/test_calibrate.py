@@ -42,7 +42,7 @@ from headway.commands.calibrate.validate import (
 )
 from headway.core.cost.features import row_features
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import KNOWN, Rates, Rounding, StepCost
+from headway.core.cost.step_cost import WHOLE, Rates, Rounding, StepCost
 from headway.core.view import View
 from headway.costing.calibration import read, write
 from headway.costing.token_cost import Ask
@@ -144,7 +144,7 @@ def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_time
     assert len(found.quantiles) == 21 and list(found.quantiles) == sorted(found.quantiles)
     q = found.quantiles
     drawn = sum((a + b) / 2 for a, b in pairwise(q)) / 20
-    assert drawn == pytest.approx(KNOWN * sum(factors) / 1_000, rel=0.01)
+    assert drawn == pytest.approx(WHOLE * sum(factors) / 1_000, rel=0.01)
 
 
 STEP = 8_000_000  # nanoseconds from a step to the next
@@ -163,7 +163,7 @@ def chains(*parts, count=6_000, seed=1):
 
 def left(found, lag):
     """Of the correlation, so many steps later."""
-    return sum(each.share * exp(-lag * STEP / each.lasts) for each in found) / KNOWN
+    return sum(each.share * exp(-lag * STEP / each.lasts) for each in found) / WHOLE
 
 
 def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
@@ -171,7 +171,7 @@ def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
     slow = echoes(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), times)
     assert left(slow, 1) == pytest.approx(0.4 * 0.99 + 0.4 * 0.6, abs=0.1)
     assert left(slow, 32) == pytest.approx(0.4 * 0.99**32, abs=0.12)
-    assert sum(each.share for each in slow) <= KNOWN
+    assert sum(each.share for each in slow) <= WHOLE
     assert left(echoes(normal_scores(chains((1, 0.0))), times), 1) < 0.1
     assert not echoes([0.3] * 50, range(0, 50 * STEP, STEP)), "too few to say"
 

@@ -26,7 +26,7 @@ from headway.commands.plan.estimate.simulated_machine import (
 from headway.commands.plan.estimate.step_times import StepTimes
 from headway.commands.plan.estimate.token_cost import per_million
 from headway.commands.plan.estimate.waiting import capacity, prompt_wait, unstable_rate
-from headway.core.cost.step_cost import KNOWN, Rates, Residuals, Rounding, StepCost
+from headway.core.cost.step_cost import WHOLE, Rates, Residuals, Rounding, StepCost
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
 from headway.costing.token_cost import Ask
@@ -237,7 +237,7 @@ def test_a_step_takes_the_mean_of_its_residuals_and_the_host_s_time_behind_it():
         residuals=(Residuals((900, 1_000, 1_500)), Residuals()),
         knee=10,
     )
-    assert StepTimes(cost).decoding(2, 5) == pytest.approx(1_000 * 1_100 / KNOWN + 50)
+    assert StepTimes(cost).decoding(2, 5) == pytest.approx(1_000 * 1_100 / WHOLE + 50)
 
 
 def test_what_cannot_be_is_said_with_its_remedy():

@@ -49,7 +49,7 @@ class Pool(RuleBasedStateMachine):
         if sequence in self.live:
             return
         known, limit = len(sequence.tokens), sequence.request.limit
-        matched = self.pool.match(sequence.keys[: (known - 1) // 2])
+        matched = self.pool.match(sequence.hashes[: (known - 1) // 2])
         need = -(-(limit if whole else known) // 2) - len(matched)
         fits = self.pool.can_hold(matched, need)
         event(f"it fits: {fits}; it had not: {sequence.misfit != (0, 0, 0)}")
@@ -69,7 +69,7 @@ class Pool(RuleBasedStateMachine):
     def compute(self, sequence, upto):
         if sequence in self.live:
             sequence.computed = max(sequence.computed, min(upto, len(sequence.tokens)))
-            if sequence.computed >= sequence.fills:
+            if sequence.computed >= sequence.full_at:
                 publish(self.pool, sequence)
 
     @rule(sequence=consumes(held))
@@ -88,10 +88,10 @@ class Tidy(Pool):
 
     def __init__(self) -> None:
         super().__init__()
-        self._slack, blocks.SLACK = blocks.SLACK, -16
+        self._max_stale, blocks.MAX_STALE = blocks.MAX_STALE, -16
 
     def teardown(self) -> None:
-        blocks.SLACK = self._slack
+        blocks.MAX_STALE = self._max_stale
 
 
 TestPool, TestTidy = Pool.TestCase, Tidy.TestCase
@@ -108,7 +108,7 @@ def test_void_places_are_no_more_than_the_others_and_a_few():
         pool.release(table, keys)
         table = pool.acquire(pool.match(keys))
         pool.check([table])
-        assert len(pool._cached) <= blocks.SLACK + 8
+        assert len(pool._cached) <= blocks.MAX_STALE + 8
     pool.release(table, keys)
     assert pool.allocate(8)[4:] == table[::-1], "their order of reuse is the latest one"
 

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from headway.core.batch import Batch, Row, Want
 from headway.core.cost.features import NONE, Features, added, batch_features, row_features
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import COMPUTE, MEMORY, Rates, Residuals, Rounding, StepCost
+from headway.core.cost.step_cost import (
+    COMPUTE_BOUND,
+    MEMORY_BOUND,
+    Rates,
+    Residuals,
+    Rounding,
+    StepCost,
+)
 
 COST = StepCost(
     device=Rates(step=5_000, row=700, prompt=60, read=11, pair=3, logit=90),
@@ -139,7 +146,7 @@ def test_host_time_is_an_account_of_its_own():
 
 def test_residuals_are_of_the_regime():
     small, large = Features(tokens=8, reads=90_000), Features(tokens=9, reads=90_000)
-    assert (COST.regime(small), COST.regime(large)) == (MEMORY, COMPUTE)
+    assert (COST.regime(small), COST.regime(large)) == (MEMORY_BOUND, COMPUTE_BOUND)
     assert COST.quantile(small, 1.0) == COST.predict(small) * 1_300 // 1_000
     assert COST.quantile(large, 0.5) == COST.predict(large)
     assert [Residuals((900, 1_000, 1_300)).at(share) for share in (0, 0.25, 0.75, 1)] == [

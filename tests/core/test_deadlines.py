@@ -6,7 +6,7 @@ import pytest
 
 from headway.core.batch import Event, Output, Want
 from headway.core.commands import Add, Cancel, Close
-from headway.core.deadlines import SLACK, Deadlines
+from headway.core.deadlines import MAX_STALE, Deadlines
 from headway.core.lane import Budget
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
@@ -171,6 +171,6 @@ def test_long_limits_hold_no_memory_of_those_who_have_ended():
         deadlines.add(sequence)
         sequence.ended = True
         most = max(most, len(deadlines._heap))
-    assert most <= SLACK + 2
+    assert most <= MAX_STALE + 2
     assert deadlines.next == 7 and deadlines.missed(6) is None
     assert deadlines.missed(7).sequence is alive and deadlines.missed(10**16) is None

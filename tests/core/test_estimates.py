@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headway.core.batch import Output, Want
 from headway.core.commands import Add, Cancel
-from headway.core.cost.estimates import EVERY, MEMORY, SLOWNESS, Drain, Estimates
+from headway.core.cost.estimates import DRAIN_DECAY, EVERY, SLOWNESS, Drain, Estimates
 from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane, Line
@@ -77,7 +77,7 @@ def test_a_lines_drain_rate_is_what_starts_of_it_over_the_time_in_which_some_wai
     before = scheduler.load(now).lanes["default"]
     assert (before.waiting, before.drain) == (1, 50)
     now = step(scheduler, 100 * MS, now)
-    tokens, seconds = 20 - 20 / MEMORY + 10, 0.4 - 0.4 / MEMORY + 0.1
+    tokens, seconds = 20 - 20 / DRAIN_DECAY + 10, 0.4 - 0.4 / DRAIN_DECAY + 0.1
     assert scheduler.load(now).lanes["default"].drain == pytest.approx(tokens / seconds)
     known = scheduler.load(now).lanes["default"].drain
     now = step(scheduler, 100 * MS, now)

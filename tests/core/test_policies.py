@@ -121,10 +121,10 @@ def test_order_breaks_ties_by_number_and_equal_priorities_by_lane():
 
 
 def test_mix_prefers_prompts_or_takes_turns():
-    prefill_first = [(turn.prefill, turn.decode) for turn in PrefillFirst().turns(view())]
+    prefill_first = [(kinds.prefill, kinds.decode) for kinds in PrefillFirst().choices(view())]
     assert prefill_first == [(True, False), (False, True)]
-    assert Alternate().turns(view()) == PrefillFirst().turns(view())
-    assert Alternate().turns(view(prefilled=True)) == PrefillFirst().turns(view())[::-1]
+    assert Alternate().choices(view()) == PrefillFirst().choices(view())
+    assert Alternate().choices(view(prefilled=True)) == PrefillFirst().choices(view())[::-1]
 
 
 def test_the_youngest_goes_first_and_the_last_victim_last():

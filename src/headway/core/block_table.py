@@ -1,4 +1,4 @@
-"""A sequence's blocks: reserved, added to, offered to the prefix cache and given back."""
+"""A sequence's blocks: reserved, added to, published to the prefix cache and released."""
 
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
@@ -7,96 +7,99 @@ from struct import pack
 from headway.core.blocks import BlockPool
 from headway.core.sequence import Sequence
 
-LINK = blake2b(digest_size=16)  # copied for each name, which is faster than making another
-TOKEN = 4  # bytes of one in a name
+EMPTY_HASH = blake2b(digest_size=16)  # copied for each block: faster than making a new one
+TOKEN_BYTES = 4  # of a token id, as it is hashed
 
 
 def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
-    """Blocks for all it knows, or for the whole of what it may ever hold; or none, and False."""
+    """Reserve blocks for all tokens that the sequence has or, with `whole`, may ever have.
+
+    Blocks of the prefix cache are used where they match. False, and no block, if it does not fit.
+    """
     known = len(sequence.tokens)
-    # Never matched to the end: the last token must be computed, for its logits.
+    # The last token is never matched: it must be computed, for its logits.
     full = (known - 1) // pool.block_size
-    _name(pool, sequence, full)
-    # Where the prompt's log-probabilities are wanted, each of its positions must be computed.
+    _hash_blocks(pool, sequence, full)
+    # If the prompt's log-probabilities are wanted, each of its positions must be computed.
     full = 0 if sequence.scores else full
     most = pool.blocks_for(sequence.request.limit if whole else known)
-    if pool.still_lacks(sequence.misfit, sequence.keys, full, most):
+    if pool.still_lacks(sequence.misfit, sequence.hashes, full, most):
         return False
-    matched = pool.match(sequence.keys[:full])
+    matched = pool.match(sequence.hashes[:full])
     new = most - len(matched)
     if not pool.can_hold(matched, new):
         sequence.misfit = pool.misfit(matched)
         return False
     sequence.blocks = pool.acquire(matched) + pool.allocate(new)
-    pool.held[sequence.request.lane] += len(sequence.blocks)
+    pool.blocks_of_lane[sequence.request.lane] += len(sequence.blocks)
     sequence.room = len(sequence.blocks) * pool.block_size
     sequence.published = len(matched)
-    sequence.fills = (len(matched) + 1) * pool.block_size
+    sequence.full_at = (len(matched) + 1) * pool.block_size
     sequence.computed = sequence.scheduled = len(matched) * pool.block_size
     return True
 
 
 def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
-    """More blocks for one that runs."""
+    """Add so many blocks to a running sequence."""
     sequence.blocks += pool.allocate(count)
-    pool.held[sequence.request.lane] += count
+    pool.blocks_of_lane[sequence.request.lane] += count
     sequence.room = len(sequence.blocks) * pool.block_size
 
 
 def grow_each(pool: BlockPool, sequences: Seq[Sequence]) -> None:
-    """One more block for each."""
+    """Add one block to each."""
     size = pool.block_size
     for sequence, block in zip(sequences, pool.allocate(len(sequences)), strict=True):
         sequence.blocks.append(block)
         sequence.room += size
-        pool.held[sequence.request.lane] += 1
+        pool.blocks_of_lane[sequence.request.lane] += 1
 
 
 def release(pool: BlockPool, sequence: Sequence) -> None:
-    """All its blocks; the full ones stay cached until they are really needed."""
-    pool.release(sequence.blocks, sequence.keys[: sequence.published])
-    pool.held[sequence.request.lane] -= len(sequence.blocks)
+    """Free all its blocks. The published ones stay cached until they are needed."""
+    pool.release(sequence.blocks, sequence.hashes[: sequence.published])
+    pool.blocks_of_lane[sequence.request.lane] -= len(sequence.blocks)
     sequence.blocks, sequence.room = [], 0
     sequence.computed = sequence.scheduled = sequence.sent = 0
 
 
 def publish(pool: BlockPool, sequence: Sequence) -> None:
-    """Offer the blocks that it has filled since it was last asked."""
+    """Publish the blocks that it has filled since it last did."""
     full = sequence.computed // pool.block_size
-    _name(pool, sequence, full)
+    _hash_blocks(pool, sequence, full)
     new = slice(sequence.published, full)
-    pool.publish(sequence.blocks[new], sequence.keys[new])
+    pool.publish(sequence.blocks[new], sequence.hashes[new])
     sequence.published = full
-    sequence.fills = (full + 1) * pool.block_size
+    sequence.full_at = (full + 1) * pool.block_size
 
 
-def next_names(pool: BlockPool, sequences: Seq[Sequence]) -> list[bytes]:
-    """Of the block that each has filled last and not offered yet."""
+def next_hashes(pool: BlockPool, sequences: Seq[Sequence]) -> list[bytes]:
+    """The hash of each sequence's first full block that is not published yet."""
     for sequence in sequences:
-        _name(pool, sequence, sequence.published + 1)
-    return [sequence.keys[sequence.published] for sequence in sequences]
+        _hash_blocks(pool, sequence, sequence.published + 1)
+    return [sequence.hashes[sequence.published] for sequence in sequences]
 
 
-def publish_each(pool: BlockPool, sequences: Seq[Sequence], names: Seq[bytes]) -> None:
-    """Offer the block that each has filled last, under its name."""
-    pool.publish([sequence.blocks[sequence.published] for sequence in sequences], names)
+def publish_each(pool: BlockPool, sequences: Seq[Sequence], hashes: Seq[bytes]) -> None:
+    """Publish one more full block of each sequence, under its hash of `next_hashes`."""
+    pool.publish([sequence.blocks[sequence.published] for sequence in sequences], hashes)
     for sequence in sequences:
         sequence.published += 1
-        sequence.fills += pool.block_size
+        sequence.full_at += pool.block_size
 
 
-def _name(pool: BlockPool, sequence: Sequence, full: int) -> None:
-    """Names of 128 bits for its first full blocks, each built upon the one before it. The secret
-    is in the chain's root, and so in every one of them."""
-    keys, tokens, size = sequence.keys, sequence.tokens, pool.block_size
-    if len(keys) >= full:
+def _hash_blocks(pool: BlockPool, sequence: Sequence, full: int) -> None:
+    """Hash its first `full` blocks: 128 bits each, chained. The pool's secret is in the chain's
+    root, and so in every hash."""
+    hashes, tokens, size = sequence.hashes, sequence.tokens, pool.block_size
+    if len(hashes) >= full:
         return
-    key = keys[-1] if keys else pool.root(sequence.request.salt)
-    fresh, add = LINK.copy, keys.append
-    fill = tokens[len(keys) * size : full * size]
-    packed, width = pack(f"<{len(fill)}I", *fill), size * TOKEN
+    last = hashes[-1] if hashes else pool.root(sequence.request.salt)
+    copy, add = EMPTY_HASH.copy, hashes.append
+    fill = tokens[len(hashes) * size : full * size]
+    packed, width = pack(f"<{len(fill)}I", *fill), size * TOKEN_BYTES
     for at in range(0, len(packed), width):
-        link = fresh()
-        link.update(key + packed[at : at + width])
-        key = link.digest()
-        add(key)
+        link = copy()
+        link.update(last + packed[at : at + width])
+        last = link.digest()
+        add(last)

@@ -1,7 +1,7 @@
-"""Paged KV memory as bookkeeping: who holds which block, and which blocks can be reused.
+"""The pool of KV blocks (BlockPool): which are in use, which are free, which can be matched again.
 
-Pages are vLLM's PagedAttention (SOSP 2023); naming a full block by a hash chained over all that
-comes before it is vLLM's automatic prefix caching.
+Paged KV memory is vLLM's PagedAttention (SOSP 2023). That a full block is found by a hash, chained
+over all tokens before it, is vLLM's automatic prefix caching.
 """
 
 from collections import Counter, deque
@@ -12,17 +12,18 @@ from hashlib import blake2b
 from headway.errors import SettingError
 
 SCRATCH = 0  # never handed out: padding and held slots write there
-SLACK = 64  # void places that are put up with, beside as many as there are others
+MAX_STALE = 64  # stale entries of the queue that are tolerated, beside one for each that is not
 
 
 class BlockPool:
-    """Blocks 1 to num_blocks. A block is held or free; a free one may still be cached.
+    """Blocks 1 to num_blocks. A block is in use or free. A free one may still be cached.
 
-    free, in order of reuse:   | empty, last let go first | cached, least recently let go first |
+    free, in order of reuse:   | empty, last freed first | cached, least recently freed first |
 
-    A cached block that is matched again is held again, with its contents. That is also how a
-    preempted sequence loses only what was needed: its full blocks wait here, tail first. What
-    has a name is looked up by it, whoever holds it, so that most calls are one operation on many.
+    A block has a hash once it is published. A cached block that is matched is in use again, with
+    its contents. So a preempted sequence loses only the blocks that others needed: its full blocks
+    wait here, and the last of them is reused first. Blocks are looked up by hash, in use or not,
+    so that most calls are a single operation on many of them.
     """
 
     def __init__(self, num_blocks: int, block_size: int, secret: bytes = b"") -> None:
@@ -32,84 +33,93 @@ class BlockPool:
             )
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._secret = secret  # keys the chain's roots, so that nobody can name another's blocks
-        self.held = Counter[str]()  # by lane; a block that several sequences share, for each
+        self._secret = secret  # without it nobody can compute the hash of another's block
+        self.blocks_of_lane = Counter[str]()  # a block that several sequences share, for each
         self._empty = list(range(num_blocks, 0, -1))  # a stack
-        self._cached: deque[bytes] = deque()  # names of free ones, and void places
-        self._revived: Counter[bytes] = Counter()  # so many of a name's places are void: the oldest
-        self._void = 0  # places, in all
-        self._block_of: dict[bytes, int] = {}  # by name, free or held
-        self._held: set[int] = set()
-        self._more: dict[int, int] = {}  # holders beside the first, of those that several hold
-        self._taken = 0  # cached blocks that were matched again or reused, so far
+        # Hashes of the cached blocks. An entry is stale if its block is in use again: then it is
+        # left in the queue and skipped later, for nothing is removed from the middle of a deque.
+        self._cached: deque[bytes] = deque()
+        self._stale_of: Counter[bytes] = Counter()  # so many entries of a hash are: the oldest
+        self._num_stale = 0
+        self._block_of: dict[bytes, int] = {}  # by hash, in use or cached
+        self._in_use: set[int] = set()
+        self._sharers: dict[int, int] = {}  # how many use it beside the first; only where some do
+        self._taken = 0  # cached blocks that were matched or reused, so far
 
     @property
     def num_free(self) -> int:
-        return len(self._empty) + len(self._cached) - self._void
+        """Free blocks, cached ones included."""
+        return len(self._empty) + len(self._cached) - self._num_stale
 
     def blocks_for(self, tokens: int) -> int:
+        """How many blocks hold so many tokens."""
         return -(-tokens // self.block_size)
 
     def root(self, salt: str) -> bytes:
-        """Where the chain of a tenant's keys begins."""
+        """The hash that comes before a salt's first block."""
         return blake2b(salt.encode(), digest_size=16, key=self._secret).digest()
 
-    def match(self, keys: Seq[bytes]) -> Seq[bytes]:
-        """The longest prefix of these names whose blocks are there. Changes nothing."""
+    def match(self, hashes: Seq[bytes]) -> Seq[bytes]:
+        """The longest prefix of these hashes whose blocks are there. Changes nothing."""
         known = self._block_of
-        return keys[: next((i for i, key in enumerate(keys) if key not in known), len(keys))]
+        return hashes[
+            : next((i for i, each in enumerate(hashes) if each not in known), len(hashes))
+        ]
 
-    def knows(self, keys: Iterable[bytes]) -> bool:
-        """Whether a block is there under any of these names."""
-        return not self._block_of.keys().isdisjoint(keys)
+    def has_any(self, hashes: Iterable[bytes]) -> bool:
+        """Whether a block is there under any of these hashes."""
+        return not self._block_of.keys().isdisjoint(hashes)
 
     def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
-        held, block_of = self._held, self._block_of
-        revived = sum([block_of[key] not in held for key in matched])
-        return revived + new <= self.num_free
+        return self._count_cached(matched) + new <= self.num_free
+
+    def _count_cached(self, matched: Iterable[bytes]) -> int:
+        """How many of these blocks are free now, so that acquiring them uses up a free block."""
+        in_use, block_of = self._in_use, self._block_of
+        return sum([block_of[each] not in in_use for each in matched])
 
     def misfit(self, matched: Seq[bytes]) -> tuple[int, int, int]:
-        """What `still_lacks` needs to know of a sequence that could not be held: how many names
+        """What `still_lacks` needs to know of a sequence that did not fit: how many hashes
         matched, how many of their blocks were free, and how many had been taken by then."""
-        held, block_of = self._held, self._block_of
-        return len(matched), sum([block_of[key] not in held for key in matched]), self._taken
+        return len(matched), self._count_cached(matched), self._taken
 
     def still_lacks(
-        self, misfit: tuple[int, int, int], keys: Seq[bytes], full: int, blocks: int
+        self, misfit: tuple[int, int, int], hashes: Seq[bytes], full: int, blocks: int
     ) -> bool:
-        """Whether a sequence still cannot be held, found without looking up each of its names.
+        """Whether a sequence still does not fit, decided without looking up each of its hashes.
 
-        It needs so many blocks, and the first `full` of them have these names. False means that
-        the names must be looked up.
+        It needs `blocks` blocks; the first `full` of them have these hashes. False means that the
+        hashes must be looked up.
 
-        While the first name that did not match is still missing, no more names match than before.
+        While the first hash that did not match is still missing, no more hashes match than before.
         A matched block that was free costs a free block. It stops doing so only when another
-        sequence holds it. Then a cached block was taken, to be read or to be overwritten, and
+        sequence uses it. Then a cached block was taken, to be read or to be overwritten, and
         `_taken` counts both.
         """
-        matched, revived, taken = misfit
-        if matched < full and keys[matched] in self._block_of:
+        matched, cached, taken = misfit
+        if matched < full and hashes[matched] in self._block_of:
             return False
-        lacks = blocks - matched + max(0, revived - (self._taken - taken))
+        lacks = blocks - matched + max(0, cached - (self._taken - taken))
         return lacks > self.num_free
 
     def acquire(self, matched: Seq[bytes]) -> list[int]:
-        """The blocks that have these names."""
-        blocks = [self._block_of[key] for key in matched]
-        for key, block in zip(matched, blocks, strict=True):
-            if block in self._held:
-                self._more[block] = self._more.get(block, 0) + 1
+        """Use the blocks that have these hashes."""
+        blocks = [self._block_of[each] for each in matched]
+        for each, block in zip(matched, blocks, strict=True):
+            if block in self._in_use:
+                self._sharers[block] = self._sharers.get(block, 0) + 1
             else:
-                self._held.add(block)
-                self._revived[key] += 1
-                self._void += 1
+                self._in_use.add(block)
+                self._stale_of[each] += 1
+                self._num_stale += 1
                 self._taken += 1
-        if 2 * self._void > len(self._cached) + SLACK:
+        if 2 * self._num_stale > len(self._cached) + MAX_STALE:
             self._cached = deque(filter(self._is_cached, self._cached))
         return blocks
 
     def allocate(self, count: int) -> list[int]:
+        """Use so many free blocks, the empty ones first. What a cached one held is forgotten."""
         assert count <= self.num_free, "ask can_hold first"
         empty = self._empty
         blocks = empty[: -count - 1 : -1]
@@ -117,63 +127,64 @@ class BlockPool:
         self._taken += count - len(blocks)
         oldest, forget = self._cached.popleft, self._block_of.pop
         while len(blocks) < count:
-            names = [oldest() for _ in range(count - len(blocks))]
-            blocks += map(forget, filter(self._is_cached, names) if self._void else names)
-        self._held.update(blocks)
+            hashes = [oldest() for _ in range(count - len(blocks))]
+            blocks += map(forget, filter(self._is_cached, hashes) if self._num_stale else hashes)
+        self._in_use.update(blocks)
         return blocks
 
-    def _is_cached(self, key: bytes) -> bool:
-        """Asked once of each place, the oldest first: no, if its block was revived from there."""
-        if not (void := self._revived.pop(key, 0)):
+    def _is_cached(self, entry: bytes) -> bool:
+        """Whether this entry of the queue is not stale. Asked once for each, the oldest first."""
+        if not (stale := self._stale_of.pop(entry, 0)):
             return True
-        if void > 1:
-            self._revived[key] = void - 1
-        self._void -= 1
+        if stale > 1:
+            self._stale_of[entry] = stale - 1
+        self._num_stale -= 1
         return False
 
-    def publish(self, blocks: Iterable[int], keys: Iterable[bytes]) -> None:
-        """Offer full, held blocks to later matches. The first block under a name keeps it."""
-        assert self._held.issuperset(blocks), "a free block has no contents to offer"
-        for _ in map(self._block_of.setdefault, keys, blocks):
+    def publish(self, blocks: Iterable[int], hashes: Iterable[bytes]) -> None:
+        """Offer full blocks in use to later matches. The first block with a hash keeps it."""
+        assert self._in_use.issuperset(blocks), "a free block has no contents to offer"
+        for _ in map(self._block_of.setdefault, hashes, blocks):
             pass
 
-    def release(self, blocks: Seq[int], keys: Seq[bytes]) -> None:
-        """Let go of a sequence's blocks. Its tail is reused first, so its prefix lives longest.
+    def release(self, blocks: Seq[int], hashes: Seq[bytes]) -> None:
+        """Free a sequence's blocks. Its last block is reused first, so that prefixes live longest.
 
-        keys: under which the first of them were offered or matched; another block may have them.
+        hashes: of the first blocks, as they were published or matched. Another block may have been
+        published under the same hash.
         """
-        named = len(keys)
-        is_alone = self._more.keys().isdisjoint(blocks)
-        if is_alone and list(map(self._block_of.get, keys)) == blocks[:named]:
-            self._held.difference_update(blocks)
+        named = len(hashes)
+        is_alone = self._sharers.keys().isdisjoint(blocks)
+        if is_alone and list(map(self._block_of.get, hashes)) == blocks[:named]:
+            self._in_use.difference_update(blocks)
             self._empty += blocks[: named - 1 : -1] if named else blocks[::-1]
-            self._cached += reversed(keys)
+            self._cached += reversed(hashes)
             return
         for place in reversed(range(len(blocks))):
             block = blocks[place]
-            if more := self._more.pop(block, 0):
-                if more > 1:
-                    self._more[block] = more - 1
+            if others := self._sharers.pop(block, 0):
+                if others > 1:
+                    self._sharers[block] = others - 1
                 continue
-            self._held.remove(block)
-            if place < named and self._block_of.get(key := keys[place]) == block:
-                self._cached.append(key)
+            self._in_use.remove(block)
+            if place < named and self._block_of.get(own := hashes[place]) == block:
+                self._cached.append(own)
             else:
                 self._empty.append(block)
 
     def check(self, tables: Iterable[Seq[int]]) -> None:
-        """Raise AssertionError unless these tables hold exactly what is held."""
-        held = Counter(block for table in tables for block in table)
-        assert self._more == {block: count - 1 for block, count in held.items() if count > 1}
-        assert self._held == held.keys() and self._void == self._revived.total()
-        named, void, cached = self._block_of.values(), self._revived.copy(), list[int]()
-        for key in self._cached:
-            if void[key]:
-                void[key] -= 1
+        """Raise AssertionError unless the blocks of these tables are those in use."""
+        used = Counter(block for table in tables for block in table)
+        assert self._sharers == {block: count - 1 for block, count in used.items() if count > 1}
+        assert self._in_use == used.keys() and self._num_stale == self._stale_of.total()
+        hashed, stale, cached = self._block_of.values(), self._stale_of.copy(), list[int]()
+        for each in self._cached:
+            if stale[each]:
+                stale[each] -= 1
             else:
-                cached.append(self._block_of[key])
+                cached.append(self._block_of[each])
         free = sorted([*self._empty, *cached])
-        assert not void.total() and self.num_free == len(free)
-        assert free == [b for b in range(1, self.num_blocks + 1) if not held[b]]
-        assert len(set(named)) == len(named) and set(named).isdisjoint(self._empty)
-        assert not held[SCRATCH] and SCRATCH not in named
+        assert not stale.total() and self.num_free == len(free)
+        assert free == [b for b in range(1, self.num_blocks + 1) if not used[b]]
+        assert len(set(hashed)) == len(hashed) and set(hashed).isdisjoint(self._empty)
+        assert not used[SCRATCH] and SCRATCH not in hashed

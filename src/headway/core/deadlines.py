@@ -6,7 +6,7 @@ from typing import NamedTuple
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 
-SLACK = 64  # entries of the ended that are put up with, beside as many as are alive
+MAX_STALE = 64  # entries of ended sequences that are tolerated, beside one for each other
 
 
 class Due(NamedTuple):
@@ -19,7 +19,7 @@ class Due(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        return not self.sequence.ended and (self.ends or not self.sequence.is_begun_with)
+        return not self.sequence.ended and (self.ends or not self.sequence.has_stopped_waiting)
 
     @property
     def words(self) -> str:
@@ -34,7 +34,7 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._heap: list[Due] = []
-        self._most = SLACK
+        self._most = MAX_STALE
 
     def add(self, sequence: Sequence) -> None:
         request = sequence.request
@@ -47,7 +47,7 @@ class Deadlines:
         if len(self._heap) >= self._most:
             self._heap = [each for each in self._heap if each.is_open]
             heapify(self._heap)
-            self._most = 2 * len(self._heap) + SLACK
+            self._most = 2 * len(self._heap) + MAX_STALE
         heappush(self._heap, due)
 
     @property

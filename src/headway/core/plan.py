@@ -1,87 +1,86 @@
-"""The first phase of a step: choose who gets how many tokens, and reserve their blocks."""
+"""The first phase of a step (Plan): choose who gets how many tokens, and reserve their blocks."""
 
 from collections.abc import Iterator
 from itertools import chain
 
-from headway.core.block_table import grow, release, reserve
+from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
-from headway.core.policies.mix import Turn
+from headway.core.policies.mix import RowKinds
 from headway.core.policies.policies import Policies
+from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
-MISFITS = 16  # waiting sequences that a step may find too large before it stops looking
-PATIENCE = 64  # how often one that does not fit is overtaken before blocks are kept for it
+MISFITS = 16  # a step stops looking after so many waiting sequences that do not fit
+PATIENCE = 64  # a sequence that was overtaken so often is not overtaken again
 
 
 class Plan:
-    """A step while it is being chosen. It may take blocks from some; rows come after."""
+    """A step while it is being chosen. The rows are built afterwards, of those that kept their
+    blocks."""
 
-    def __init__(
-        self, policies: Policies, pool: BlockPool, running: dict[int, Sequence], view: View
-    ) -> None:
-        self.policies, self.pool, self.running, self.view = policies, pool, running, view
-        self.shares: dict[Sequence, int] = {}  # tokens for each
+    def __init__(self, policies: Policies, pool: BlockPool, roster: Roster, view: View) -> None:
+        self.policies, self.pool, self.roster, self.view = policies, pool, roster, view
+        self.shares: dict[Sequence, int] = {}  # tokens that the step computes of each
         self.joined: list[Sequence] = []
-        self.preempted: list[Sequence] = []
-        self.turn = Turn(prefill=False, decode=False)  # the one that found work
+        self.kinds = RowKinds(prefill=False, decode=False)  # those for which there was work
         self.start = policies.join.start(view)
         self._allow = policies.chunk.allow(view)
         self._left = policies.step_tokens
         self._prompt_left = self._allow.tokens
         self._victims = self._preemptible()
+        self._has_preempted = False
         self._in_turns = False  # more run than the step has tokens
 
     def choose(self) -> None:
-        """Once: fills shares, joined and preempted, and moves blocks between those.
+        """Fill `shares` and `joined`; move sequences and blocks accordingly. Called once.
 
-        Where more run than a step has tokens, those in it go behind those left out.
+        If more run than the step has tokens, those who are in it are served last in the next.
         """
-        for turn in self.policies.mix.turns(self.view):
-            self._take(turn)
+        for kinds in self.policies.mix.choices(self.view):
+            self._take(kinds)
             if self.shares:
-                self.turn = turn
+                self.kinds = kinds
                 break
         if self._in_turns:
-            for sequence in self.shares:
-                self.running[sequence.number] = self.running.pop(sequence.number)
+            self.roster.move_to_back(self.shares)
 
-    def _take(self, turn: Turn) -> None:
-        """First those who decode, then those with more of a prompt, then those who join."""
-        if len(self.running) > self._left:
-            self._in_turn(turn)
+    def _take(self, kinds: RowKinds) -> None:
+        """First those that decode, then running prompts, then those that join."""
+        if len(self.roster.running) > self._left:
+            self._take_in_turns(kinds)
         else:
-            prompts = self._decode(turn.decode)
-            for sequence in prompts if turn.prefill else ():
+            prompts = self._decode(kinds.decode)
+            for sequence in prompts if kinds.prefill else ():
                 self._give(sequence)
         # Not in a step that preempts: a victim could join again with the blocks it has just lost.
-        if turn.prefill and self.start.count and not self.preempted:
+        if kinds.prefill and self.start.count and not self._has_preempted:
             self._join()
 
-    def _in_turn(self, turn: Turn) -> None:
-        """Where not all can get even one token: who waited longest first, whatever it lacks."""
+    def _take_in_turns(self, kinds: RowKinds) -> None:
+        """If not all can get a token: in the order they are served, prompts or not."""
         self._in_turns = True
-        for sequence in tuple(self.running.values()):
+        for sequence in tuple(self.roster.running.values()):
             if sequence.pending > 1:
-                if turn.prefill:
+                if kinds.prefill:
                     self._give(sequence)
-            elif not (sequence.pending and turn.decode) or self._left <= 0:
+            elif not (sequence.pending and kinds.decode) or self._left <= 0:
                 continue
             elif self._has_room(sequence, 1):
                 self.shares[sequence] = 1
                 self._left -= 1
 
     def _decode(self, wanted: bool) -> list[Sequence]:
-        """One token for each who lacks just one; those who lack more are returned."""
-        shares, most, prompts = self.shares, self._left, []
-        for sequence in tuple(self.running.values()):
+        """If wanted, one token for each that has one to compute. Returns those that have more."""
+        shares, left, prompts = self.shares, self._left, []
+        for sequence in tuple(self.roster.running.values()):
             at = sequence.scheduled
             if (pending := len(sequence.tokens) - at) == 1:
                 if wanted and (at < sequence.room or self._has_room(sequence, 1)):
                     shares[sequence] = 1
             elif pending:
                 prompts.append(sequence)
-        self._left = most - len(shares)
+        self._left = left - len(shares)
         return prompts
 
     @property
@@ -89,7 +88,7 @@ class Plan:
         return self._left <= 0 or self._prompt_left <= 0
 
     def _give(self, sequence: Sequence) -> None:
-        """As much of what it lacks as the step has left."""
+        """As many of its pending tokens as the step has left."""
         if self._is_full:
             return
         take = sequence.pending
@@ -101,11 +100,11 @@ class Plan:
             self._prompt_left -= take
 
     def _has_room(self, sequence: Sequence, take: int) -> bool:
-        """Whether it still runs and has blocks for so many more tokens, taken if need be."""
+        """Whether it runs and has blocks for so many more tokens. Preempts others if need be."""
         end = sequence.scheduled + take
         if end <= sequence.room:
             return True
-        if sequence.number not in self.running:  # a victim of this step
+        if sequence.number not in self.roster.running:  # this step has preempted it
             return False
         need = self.pool.blocks_for(end) - len(sequence.blocks)
         while self.pool.num_free < need:
@@ -118,25 +117,24 @@ class Plan:
         return True
 
     def _preemptible(self) -> Iterator[Sequence]:
-        """Never one in flight, and never the oldest: that one always ends, and so all do.
+        """Never one in flight, and never the oldest: so the oldest ends, and in time all do.
 
-        A generator, so that a step with blocks enough looks for nobody.
+        A generator, so that a step with blocks enough never looks for victims.
         """
-        running, oldest = self.running, min(self.running)
+        running = self.roster.running
+        oldest = min(running)
         for victim in self.policies.preempt.victims(self.view):
             number = victim.number
             if number in running and number != oldest and not victim.in_flight:
                 yield victim
 
     def _preempt(self, victim: Sequence) -> None:
+        self._has_preempted = True
         self._left += self.shares.pop(victim, 0)
-        self.preempted.append(victim)
-        del self.running[victim.number]
-        victim.lost = victim.computed
-        release(self.pool, victim)
+        self.roster.preempt(victim)
 
     def _candidates(self) -> Iterator[Sequence]:
-        """The waiting in their order; but those whom the join policy wants first, first."""
+        """The waiting in the order policy's order, those that the join policy names first."""
         ranked, first = self.policies.order.rank(self.view), self.start.first
         if not first:
             return ranked
@@ -145,7 +143,7 @@ class Plan:
         return chain((each for each in listed if each in first), others)
 
     def _join(self) -> None:
-        """Who starts in this step. One that does not fit lets others pass, but not for ever."""
+        """Let waiting sequences join. One that does not fit is overtaken, but not for ever."""
         start, misfits = self.start, list[Sequence]()
         for sequence in self._candidates():
             if self._is_full and not start.exclusive:  # a group's rows may come in later steps
@@ -162,6 +160,5 @@ class Plan:
             else:
                 misfits.append(sequence)
                 if sequence.overtaken >= PATIENCE or len(misfits) == MISFITS:
-                    break  # for the first, what comes free is kept
-        for sequence in self.joined:
-            self.running[sequence.number] = sequence
+                    break  # in the first case, blocks that come free are kept for it
+        self.roster.join(self.joined)

@@ -5,43 +5,46 @@ from enum import StrEnum
 
 from headway.core.sampling import Sampling
 
-NEVER = 2**63 - 1  # a time that does not come; a limit that does not bind
+NEVER = 2**63 - 1  # a time that never comes, or no limit
 
 
 class Finish(StrEnum):
     """Why a request ended."""
 
     NOT_YET = ""  # falsy, so `if event.finish` reads as it should
-    STOP = "stop"  # a stop token, or a stop string that the caller's side has seen
-    LENGTH = "length"  # max_tokens
-    COMPUTED = "computed"  # max_tokens = 0: the prompt is computed, nothing was to be sampled
+    STOP = "stop"  # a stop token was sampled, or the caller's side saw a stop string
+    LENGTH = "length"  # max_tokens reached
+    COMPUTED = "computed"  # max_tokens = 0: the prompt is computed, and nothing is sampled
     CANCELLED = "cancelled"
-    EXPIRED = "expired"  # not started, or not ended, by its own time
+    EXPIRED = "expired"  # it missed its start_by or its end_by
     REFUSED = "refused"
     ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The ask."""
+    """One prompt, and how it is to be answered."""
 
     id: str
     prompt: tuple[int, ...]
     max_tokens: int  # 0 is legal: the prompt is computed and nothing is sampled
-    arrived: int  # nanoseconds, stamped at the door
+    arrived: int  # nanoseconds, stamped when it is admitted
     lane: str = "default"
     sampling: Sampling = Sampling()
-    salt: str = ""  # root of the prefix-cache chain: tenants cannot probe each other
-    follows: str = ""  # id of one with the same prompt: it waits for that one's first token
-    start_by: int = NEVER  # the last nanosecond, of the clock that stamps arrivals, to start in
-    end_by: int = NEVER  # the last to end in; of no use after it, a request is dropped
+    salt: str = ""  # prefix-cache entries are shared only inside one salt (a tenant's)
+    follows: str = ""  # id of a request with the same prompt, whose first token it waits for
+    start_by: int = NEVER  # the latest time to start, on the clock that stamps arrivals
+    end_by: int = NEVER  # the latest time to end; later it is dropped
 
     @property
     def limit(self) -> int:
-        """Tokens it may ever hold, its own and those generated."""
+        """The most tokens it may hold: prompt and generated."""
         return len(self.prompt) + self.max_tokens
 
     def sibling(self, id: str, choice: int) -> "Request":
-        """Another choice of the same prompt, which is computed once, and its scores said once."""
+        """A request for another choice of the same prompt.
+
+        The prompt is computed once, and its log-probabilities are given out once.
+        """
         sampling = replace(self.sampling, choice=choice, prompt_logprobs=-1)
         return replace(self, id=id, sampling=sampling, follows=self.id)

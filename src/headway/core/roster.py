@@ -1,7 +1,7 @@
-"""Who waits, who runs, and who has ended while a step still uses their blocks."""
+"""Who waits, who runs, and who has ended but is not gone yet. Nothing else moves a sequence."""
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Iterable
 
 from headway.core.batch import Row
 from headway.core.block_table import release
@@ -9,110 +9,125 @@ from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
-from headway.core.request import Request
+from headway.core.request import Finish, Request
 from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 
 
 class Roster:
-    """Every sequence that has not ended is in exactly one place; by id it is found at once.
+    """Each sequence that has not been answered to its end is in exactly one place.
 
-              add            join                leave                 settle
-    (caller) ----> line.waiting ----> running -----------> leaving ------------> (blocks free)
-                        ^               |  if in flight, else straight to the end
-                        '--- preempted -'
+             add            join           withhold
+    request ----> a line ---------> running ---------> withheld (until its group is answered)
+                     ^                 |                   |
+                     '---- preempt ----'------- remove ----'----> gone
+
+    Blocks that a step in flight still uses are freed when that step is back: `settle`.
     """
 
     def __init__(self, settings: Settings, pool: BlockPool) -> None:
         self.pool = pool
         self.lines = {lane.name: Line(lane) for lane in settings.lanes}
-        self.by_id: dict[str, Sequence] = {}  # all that wait or run, or wait for their group
-        # By number, in the order in which they are served: that of joining, but see Plan.choose.
+        self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
+        # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
+        self.withheld: dict[int, tuple[Sequence, Finish]] = {}  # by number
         self.deadlines = Deadlines()
         self.preemptions = 0  # so far
-        self.enough = False  # whoever asks has said that nothing more comes for now
-        self._leaving: dict[int, Sequence] = {}  # by number
-        self._dropped: list[int] = []  # the executor is to hear of them with the next batch
-        self._numbers = 0
+        self.last_victim = -1  # number of the sequence that was preempted last; -1: none yet
+        self._in_flight: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
+        self._dropped: list[int] = []  # numbers that the next batch names to the executor
+        self._next_number = 0
 
     @property
     def waiting(self) -> int:
+        """How many wait, in all lanes."""
         return sum([len(line.waiting) for line in self.lines.values()])
 
     def budget(self, request: Request) -> Budget:
-        """Its lane's; of a request that was refused because there is no such lane, no limit."""
+        """The budget of the request's lane; without limits if there is no such lane."""
         line = self.lines.get(request.lane)
         return line.lane.budget if line else Budget()
 
     def add(self, request: Request) -> None:
+        """A new sequence waits at the end of its lane's line."""
         assert request.id not in self.by_id, "ids are ours, and unique"
-        self.enough = False
         leader = self.by_id.get(request.follows)
-        sequence = Sequence(self._numbers, request, list(request.prompt), leader)
-        self._numbers += 1
+        sequence = Sequence(self._next_number, request, list(request.prompt), leader)
+        self._next_number += 1
         self.by_id[request.id] = sequence
         self.deadlines.add(sequence)
         self.lines[request.lane].insert(sequence)
 
-    def called(self, sequence: Sequence) -> None:
-        """It waits no longer: a plan has put it among the running, or it has ended."""
-        self.lines[sequence.request.lane].remove(sequence)
+    def join(self, sequences: Iterable[Sequence]) -> None:
+        """They wait no longer: they run, with the blocks that were reserved for them."""
+        for sequence in sequences:
+            line = self.lines[sequence.request.lane]
+            line.remove(sequence)
+            line.running += 1
+            self.running[sequence.number] = sequence
 
-    def joined(self, sequence: Sequence) -> None:
-        """A plan has put it among the running."""
-        self.called(sequence)
-        self.lines[sequence.request.lane].running += 1
+    def preempt(self, sequence: Sequence) -> None:
+        """Take its blocks: it waits again, in its old place. To the executor it has ended."""
+        line = self._stop_running(sequence)
+        sequence.lost = sequence.computed
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self.last_victim = sequence.number
+        release(self.pool, sequence)
+        line.insert(sequence)
 
-    def stepped(self) -> None:
-        """Who runs now is in the step that is being built."""
-        for line in self.lines.values():
-            line.batch = line.running
+    def move_to_back(self, sequences: Iterable[Sequence]) -> None:
+        """They are served after the others that run, from the next step on."""
+        for sequence in sequences:
+            self.running[sequence.number] = self.running.pop(sequence.number)
 
-    def started(self, sequence: Sequence, now: int) -> None:
+    def withhold(self, sequence: Sequence, finish: Finish) -> None:
+        """It has ended by itself, and its caller hears of it when its group has ended."""
+        self._end_running(sequence)
+        self.withheld[sequence.number] = sequence, finish
+
+    def take_withheld(self) -> list[tuple[Sequence, Finish]]:
+        """Those withheld and why each ended; they are to be closed now."""
+        taken, self.withheld = [*self.withheld.values()], {}
+        return taken
+
+    def remove(self, sequence: Sequence) -> None:
+        """It has ended, wherever it is: running, withheld or waiting."""
+        if sequence.number in self.running:
+            self._end_running(sequence)
+        elif not self.withheld.pop(sequence.number, None):
+            self.lines[sequence.request.lane].remove(sequence)
+
+    def close(self, sequence: Sequence) -> None:
+        """Its caller is told of its end. It was removed before."""
+        sequence.ended = True
+        del self.by_id[sequence.request.id]
+
+    def settle(self, row: Row) -> None:
+        """A step is back in which this row's sequence was still computed, though it had ended."""
+        sequence = self._in_flight[row.sequence]
+        sequence.computed += len(row.tokens)
+        if not sequence.in_flight:
+            release(self.pool, self._in_flight.pop(row.sequence))
+
+    def start(self, sequence: Sequence, now: int) -> None:
         """Its first row is being built."""
         sequence.first_scheduled, sequence.cached = now, sequence.scheduled
         self.lines[sequence.request.lane].started += len(sequence.request.prompt)
 
-    def preempted(self, sequence: Sequence) -> None:
-        """A plan has taken its blocks: it waits again, in its old place."""
-        self._drop(sequence)
-        sequence.preemptions += 1
-        self.preemptions += 1
-        line = self.lines[sequence.request.lane]
-        line.running -= 1
-        line.insert(sequence)
+    def note_batch(self) -> None:
+        """A step is being built, of all who run now."""
+        for line in self.lines.values():
+            line.batch = line.running
 
-    def leave(self, sequence: Sequence) -> None:
-        """It runs no longer. Its blocks are free at once, or when its last step is back."""
-        del self.running[sequence.number]
-        self.lines[sequence.request.lane].running -= 1
-        self._drop(sequence)
-        if sequence.in_flight:
-            self._leaving[sequence.number] = sequence
-        else:
-            release(self.pool, sequence)
-
-    def settle(self, row: Row) -> None:
-        """A step is back that one of the leaving was in."""
-        sequence = self._leaving[row.sequence]
-        sequence.computed += len(row.tokens)
-        if not sequence.in_flight:
-            release(self.pool, self._leaving.pop(row.sequence))
-
-    def forget(self, sequence: Sequence) -> None:
-        """It has ended, and its caller hears of it."""
-        sequence.ended = True
-        del self.by_id[sequence.request.id]
-
-    def dropped(self) -> tuple[int, ...]:
-        """Whose state the executor can drop; each is said once."""
-        told, self._dropped = tuple(self._dropped), []
-        return told
+    def take_dropped(self) -> tuple[int, ...]:
+        """Numbers of those whose state the executor can drop; each is named once."""
+        taken, self._dropped = tuple(self._dropped), []
+        return taken
 
     def loads(self, drain_rate: Callable[[str], float]) -> dict[str, LaneLoad]:
-        """Of each lane, for the snapshot."""
-        held = self.pool.held
+        """A snapshot of each lane. drain_rate: prompt tokens per second, by lane."""
         return {
             name: LaneLoad(
                 line.lane,
@@ -122,30 +137,43 @@ class Roster:
                 line.oldest,
                 line.running,
                 line.batch,
-                held[name],
+                self.pool.blocks_of_lane[name],
             )
             for name, line in self.lines.items()
         }
 
-    def _drop(self, sequence: Sequence) -> None:
+    def _stop_running(self, sequence: Sequence) -> Line:
+        del self.running[sequence.number]
+        line = self.lines[sequence.request.lane]
+        line.running -= 1
         if sequence.begun:
             self._dropped.append(sequence.number)
             sequence.begun = False
+        return line
 
-    def check(self, done: Collection[int]) -> None:
-        """Raise AssertionError if anybody is lost, or a block. done: wait for their group's end."""
-        holders = [*self.running.values(), *self._leaving.values()]
+    def _end_running(self, sequence: Sequence) -> None:
+        self._stop_running(sequence)
+        if sequence.in_flight:
+            self._in_flight[sequence.number] = sequence
+        else:
+            release(self.pool, sequence)
+
+    def check(self) -> None:
+        """Raise AssertionError if a sequence is in no place or in two, or a block is lost."""
+        holders = [*self.running.values(), *self._in_flight.values()]
         self.pool.check(sequence.blocks for sequence in holders)
         size = self.pool.block_size
         for s in holders:
-            assert s.computed <= s.scheduled <= s.room == len(s.blocks) * size
-            assert s.fills == (s.published + 1) * size
-        assert self.pool.held == Counter(s.request.lane for s in holders for _ in s.blocks)
+            assert s.computed <= s.scheduled <= s.room
+            assert s.room == len(s.blocks) * size
+            assert s.full_at == (s.published + 1) * size
+        by_lane = Counter(s.request.lane for s in holders for _ in s.blocks)
+        assert self.pool.blocks_of_lane == by_lane
         assert all(s.pending >= 0 for s in self.running.values())
-        assert all(s.in_flight for s in self._leaving.values())
+        assert all(s.in_flight for s in self._in_flight.values())
         waiting = [s for line in self.lines.values() for s in line.waiting]
         assert all(not s.blocks and not s.begun for s in waiting)
-        live = sorted([*(s.number for s in waiting), *self.running, *done])
+        live = sorted([*(s.number for s in waiting), *self.running, *self.withheld])
         assert live == sorted(s.number for s in self.by_id.values())
         running = Counter(s.request.lane for s in self.running.values())
         for name, line in self.lines.items():

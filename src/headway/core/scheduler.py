@@ -1,9 +1,9 @@
-"""Decide what the next step holds. Pure: handed `now` and commands, it returns values.
+"""Decide what the next step computes (Scheduler). It is handed `now` and commands, and returns
+values.
 
 There is no prefill phase and no decode phase. A sequence has tokens known and tokens computed,
-and a step gives it some of the difference (the rule of vLLM's v1 scheduler). First the step is
-chosen and its blocks are reserved, which may take them from others; only then are rows built,
-of what has stayed.
+and a step computes some of the difference (the rule of vLLM's v1 scheduler). First a Plan chooses
+the step and reserves its blocks, which may preempt others. Then rows are built of what is left.
 """
 
 from collections.abc import Iterable
@@ -36,18 +36,22 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self.estimates = Estimates(settings.cost)
-        # step -> when it was scheduled, its tokens, and since when lines have waited for it
-        self._flight: dict[int, tuple[int, int, int]] = {}
-        self.group = Group()  # the latest; of no slots if none was
-        self._closing = self.prefilled = False
-        self.steps = self.committed = 0
-        self._last_victim = -1
+        # By step in flight: when it was scheduled, its tokens, since when lines have waited for it.
+        self._in_flight: dict[int, tuple[int, int, int]] = {}
+        self.group = Group()  # the latest; without slots if there was none
+        self.prefilled = False  # the last step had prompts
+        self._closing = False  # Close came: nothing is accepted any more
+        self._enough = False  # Enough came, and no request since then
+        self.steps = 0  # scheduled so far
+        self.committed = 0  # when the last step was committed
 
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Take commands in their order, then drop who is too late, in the order of their times.
-        Ids are looked up, never searched for."""
+        """Obey commands in their order, then drop what has missed its deadline, the first one first.
+
+        Returns what callers are to hear of it.
+        """
         events, by_id = list[Event](), self.roster.by_id
         for command in commands:
             match command:
@@ -56,42 +60,41 @@ class Scheduler:
                 case Close():
                     self._closing = True
                 case Enough():
-                    self.roster.enough = True
+                    self._enough = True
                 case Cancel(id) | Stop(id) if id not in by_id:
-                    pass  # it has ended already: both are idempotent
+                    pass  # it has ended already, which is no error
                 case Cancel(id):
                     events.append(self._end(by_id[id], Finish.CANCELLED, now))
-                case Stop(id, keep):  # pragma: no branch  (there are no others)
-                    by_id[id].cut(keep)
+                case Stop(id, keep):  # pragma: no branch  (there are no other commands)
+                    by_id[id].truncate(keep)
                     events.append(self._end(by_id[id], Finish.STOP, now))
         while due := self.roster.deadlines.missed(now):
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
-        return events + self._answer(now) if self._is_over else events
+        return events + self._answer_group(now) if self._group_is_over else events
 
     def _add(self, request: Request, now: int) -> list[Event]:
         if isinstance(answer := admit(request, self.load(now), now), Refuse):
             refused = Sequence(-1, request, list(request.prompt))
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
+        self._enough = False
         self.roster.add(request)
         return []
 
     # -- decide
 
     def schedule(self, now: int) -> Batch:
-        """The next step, its blocks reserved; without rows if there is nothing to do yet."""
+        """The next step, with its blocks reserved.
+
+        If there is nothing to do yet, it has no rows and says when to ask again (`wake_at`).
+        """
         roster = self.roster
-        since = self.committed if roster.running else now  # it slept: nobody waited for the host
+        since = self.committed if roster.running else now  # else it slept, with nobody waiting
         lines, running = tuple(roster.lines.values()), roster.running.values()
-        closing = self._closing or roster.enough
-        view = View(now, lines, running, closing, self.prefilled, self._last_victim)
-        plan = Plan(self.settings.policies, self.pool, roster.running, view)
+        closing = self._closing or self._enough
+        view = View(now, lines, running, closing, self.prefilled, roster.last_victim)
+        plan = Plan(self.settings.policies, self.pool, roster, view)
         plan.choose()
-        for victim in plan.preempted:
-            roster.preempted(victim)
-            self._last_victim = victim.number
-        for sequence in plan.joined:
-            roster.joined(sequence)
         if plan.joined and plan.start.exclusive:
             start = plan.start
             self.group = Group(len(plan.joined), start.buckets, start.together)
@@ -101,7 +104,7 @@ class Scheduler:
 
     def _build(self, plan: Plan, now: int, since: int) -> Batch:
         rows, begun = list[Row](), list[Begun]()
-        new = tuple.__new__  # Row's own takes twice the time, and one is made per token
+        new = tuple.__new__  # faster than Row(...): docs/decisions/0002
         for sequence, take in plan.shares.items():
             start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
             end = start + take
@@ -112,24 +115,25 @@ class Scheduler:
                 added = tuple(blocks[sequence.sent :])
                 sequence.sent = len(blocks)
             mine = (tokens[start],) if take == 1 else tuple(tokens[start:end])
-            want = LAST if end == len(tokens) < sequence.limit else NOTHING
+            known = len(tokens)
+            want = LAST if end == known and known < sequence.limit else NOTHING
             if sequence.scores and sequence.unscored(end):
                 want |= Want.PROMPT
             rows.append(new(Row, (sequence.number, start, mine, added, want)))
             sequence.scheduled = end
         self.steps += 1
-        self.roster.stepped()
+        self.roster.note_batch()
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
-        self._flight[self.steps] = now, total, since
-        self.prefilled = plan.turn.prefill
+        self._in_flight[self.steps] = now, total, since
+        self.prefilled = plan.kinds.prefill
         held, width = self.group.rectangle(len(self.roster.running), longest)
-        dropped = self.roster.dropped()
+        dropped = self.roster.take_dropped()
         return Batch(self.steps, tuple(rows), tuple(begun), dropped, held, width)
 
     def _begin(self, sequence: Sequence, now: int) -> Begun:
         sequence.begun = True
         if not sequence.is_started:
-            self.roster.started(sequence, now)
+            self.roster.start(sequence, now)
         sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
         request = sequence.request
         known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
@@ -138,12 +142,13 @@ class Scheduler:
     # -- learn
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
-        """Take in one step's output. Steps are committed in the order they were scheduled."""
-        scheduled, tokens, since = self._flight.pop(batch.step)
+        """Take in a step's output, and return what callers are to hear. Steps are committed in
+        the order in which they were scheduled."""
+        scheduled, tokens, since = self._in_flight.pop(batch.step)
         began = max(scheduled, self.committed)
         spent, waste = now - began, batch.waste
-        # A token's share of the step; what division leaves, less than a nanosecond a token, goes
-        # to the first row. So the accounts sum to the step exactly.
+        # The step's time is divided among its tokens. The remainder, less than a nanosecond a
+        # token, goes to the first row, so that the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
         wasted = rate * waste
         self.committed = now
@@ -159,10 +164,10 @@ class Scheduler:
                 continue
             sequence.nanoseconds += share
             sequence.computed += length
-            if errors and i in errors:  # before its blocks are offered to anybody
+            if errors and i in errors:  # before its blocks are published
                 events.append(self._end(sequence, Finish.ERROR, now, errors[i]))
                 continue
-            if sequence.computed >= sequence.fills:
+            if sequence.computed >= sequence.full_at:
                 publish(self.pool, sequence)
             if sampled:
                 said = logprobs.get(i, ()) if logprobs else ()
@@ -184,8 +189,8 @@ class Scheduler:
         self.estimates.drain(self.roster.lines.values(), now - since)
         if not self.group.together:
             return events
-        self.group.unsaid += events
-        return self._answer(now) if self._is_over else []
+        self.group.withheld += events
+        return self._answer_group(now) if self._group_is_over else []
 
     def _row(
         self, batch: Batch, tokens: int, began: int, now: int, wasted: int, host: int
@@ -210,7 +215,7 @@ class Scheduler:
     def _complete(
         self, sequence: Sequence, sampled: tuple[int, ...], said: tuple[Logprob, ...], now: int
     ) -> Event:
-        """Its end was among what it sampled: the rest is discarded."""
+        """It has ended with one of these tokens. Those sampled after it are discarded."""
         known, before = sequence.tokens, len(sequence.tokens) - len(sampled)
         kept = min(len(sampled), sequence.limit - before)
         kept = next((i for i in range(1, kept) if sampled[i - 1] in sequence.stops), kept)
@@ -220,7 +225,8 @@ class Scheduler:
         return self.finish(sequence, finish, now, sampled[:kept], said[:kept])
 
     def _score(self, sequence: Sequence, row: Row, said: Logprobs, events: list[Event]) -> None:
-        """Give out what is new of the prompt's log-probabilities, with the row's event if any."""
+        """Give out those of the prompt's log-probabilities that are new: with the row's event, or
+        with one of their own."""
         assert row.start <= sequence.scored, "no position of such a prompt is skipped"
         new = said[sequence.scored - row.start :]
         sequence.scored = min(row.start + len(row.tokens), len(sequence.request.prompt) - 1)
@@ -231,9 +237,9 @@ class Scheduler:
             events.append(Event(id, prompt_logprobs=new))
 
     @property
-    def _is_over(self) -> bool:
-        """Whether a group has ended that still owes its callers an answer."""
-        return bool(self.group.unsaid) and not self.roster.running
+    def _group_is_over(self) -> bool:
+        """Whether a group has ended whose events are still withheld."""
+        return bool(self.group.withheld) and not self.roster.running
 
     def finish(
         self,
@@ -243,36 +249,33 @@ class Scheduler:
         sampled: tuple[int, ...] = (),
         logprobs: tuple[Logprob, ...] = (),
     ) -> Event:
-        """It has ended by itself; in a group that is answered together, it waits for the rest."""
-        self.roster.leave(sequence)
+        """End a running sequence that has ended by itself, and return its last event."""
         if self.group.together:
-            self.group.done[sequence.number] = sequence, finish
+            self.roster.withhold(sequence, finish)
         else:
+            self.roster.remove(sequence)
             self._close(sequence, finish, now)
         return Event(sequence.request.id, sampled, finish, "", logprobs)
 
-    def _answer(self, now: int) -> list[Event]:
-        """What a group that has ended kept back: its callers hear it all at once, now."""
+    def _answer_group(self, now: int) -> list[Event]:
+        """All events of a group that has ended: its callers hear them now."""
         group, self.group = self.group, Group()
-        for sequence, finish in group.done.values():
+        for sequence, finish in self.roster.take_withheld():
             if sequence.generated:
                 sequence.first_token = sequence.last_token = now
             self._close(sequence, finish, now)
-        return group.unsaid
+        return group.withheld
 
     def _end(self, sequence: Sequence, finish: Finish, now: int, error: str = "") -> Event:
-        """It is ended, wherever it is."""
-        if sequence.number in self.roster.running:
-            self.roster.leave(sequence)
-        elif sequence.number not in self.group.done:
-            self.roster.called(sequence)
+        """End a sequence from outside, wherever it is, and return its last event."""
+        self.roster.remove(sequence)
         if self.group.together:
-            self.group.withdraw(sequence)
+            self.group.forget(sequence.request.id)
         self._close(sequence, finish, now)
         return Event(sequence.request.id, (), finish, error)
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
-        self.roster.forget(sequence)
+        self.roster.close(sequence)
         self.estimates.ended(sequence)
         self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
 
@@ -280,11 +283,11 @@ class Scheduler:
 
     @property
     def finished(self) -> bool:
-        """Closed, and nothing left to do."""
-        return self._closing and not self.roster.by_id and not self._flight
+        """Whether it is closed and has nothing left to do."""
+        return self._closing and not self.roster.by_id and not self._in_flight
 
     def load(self, now: int) -> Load:
-        """The snapshot that the door and everyone outside reads."""
+        """The snapshot that admission and everyone else outside reads."""
         pool, settings = self.pool, self.settings
         return Load(
             now=now,
@@ -302,9 +305,9 @@ class Scheduler:
         )
 
     def check(self) -> None:
-        """Raise AssertionError if the books do not balance. For tests, and for when idle."""
+        """Raise AssertionError if the books do not balance. For tests, and when idle."""
         running, group = self.roster.running, self.group
-        self.roster.check(group.done.keys())
+        self.roster.check()
         assert not group.slots or group.slots >= len(running)
-        assert running or not group.unsaid, "a group has ended and answers nobody"
+        assert running or not group.withheld, "a group has ended and answers nobody"
         self.ledger.check(sum(s.nanoseconds for s in self.roster.by_id.values()))

@@ -1,4 +1,4 @@
-"""How far a request has got (Sequence): its tokens, its blocks and its times."""
+"""A request in flight (Sequence): its tokens, its blocks and its times."""
 
 from dataclasses import dataclass, field
 
@@ -7,8 +7,8 @@ from headway.core.request import NEVER, Request
 
 @dataclass(eq=False, slots=True)
 class Sequence:
-    """One request in flight. It never crosses a seam: the scheduler and its parts (roster, plan,
-    blocks) change it, others read it.
+    """How far one request has got. It never crosses a seam. The roster, the plan, the block table
+    and the scheduler change it; everybody else only reads it.
 
     tokens     |<------- prompt ------->|<-- generated -->|
     scheduled  |<-- in a step ------------->|                 scheduled <= len(tokens)
@@ -19,28 +19,29 @@ class Sequence:
     number: int  # in order of arrival: every tie is broken by it
     request: Request
     tokens: list[int]
-    leader: "Sequence | None" = None  # whose prompt it shares, and whose first token it awaits
-    limit: int = field(init=False)  # of its request, and so its stops: read for every token
+    leader: "Sequence | None" = None  # it shares this one's prompt and waits for its first token
+    # Copies from the request, because they are read for every token:
+    limit: int = field(init=False)
     stops: frozenset[int] = field(init=False)
-    scores: bool = field(init=False)  # its prompt's log-probabilities are wanted
+    scores: bool = field(init=False)  # the prompt's log-probabilities are wanted
     computed: int = 0
     scheduled: int = 0
     blocks: list[int] = field(default_factory=list)
-    room: int = 0  # positions that its blocks can hold
+    room: int = 0  # positions in its blocks
     sent: int = 0  # blocks that the executor has been told of
     begun: bool = False  # the executor holds state for it
-    keys: list[bytes] = field(default_factory=list)  # names of its first full blocks
-    misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit(), where it did not fit last
-    fills: int = 0  # the computed count at which another block is full and can be published
+    hashes: list[bytes] = field(default_factory=list)  # of its first full blocks
+    misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit() when it did not fit last
+    full_at: int = 0  # value of computed at which its next block is full and can be published
     published: int = 0  # blocks offered to the prefix cache, or taken from it
     cached: int = 0  # prompt tokens found in the prefix cache when it first joined
-    overtaken: int = 0  # how often another joined past it, because it did not fit
+    overtaken: int = 0  # how often another joined before it, because it did not fit
     preemptions: int = 0
-    lost: int = 0  # tokens computed when it was preempted last
+    lost: int = 0  # tokens that its last preemption took: they had been computed
     recomputed: int = 0  # tokens computed again after a preemption
-    scored: int = 0  # the prompt's tokens up to this position: log-probabilities given out
+    scored: int = 0  # log-probabilities are given out for the prompt up to this position
     discarded: int = 0  # tokens sampled past its end
-    ended: bool = False
+    ended: bool = False  # and its caller has been told
     nanoseconds: int = 0  # its shares of the steps it was in
     first_scheduled: int = NEVER
     first_token: int = NEVER
@@ -53,27 +54,28 @@ class Sequence:
 
     @property
     def pending(self) -> int:
-        """Tokens known and not yet given to a step."""
+        """Tokens that are known and not yet part of a step."""
         return len(self.tokens) - self.scheduled
 
     @property
     def generated(self) -> int:
+        """Tokens generated so far."""
         return len(self.tokens) - len(self.request.prompt)
 
-    def cut(self, keep: int) -> None:
-        """Its text had ended with so many generated tokens; those past them are discarded.
+    def truncate(self, keep: int) -> None:
+        """Keep this many generated tokens, and count the others as discarded.
 
-        When each token came is not kept: the last one of those that stay is taken to have come as
-        if all had come evenly, so that the mean gap stays what it was.
+        The time of each token is not stored. The last one that stays gets the time it would have
+        had if all had come at equal distances, so that the mean gap stays the same.
         """
-        if (said := self.generated) > keep:
-            first, gaps = self.first_token, max(1, said - 1)
+        if (generated := self.generated) > keep:
+            first, gaps = self.first_token, max(1, generated - 1)
             self.last_token = first + (self.last_token - first) * max(0, keep - 1) // gaps
-            self.discarded += said - keep
+            self.discarded += generated - keep
             del self.tokens[len(self.request.prompt) + keep :]
 
     def unscored(self, end: int) -> bool:
-        """Whether computing up to `end` brings log-probabilities that were not given out."""
+        """Whether computing up to `end` brings log-probabilities that were not given out yet."""
         return self.scores and min(end, len(self.request.prompt) - 1) > self.scored
 
     @property
@@ -84,11 +86,12 @@ class Sequence:
 
     @property
     def is_started(self) -> bool:
+        """Whether it has been in a step."""
         return self.first_scheduled != NEVER
 
     @property
-    def is_begun_with(self) -> bool:
-        """It has started, or the one whose prompt it shares has: the wait is over for both."""
+    def has_stopped_waiting(self) -> bool:
+        """Whether it has started, or its leader has and did not fail."""
         if self.is_started or self.leader is None:
             return self.is_started
         leader = self.leader
@@ -96,7 +99,7 @@ class Sequence:
 
     @property
     def waited_until(self) -> int:
-        """When it was first scheduled; or, if that came before, the prompt that it shares."""
+        """When it was first scheduled; if its leader came earlier, when that one was."""
         own, leader = self.first_scheduled, self.leader
         if own == NEVER or leader is None or leader.first_token == NEVER:
             return own
@@ -104,4 +107,5 @@ class Sequence:
 
     @property
     def in_flight(self) -> bool:
+        """Whether a step that computes it is not back yet."""
         return self.scheduled > self.computed

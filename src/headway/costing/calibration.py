@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import KNOWN, Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.cost.step_cost import WHOLE, Echo, Rates, Residuals, Rounding, StepCost
 from headway.costing.machine import SPOILT
 from headway.errors import SettingError
 
@@ -64,8 +64,8 @@ def doubt(about: Mapping[str, Any]) -> str:
     others = about.get(OTHERS, 0)
     cause = f"; other processes kept {others:.1f} cores busy meanwhile" if others > SPOILT else ""
     return (
-        f"in traffic that was kept aside this cost model was off by {median / KNOWN:+.0%} in the "
-        f"median step and by {total / KNOWN:+.0%} in all{cause}"
+        f"in traffic that was kept aside this cost model was off by {median / WHOLE:+.0%} in the "
+        f"median step and by {total / WHOLE:+.0%} in all{cause}"
     )
 
 
@@ -158,8 +158,8 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     if not all(each.quantiles and _are_whole(each.quantiles) for each in cost.residuals):
         raise ValueError("the residuals of a regime are not thousandths, one or more of them")
     shares = [each.share for each in cost.echoes]
-    if not _are_whole([*shares, *(each.lasts for each in cost.echoes)]) or sum(shares) > KNOWN:
-        raise ValueError(f"the shares of the echoes are not thousandths, at most {KNOWN:,} in all")
+    if not _are_whole([*shares, *(each.lasts for each in cost.echoes)]) or sum(shares) > WHOLE:
+        raise ValueError(f"the shares of the echoes are not thousandths, at most {WHOLE:,} in all")
     if not all(each.lasts for each in cost.echoes):
         raise ValueError("an echo lasts for no time")
     return cost

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headway.core.cost.step_cost import KNOWN
+from headway.core.cost.step_cost import WHOLE
 from headway.costing.calibration import Calibration, doubt
 
 Origin = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
@@ -42,8 +42,8 @@ def sentence(origin: Origin) -> str:
 def errors(origin: Origin, which: str = "errors") -> str:
     """By regime, in percent of a step's time, as `headway calibrate` found them; empty: not."""
     return "; ".join(
-        f"{regime} {100 * each['median'] / KNOWN:+.1f} % in the median, "
-        f"{100 * each['p90'] / KNOWN:.1f} % at p90"
+        f"{regime} {100 * each['median'] / WHOLE:+.1f} % in the median, "
+        f"{100 * each['p90'] / WHOLE:.1f} % at p90"
         for regime, each in origin["about"].get(which, {}).items()
     )
 
@@ -76,7 +76,7 @@ def facts(origin: Origin) -> list[tuple[str, str]]:
 def _designed(about: Mapping[str, Any]) -> str:
     return (
         f"{about['samples']:,}, of up to {about['largest_tokens']:,} tokens; mean error "
-        f"{100 * about['mean_error'] / KNOWN:.1f} %"
+        f"{100 * about['mean_error'] / WHOLE:.1f} %"
     )
 
 

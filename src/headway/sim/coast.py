@@ -12,7 +12,7 @@ For simulations: where tokens are computed, there is nothing to save.
 from itertools import chain, islice
 
 from headway.core.batch import Event
-from headway.core.block_table import grow_each, next_names, publish_each
+from headway.core.block_table import grow_each, next_hashes, publish_each
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import Gathering
 from headway.core.ledger import StepRow
@@ -76,7 +76,7 @@ class Coast:
             computed = sequence.computed
             ends.setdefault(sequence.limit - len(sequence.tokens), []).append(place)
             grows.setdefault(sequence.room - computed + 1, []).append(place)
-            fills.setdefault(sequence.fills - computed, []).append(place)
+            fills.setdefault(sequence.full_at - computed, []).append(place)
         self._stops = sorted(self._ends, reverse=True)
 
     @property
@@ -156,8 +156,8 @@ class Coast:
         for place in chain.from_iterable(fills):
             self._sync(place)
         filled = [running[place] for place in chain.from_iterable(fills)]
-        names = next_names(pool, filled)
-        if pool.knows(names):
+        names = next_hashes(pool, filled)
+        if pool.has_any(names):
             # An older block has such a name, and it matters whether it is evicted, and its name
             # forgotten, before a step offers another under it or after.
             named = iter(names)
@@ -172,7 +172,7 @@ class Coast:
     def _ending(self) -> list[Event]:
         """Who ends in the last step, in the order of its rows."""
         scheduler, ledger = self.scheduler, self.scheduler.ledger
-        scheduler.roster.stepped()  # who ends in it was in it
+        scheduler.roster.note_batch()  # who ends in it was in it
         events = list[Event]()
         for place in self._ends[self._stops.pop()]:
             self._sync(place)
@@ -203,7 +203,7 @@ class Coast:
         if not self.taken:
             return []
         if self.taken not in self._ends:  # or it was said when they ended
-            self.scheduler.roster.stepped()
+            self.scheduler.roster.note_batch()
         passed = self._end - self._began
         self.scheduler.estimates.drain(self.scheduler.roster.lines.values(), passed)
         events, said = list[Event](), (FILLER,) * self.taken
@@ -218,6 +218,6 @@ class Coast:
                 sequence.sent = len(sequence.blocks)
                 events.append(new(Event, (sequence.request.id, said, NOT_YET, "", (), ())))
         view = View(self._end, (), prefilled=False)
-        turns = self.scheduler.settings.policies.mix.turns(view)
-        self.scheduler.prefilled = next(turn for turn in turns if turn.decode).prefill
+        choices = self.scheduler.settings.policies.mix.choices(view)
+        self.scheduler.prefilled = next(kinds for kinds in choices if kinds.decode).prefill
         return events

@@ -6,7 +6,7 @@ from itertools import count, repeat
 
 from headway.core.batch import Batch, Output, Want
 from headway.core.cost.features import Features, batch_features
-from headway.core.cost.step_cost import KNOWN, Rates, StepCost
+from headway.core.cost.step_cost import WHOLE, Rates, StepCost
 from headway.engine import Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise
@@ -55,7 +55,7 @@ class PricedExecutor:
         """The host's time behind the step is charged by settle, when its output was taken in."""
         cost, now = self.cost, self.clock.now()
         features = batch_features(batch, cost.gathering)
-        spent = cost.predict(features) * self.factor(features) // KNOWN
+        spent = cost.predict(features) * self.factor(features) // WHOLE
         if self._has_host:
             self._host, self._behind = cost.on_host(features), cost.behind(features)
         more = cost.wake if now > self._ready else self._turning(features)
@@ -71,7 +71,7 @@ class PricedExecutor:
         """Thousandths of its price that the next step takes. Of skipped steps it is not asked:
         whoever overrides it takes every step by itself."""
         if not self._noise:
-            return KNOWN
+            return WHOLE
         return self._noise.next(self.clock.now(), self.cost.regime(features))
 
     def glide(
@@ -99,8 +99,8 @@ class PricedExecutor:
         for _, spent, host, behind in zip(range(steps), spents, hosts, behinds, strict=False):
             if now >= until:
                 break
-            factor = noise.next(now, regime) if noise else KNOWN
-            spent = spent // 1_000 * factor // KNOWN + more
+            factor = noise.next(now, regime) if noise else WHOLE
+            spent = spent // 1_000 * factor // WHOLE + more
             taken.append((now, spent, host // 1_000))
             now += spent + behind // 1_000
             more, self._prompted = 0, False

@@ -5,7 +5,7 @@ from math import erf, exp, sqrt
 from random import Random
 from statistics import NormalDist
 
-from headway.core.cost.step_cost import KNOWN, Echo, StepCost
+from headway.core.cost.step_cost import WHOLE, Echo, StepCost
 
 HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once
@@ -38,7 +38,7 @@ class Noise:
             ]
             for residuals in cost.residuals
         ]
-        alone = KNOWN - sum(echo.share for echo in cost.echoes)
+        alone = WHOLE - sum(echo.share for echo in cost.echoes)
         chains = [
             _chain(echo, Random(f"{seed} steps {place}"))
             for place, echo in enumerate([Echo(alone, 0), *cost.echoes])
@@ -62,7 +62,7 @@ def _chain(echo: Echo, random: Random) -> Generator[float, int, None]:
     """Numbers of this variance, in FINE parts of a standard deviation, that fade; is sent the
     nanoseconds from one to the next. A generator, because no other way to keep a value is as quick.
     """
-    scale, lasts = FINE * sqrt(echo.share / KNOWN), echo.lasts
+    scale, lasts = FINE * sqrt(echo.share / WHOLE), echo.lasts
     values = [scale * each for each in NORMAL]
     value, kept = scale * random.gauss(), 0.0
     gone = yield 0.0

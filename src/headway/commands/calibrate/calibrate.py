@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.commands.calibrate.learn import SECONDS, Watch, calibrate_rig
-from headway.core.cost.step_cost import KNOWN, Rounding, StepCost
+from headway.core.cost.step_cost import WHOLE, Rounding, StepCost
 from headway.costing import datasheet
 from headway.costing.calibration import OTHERS, Calibration, write
 from headway.costing.datasheet import accelerator, analytical, shape
@@ -203,8 +203,8 @@ def errors_table(about: Mapping[str, Any]) -> Table:
     table = _table("Errors on live traffic", columns)
     for title, key in (("", "errors"), (", designed batches alone", "errors_of_designed_alone")):
         for regime, each in about[key].items():
-            median, total = (f"{each[name] / KNOWN:+.1%}" for name in ("median", "total"))
-            p90, within = (f"{each[name] / KNOWN:.1%}" for name in ("p90", "within"))
+            median, total = (f"{each[name] / WHOLE:+.1%}" for name in ("median", "total"))
+            p90, within = (f"{each[name] / WHOLE:.1%}" for name in ("p90", "within"))
             table.add_row(f"{regime}{title}", f"{each['steps']:,}", median, p90, total, within)
     return table
 

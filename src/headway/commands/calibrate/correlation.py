@@ -12,7 +12,7 @@ from math import exp, sqrt
 from statistics import NormalDist, mean
 
 from headway.commands.calibrate.fit import nonnegative
-from headway.core.cost.step_cost import KNOWN, Echo
+from headway.core.cost.step_cost import WHOLE, Echo
 
 LASTS = tuple(4_000_000 * 4**power for power in range(7))  # nanoseconds: 4 ms to 16 s
 LAGS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # steps
@@ -47,7 +47,7 @@ def echoes(scores: Sequence[float], times: Sequence[int]) -> tuple[Echo, ...]:
         rows.append([*(weight * each for each in left), 0.0])
         targets.append(weight * apart.correlation)
     shares = nonnegative(rows, targets)
-    whole = [int(KNOWN * share / sum(shares)) for share in shares[:-1]]
+    whole = [int(WHOLE * share / sum(shares)) for share in shares[:-1]]
     parts = zip(whole, lasts, strict=True)
     return tuple(Echo(share, each) for share, each in parts if share >= LEAST)
 

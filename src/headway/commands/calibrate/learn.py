@@ -21,7 +21,7 @@ from headway.commands.calibrate.observe import (
 )
 from headway.commands.calibrate.trials import Sample, Stand
 from headway.commands.calibrate.validate import ENOUGH, Levelled, level
-from headway.core.cost.step_cost import KNOWN, StepCost
+from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing.calibration import OTHERS, Calibration, doubt
 from headway.costing.machine import SPOILT, Neighbours, machine
 from headway.errors import HeadwayError
@@ -155,7 +155,7 @@ def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
         "designed": {
             "samples": len(found.samples),
             "largest_tokens": max(sample.features.tokens for sample in found.samples),
-            "mean_error": round(KNOWN * mean(off)),
+            "mean_error": round(WHOLE * mean(off)),
         },
         "live": _live(found.live, found.slots),
         "factor": round(levelled.factor, 4),

@@ -13,7 +13,14 @@ from headway.commands.calibrate.correlation import echoes, normal_scores
 from headway.commands.calibrate.fit import ENGINE, Point, fit_rates, fitted
 from headway.commands.calibrate.observe import LiveStep
 from headway.commands.calibrate.trials import Sample
-from headway.core.cost.step_cost import COMPUTE, KNOWN, MEMORY, Rates, Residuals, StepCost
+from headway.core.cost.step_cost import (
+    COMPUTE_BOUND,
+    MEMORY_BOUND,
+    WHOLE,
+    Rates,
+    Residuals,
+    StepCost,
+)
 
 LIMITS = 0.5, 2.0  # that the level may be corrected by
 QUANTILES = 21
@@ -21,7 +28,7 @@ OFTEN = 3  # that one step may count, where there are few like it
 DESIGNED = 0.03  # of the live steps' say, that all designed batches have together
 ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
 FEW, SURE = 10, 3.0  # of what steps take more: how many it is taken from, and its standard errors
-REGIMES = {MEMORY: "memory", COMPUTE: "compute"}
+REGIMES = {MEMORY_BOUND: "memory", COMPUTE_BOUND: "compute"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,4 +242,4 @@ def _sum(one: Rates, other: Rates) -> Rates:
 
 
 def _thousandths(share: float) -> int:
-    return round(share * KNOWN)
+    return round(share * WHOLE)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headway.core.batch import Batch
 from headway.core.cost.features import Features, batch_features
-from headway.core.cost.step_cost import KNOWN, StepCost
+from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
@@ -12,8 +12,8 @@ from headway.core.sequence import Sequence
 EVERY = 16  # one step of so many is looked at: pricing each would cost a tenth of deciding it
 SLOWNESS = 32  # looks in which most of a change is followed: half a thousand steps
 LEAST, MOST = 500_000, 2_000_000  # millionths: beyond, the model is wrong and has not drifted
-MEMORY = 32  # steps that start somebody in which most of a drain rate's past is forgotten
-PROMPTS = 32  # requests in which most of what prompts took is forgotten
+DRAIN_DECAY = 32  # steps that start somebody in which most of a drain rate's past is forgotten
+PREFILL_DECAY = 32  # requests in which most of what prompts took is forgotten
 
 
 class Drain:
@@ -28,8 +28,8 @@ class Drain:
     def see(self, line: Line, nanoseconds: int) -> None:
         if new := line.started - self._seen:
             self._seen = line.started
-            self.millitokens += 1_000 * new - self.millitokens // MEMORY
-            self.nanoseconds += nanoseconds - self.nanoseconds // MEMORY
+            self.millitokens += 1_000 * new - self.millitokens // DRAIN_DECAY
+            self.nanoseconds += nanoseconds - self.nanoseconds // DRAIN_DECAY
         elif line.waiting:
             self.nanoseconds += nanoseconds
 
@@ -52,7 +52,7 @@ class Estimates:
     @property
     def drift(self) -> int:
         """Thousandths that steps take of what the cost model says; 0: there is none."""
-        return self._drift // (1_000_000 // KNOWN) if self._is_known else 0
+        return self._drift // (1_000_000 // WHOLE) if self._is_known else 0
 
     def looks_at(self, step: int) -> bool:
         return self._is_known and step % EVERY == 0
@@ -82,8 +82,8 @@ class Estimates:
         """It will say no more. Learned at the end, where a sequence passes once."""
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled
-            self._prompts += 1_000 * len(sequence.request.prompt) - self._prompts // PROMPTS
-            self._prefills += spent - self._prefills // PROMPTS
+            self._prompts += 1_000 * len(sequence.request.prompt) - self._prompts // PREFILL_DECAY
+            self._prefills += spent - self._prefills // PREFILL_DECAY
 
     @property
     def prefill(self) -> int:

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import UNPADDED, Gathering
 
-KNOWN = 1_000  # a residual or a drift of so many thousandths is none
-MEMORY, COMPUTE = 0, 1  # regimes: below the knee the weights' bytes decide, above it the products
+WHOLE = 1_000  # a residual or a drift of so many thousandths is none
+MEMORY_BOUND, COMPUTE_BOUND = (
+    0,
+    1,
+)  # regimes: below the knee the weights' bytes decide, above it the products
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Rates:
 class Residuals:
     """By how much steps differ from their prediction: thousandths of it."""
 
-    quantiles: tuple[int, ...] = (KNOWN,)  # at equal distances, from the least to the most
+    quantiles: tuple[int, ...] = (WHOLE,)  # at equal distances, from the least to the most
 
     def at(self, share: float) -> int:
         """Thousandths that this share of the steps does not exceed; share from 0 to 1."""
@@ -143,11 +146,11 @@ class StepCost:
 
     def quantile(self, features: Features, share: float) -> int:
         """Nanoseconds that this share of such steps does not exceed."""
-        return self.predict(features) * self.residuals[self.regime(features)].at(share) // KNOWN
+        return self.predict(features) * self.residuals[self.regime(features)].at(share) // WHOLE
 
     def regime(self, features: Features) -> int:
-        """MEMORY or COMPUTE."""
-        return COMPUTE if features.tokens > self.knee else MEMORY
+        """MEMORY_BOUND or COMPUTE_BOUND."""
+        return COMPUTE_BOUND if features.tokens > self.knee else MEMORY_BOUND
 
     def _tokens(self, tokens: int) -> int:
         """Picoseconds under the pieces, up to so many tokens."""

@@ -1,4 +1,4 @@
-"""May prefill and decode share a step? Asked once per step."""
+"""May prefill and decode share a step? A Mix answers, once per step."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -7,42 +7,45 @@ from headway.core.view import View
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What a step may hold. Prefill: two or more tokens to compute, or joining. Decode: one."""
+class RowKinds:
+    """Which sequences a step may compute: those with two or more tokens to go or that join now
+    (prefill), those with one (decode), or both."""
 
     prefill: bool
     decode: bool
 
 
-BOTH = (Turn(prefill=True, decode=True),)
-PREFILL, DECODE = Turn(prefill=True, decode=False), Turn(prefill=False, decode=True)
+BOTH = (RowKinds(prefill=True, decode=True),)
+PREFILL, DECODE = RowKinds(prefill=True, decode=False), RowKinds(prefill=False, decode=True)
 
 
 class Mix(Protocol):
-    def turns(self, view: View) -> tuple[Turn, ...]:
-        """In order of preference: the first that finds work becomes the step."""
+    def choices(self, view: View) -> tuple[RowKinds, ...]:
+        """In order of preference: the first for which there is work becomes the step."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    def turns(self, view: View) -> tuple[Turn, ...]:
+    """Both, in every step."""
+
+    def choices(self, view: View) -> tuple[RowKinds, ...]:
         return BOTH
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillFirst:
-    """Early first tokens, at the price of stalls in every answer under way."""
+    """First tokens come early, and every running answer stalls while a prompt is computed."""
 
-    def turns(self, view: View) -> tuple[Turn, ...]:
+    def choices(self, view: View) -> tuple[RowKinds, ...]:
         return PREFILL, DECODE
 
 
 @dataclass(frozen=True, slots=True)
 class Alternate:
-    """As PrefillFirst, but no stall is longer than one step."""
+    """As PrefillFirst, but after each step with a prompt comes one that decodes."""
 
-    def turns(self, view: View) -> tuple[Turn, ...]:
+    def choices(self, view: View) -> tuple[RowKinds, ...]:
         return (DECODE, PREFILL) if view.prefilled else (PREFILL, DECODE)
 
 

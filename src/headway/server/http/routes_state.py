@@ -7,7 +7,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.core.cost.step_cost import KNOWN
+from headway.core.cost.step_cost import WHOLE
 from headway.core.load import LaneLoad
 from headway.core.request import NEVER
 from headway.server.engine.handle import State
@@ -78,7 +78,7 @@ def state_routes(front: Front) -> APIRouter:
         shared = {"running": load.running, "free_blocks": load.free_blocks}
         blocks: dict[str, Any] = {"blocks": load.num_blocks, "capacity": load.capacity}
         if load.drift:  # of step times from the cost file, if there is one
-            blocks["drift"] = load.drift / KNOWN
+            blocks["drift"] = load.drift / WHOLE
         return JSONResponse({"object": "list", "data": data, **shared, **blocks})
 
     @router.get("/v1/config/effective", responses=responses(401))

@@ -6,7 +6,7 @@ from math import floor
 from statistics import fmean
 
 from headway.core.cost.features import NONE, Features, row_features
-from headway.core.cost.step_cost import KNOWN, Residuals, Rounding, StepCost
+from headway.core.cost.step_cost import WHOLE, Residuals, Rounding, StepCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ def _mean(residuals: Residuals) -> float:
     """Of draws that are spread evenly over the quantiles, along the lines between them."""
     points = residuals.quantiles
     if len(points) == 1:
-        return points[0] / KNOWN
-    return fmean((low + high) / 2 for low, high in pairwise(points)) / KNOWN
+        return points[0] / WHOLE
+    return fmean((low + high) / 2 for low, high in pairwise(points)) / WHOLE
 
 
 def _times(each: Features, count: int) -> Features:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from headway.core.cost.step_cost import KNOWN
+from headway.core.cost.step_cost import WHOLE
 from headway.core.lane import Lane
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
@@ -31,7 +31,7 @@ def gauges(
         yield families.gauge(
             "headway_cost_drift_ratio",
             "What steps take of what the cost model says, a slow mean; 1: as it was calibrated.",
-            {(): load.drift / KNOWN},
+            {(): load.drift / WHOLE},
         )
     yield families.gauge(
         "headway_lane_budget_seconds",
