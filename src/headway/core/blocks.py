@@ -62,9 +62,8 @@ class BlockPool:
     def match(self, hashes: Seq[bytes]) -> Seq[bytes]:
         """The longest prefix of these hashes whose blocks are there. Changes nothing."""
         known = self._block_of
-        return hashes[
-            : next((i for i, each in enumerate(hashes) if each not in known), len(hashes))
-        ]
+        missing = (i for i, each in enumerate(hashes) if each not in known)
+        return hashes[: next(missing, len(hashes))]
 
     def has_any(self, hashes: Iterable[bytes]) -> bool:
         """Whether a block is there under any of these hashes."""

@@ -48,9 +48,9 @@ class Scheduler:
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Obey commands in their order, then drop what has missed its deadline, the first one first.
+        """Obey commands in order, then drop what has missed its deadline, the earliest first.
 
-        Returns what callers are to hear of it.
+        Returns what callers are to hear.
         """
         events, by_id = list[Event](), self.roster.by_id
         for command in commands:

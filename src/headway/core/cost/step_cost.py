@@ -16,11 +16,8 @@ from dataclasses import dataclass
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import UNPADDED, Gathering
 
-WHOLE = 1_000  # a residual or a drift of so many thousandths is none
-MEMORY_BOUND, COMPUTE_BOUND = (
-    0,
-    1,
-)  # regimes: below the knee the weights' bytes decide, above it the products
+WHOLE = 1_000  # thousandths: residuals, drift and the echoes' shares are counted in them
+MEMORY_BOUND, COMPUTE_BOUND = 0, 1  # regimes of a step: up to the knee, and above it
 
 
 @dataclass(frozen=True, slots=True)
