@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from headway.report import report, report_tables
-from headway.report.findings import Findings
+from headway.report import page_tables, report_json
+from headway.report.analysis import Analysis
 from headway.report.page import shown
 from tests.commands.contests import FEW, compared
 
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(folder):
-    return Findings(report.read(folder / "report.json"))
+    return Analysis(report_json.read(folder / "report.json"))
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +72,12 @@ def opened(browser, folder):
 
 def test_tables_are_the_jsons(opened, found):
     page = opened()
-    tables = {f"latency-{lane}": report_tables.latency(found, lane) for lane in found.lanes}
+    tables = {f"latency-{lane}": page_tables.latency(found, lane) for lane in found.lanes}
     tables |= {
-        "throughput": report_tables.throughput(found),
-        "resources": report_tables.resources(found),
+        "throughput": page_tables.throughput(found),
+        "resources": page_tables.resources(found),
     }
-    tables |= {"endpoints": report_tables.endpoints(found)}
+    tables |= {"endpoints": page_tables.endpoints(found)}
     for name, (head, rows) in tables.items():
         assert page.eval_on_selector_all(f"#{name} thead tr", TEXTS) == [head]
         assert page.eval_on_selector_all(f"#{name} tbody tr", TEXTS) == rows
@@ -89,7 +89,7 @@ def test_cards_are_the_jsons(opened, found):
     for card, compared_ in zip(page.locator(".card").all(), found.comparisons, strict=True):
         terms = card.locator("dt").all_text_contents()
         told = card.locator("dd").all_text_contents()
-        assert list(zip(terms, told, strict=True)) == report_tables.card(found, compared_)
+        assert list(zip(terms, told, strict=True)) == page_tables.card(found, compared_)
     first = page.locator(".card").first
     assert first.get_attribute("data-strategy") == "dynamic-global"
     assert "voice" in first.inner_text()

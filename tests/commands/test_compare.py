@@ -21,10 +21,10 @@ from headway.core.request import NEVER, Finish
 from headway.costing.token_cost import Ask, Price
 from headway.errors import HeadwayError, SettingError
 from headway.figures.pressure import cards
-from headway.report import facts, report, report_tables
-from headway.report.findings import Findings, Guardrail
+from headway.report import page_tables, report_json, run_description
+from headway.report.analysis import Analysis, Guardrail
+from headway.report.formatting import duration, share
 from headway.report.page import page
-from headway.report.words import duration, share
 from headway.runs.machine_speed import alone
 from headway.strategies.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
 from headway.traffic.endpoint_traffic import from_file, from_traces
@@ -46,7 +46,7 @@ def ran(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(ran):
-    return Findings(report.read(ran[0] / "report.json"))
+    return Analysis(report_json.read(ran[0] / "report.json"))
 
 
 def test_it_ends_well_and_says_where_the_report_is(ran):
@@ -72,7 +72,7 @@ def test_the_page_is_made_of_the_json_alone(ran, found):
 
 def test_a_repetition_gives_the_same_rows_in_virtual_time(ran, tmp_path):
     compared(tmp_path, price_per_hour=3.5)
-    first, again = (report.read(folder / "report.json") for folder in (ran[0], tmp_path))
+    first, again = (report_json.read(folder / "report.json") for folder in (ran[0], tmp_path))
     assert first.runs == again.runs
 
 
@@ -81,7 +81,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
     for lane, budget in plain["budgets"].items():
-        _, rows = report_tables.latency(found, lane)
+        _, rows = page_tables.latency(found, lane)
         for part, row in zip(plain["strategies"], rows, strict=True):
             columns = part["requests"]["columns"]
             asked = [dict(zip(columns, each, strict=True)) for each in part["requests"]["rows"]]
@@ -113,7 +113,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
             for at, values in ((5, ttft), (8, tpot)):
                 for column, percent in enumerate((50, 95, 99)):
                     wanted = nearest_rank(values, percent)
-                    assert row[at + column] == report_tables.quantile([wanted])
+                    assert row[at + column] == page_tables.quantile([wanted])
             assert row[11] == share(good / len(mine))
             assert row[12] == f"{good / ((part['nanoseconds'] - warm_up) / 1e9):.2f}"
 
@@ -121,7 +121,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
 def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
-    (head, rows), (more, others) = report_tables.throughput(found), report_tables.resources(found)
+    (head, rows), (more, others) = page_tables.throughput(found), page_tables.resources(found)
     for part, row, other in zip(plain["strategies"], rows, others, strict=True):
         said = dict(zip(head, row, strict=True)) | dict(zip(more, other, strict=True))
         asked, steps = (
@@ -142,7 +142,7 @@ def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
         assert said["output tok/s"] == f"{tokens / seconds:,.0f}"
         assert said["req/s"] == f"{served / seconds:.2f}"
         paid = seconds / 3600 * 3.5
-        assert said["cost / M tokens"] == report_tables.price(paid / tokens * 1e6)
+        assert said["cost / M tokens"] == page_tables.price(paid / tokens * 1e6)
         later = [each for each in steps if each["began"] >= warm_up]
         held = sum(each["held"] * each["width"] for each in later)
         padded = sum(
@@ -159,7 +159,7 @@ def test_one_window_for_all_makes_the_sparse_endpoint_pay_and_the_card_says_how_
     card = found.comparisons[0]
     assert (card.name, card.other) == (GLOBAL, PER_LANE)
     assert card.payer.lane == "voice" and card.payer.points > 0.2
-    lines = dict(report_tables.card(found, card))
+    lines = dict(page_tables.card(found, card))
     own, other = (found.latency[name]["voice"][0] for name in (GLOBAL, PER_LANE))
     assert own.ttft_p50 > 2 * other.ttft_p50
     assert lines["Endpoint that pays"].startswith(
@@ -188,7 +188,7 @@ def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(f
         worst = max(spent, key=spent.get)
         assert (guard.lane, guard.metric, guard.percent) == worst
         assert (guard.nearness, guard.own, guard.trigger) == spent[worst]
-        lines = dict(report_tables.card(found, each))
+        lines = dict(page_tables.card(found, each))
         assert duration(guard.trigger) in lines["Roll back when"]
         pair = {name: found.first(name) for name in (each.name, each.other)}
         assert each.card == cards(pair, _endpoints(found))[each.name]
@@ -214,8 +214,8 @@ def test_a_rollback_is_at_the_budget_or_at_what_the_other_does_where_that_breaks
 ):
     own, others = (each * 10**6 if each not in (NEVER, None) else each for each in (own, others))
     guard = Guardrail("voice", "ttft", 95, own, others, 100 * 10**6, 100)
-    assert report_tables.watch(guard) == f"voice TTFT p95: {watched}"
-    said = report_tables.rollback(guard, "static")
+    assert page_tables.watch(guard) == f"voice TTFT p95: {watched}"
+    said = page_tables.rollback(guard, "static")
     assert said.startswith(f"voice TTFT p95 of the last 100 requests is over {trigger}")
 
 
@@ -233,19 +233,19 @@ def _endpoints(found):
 
 def test_repeats_give_a_median_with_its_spread(tmp_path):
     compared(tmp_path, repeat=2, seconds=5.0, strategies="static,one-by-one")
-    found = Findings(report.read(tmp_path / "report.json"))
+    found = Analysis(report_json.read(tmp_path / "report.json"))
     assert {name: len(runs) for name, runs in found.report.runs.items()} == {
         "static": 2,
         "one-by-one": 2,
     }
-    assert report_tables.spread_of([3, 1, 2], str) == "2 (1..3)"
-    assert report_tables.spread_of([2, 2], "{:.0f}".format) == "2"
+    assert page_tables.spread_of([3, 1, 2], str) == "2 (1..3)"
+    assert page_tables.spread_of([2, 2], "{:.0f}".format) == "2"
     assert found.first("static").offered == found.counted["static"][1].offered
     assert found.points(found.comparisons[0], "voice")[0] == pytest.approx(
         found.points(found.comparisons[0], "voice")[1]
     )
     payers = [
-        dict(report_tables.card(found, each))["Endpoint that pays"] for each in found.comparisons
+        dict(page_tables.card(found, each))["Endpoint that pays"] for each in found.comparisons
     ]
     assert all("In 2 repeats: " in payer for payer in payers if not payer.startswith("None"))
 
@@ -264,12 +264,12 @@ def test_own_endpoints_and_own_strategies(tmp_path):
     wishes = {"strategies": str(mine), "rate": 6.0, "seconds": 10.0, "baseline": "pairs"}
     status, said = compared(tmp_path, services=from_file(lanes), **wishes)
     assert status == 0 and "pairs" in said
-    found = Findings(report.read(tmp_path / "report.json"))
+    found = Analysis(report_json.read(tmp_path / "report.json"))
     assert found.strategies == ["pairs", "dynamic-lanes"] and found.baseline == "pairs"
     rules = {each["name"]: each for each in found.report.about["rules"]}
     assert rules["dynamic-lanes"]["policies"]["join"]["windows"]["chat"] == 40_000_000
-    assert "of chat.csv" in dict(facts.stated(found))["Traffic"]
-    assert report_tables.endpoints(found)[1][1][-1].startswith("E2E ")
+    assert "of chat.csv" in dict(run_description.stated(found))["Traffic"]
+    assert page_tables.endpoints(found)[1][1][-1].startswith("E2E ")
 
 
 def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
@@ -278,13 +278,13 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
     path.write_text("\n".join(row.format(400 * k, 100 + k) for k in range(60)))
     wishes = {"strategies": "static,continuous-chunk-64", "rate": 5.0, "seconds": 10.0}
     assert compared(tmp_path, services=from_traces([path]), **wishes)[0] == 0
-    found = Findings(report.read(tmp_path / "report.json"))
-    head, rows = report_tables.resources(found)
+    found = Analysis(report_json.read(tmp_path / "report.json"))
+    head, rows = page_tables.resources(found)
     hits = {row[0]: dict(zip(head, row, strict=True))["prefix hits"] for row in rows}
     assert (
         hits["continuous-chunk-64"].endswith(" %") and float(hits["continuous-chunk-64"][:-2]) > 90
     )
-    traffic = dict(facts.stated(found))["Traffic"]
+    traffic = dict(run_description.stated(found))["Traffic"]
     assert (
         "requests, the first" in traffic
         and "of moon.jsonl" in traffic
@@ -293,7 +293,7 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
     assert "raised to 1" not in traffic
     for each in found.report.about["workload"]["lanes"].values():
         each["raised_to_1"] = 3
-    traffic = dict(facts.stated(found))["Traffic"]
+    traffic = dict(run_description.stated(found))["Traffic"]
     assert traffic.endswith("divided by 8, 3 of which came to 0 and were raised to 1")
 
 
@@ -313,9 +313,9 @@ def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp
     whole = 53 * (4096 + 7) + 27 * 360
     told = f"53 are cut to the context, which takes away {share(lost / whole)} of all tokens"
     assert f"Of these, {told}." in " ".join(said.split())
-    found = Findings(report.read(tmp_path / "report.json"))
-    assert f"token counts divided by 1, {told}" in dict(facts.stated(found))["Traffic"]
-    assert told in dict(facts.stated(found))["Offered load"]
+    found = Analysis(report_json.read(tmp_path / "report.json"))
+    assert f"token counts divided by 1, {told}" in dict(run_description.stated(found))["Traffic"]
+    assert told in dict(run_description.stated(found))["Offered load"]
 
 
 def test_what_the_engine_refuses_is_not_called_slow():
@@ -352,13 +352,13 @@ def test_a_comparison_of_nobody_is_refused(tmp_path):
 
 def test_answers_that_are_held_to_the_groups_end_do_not_win_by_a_time_per_token_of_0(tmp_path):
     compared(tmp_path, seconds=20.0, strategies="static,static-together", baseline="static")
-    found = Findings(report.read(tmp_path / "report.json"))
+    found = Analysis(report_json.read(tmp_path / "report.json"))
     for lane in found.lanes:
-        _, (static, together) = report_tables.latency(found, lane)
+        _, (static, together) = page_tables.latency(found, lane)
         assert together[8:11] == ["-", "-", "-"]
         assert static[8] != "-" or int(static[1]) < 10
     (card,) = found.comparisons
-    assert "time per token" not in dict(report_tables.card(found, card))["Relieved"]
+    assert "time per token" not in dict(page_tables.card(found, card))["Relieved"]
 
 
 def test_one_window_for_all_is_called_a_mistake_only_where_it_created_something(found, monkeypatch):
@@ -388,7 +388,7 @@ def test_ctrl_c_between_two_runs_leaves_the_runs_that_had_ended(tmp_path, monkey
 
     monkeypatch.setattr(made, "_serve", serve)
     assert made.run() == 130
-    kept = report.read(tmp_path / "report.json")
+    kept = report_json.read(tmp_path / "report.json")
     assert list(kept.runs) == ["static", "dynamic-global"]
     assert all(outcome.complete for outcome in kept.outcomes.values())
     assert "requests of dynamic-global had ended" in " ".join(made.console.file.getvalue().split())
@@ -405,7 +405,7 @@ def test_ctrl_c_in_a_second_repeat_leaves_the_first_and_its_cards(tmp_path, monk
 
     monkeypatch.setattr(made, "_serve", serve)
     assert made.run() == 130
-    found = Findings(report.read(tmp_path / "report.json"))
+    found = Analysis(report_json.read(tmp_path / "report.json"))
     assert [len(runs) for runs in found.report.runs.values()] == [2, 2, 1, 1, 1]
     assert len(found.comparisons) == len(NAMES) - 1
 
@@ -477,7 +477,7 @@ def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 143
     assert "The rows so far are in" in " ".join(said.split())
-    kept = report.read(tmp_path / "report.json")
+    kept = report_json.read(tmp_path / "report.json")
     (outcome,) = kept.outcomes.values()
     assert not outcome.complete and outcome.steps
     assert {row.finish for row in outcome.requests} <= {Finish.LENGTH}
@@ -532,7 +532,7 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
         "03-static-2.jsonl",
         "04-continuous-chunk-64-2.jsonl",
     ]
-    runs = report.read(tmp_path / "report.json").runs
+    runs = report_json.read(tmp_path / "report.json").runs
     for name, row in (("static", kept[0]), ("static", kept[2]), ("continuous-chunk-64", kept[3])):
         recording = load(folder / row)
         outcome = rerun_journal(recording).outcome

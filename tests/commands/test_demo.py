@@ -12,8 +12,8 @@ from headway.core.request import Finish
 from headway.errors import SettingError
 from headway.figures.lane_figures import engine_figures, lane_figures
 from headway.figures.pressure import cards
-from headway.report import report
-from headway.report.words import milliseconds, pressed, share
+from headway.report import report_json
+from headway.report.formatting import milliseconds, pressed, share
 from headway.sim.executor import Filler
 from headway.traffic.endpoint import ENDPOINTS
 from tests.commands.rigs import rig
@@ -51,7 +51,7 @@ def test_it_ends_well_and_says_everything_on_80_columns(ran):
 
 def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
     path, _, show, _ = ran
-    outcomes = report.read(path).outcomes
+    outcomes = report_json.read(path).outcomes
     asked = [(request.id, request.arrived) for request in show.work.requests]
     for outcome in outcomes.values():
         assert sorted((row.id, row.arrived) for row in outcome.requests) == sorted(asked)
@@ -63,7 +63,7 @@ def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
 
 def test_the_figures_follow_from_the_rows(ran):
     path, _, _, said = ran
-    plain, read = json.loads(path.read_text()), report.read(path)
+    plain, read = json.loads(path.read_text()), report_json.read(path)
     assert plain["complete"] is True
     tables = [line.split() for line in said.splitlines()]
     for part, (name, outcome) in zip(plain["strategies"], read.outcomes.items(), strict=True):
@@ -95,14 +95,16 @@ def nearest_rank(values, percent):
 
 def test_the_books_of_time_balance_in_the_report(ran):
     path = ran[0]
-    for outcome in report.read(path).outcomes.values():
+    for outcome in report_json.read(path).outcomes.values():
         spent = sum(row.nanoseconds for row in outcome.steps)
         wasted = sum(row.waste_nanoseconds for row in outcome.steps)
         assert sum(row.nanoseconds for row in outcome.requests) + wasted == spent
 
 
 def test_only_groups_waste_and_only_continuous_wastes_nothing(ran):
-    figures = {name: engine_figures(each) for name, each in report.read(ran[0]).outcomes.items()}
+    figures = {
+        name: engine_figures(each) for name, each in report_json.read(ran[0]).outcomes.items()
+    }
     assert figures["continuous"].waste == 0
     assert figures["static"].padding > 0 and figures["static"].held > 0
     assert figures["dynamic"].waste > 0
@@ -123,7 +125,7 @@ def test_a_real_paged_memory_gives_the_same_rows(tmp_path):
     paths = [tmp_path / name for name in ("filler.json", "memory.json")]
     for machine, path in zip(machines, paths, strict=True):
         assert run(path, 1.0, machine)[0] == 0
-    first, second = (report.read(path).outcomes for path in paths)
+    first, second = (report_json.read(path).outcomes for path in paths)
     assert first == second
 
 
@@ -146,7 +148,7 @@ def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
     assert demo.compare(show) == 130
     said = " ".join(screen.file.getvalue().split())
     assert "Interrupted:" in said and "The rows so far are in" in said
-    plain, (outcome,) = json.loads(path.read_text()), report.read(path).outcomes.values()
+    plain, (outcome,) = json.loads(path.read_text()), report_json.read(path).outcomes.values()
     assert plain["complete"] is False and not outcome.complete
     assert sum(each.tokens > 0 for each in outcome.steps) == 39
     assert len(outcome.requests) < sum(outcome.offered.values())
@@ -168,4 +170,4 @@ def test_a_file_that_is_no_report_is_refused(tmp_path):
     for text in ("", "{}", "[]", '{"headway_report": 99}'):
         path.write_text(text)
         with pytest.raises(SettingError, match=r"report\.json"):
-            report.read(path)
+            report_json.read(path)

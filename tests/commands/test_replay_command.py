@@ -29,7 +29,7 @@ from headway.costing import calibration
 from headway.costing.calibration import Calibration
 from headway.errors import HeadwayError, JournalError, SettingError
 from headway.journal import journal
-from headway.report import report
+from headway.report import report_json
 from tests.traces import COST, MS, THRASH, Case, ask, cases, run
 
 PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
@@ -250,7 +250,7 @@ def test_it_says_what_came_of_it_in_80_columns(lived, cost, tmp_path):
     assert "what if: chunk=4, order=shortest-first, with the same cost model" in words
     assert "only the beginning of some answers: 1 cancelled." in words
     assert max(len(line.rstrip()) for line in said.splitlines()) <= 80 and "…" not in said
-    found = report.read(tmp_path / "out" / "report.json")
+    found = report_json.read(tmp_path / "out" / "report.json")
     again = rerun_journal(load(lived[0])).outcome
     assert found.outcomes[RECORDED] == again
     assert list(found.outcomes) == [RECORDED, CONTROL, WHAT_IF]

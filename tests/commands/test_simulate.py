@@ -16,8 +16,8 @@ from headway.commands.compare.compare import Asked
 from headway.commands.simulate.simulate import Simulated, run_simulate
 from headway.core.cost.step_cost import StepCost
 from headway.errors import SettingError
-from headway.report import facts, report
-from headway.report.findings import Findings
+from headway.report import report_json, run_description
+from headway.report.analysis import Analysis
 from headway.report.page import page
 from headway.runs import provenance
 from tests.commands.priced import CALIBRATION, lanes
@@ -50,7 +50,7 @@ def test_a_marked_cost_model_is_said_to_be_one():
 
 @pytest.fixture(scope="module")
 def found(ran):
-    return Findings(report.read(ran[0] / "report.json"))
+    return Analysis(report_json.read(ran[0] / "report.json"))
 
 
 def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
@@ -62,7 +62,7 @@ def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
     html = (folder / "report.html").read_text()
     head = html[: html.index("<main>")]
     assert sentence in unescape(head) and "headway simulate: handmade" in head
-    stated = dict(facts.stated(found))
+    stated = dict(run_description.stated(found))
     off = "memory +1.2 % in the median, 8.3 % at p90; compute -0.4 % in the median, 11.0 % at p90"
     assert off in sentence and stated["Its errors"] == off and stated["Date"] == "2026-01-31"
     alone = stated["Errors of a fit to designed batches alone"]
@@ -80,7 +80,7 @@ def test_it_says_nothing_of_the_machine_that_it_happened_to_run_on(ran, found):
     assert "cores_of_other_processes" not in plain
     assert plain["machine"] == dict(CALIBRATION.machine)
     assert plain["command"] == "simulate"
-    assert "Disturbed" not in dict(facts.stated(found))
+    assert "Disturbed" not in dict(run_description.stated(found))
 
 
 def test_an_analytical_cost_model_is_called_that(tmp_path):
@@ -219,7 +219,7 @@ def test_a_simulation_offers_what_a_report_says_at_another_price(tmp_path):
         asked = Asked(out=tmp_path, strategies="one-by-one", **wishes)
         screen = Console(file=StringIO(), width=100, force_terminal=False)
         assert run_simulate(Simulated(asked, fast, like=first), screen) == 0
-        runs = [report.read(each) for each in (first, tmp_path / "report.json")]
+        runs = [report_json.read(each) for each in (first, tmp_path / "report.json")]
         seen = [
             sorted((r.id, r.arrived, r.prompt) for r in each.runs[name][0].requests)
             for each, name in zip(runs, ("continuous-mixed", "one-by-one"), strict=True)

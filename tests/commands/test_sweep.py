@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate import sweep_charts, sweep_page, sweep_report
+from headway.commands.simulate.capacity_text import Found, Scope, said
 from headway.commands.simulate.simulate import Simulated, run_simulate
 from headway.commands.simulate.sweep import Sweeping
 from headway.commands.simulate.sweep_point import Job, attainment, evaluated
@@ -31,9 +32,8 @@ from headway.errors import SettingError
 from headway.figures.capacity import Capacity, Tried
 from headway.figures.capacity_interval import Sureness
 from headway.figures.knee import knee
-from headway.report.findings import Findings
-from headway.report.report import read
-from headway.report.verdict import Found, Scope, said
+from headway.report.analysis import Analysis
+from headway.report.report_json import read
 from headway.runs.process_pool import in_processes
 from headway.strategies.registry import REGISTRY, Site, chunked
 from tests.commands.priced import CALIBRATION, lanes
@@ -221,7 +221,7 @@ def test_knees_skip_what_is_not_said_and_stand_near_the_rate_before_what_never_c
 
 def test_a_point_has_the_figures_of_a_simulation_by_itself(ran, tmp_path):
     status, _, _ = simulated(tmp_path, rate=10.0, repeat=2, strategies=FEW)
-    found = Findings(read(tmp_path / "report.json"))
+    found = Analysis(read(tmp_path / "report.json"))
     point = next(each for each in ran[2]["points"] if each["value"] == 10)
     assert status == 0
     for name in found.strategies:

@@ -6,7 +6,7 @@ from io import StringIO
 from rich.console import Console
 
 from headway.figures.lane_figures import EngineFigures, LaneFigures
-from headway.report.table import engine_table, latency_table
+from headway.report.terminal_tables import engine_table, latency_table
 from headway.strategies.registry import REGISTRY
 
 LONGEST = "99,999"  # milliseconds, or tokens a second

@@ -18,7 +18,7 @@ from headway.figures.lane_figures import (
     percentile,
 )
 from headway.figures.pressure import Card, cards
-from headway.report.report import Report
+from headway.report.report_json import Report
 from headway.runs.run import Outcome
 from headway.strategies.registry import GLOBAL, PER_LANE
 from headway.traffic.endpoint import Endpoint
@@ -84,7 +84,7 @@ class Comparison:
     guardrail: Guardrail | None  # None: no endpoint has a budget, or too few requests
 
 
-class Findings:
+class Analysis:
     """Every figure is of one run; tables have one for each repeat, cards are of the first."""
 
     def __init__(self, report: Report) -> None:

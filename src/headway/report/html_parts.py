@@ -61,4 +61,4 @@ def shown(strategies: Sequence[str], baseline: str = "") -> list[str]:
 
 
 def asset(name: str) -> str:
-    return (files("headway") / "tools" / name).read_text(encoding="utf-8")
+    return (files("headway") / "report" / "assets" / name).read_text(encoding="utf-8")

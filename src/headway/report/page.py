@@ -6,8 +6,8 @@ from html import escape
 from typing import Any
 
 from headway.core.lane import Budget
-from headway.report import facts, markup, picture, report_tables
-from headway.report.findings import Comparison, Findings
+from headway.report import html_parts, page_charts, page_tables, run_description
+from headway.report.analysis import Analysis, Comparison
 from headway.runs.provenance import sentence
 from headway.strategies.registry import GLOBAL, PER_LANE
 
@@ -30,7 +30,7 @@ NOTES = (
 )
 
 
-def page(found: Findings) -> str:
+def page(found: Analysis) -> str:
     """The whole document."""
     series = {name: f"s{number}" for number, name in enumerate(found.strategies)}
     about = found.report.about
@@ -54,13 +54,13 @@ def page(found: Findings) -> str:
             '<meta name="color-scheme" content="light dark">'
             f"<title>headway {about.get('command', 'compare')}: "
             f"{escape(about['model']['name'])}</title>"
-            f"<style>{markup.asset('report.css')}{markup.colours(series)}</style></head><body>"
+            f"<style>{html_parts.asset('report.css')}{html_parts.colours(series)}</style></head><body>"
             "<header><h1>What each batching strategy buys, and who pays</h1>"
             f"<p>{len(found.strategies)} strategies served the same requests on one engine: "
             f"{escape(about['model']['name'])}, seed {about['seed']}, headway "
             f"{escape(about['headway'])}.</p>{_simulated(about)}{broken}</header><main>",
             *sections,
-            f"</main><script>{markup.asset('report.js')}</script></body></html>\n",
+            f"</main><script>{html_parts.asset('report.js')}</script></body></html>\n",
         ]
     )
 
@@ -71,7 +71,7 @@ def _simulated(about: Mapping[str, Any]) -> str:
     return f'<p class="warning" id="simulated">{escape(sentence(about["simulated"]))}</p>'
 
 
-def _missing(found: Findings) -> str:
+def _missing(found: Analysis) -> str:
     planned = found.report.about.get("planned", [])
     never = [name for name in planned if name not in found.report.runs]
     half = [name for name in found.strategies if not found.is_whole(name)]
@@ -80,14 +80,15 @@ def _missing(found: Findings) -> str:
     return escape("; ".join(parts) or "further repeats not run")
 
 
-def _what_was_run(found: Findings) -> str:
+def _what_was_run(found: Analysis) -> str:
     stated = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>" for name, said in facts.stated(found)
+        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>"
+        for name, said in run_description.stated(found)
     )
     strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
     return (
         f'<section id="run"><h2>What was run</h2><dl class="facts">{stated}</dl>'
-        f"<h3>Endpoints</h3>{markup.table('endpoints', *report_tables.endpoints(found), words=3)}"
+        f"<h3>Endpoints</h3>{html_parts.table('endpoints', *page_tables.endpoints(found), words=3)}"
         f'<h3>Strategies</h3><div class="rules">{strategies}</div></section>'
     )
 
@@ -100,7 +101,7 @@ def _strategy(each: dict[str, Any]) -> str:
     )
 
 
-def _cards(found: Findings) -> str:
+def _cards(found: Analysis) -> str:
     made = "".join(_card(found, each) for each in found.comparisons)
     empty = "<p>Fewer than two strategies ran to their end: there is nothing to compare.</p>"
     return (
@@ -111,10 +112,10 @@ def _cards(found: Findings) -> str:
     )
 
 
-def _card(found: Findings, compared: Comparison) -> str:
+def _card(found: Analysis, compared: Comparison) -> str:
     lines = "".join(
         f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(said)}</dd>'
-        for name, said in report_tables.card(found, compared)
+        for name, said in page_tables.card(found, compared)
     )
     is_pair = (compared.name, compared.other) == (GLOBAL, PER_LANE)
     note = ""
@@ -129,52 +130,52 @@ def _card(found: Findings, compared: Comparison) -> str:
     )
 
 
-def _endpoint(found: Findings, lane: str, series: dict[str, str]) -> str:
+def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
     budget = found.report.lanes[lane].budget
     note = NOTES[0] if lane == found.lanes[0] else ""
     told = " No deadline: everyone who is served is in budget." if budget == Budget() else ""
     charts = "".join(
-        f"<figure>{picture.distribution(found, lane, metric, series)}<figcaption>"
-        f"{report_tables.METRICS[metric]} of {escape(lane)}</figcaption>"
+        f"<figure>{page_charts.distribution(found, lane, metric, series)}<figcaption>"
+        f"{page_tables.METRICS[metric]} of {escape(lane)}</figcaption>"
         "</figure>"
         for metric in ("queue", "ttft", "tpot")
     )
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
-        f"{markup.table(f'latency-{lane}', *report_tables.latency(found, lane))}"
-        f'<p class="note">{note}{told}</p>{markup.legend(series, shown(found))}'
+        f"{html_parts.table(f'latency-{lane}', *page_tables.latency(found, lane))}"
+        f'<p class="note">{note}{told}</p>{html_parts.legend(series, shown(found))}'
         f'<div class="charts">{charts}</div></section>'
     )
 
 
-def shown(found: Findings) -> list[str]:
+def shown(found: Analysis) -> list[str]:
     """Strategies whose lines are on at the beginning."""
-    return markup.shown(found.strategies, found.baseline)
+    return html_parts.shown(found.strategies, found.baseline)
 
 
-def _throughput(found: Findings) -> str:
+def _throughput(found: Analysis) -> str:
     return (
         '<section id="throughput"><h2>Throughput and cost</h2>'
-        f"{markup.table('throughput', *report_tables.throughput(found))}"
+        f"{html_parts.table('throughput', *page_tables.throughput(found))}"
         f'<p class="note">{NOTES[1]}</p></section>'
         '<section id="waste"><h2>Where the computing and the memory went</h2>'
-        f"{markup.table('resources', *report_tables.resources(found))}"
+        f"{html_parts.table('resources', *page_tables.resources(found))}"
         f'<p class="note">{NOTES[2]}</p></section>'
     )
 
 
-def _batches(found: Findings) -> str:
+def _batches(found: Analysis) -> str:
     over_time, times = (
         "".join(
             f"<figure>{draw(found, name)}<figcaption>{escape(name)}</figcaption></figure>"
             for name in found.strategies
         )
-        for draw in (picture.composition, picture.scatter)
+        for draw in (page_charts.composition, page_charts.scatter)
     )
     keys = "".join(
         f'<span class="k-{kind}"><i></i>{words}</span>'
         for kind, words in zip(
-            picture.KINDS,
+            page_charts.KINDS,
             ("next tokens (decode rows)", "prompt tokens", "padding", "held slots"),
             strict=True,
         )

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
-from headway.report.chart import Axis, Chart, log_axis
-from headway.report.findings import Findings, values_of
-from headway.report.report_tables import METRICS
-from headway.report.words import duration
+from headway.report.analysis import Analysis, values_of
+from headway.report.formatting import duration
+from headway.report.page_tables import METRICS
+from headway.report.svg_chart import Axis, Chart, log_axis
 
 BINS = 60  # of a run's time
 POINTS = 80  # of a distribution's line
@@ -15,7 +15,7 @@ DOTS = 200  # of a scatter and a kind: of more steps, every second, third or n-t
 KINDS = ("decode", "prompt", "padding", "held")
 
 
-def distribution(found: Findings, lane: str, metric: str, series: dict[str, str]) -> str:
+def distribution(found: Analysis, lane: str, metric: str, series: dict[str, str]) -> str:
     """The share of the requests that had it within so many milliseconds, one line a strategy.
 
     A line that does not reach 1: the others had no answer in the run.
@@ -41,7 +41,7 @@ def _steps(ordered: Sequence[int]) -> list[tuple[float, float]]:
     return [(ordered[r - 1] / 1e6, r / count) for r in ranks if ordered[r - 1] < NEVER] or [(0, 0)]
 
 
-def composition(found: Findings, name: str) -> str:
+def composition(found: Analysis, name: str) -> str:
     """Tokens computed per second of the first run, by kind, stacked."""
     outcome = found.report.runs[name][0]
     width = max(1, outcome.nanoseconds) / BINS
@@ -68,7 +68,7 @@ def kinds_of(row: StepRow) -> tuple[int, int, int, int]:
     return row.decodes, row.tokens - row.decodes, row.padding_tokens, row.held_tokens
 
 
-def scatter(found: Findings, name: str) -> str:
+def scatter(found: Analysis, name: str) -> str:
     """A step's time against the tokens it computed; of next tokens alone, that is the batch."""
     steps = found.counted[name][0].steps
     all_steps = [row for runs in found.counted.values() for row in runs[0].steps]

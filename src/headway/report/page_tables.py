@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from headway.core.request import NEVER
 from headway.figures.lane_figures import LaneFigures, Quantile
-from headway.report.findings import Comparison, Findings, Guardrail, spread
-from headway.report.words import NOT_SAID, duration, milliseconds, said, share
+from headway.report.analysis import Analysis, Comparison, Guardrail, spread
+from headway.report.formatting import NOT_SAID, duration, milliseconds, said, share
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
@@ -25,7 +25,7 @@ METRICS = {"queue": "Queue time", "ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
 WORSE = 1.1  # times; nearer to one is no difference
 
 
-def latency(found: Findings, lane: str) -> Table:
+def latency(found: Analysis, lane: str) -> Table:
     """Milliseconds. Of several repeats: the median, and from the least to the most."""
     rows = []
     for name in found.strategies:
@@ -50,7 +50,7 @@ def latency(found: Findings, lane: str) -> Table:
     return LATENCY, rows
 
 
-def throughput(found: Findings) -> Table:
+def throughput(found: Analysis) -> Table:
     rows = []
     for name in found.strategies:
         engine, money = found.engine[name], found.money(name)
@@ -72,7 +72,7 @@ def throughput(found: Findings) -> Table:
     return THROUGHPUT, rows
 
 
-def resources(found: Findings) -> Table:
+def resources(found: Analysis) -> Table:
     """Where the computing and the memory went."""
     rows = []
     for name in found.strategies:
@@ -121,7 +121,7 @@ def price(value: float) -> str:
 # -- a pressure card, line by line
 
 
-def card(found: Findings, compared: Comparison) -> list[tuple[str, str]]:
+def card(found: Analysis, compared: Comparison) -> list[tuple[str, str]]:
     relieved, created = compared.card.relieved, compared.card.created
     lines = [
         ("Relieved", _sentence(said(relieved)) if relieved else "Nothing that these rows show."),
@@ -134,7 +134,7 @@ def card(found: Findings, compared: Comparison) -> list[tuple[str, str]]:
     return lines
 
 
-def payer(found: Findings, compared: Comparison) -> str:
+def payer(found: Analysis, compared: Comparison) -> str:
     loss = compared.payer
     if not loss:
         return "None: no endpoint has a smaller share inside its budget."
@@ -167,7 +167,7 @@ def _repeats(points: Sequence[float]) -> str:
     return f" In {len(points)} repeats: {middle:.0f} points ({least:.0f}..{most:.0f})."
 
 
-def resource(found: Findings, compared: Comparison) -> str:
+def resource(found: Analysis, compared: Comparison) -> str:
     own, other = (found.used(name) for name in (compared.name, compared.other))
     worse = []
     for name, words in (
@@ -207,7 +207,7 @@ def _sentence(words: str) -> str:
 # -- what was run
 
 
-def endpoints(found: Findings) -> Table:
+def endpoints(found: Analysis) -> Table:
     head = ["endpoint", "serves", "arrivals", "n", "TTFT within", "TPOT within", "others"]
     rows = []
     for each in found.report.about["endpoints"]:

@@ -13,7 +13,7 @@ from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
 from headway.figures.lane_figures import counted, engine_figures, lane_figures
 from headway.figures.pressure import Card
-from headway.report.words import pressed
+from headway.report.formatting import pressed
 from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy
 

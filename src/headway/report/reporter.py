@@ -10,13 +10,12 @@ from rich.text import Text
 
 from headway import __version__
 from headway.costing.machine import cores, machine
-from headway.report import preamble as amount
-from headway.report import report, table
-from headway.report.about import of_endpoints, of_model
-from headway.report.findings import Findings
+from headway.report import report_json, terminal_tables, workload_summary
+from headway.report.analysis import Analysis
+from headway.report.formatting import pressed
+from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
 from headway.report.show import BUSY, DRAIN, MEASURING
-from headway.report.words import pressed
 from headway.runs.experiment import Setting
 from headway.runs.machine_speed import ALONE
 from headway.runs.provenance import Origin
@@ -25,7 +24,7 @@ from headway.strategies.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Reporter:
     setting: Setting
     strategies: tuple[Strategy, ...]
     baseline: str
@@ -35,22 +34,23 @@ class Telling:
 
     def opening(self) -> None:
         setting, work = self.setting, self.setting.work
-        self.console.print(Text(amount.first_line(setting)))
-        for remark in amount.remarks(setting):
+        self.console.print(Text(workload_summary.first_line(setting)))
+        for remark in workload_summary.remarks(setting):
             self.console.print(Text(remark))
-        if few := amount.too_few(setting):
+        if few := workload_summary.too_few(setting):
             self.console.print(Text(few, style="yellow"))
         lanes = {lane.name: lane for lane in setting.lanes}
         offered = {each.name: work.count(each.name) for each in setting.endpoints}
         unloaded = setting.yardstick.unloaded
-        self.console.print(table.endpoints_table(setting.endpoints, lanes, unloaded, offered))
+        budgets = terminal_tables.endpoints_table(setting.endpoints, lanes, unloaded, offered)
+        self.console.print(budgets)
         lines = [
             f"Unloaded: the median of {ALONE} requests alone. The budgets are the same under "
             "every strategy:",
             *[f"- {each.name}: {each.rule}" for each in self.strategies],
             f"{self._where()}, seed {setting.seed}.",
         ]
-        table.print_notes(self.console, lines)
+        terminal_tables.print_notes(self.console, lines)
         if not self.origin:
             self._complain({MEASURING: setting.spoilt})
 
@@ -59,7 +59,7 @@ class Telling:
         rig, about = self.setting.rig, machine()
         if self.origin:
             said = f"{rig.model}, {rig.dtype}, {rig.threads} threads, simulated"
-            return f"{said}: {amount.room(rig)}"
+            return f"{said}: {workload_summary.room(rig)}"
         return (
             f"{rig.model}, {rig.dtype}, {self.setting.yardstick.threads} of {rig.threads} threads "
             f"(as measured: decision 0006), on {about['cores']} x {about['processor']}"
@@ -71,16 +71,16 @@ class Telling:
         others: Mapping[str, float],
         folder: Path,
         complete: bool,
-    ) -> report.Report:
+    ) -> report_json.Report:
         """report.json, whole or not at all; not complete: more runs were planned."""
         lanes = {lane.name: lane for lane in self.setting.lanes}
-        kept = report.Report(self._about(others, complete), lanes, runs)
+        kept = report_json.Report(self._about(others, complete), lanes, runs)
         cards = {
             each.name: each.card
-            for each in Findings(kept).comparisons
+            for each in Analysis(kept).comparisons
             if each.other == self.baseline
         }
-        report.write(kept, self.strategies, cards, folder / "report.json")
+        report_json.write(kept, self.strategies, cards, folder / "report.json")
         return kept
 
     def closing(
@@ -92,19 +92,19 @@ class Telling:
     ) -> None:
         """Both reports, the second made of nothing but the first; and the tables."""
         self.keep(runs, others, folder, complete)
-        found = Findings(report.read(folder / "report.json"))
+        found = Analysis(report_json.read(folder / "report.json"))
         (folder / "report.html").write_text(page(found), encoding="utf-8")
         self.console.print()
         first = {
             name: {lane: each[0] for lane, each in lanes.items()}
             for name, lanes in found.latency.items()
         }
-        self.console.print(table.latency_table(first))
-        table.print_notes(self.console, table.latency_notes(first))
+        self.console.print(terminal_tables.latency_table(first))
+        terminal_tables.print_notes(self.console, terminal_tables.latency_notes(first))
         engine = {name: each[0] for name, each in found.engine.items()}
         self.console.print()
-        self.console.print(table.engine_table(engine))
-        table.print_notes(self.console, [table.ENGINE_NOTE])
+        self.console.print(terminal_tables.engine_table(engine))
+        terminal_tables.print_notes(self.console, [terminal_tables.ENGINE_NOTE])
         for each in found.comparisons:
             line = Text.assemble(
                 (each.name, "bold"), f" against {each.other}: {pressed(each.card)}"

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headway.report.findings import Findings
-from headway.report.words import share
+from headway.report.analysis import Analysis
+from headway.report.formatting import share
 from headway.runs import provenance
 from headway.strategies.strategy import SLOTS
 
 
-def stated(found: Findings) -> list[tuple[str, str]]:
+def stated(found: Analysis) -> list[tuple[str, str]]:
     about = found.report.about
     model, work = about["model"], about["workload"]
     window, warm_up = work["window_ns"] / 1e9, work["warm_up_ns"] / 1e9
@@ -55,7 +55,7 @@ def stated(found: Findings) -> list[tuple[str, str]]:
     return lines
 
 
-def _repeated(found: Findings) -> str:
+def _repeated(found: Analysis) -> str:
     many = len(next(iter(found.report.runs.values()), ()))
     how = ": the same arrivals, other residuals of the steps"
     return f"{many}{how if many > 1 and 'simulated' in found.report.about else ''}"

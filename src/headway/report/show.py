@@ -13,8 +13,8 @@ from headway.core.lane import Lane
 from headway.costing.machine import cores, machine
 from headway.figures.lane_figures import engine_figures, lane_figures
 from headway.figures.pressure import cards
-from headway.report import report, table
-from headway.report.about import of_endpoints, of_model
+from headway.report import report_json, terminal_tables
+from headway.report.metadata import of_endpoints, of_model
 from headway.runs.machine_speed import ALONE, Yardstick
 from headway.runs.run import Outcome
 from headway.runs.testbed import Rig
@@ -58,7 +58,7 @@ class Show:
         about = machine()
         offered = {endpoint.name: work.count(endpoint.name) for endpoint in ENDPOINTS}
         unloaded = self.yardstick.unloaded
-        print_(table.endpoints_table(ENDPOINTS, self.lanes, unloaded, offered))
+        print_(terminal_tables.endpoints_table(ENDPOINTS, self.lanes, unloaded, offered))
         lines = [
             f"Alone: the median of {ALONE} requests by themselves, with a prompt longer than 95 of "
             f"100 of their endpoint's. The budgets are the same under every strategy:",
@@ -78,7 +78,7 @@ class Show:
                 f"The shipped trace ends before it makes the load aimed at "
                 f"({LOAD:g}): this machine is faster than it is long."
             )
-        table.print_notes(self.console, lines)
+        terminal_tables.print_notes(self.console, lines)
         self._complain(MEASURING)
         print_()
 
@@ -91,19 +91,19 @@ class Show:
         engine = {name: engine_figures(outcome) for name, outcome in outcomes.items()}
         whole = {name: outcome for name, outcome in outcomes.items() if outcome.complete}
         pressure = cards(whole, ENDPOINTS)
-        found = report.Report(
+        found = report_json.Report(
             self._about(), self.lanes, {name: (each,) for name, each in outcomes.items()}
         )
-        report.write(found, self.strategies, pressure, self.path)
+        report_json.write(found, self.strategies, pressure, self.path)
         self.console.print()
-        self.console.print(table.latency_table(latency))
-        table.print_notes(self.console, table.latency_notes(latency))
+        self.console.print(terminal_tables.latency_table(latency))
+        terminal_tables.print_notes(self.console, terminal_tables.latency_notes(latency))
         self.console.print()
-        self.console.print(table.engine_table(engine))
-        table.print_notes(self.console, [table.ENGINE_NOTE])
+        self.console.print(terminal_tables.engine_table(engine))
+        terminal_tables.print_notes(self.console, [terminal_tables.ENGINE_NOTE])
         if pressure:
             self.console.print()
-            table.print_cards(self.console, pressure)
+            terminal_tables.print_cards(self.console, pressure)
         self._complain(*outcomes)
         self.console.print()
 

@@ -12,7 +12,7 @@ from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.figures.lane_figures import BEYOND, EngineFigures, LaneFigures
 from headway.figures.pressure import Card
-from headway.report.words import NOT_SAID, milliseconds, pressed, share
+from headway.report.formatting import NOT_SAID, milliseconds, pressed, share
 from headway.traffic.endpoint import Endpoint, Unloaded
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from headway.errors import SettingError
 from headway.figures.capacity_interval import ENOUGH, seconds_for_enough
-from headway.report.facts import cut_said
+from headway.report.run_description import cut_said
 from headway.runs.experiment import Setting
 from headway.runs.testbed import Rig
 

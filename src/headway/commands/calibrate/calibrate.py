@@ -21,8 +21,8 @@ from headway.costing.datasheet import accelerator, analytical, shape
 from headway.costing.machine import SPOILT
 from headway.errors import SettingError
 from headway.models import called
-from headway.report.table import print_notes
-from headway.report.words import duration
+from headway.report.formatting import duration
+from headway.report.terminal_tables import print_notes
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import number
 

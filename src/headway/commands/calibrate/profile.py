@@ -19,7 +19,7 @@ from headway.commands.calibrate.trials import Sample, Stand
 from headway.core.cost.features import Features
 from headway.costing.calibration import Calibration, write
 from headway.costing.datasheet import Work, work_of
-from headway.report.table import print_notes
+from headway.report.terminal_tables import print_notes
 from headway.runs.testbed import Rig
 
 if TYPE_CHECKING:

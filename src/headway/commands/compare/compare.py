@@ -21,9 +21,9 @@ from headway.errors import SettingError
 from headway.journal.file import JournalFile
 from headway.journal.record import Record
 from headway.live.clock import date
-from headway.report.preamble import refuse_nobody
+from headway.report.reporter import Reporter
 from headway.report.show import DRAIN
-from headway.report.telling import Telling
+from headway.report.workload_summary import refuse_nobody
 from headway.runs.experiment import Setting, demo_setting, own_setting
 from headway.runs.live_testbed import live_rig
 from headway.runs.progress import shown
@@ -152,7 +152,7 @@ class Contest:
         refuse_nobody(self.setting)
         self.strategies = tuple(make(self.setting.site) for make in self.makes.values())
         against = baseline(self.asked, self.makes)
-        self.telling = Telling(
+        self.reporter = Reporter(
             self.setting, self.strategies, against, self.asked.price_per_hour, self.console
         )
 
@@ -163,7 +163,7 @@ class Contest:
             self._serve_all()
         except (KeyboardInterrupt, Terminated) as end:
             return self._broken_off(end)
-        self.telling.closing(self.runs, self.others, self.folder, complete=True)
+        self.reporter.closing(self.runs, self.others, self.folder, complete=True)
         return 0
 
     def rig(self, repeat: int) -> Rig:
@@ -172,12 +172,12 @@ class Contest:
 
     def _serve_all(self) -> None:
         """Strategies alternate inside a repeat: what drifts, drifts for all of them."""
-        self.telling.opening()
+        self.reporter.opening()
         for repeat in range(self.asked.repeat):
             for strategy in self.strategies:
                 said = f"{strategy.name} {repeat + 1}" if self.asked.repeat > 1 else strategy.name
                 self._serve(strategy, said)
-                self.telling.keep(self.runs, self.others, self.folder, complete=False)
+                self.reporter.keep(self.runs, self.others, self.folder, complete=False)
 
     def _serve(self, strategy: Strategy, said: str) -> None:
         """Its rows are kept, also of a run that is broken off."""
@@ -216,7 +216,7 @@ class Contest:
 
     def _broken_off(self, end: BaseException) -> int:
         if self.runs:
-            self.telling.closing(self.runs, self.others, self.folder, complete=False)
+            self.reporter.closing(self.runs, self.others, self.folder, complete=False)
             half = [name for name, runs in self.runs.items() if not runs[-1].complete]
             name = half[0] if half else list(self.runs)[-1]
             ended = f"{len(self.runs[name][-1].requests)} of {len(self.setting.work.requests)}"

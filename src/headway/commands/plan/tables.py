@@ -12,7 +12,7 @@ from headway.commands.plan.estimate.burstiness import Burstiness
 from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
 from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 from headway.costing.calibration import Calibration
-from headway.report.words import duration
+from headway.report.formatting import duration
 
 NOT_ASKED = "-"
 

@@ -18,8 +18,8 @@ from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
 from headway.costing.calibration import Calibration
 from headway.figures.lane_figures import counted, engine_figures, lane_figures
-from headway.report import report, table
-from headway.report.words import share
+from headway.report import report_json, terminal_tables
+from headway.report.formatting import share
 from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy, described
 
@@ -52,19 +52,19 @@ class ReplayReport:
 
     def print(self, console: Console) -> None:
         """Opening lines, latency, engine figures, warnings."""
-        table.print_notes(console, self.opening)
+        terminal_tables.print_notes(console, self.opening)
         outcomes = {name: self.counted(run) for name, run in self.runs.items()}
         latency = {
             name: {lane: lane_figures(outcome, lane) for lane in outcome.offered}
             for name, outcome in outcomes.items()
         }
         console.print()
-        console.print(table.latency_table(latency))
-        table.print_notes(console, table.latency_notes(latency))
+        console.print(terminal_tables.latency_table(latency))
+        terminal_tables.print_notes(console, terminal_tables.latency_notes(latency))
         engine = {name: engine_figures(outcome) for name, outcome in outcomes.items()}
         console.print()
-        console.print(table.engine_table(engine))
-        table.print_notes(console, [table.ENGINE_NOTE, *self.counts])
+        console.print(terminal_tables.engine_table(engine))
+        terminal_tables.print_notes(console, [terminal_tables.ENGINE_NOTE, *self.counts])
         for warning in self.warnings:
             console.print(Text(warning, style="yellow"))
 
@@ -228,8 +228,10 @@ class ReplayReport:
             Strategy(name, rules[name], run.settings.policies) for name, run in self.runs.items()
         ]
         about["workload"] = {"warm_up_ns": self.rerun.recording.warm_up}
-        found = report.Report({"headway": __version__, "command": "replay", **about}, lanes, runs)
-        report.write(found, strategies, {}, path)
+        found = report_json.Report(
+            {"headway": __version__, "command": "replay", **about}, lanes, runs
+        )
+        report_json.write(found, strategies, {}, path)
 
 
 def _extra_time(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:

@@ -135,7 +135,7 @@ class Simulation(Contest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.telling = replace(self.telling, origin=origin_of(self.calibration))
+        self.reporter = replace(self.reporter, origin=origin_of(self.calibration))
 
     def rig(self, repeat: int) -> Rig:
         return noisy(self.calibration, self.asked.seed, repeat)

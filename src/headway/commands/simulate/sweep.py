@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.commands.compare.compare import Asked, Terminated, services_of
-from headway.commands.simulate import sweep_report
+from headway.commands.simulate import capacity_text, sweep_report
+from headway.commands.simulate.capacity_text import Found
 from headway.commands.simulate.simulated_rig import staged
 from headway.commands.simulate.sweep_page import page
 from headway.commands.simulate.sweep_point import Job, Point, attainment, evaluated, tallies
@@ -25,9 +26,7 @@ from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import Tried, capacity
 from headway.figures.capacity_interval import sureness
-from headway.report import verdict
-from headway.report.preamble import refuse_nobody, remarks, room, too_few
-from headway.report.verdict import Found
+from headway.report.workload_summary import refuse_nobody, remarks, room, too_few
 from headway.runs.experiment import Setting
 from headway.runs.process_pool import in_processes
 from headway.strategies.from_yaml import chosen
@@ -146,16 +145,16 @@ class Sweeping:
         self._page()
         for name, each in self.capacities.items():
             assert self.reach
-            said = verdict.said(each, self._scope)
+            said = capacity_text.said(each, self._scope)
             self.console.print(Text.assemble((name, "bold"), f": {said}"))
         said = f"The curves are in {self.folder / 'sweep.html'}; their values, sweep.json."
         self.console.print(Text(said))
         return 0
 
     @property
-    def _scope(self) -> verdict.Scope:
+    def _scope(self) -> capacity_text.Scope:
         end = self.reach.end if self.reach else ""
-        return verdict.Scope(self.sweep.unit, self.asked.seconds, end, self.trace_ends)
+        return capacity_text.Scope(self.sweep.unit, self.asked.seconds, end, self.trace_ends)
 
     def _points(self) -> None:
         if not self.sweep.values:

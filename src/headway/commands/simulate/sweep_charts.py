@@ -6,7 +6,7 @@ from itertools import pairwise
 from headway.commands.simulate.sweep_report import Plain, amounts, curve, drawn
 from headway.core.request import NEVER
 from headway.figures.lane_figures import Quantile
-from headway.report.chart import Axis, Chart, log_axis
+from headway.report.svg_chart import Axis, Chart, log_axis
 
 WIDE = 16  # times from the least value to the most, from which on an axis is logarithmic
 NAMES = {"ttft": "TTFT", "tpot": "TPOT"}

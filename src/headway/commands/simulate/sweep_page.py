@@ -5,9 +5,9 @@ from html import escape
 from headway.commands.simulate import sweep_charts
 from headway.commands.simulate.sweep_report import Plain, is_asked, repeats, times
 from headway.figures.capacity_interval import BLOCKS, COVERED
-from headway.report import markup
-from headway.report.report_tables import quantile, spread_of
-from headway.report.words import NOT_SAID, share
+from headway.report import html_parts
+from headway.report.formatting import NOT_SAID, share
+from headway.report.page_tables import quantile, spread_of
 from headway.runs import provenance
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
@@ -38,7 +38,7 @@ AMOUNTS = (
 def page(plain: Plain) -> str:
     """The whole document."""
     series = {name: f"s{number}" for number, name in enumerate(plain["strategies"])}
-    on, points = markup.shown(plain["strategies"]), plain["points"]
+    on, points = html_parts.shown(plain["strategies"]), plain["points"]
     title = plain["setting"].replace("_", " ") if points else "capacity"
     simulated = provenance.sentence(plain["simulated"])
     sections = [_stated(plain)]
@@ -55,13 +55,14 @@ def page(plain: Plain) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta name="color-scheme" content="light dark">'
-            f"<title>headway simulate: {escape(title)}</title><style>{markup.asset('report.css')}"
-            f"{markup.asset('sweep.css')}{markup.colours(series)}</style></head><body>"
+            f"<title>headway simulate: {escape(title)}</title>"
+            f"<style>{html_parts.asset('report.css')}"
+            f"{html_parts.asset('sweep.css')}{html_parts.colours(series)}</style></head><body>"
             f"<header><h1>Latency, budgets and throughput against {escape(title)}</h1>"
             f'<p class="warning" id="simulated">{escape(simulated)}</p>'
             f"{unfinished}</header><main>",
             *sections,
-            f"</main><script>{markup.asset('report.js')}</script></body></html>\n",
+            f"</main><script>{html_parts.asset('report.js')}</script></body></html>\n",
         ]
     )
 
@@ -145,7 +146,8 @@ def _capacity(plain: Plain, series: dict[str, str], on: list[str]) -> str:
         f"interval holds {share(COVERED)} of the capacities that come of drawing the {BLOCKS} "
         "blocks of time, into which the requests fall, anew; it is of these requests, and other "
         f"traffic has its own.{knees}</p>"
-        f"{markup.table('capacities', *capacities(plain), words=2)}{markup.legend(series, on)}"
+        f"{html_parts.table('capacities', *capacities(plain), words=2)}"
+        f"{html_parts.legend(series, on)}"
         f'<div class="charts"><figure>{sweep_charts.least(plain, series)}<figcaption>The worst '
         "endpoint at every rate tried; a large dot is a capacity</figcaption></figure></div>"
         "</section>"
@@ -183,9 +185,9 @@ def _lane(plain: Plain, lane: str, series: dict[str, str], on: list[str]) -> str
     charts = "".join(f"<figure>{a}<figcaption>{b}</figcaption></figure>" for a, b in drawn)
     note = f'<p class="note">{NOTE}</p>' if lane == plain["lanes"][0] else ""
     return (
-        f'<section id="lane-{name}"><h2>Latency of {name}</h2>{markup.legend(series, on)}'
+        f'<section id="lane-{name}"><h2>Latency of {name}</h2>{html_parts.legend(series, on)}'
         f'<div class="charts">{charts}</div>{note}<details><summary>All values</summary>'
-        f"{markup.table(f'latency-{lane}', *latency(plain, lane))}</details></section>"
+        f"{html_parts.table(f'latency-{lane}', *latency(plain, lane))}</details></section>"
     )
 
 
@@ -228,11 +230,11 @@ def _throughput(plain: Plain, series: dict[str, str], on: list[str]) -> str:
         for name, label, most in AMOUNTS
     )
     return (
-        f'<section id="throughput"><h2>Throughput</h2>{markup.legend(series, on)}'
+        f'<section id="throughput"><h2>Throughput</h2>{html_parts.legend(series, on)}'
         f'<div class="charts">{charts}</div><p class="note">s: seconds from the warm-up\'s end '
         "to the end of the last step; everything per second is over these. Served and not served "
         "(refused, failed, late or cut off) add up to n of all endpoints.</p><details><summary>All "
-        f"values</summary>{markup.table('throughput-values', *throughput(plain))}</details>"
+        f"values</summary>{html_parts.table('throughput-values', *throughput(plain))}</details>"
         "</section>"
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from headway import __version__
 from headway.commands.compare.compare import Asked
+from headway.commands.simulate.capacity_text import Found, Scope, said
 from headway.commands.simulate.sweep_point import Figures, Point
 from headway.commands.simulate.sweep_setting import Sweep
 from headway.core.request import NEVER
@@ -19,7 +20,6 @@ from headway.figures.capacity import SHARE, TOLERANCE
 from headway.figures.knee import RULE, knee
 from headway.figures.lane_figures import Quantile
 from headway.report.show import DRAIN
-from headway.report.verdict import Found, Scope, said
 from headway.runs.provenance import origin_of
 from headway.traffic.workload import WARM_UP
 

@@ -6,7 +6,7 @@ from math import exp
 from headway.commands.plan.estimate.checked_estimate import Estimate
 from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
-from headway.report.words import duration
+from headway.report.formatting import duration
 
 LEAST, MOST = 0.1, 0.9  # load: rate x alpha
 

@@ -8,7 +8,7 @@ from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
-from headway.report.words import duration
+from headway.report.formatting import duration
 
 LEAST, MOST = 0.2, 0.7  # rho
 SHORTEST = 20  # tokens of an answer

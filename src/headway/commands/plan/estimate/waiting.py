@@ -9,7 +9,7 @@ from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 from headway.commands.plan.estimate.simulated_machine import STEP_TOKENS, Machine, highest_rate
 from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
-from headway.report.words import duration
+from headway.report.formatting import duration
 
 MOST = 0.75  # load of the prompts' steps
 STEEP = 0.9  # the same, where not the wait is asked for but the rate: there it hardly moves
