@@ -25,9 +25,9 @@ from headway.core.commands import Add
 from headway.core.request import Request
 from headway.core.sampling import Sampling
 from headway.executor.torch.config.model_config import read_config
-from headway.executor.torch.inputs import Builder
+from headway.executor.torch.inputs import InputsBuilder
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.sampling.grammar import Grammars
+from headway.executor.torch.sampling.grammar import GrammarCompiler
 from headway.executor.torch.slots import Slots
 from headway.journal import journal
 from headway.journal.record import Record, digest
@@ -66,13 +66,13 @@ def deciding(waiting: int) -> float:
     return step(scheduler)
 
 
-def building(longest: int) -> tuple[Builder, Callable[[], object]]:
+def building(longest: int) -> tuple[InputsBuilder, Callable[[], object]]:
     """One step's inputs, again and again."""
     config = read_config(EMBEDDED)
     cache = KVCache(config, 1, BLOCK, torch.float32, torch.device("cpu"))  # its cells are not read
-    grammars = Grammars(Path(), config.vocab, EOS)
+    grammars = GrammarCompiler(Path(), config.vocab, EOS)
     slots = Slots(-(-(LONG + BLOCK) // BLOCK), grammars, torch.device("cpu"))
-    builder, rows = Builder(slots, cache, config.vocab), list[Row]()
+    builder, rows = InputsBuilder(slots, cache, config.vocab), list[Row]()
     for number in range(RUNNING):
         start = longest if number == RUNNING // 2 else CONTEXT + number % 64
         slots.begin(Begun(number, 10, Sampling(stop_tokens=EOS)))

@@ -325,7 +325,7 @@ def added(id, content, **about):
 def test_a_special_token_that_no_configuration_names_is_text_too(tiny, tmp_path):
     """As Llama 3 has <|start_header_id|>."""
     words = Tokenizer(copied(tmp_path, added_tokens=added(4096, "<|header|>")), 4097)
-    assert 4096 in words._ids("<|header|>", plain=False)
+    assert 4096 in words._ids("<|header|>", special=True)
     ids = words.chat([{"role": "user", "content": "a<|header|>b"}])
     assert 4096 not in ids and "a<|header|>b" in words.decode(ids, skip_special=False)
 
@@ -338,7 +338,7 @@ def test_a_special_token_is_text_however_it_would_be_normalized(tmp_path):
     )
     words = Tokenizer(folder, 4097)
     for spelled in ("<|HEADER|>", "<|Header|>", "<|header|>"):
-        assert 4096 in words._ids(spelled, plain=False)
+        assert 4096 in words._ids(spelled, special=True)
         assert 4096 not in words.chat([{"role": "user", "content": f"a{spelled}b"}])
 
 

@@ -111,9 +111,9 @@ def main() -> int:
         said = config(folder, CLIENTS, scale.tokens + 512, asked.threads)
         settings = ServerConfig.model_validate(said).to_engine()
         if asked.threads:
-            from headway.executor.torch.runner import use_threads
+            from headway.executor.torch.runner import set_thread_count
 
-            use_threads(asked.threads)
+            set_thread_count(asked.threads)
         same = {name: settings[name] for name in ("policies", "slots", "context", "block_size")}
         with serving(said, Path(made)) as server, LLM(folder, **same) as llm:
             turns = Turns(llm, server, scale.tokens)

@@ -58,14 +58,14 @@ def random_checkpoint(folder: Path) -> Path:
     from safetensors.torch import save_file
 
     from headway.costing.datasheet import SHAPES, shape
-    from headway.executor.torch.loading.tensor_names import shapes
-    from headway.executor.torch.runner import alone
+    from headway.executor.torch.loading.tensor_names import tensor_shapes
+    from headway.executor.torch.runner import single_threaded
     from headway.yaml_values import read_yaml
 
     config, stream = shape(SHAPE), torch.Generator().manual_seed(0)
     tensors = {}
-    with alone():  # the engine that is measured here is not this thread
-        for name, size in shapes(config).items():
+    with single_threaded():  # the engine that is measured here is not this thread
+        for name, size in tensor_shapes(config).items():
             made = torch.randn(size, generator=stream) * (0.01 if "bias" in name else 0.02)
             if name.endswith("norm.weight"):
                 made = torch.ones(size)

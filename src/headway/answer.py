@@ -10,7 +10,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import Sampling
 from headway.errors import EngineError, HeadwayError, PromptError, RefusedError, SettingError
-from headway.executor.torch.sampling.logprobs import Scored
+from headway.executor.torch.sampling.logprobs import LogprobColumns
 from headway.text import TextStream, Tokenizer
 
 FAILED = Finish.ERROR, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
@@ -119,7 +119,7 @@ class Answer:
         self.request, self.options = request, options
         self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
         self.tokens: list[int] = []
-        self.logprobs, self.prompt_logprobs = Scored(), Scored()
+        self.logprobs, self.prompt_logprobs = LogprobColumns(), LogprobColumns()
         self.finish = Finish.NOT_YET
         self.stopped = False  # a stop string was seen; the engine is told once
         self.error: HeadwayError | None = None
@@ -129,7 +129,7 @@ class Answer:
         RefusedError or EngineError where it has ended without its answer."""
         if event.finish in FAILED:
             self.finish = event.finish
-            raise _failure(event)
+            raise _error_of(event)
         new = () if self.stopped else event.tokens
         ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens
         said = self.text.push(new[:-1] if ended else new)
@@ -154,7 +154,7 @@ class Answer:
             tuple(self.tokens),
             self.finish,
             request.prompt,
-            row or unkept(request, self.finish, len(self.tokens)),
+            row or row_without_times(request, self.finish, len(self.tokens)),
             request.sampling.choice,
             tuple(self.logprobs),
             tuple(self.prompt_logprobs),
@@ -162,13 +162,13 @@ class Answer:
         )
 
 
-def _failure(event: Event) -> HeadwayError:
+def _error_of(event: Event) -> HeadwayError:
     if event.finish is Finish.REFUSED:
         return RefusedError(event.error, NEVER)
     return EngineError(event.error or f"the request was {event.finish}")
 
 
-def unkept(request: Request, finish: Finish, generated: int = 0) -> RequestRow:
+def row_without_times(request: Request, finish: Finish, generated: int = 0) -> RequestRow:
     """The account of a request of which the ledger has none: no time was spent that is known."""
     return RequestRow(
         id=request.id,

@@ -9,7 +9,7 @@ HeadwayError
 |   `-- TokenizerError     its tokenizer is missing, unreadable, or another model's
 |-- PromptError            a prompt that cannot be computed
 |-- MemoryPlanError        what was asked for does not fit into the memory that is there
-|-- TrialError             a grammar that could not be tried, through no fault of its own
+|-- GrammarCheckError             a grammar that could not be tried, through no fault of its own
 |-- StuckError             a simulation in which nothing will ever happen again
 |-- UnansweredError        some of a generate's requests failed; it has the answers of the others
 `-- EngineError            the engine could not finish a request that it had begun
@@ -65,7 +65,7 @@ class MemoryPlanError(HeadwayError):
     """What was asked for does not fit into the memory that is there."""
 
 
-class TrialError(HeadwayError):
+class GrammarCheckError(HeadwayError):
     """A grammar that could not be tried, through no fault of its own: it is worth asking again."""
 
 
@@ -100,13 +100,13 @@ class DrainingError(EngineDownError):
     """The engine was asked to end, and has no fault: it is worth asking again."""
 
 
-def nearest(name: str, known: Collection[str]) -> str:
+def did_you_mean(name: str, known: Collection[str]) -> str:
     """The end of a message about an unknown name: what was perhaps meant, or all there are."""
     if close := get_close_matches(name, known, 1, 0.5):
         return f"; did you mean {close[0]}?"
     return f"; there are {', '.join(known)}"
 
 
-def cause(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """In one line: its first, or its kind."""
     return (str(error).splitlines() or [""])[0] or type(error).__name__

@@ -15,7 +15,7 @@ from headway.live.engine import LiveEngine
 Hear = Callable[[Answer, Event], Delta]  # raises what has ended the answer
 
 
-class Bulk:
+class GenerateCall:
     """hear: takes an event into an answer. enough: the engine is told that no more will come."""
 
     def __init__(

@@ -8,7 +8,7 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Literal
 
-from headway.answer import Answer, Completion, Delta, Options, unkept
+from headway.answer import Answer, Completion, Delta, Options, row_without_times
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
@@ -20,12 +20,12 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
-from headway.executor.torch.sampling.grammar_check import problem
-from headway.generate_call import Bulk
+from headway.executor.torch.sampling.grammar_check import grammar_problem
+from headway.generate_call import GenerateCall
 from headway.journal.file import JournalFile, check
 from headway.live.clock import date
 from headway.live.engine import LiveEngine
-from headway.models import EMBEDDED, called
+from headway.models import EMBEDDED, display_name
 from headway.text import Message, TextStream, Tokenizer
 
 Prompt = str | Sequence[int]
@@ -68,13 +68,13 @@ class LLM:
     ) -> None:
         from headway.executor.torch.load import load
         from headway.executor.torch.memory.memory_plan import Limits
-        from headway.executor.torch.runner import alone
+        from headway.executor.torch.runner import single_threaded
 
         self.policies = policies or usual(slots)
         limits = Limits.of(self.policies, slots, context, block_size)
         if journal:
             check(Path(journal), new=True)
-        with alone():
+        with single_threaded():
             loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
         self.memory = loaded.plan
         self.tokenizer, self._folder = Tokenizer(loaded.folder, loaded.config.vocab), loaded.folder
@@ -85,7 +85,7 @@ class LLM:
         self._random = random.Random(seed)
         scheduler = Scheduler(settings, token_bytes(16))
         about = {
-            "model": called(model),
+            "model": display_name(model),
             "dtype": loaded.dtype,
             "device": loaded.device,
             "begun": date(),
@@ -123,12 +123,12 @@ class LLM:
         """Answer all, batched as the policies say; in the order of the prompts and their choices.
 
         A prompt is a text, its ids, or a chat's messages. options: one for all, or one for each.
-        A request that fails costs the others nothing: its Completion has an `error` (RefusedError,
-        PromptError, SettingError, TrialError, EngineError) and what text there was until then.
-        errors="raise": when all have ended, UnansweredError if any has failed; it has all answers.
+        A request that fails leaves the others alone: its Completion has an `error` (RefusedError,
+        PromptError, SettingError, GrammarCheckError or EngineError) and the text up to then.
+        errors="raise": UnansweredError, once all have ended, if any has failed; it has all answers.
 
-        What is wrong with the call itself is raised at once, and nothing is begun: options for all
-        that no answer can be held to (SettingError, PromptError, TrialError), lists of different
+        A call that is wrong in itself is refused at once, and nothing is begun: options for all
+        that cannot be obeyed (SettingError, PromptError, GrammarCheckError), lists of different
         lengths (PromptError), an engine that is down (EngineDownError).
         """
         if errors not in ("return", "raise"):
@@ -181,7 +181,7 @@ class LLM:
     ) -> Iterator[Delta]:
         """Deltas as they come; leaving the iterator early cancels the request.
 
-        Raises what went wrong: RefusedError, PromptError, SettingError, TrialError, EngineError.
+        Raises RefusedError, PromptError, SettingError, GrammarCheckError or EngineError.
         """
         self._check(options)
         answer = self._only_answer(prompt, options)
@@ -204,7 +204,7 @@ class LLM:
         is down."""
         self._rows.update(dict.fromkeys([answer.request.id for answer in answers]))
         try:
-            Bulk(self._engine, answers, self._hear, self._waits_for_groups).run(progress)
+            GenerateCall(self._engine, answers, self._hear, self._waits_for_groups).run(progress)
         except BaseException:
             for answer in answers:  # those that had ended too: nobody will ask for their rows
                 self._rows.pop(answer.request.id, None)
@@ -221,7 +221,7 @@ class LLM:
         made = []
         for choice in range(choices):
             request = Request(f"r{next(self._ids)}", (), 0, now)
-            row = unkept(request, finish)
+            row = row_without_times(request, finish)
             made.append(Completion("", (), finish, (), row, choice, error=error))
         return made
 
@@ -238,14 +238,13 @@ class LLM:
         return answer.completion(self._rows.pop(request.id), echo)
 
     def _check(self, options: Options) -> None:
-        """SettingError or PromptError if no answer can be held to them, whatever the prompt;
-        TrialError. The first grammar of an LLM's life takes a second, in a process of its own that
-        reads the tokenizer."""
+        """Raises SettingError or PromptError if the options cannot be obeyed, whatever the prompt,
+        and GrammarCheckError. The first grammar takes a second: a process is started for it."""
         if said := options.sampling(0, self.eos, self.tokenizer).problem():
             raise SettingError(said)
         TextStream(self.tokenizer.decode, options.stop)
         if options.grammar:
-            if said := problem(options.grammar, self._folder, COMPILING):
+            if said := grammar_problem(options.grammar, self._folder, COMPILING):
                 raise SettingError(said)
             self._compile(options.grammar)  # here, and not in a step that others are in
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 
-class Special:
+class SpecialTokens:
     """Those of a tokenizer, whether its configuration names them or not. It pickles."""
 
     def __init__(self, fast: "tokenizers.Tokenizer") -> None:
@@ -32,7 +32,7 @@ class Special:
         return said
 
 
-def plain(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
+def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
     """One that takes special tokens for plain text. It shares all that is large with the other, for
     the switch is its own: set on one that others use, it would change what they are doing."""
     import tokenizers

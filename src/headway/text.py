@@ -11,7 +11,7 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError
-from headway.special_tokens import Special, plain
+from headway.special_tokens import SpecialTokens, without_special_tokens
 
 if TYPE_CHECKING:
     import tokenizers
@@ -50,7 +50,7 @@ class Tokenizer:
         self._fast: tokenizers.Tokenizer = loaded.backend_tokenizer  # a special token is one
         self._fast.no_truncation()
         self._fast.no_padding()
-        self._plain = plain(self._fast)  # and here it is text like any other
+        self._plain = without_special_tokens(self._fast)  # and here it is text like any other
         largest = max(self._fast.get_vocab().values())
         if largest >= vocab:
             raise TokenizerError(
@@ -60,7 +60,7 @@ class Tokenizer:
         self.vocab = vocab
         # Characters that one token may stand for.
         self.longest = max(map(len, self._fast.get_vocab()))
-        self._special = Special(self._fast)
+        self._special = SpecialTokens(self._fast)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
         self._template = template if isinstance(template, str) else template.get("default", "")
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
@@ -74,11 +74,11 @@ class Tokenizer:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        self._plain = plain(self._fast)
+        self._plain = without_special_tokens(self._fast)
 
-    def _ids(self, text: str, adds: bool = False, plain: bool = True) -> list[int]:
-        """adds: its own special tokens. plain: those that the text spells are text."""
-        by = self._plain if plain else self._fast
+    def _ids(self, text: str, adds: bool = False, special: bool = False) -> list[int]:
+        """adds: its own special tokens. special: those that the text spells are special too."""
+        by = self._fast if special else self._plain
         (found,) = by.encode_batch_fast([text], add_special_tokens=adds)
         ids: list[int] = found.ids
         return ids
@@ -92,7 +92,7 @@ class Tokenizer:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
         contents = _contents(messages)
         if not self._special.is_in("".join(contents)):
-            return tuple(self._ids(self._rendered(list(messages)), plain=False))
+            return tuple(self._ids(self._rendered(list(messages)), special=True))
         # All contents are put aside, and marks rendered in their place. So nothing that a content
         # says can be taken for a mark; and no template and no role says one that was drawn now.
         mark = "".join(SystemRandom().choices(PRIVATE, k=MARK))
@@ -104,7 +104,7 @@ class Tokenizer:
             if i % 2:
                 ids += self._ids(contents[int(piece)])
             elif set(piece).isdisjoint(mark):
-                ids += self._ids(piece, plain=False)
+                ids += self._ids(piece, special=True)
             else:
                 raise PromptError(
                     "the chat template takes contents apart, and one spells a special token"

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
@@ -28,7 +28,7 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 def known(given: Collection[Any], allowed: Collection[str], where: str) -> None:
     for key in given:
         if key not in allowed:
-            raise SettingError(f"{where}: {key!r} is not known{nearest(str(key), allowed)}")
+            raise SettingError(f"{where}: {key!r} is not known{did_you_mean(str(key), allowed)}")
 
 
 def number(value: Any, where: str, least: float = 0.0) -> float:

@@ -47,7 +47,7 @@ from headway.core.view import View
 from headway.costing.calibration import read, write
 from headway.costing.token_cost import Ask
 from headway.errors import HeadwayError, SettingError
-from headway.models import called
+from headway.models import display_name
 from headway.sim.engine import VirtualEngine
 from tests.commands.priced import CALIBRATION
 from tests.commands.rigs import rig
@@ -355,7 +355,11 @@ def test_a_cost_file_of_another_version_is_to_be_made_again(tmp_path):
 def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
     (tmp_path / "inner").mkdir()
     monkeypatch.chdir(tmp_path / "inner")
-    assert (called("."), called(".."), called("org/model")) == ("inner", tmp_path.name, "org/model")
+    assert (display_name("."), display_name(".."), display_name("org/model")) == (
+        "inner",
+        tmp_path.name,
+        "org/model",
+    )
 
 
 def test_a_machine_that_is_too_slow_says_so():

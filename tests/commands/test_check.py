@@ -15,7 +15,7 @@ from headway.commands.check import check, run_check
 from headway.errors import CheckpointError, SettingError
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load
-from headway.executor.torch.memory.memory_plan import Limits, gathered, plan_memory
+from headway.executor.torch.memory.memory_plan import Limits, gather_budget, plan_memory
 from headway.models import EMBEDDED
 
 GIB = 1 << 30
@@ -44,7 +44,7 @@ MIXTRAL = MISTRAL | {
 def _quick(monkeypatch):
     """At bfloat16, whatever this machine is."""
     monkeypatch.setattr(
-        "headway.executor.torch.config.model_config.multiplies_bfloat16", lambda: True
+        "headway.executor.torch.config.model_config.has_fast_bfloat16", lambda: True
     )
 
 
@@ -53,7 +53,9 @@ def free(monkeypatch):
     """Sets how much memory there is, on both ways to the plan."""
 
     def be(amount):
-        monkeypatch.setattr("headway.commands.check.free_here", lambda: ("cpu", amount))
+        monkeypatch.setattr(
+            "headway.commands.check.free_on_default_device", lambda: ("cpu", amount)
+        )
         monkeypatch.setattr("headway.executor.torch.load.free_memory", lambda device: amount)
 
     be(64 * GIB)
@@ -131,7 +133,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(free):
 
     def fit(sequences):
         limits = Limits(sequences)
-        return plan_memory(config, limits, 2, taken, GIB - taken, gathered("cpu")).fit
+        return plan_memory(config, limits, 2, taken, GIB - taken, gather_budget("cpu")).fit
 
     assert count > 1000 and fit(count) >= count * 8 and fit(count + 1) < (count + 1) * 8
     assert check(None, 0, 1).room.batch > count > check(None, 200, 56).room.batch
@@ -246,6 +248,6 @@ def test_a_gpu_is_asked_only_where_there_is_a_driver(monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))
     monkeypatch.setattr(memory_plan, "DRIVERS", (tmp_path,))
-    assert memory_plan.free_here() == ("cuda", 7)
+    assert memory_plan.free_on_default_device() == ("cuda", 7)
     monkeypatch.setattr(memory_plan, "DRIVERS", (tmp_path / "none",))
-    assert memory_plan.free_here()[0] == "cpu"
+    assert memory_plan.free_on_default_device()[0] == "cpu"

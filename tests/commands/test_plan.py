@@ -18,7 +18,7 @@ from headway.commands.plan.tables import verdict
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read, write
 from headway.errors import SettingError
-from headway.models import called
+from headway.models import display_name
 
 COST = StepCost.of(3_000_000, 100_000, 20)
 
@@ -207,7 +207,7 @@ def test_a_trace_without_any_tokens_is_refused(cost, tmp_path):
 
 def test_the_embedded_model_s_keys_and_values_are_counted(cost):
     pytest.importorskip("safetensors")
-    name = called(None)
+    name = display_name(None)
     asked = PlanOptions(cost(name), rate=2, prompt=100, answer=8, as_json=True)
     answers = json.loads(printed(asked))["answers"]
     kv = [each for each in answers if each["estimate"]["question"].startswith("KV per token")]

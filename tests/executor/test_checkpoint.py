@@ -155,7 +155,7 @@ def test_half_precision_is_computed_as_the_cpu_is_quick_unless_asked(
     folder, stored, quick, monkeypatch
 ):
     monkeypatch.setattr(
-        "headway.executor.torch.config.model_config.multiplies_bfloat16", lambda: quick
+        "headway.executor.torch.config.model_config.has_fast_bfloat16", lambda: quick
     )
     config = json.loads((folder / "config.json").read_text())
     config.pop("dtype", None)
@@ -163,4 +163,4 @@ def test_half_precision_is_computed_as_the_cpu_is_quick_unless_asked(
     assert load(folder, device="cpu").dtype == ("bfloat16" if quick else "float32")
     assert load(folder, dtype="float32").dtype == "float32"
     assert load(folder, dtype="bfloat16").dtype == "bfloat16"
-    assert read_config(folder).computed_in("", "cuda") == "bfloat16"
+    assert read_config(folder).compute_dtype("", "cuda") == "bfloat16"

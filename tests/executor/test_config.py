@@ -7,9 +7,15 @@ import pytest
 
 from headway.errors import CheckpointError, UnsupportedModelError
 from headway.executor.torch.config.families import FAMILIES
-from headway.executor.torch.config.model_config import Experts, examine, parse, read_config
-from headway.executor.torch.config.positions import Each, Even, Llama3, Rope, Yarn
-from headway.executor.torch.loading.tensor_names import shapes
+from headway.executor.torch.config.model_config import Experts, examine, parse_config, read_config
+from headway.executor.torch.config.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    Rope,
+    YarnScaling,
+)
+from headway.executor.torch.loading.tensor_names import tensor_shapes
 from tests.executor.models import MORE, SHAPES
 
 PLAIN = {
@@ -44,20 +50,20 @@ MOE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "moe_intermed
 
 
 def ropes(config):
-    return {sight.rope for sight in config.sights}
+    return {layer.rope for layer in config.layer_attention}
 
 
 def windows(config):
-    return [sight.window for sight in config.sights]
+    return [layer.window for layer in config.layer_attention]
 
 
 def test_defaults():
-    config = parse(PLAIN, {})
+    config = parse_config(PLAIN, {})
     assert (config.head_dim, ropes(config), config.eps) == (16, {Rope(10_000.0)}, 1e-6)
     assert (config.tied, config.qkv_bias, config.out_bias, config.mlp_bias) == (False,) * 4
     assert windows(config) == [0, 0, 0] and config.scales.scores == 0.25
     assert (config.dtype, config.eos, config.kv_elements) == ("float32", (), 2 * 3 * 2 * 16)
-    assert parse(PLAIN | {"num_key_value_heads": None}, {}).kv_heads == 4
+    assert parse_config(PLAIN | {"num_key_value_heads": None}, {}).kv_heads == 4
 
 
 @pytest.mark.parametrize(
@@ -68,20 +74,20 @@ def test_defaults():
         ({"rope_parameters": {"rope_theta": 5e5, "rope_type": "default"}}, Rope(5e5)),
         (
             {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
-            Rope(5e5, Llama3(8.0, 1.0, 4.0, 64)),
+            Rope(5e5, Llama3Scaling(8.0, 1.0, 4.0, 64)),
         ),
         (
             {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}},
-            Rope(5e5, Llama3(8.0, 1.0, 4.0, 64)),
+            Rope(5e5, Llama3Scaling(8.0, 1.0, 4.0, 64)),
         ),
         (
             {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
-            Rope(5e5, Llama3(8.0, 1.0, 4.0, 64)),
+            Rope(5e5, Llama3Scaling(8.0, 1.0, 4.0, 64)),
         ),
     ],
 )
 def test_both_spellings_of_rope(own, rope):
-    assert ropes(parse(PLAIN | own, {})) == {rope}
+    assert ropes(parse_config(PLAIN | own, {})) == {rope}
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
@@ -90,30 +96,34 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
 @pytest.mark.parametrize(
     ("own", "rope", "context"),
     [
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, Rope(1e4, Even(2.0)), 256),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, Rope(1e4, LinearScaling(2.0)), 256),
         # Nothing changes inside the context, and nobody goes beyond it.
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, Rope(1e4), 256),
-        ({"rope_scaling": YARN}, Rope(1e4, Yarn(4.0, 256), scale=1.1386294361119891), 256),
+        (
+            {"rope_scaling": YARN},
+            Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
+            256,
+        ),
         # The length before the stretching is named: the context is the one after it.
         (
             {"rope_scaling": YARN | {"original_max_position_embeddings": 256}},
-            Rope(1e4, Yarn(4.0, 256), scale=1.1386294361119891),
+            Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
             1024,
         ),
         (
             {"rope_parameters": YARN | {"attention_factor": 1.0, "truncate": False}},
-            Rope(1e4, Yarn(4.0, 256, rounded=False)),
+            Rope(1e4, YarnScaling(4.0, 256, rounded=False)),
             256,
         ),
         (
             {"rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 8}},
-            Rope(1e4, Yarn(4.0, 256, fast=8.0)),
+            Rope(1e4, YarnScaling(4.0, 256, fast=8.0)),
             256,
         ),
     ],
 )
 def test_scalings_of_rope(own, rope, context):
-    config = parse(PLAIN | own, {})
+    config = parse_config(PLAIN | own, {})
     assert ropes(config) == {rope} and config.context == context
 
 
@@ -121,14 +131,14 @@ def test_scalings_of_rope(own, rope, context):
 def test_longrope_offers_the_original_context_only(kind):
     own = {"rope_scaling": {"type": kind, "short_factor": [1, 2], "long_factor": [9, 9]}}
     own |= {"original_max_position_embeddings": 16, "partial_rotary_factor": 0.25}
-    config = parse(PLAIN | PHI | own, {})
-    assert ropes(config) == {Rope(1e4, Each((1.0, 2.0)), 0.25, scale=2**0.5)}
+    config = parse_config(PLAIN | PHI | own, {})
+    assert ropes(config) == {Rope(1e4, LongRopeScaling((1.0, 2.0)), 0.25, attention_factor=2**0.5)}
     assert config.context == 16
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
 def test_both_spellings_of_dtype(key):
-    assert parse(PLAIN | {key: "bfloat16"}, {}).dtype == "bfloat16"
+    assert parse_config(PLAIN | {key: "bfloat16"}, {}).dtype == "bfloat16"
 
 
 @pytest.mark.parametrize(
@@ -147,14 +157,14 @@ def test_all_eos_ids_of_both_files(tmp_path, own, generation, eos):
 
 
 def test_what_a_family_fixes():
-    qwen2 = parse(PLAIN | QWEN, {})
+    qwen2 = parse_config(PLAIN | QWEN, {})
     assert (qwen2.qkv_bias, qwen2.out_bias) == (True, False)
-    llama = parse(PLAIN | {"attention_bias": True}, {})
+    llama = parse_config(PLAIN | {"attention_bias": True}, {})
     assert (llama.qkv_bias, llama.out_bias) == (True, True)
-    qwen3 = parse(PLAIN | {"architectures": ["Qwen3ForCausalLM"]}, {})
+    qwen3 = parse_config(PLAIN | {"architectures": ["Qwen3ForCausalLM"]}, {})
     assert (qwen3.family.qk_norm, qwen3.head_dim) == ("head", 128)
     unnamed = {key: value for key, value in PLAIN.items() if key != "architectures"}
-    assert parse(unnamed | {"model_type": "qwen3"}, {}).architecture == "Qwen3ForCausalLM"
+    assert parse_config(unnamed | {"model_type": "qwen3"}, {}).architecture == "Qwen3ForCausalLM"
 
 
 @pytest.mark.parametrize(
@@ -178,22 +188,30 @@ def test_what_a_family_fixes():
     ],
 )
 def test_windows_by_layer(own, seen):
-    assert windows(parse(PLAIN | own, {})) == seen
+    assert windows(parse_config(PLAIN | own, {})) == seen
 
 
 def test_ropes_by_layer():
     old = GEMMA3 | {"sliding_window": 8, "sliding_window_pattern": 3}
     old |= {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_local_base_freq": 50.0}
-    local, last = Rope(50.0), Rope(1e6, Even(8.0))
-    assert [sight.rope for sight in parse(PLAIN | old, {}).sights] == [local, local, last]
+    local, last = Rope(50.0), Rope(1e6, LinearScaling(8.0))
+    assert [layer.rope for layer in parse_config(PLAIN | old, {}).layer_attention] == [
+        local,
+        local,
+        last,
+    ]
     new = GEMMA3 | {"layer_types": TYPES, "rope_parameters": {TYPES[0]: {"rope_theta": 7.0}}}
-    assert [sight.rope for sight in parse(PLAIN | new, {}).sights] == [
+    assert [layer.rope for layer in parse_config(PLAIN | new, {}).layer_attention] == [
         Rope(7.0),
         Rope(10_000.0),
         Rope(7.0),
     ]
     smol = SMOL | {"no_rope_layer_interval": 2}
-    assert [sight.rope for sight in parse(PLAIN | smol, {}).sights] == [Rope(2e6), None, Rope(2e6)]
+    assert [layer.rope for layer in parse_config(PLAIN | smol, {}).layer_attention] == [
+        Rope(2e6),
+        None,
+        Rope(2e6),
+    ]
 
 
 def test_caps_that_are_null_are_none_and_those_not_there_are_the_familys():
@@ -202,16 +220,16 @@ def test_caps_that_are_null_are_none_and_those_not_there_are_the_familys():
         ({"attn_logit_softcapping": None}, (0.0, 30.0)),
         ({"attn_logit_softcapping": 20.0, "final_logit_softcapping": None}, (20.0, 0.0)),
     ):
-        scales = parse(PLAIN | GEMMA | own, {}).scales
+        scales = parse_config(PLAIN | GEMMA | own, {}).scales
         assert (scales.scores_cap, scales.logits_cap) == caps
         assert (scales.scores, scales.embedding) == (1 / 16, 8.0)
 
 
 def test_experts():
     mixtral = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}
-    assert parse(PLAIN | mixtral, {}).experts == Experts(8, 2, True)
+    assert parse_config(PLAIN | mixtral, {}).experts == Experts(8, 2, True)
     qwen = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 9, "moe_intermediate_size": 7}
-    found = parse(PLAIN | qwen | {"num_experts_per_tok": 3}, {})
+    found = parse_config(PLAIN | qwen | {"num_experts_per_tok": 3}, {})
     assert (found.experts, found.intermediate) == (Experts(9, 3, False), 7)
 
 
@@ -239,7 +257,7 @@ def test_every_reason_is_given():
     ],
 )
 def test_harmless_settings_pass(own):
-    parse(PLAIN | own, {})
+    parse_config(PLAIN | own, {})
 
 
 @pytest.mark.parametrize(
@@ -274,7 +292,7 @@ def test_harmless_settings_pass(own):
 )
 def test_what_we_lack_is_refused_by_name(own, named):
     with pytest.raises(UnsupportedModelError, match=named) as caught:
-        parse(PLAIN | own, {})
+        parse_config(PLAIN | own, {})
     assert "\n" not in str(caught.value)
 
 
@@ -303,7 +321,7 @@ def test_what_we_lack_is_refused_by_name(own, named):
 )
 def test_nonsense_is_named(own, named):
     with pytest.raises(CheckpointError, match=named):
-        parse(PLAIN | own, {})
+        parse_config(PLAIN | own, {})
 
 
 def test_unreadable_files(tmp_path):
@@ -320,11 +338,11 @@ ADOPTED = {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
 
 
 def test_the_code_that_phi_3_brings_along_is_its_familys_own():
-    parse(PLAIN | PHI | {"auto_map": ADOPTED}, {})
+    parse_config(PLAIN | PHI | {"auto_map": ADOPTED}, {})
     other = {"AutoModelForCausalLM": "modeling_phi3.Phi3SmallForCausalLM"}
     for own in (PHI | {"auto_map": other}, {"auto_map": ADOPTED}):
         with pytest.raises(UnsupportedModelError, match=r"auto_map.*never run"):
-            parse(PLAIN | own, {})
+            parse_config(PLAIN | own, {})
 
 
 # What the hub counts in these checkpoints: hidden, intermediate, layers, heads, KV heads, vocab.
@@ -371,8 +389,8 @@ SIZES += ("num_key_value_heads", "vocab_size")
 def test_the_parameters_of_known_checkpoints(name):
     count, family, sizes, own = COUNTED[name]
     raw = dict(zip(SIZES, sizes, strict=True)) | own | {"max_position_embeddings": 4096}
-    config = parse(raw | {"architectures": [family + "ForCausalLM"]}, {})
-    assert sum(map(prod, shapes(config).values())) == count
+    config = parse_config(raw | {"architectures": [family + "ForCausalLM"]}, {})
+    assert sum(map(prod, tensor_shapes(config).values())) == count
 
 
 def test_every_family_is_golden_tested():

@@ -93,7 +93,7 @@ def test_logits_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch)
 
 def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
     monkeypatch.setattr(
-        "headway.executor.torch.layers.attention.SCORES", 6 * 63 * 7
+        "headway.executor.torch.layers.attention.SCORE_ELEMENTS", 6 * 63 * 7
     )  # seven queries at once
     tokens = prompts()[2] + prompts()[4]
     found = all_logits(load(goldens["gemma2"].folder).executor, tokens, len(tokens))
@@ -174,28 +174,28 @@ def test_preemption_and_prefix_hits_are_met(goldens, answers, shape):
 
 # What each shape is there for: without it, answers must be others.
 SPOILT = {
-    "mistral-window": lambda c: replace(c, sights=blind(c, window=0)),
+    "mistral-window": lambda c: replace(c, layer_attention=blind(c, window=0)),
     "gemma2": lambda c: replace(c, scales=replace(c.scales, scores_cap=0.0)),
-    "gemma3": lambda c: replace(c, sights=(c.sights[1],) * 2),
-    "llama-linear-mlp-bias": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
-    "llama-yarn": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
-    "phi3-longrope": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
-    "phi4-partial": lambda c: replace(c, sights=blind(c, rope=Rope(10_000.0))),
-    "olmo3": lambda c: replace(c, sights=(c.sights[0],) * 2),
-    "qwen2-window": lambda c: replace(c, sights=blind(c, window=0)),
-    "qwen3-window": lambda c: replace(c, sights=c.sights[::-1]),
-    "smollm3": lambda c: replace(c, sights=blind(c, rope=c.sights[0].rope)),
-    "smollm3-window": lambda c: replace(c, sights=blind(c, window=0)),
+    "gemma3": lambda c: replace(c, layer_attention=(c.layer_attention[1],) * 2),
+    "llama-linear-mlp-bias": lambda c: replace(c, layer_attention=blind(c, rope=Rope(10_000.0))),
+    "llama-yarn": lambda c: replace(c, layer_attention=blind(c, rope=Rope(10_000.0))),
+    "phi3-longrope": lambda c: replace(c, layer_attention=blind(c, rope=Rope(10_000.0))),
+    "phi4-partial": lambda c: replace(c, layer_attention=blind(c, rope=Rope(10_000.0))),
+    "olmo3": lambda c: replace(c, layer_attention=(c.layer_attention[0],) * 2),
+    "qwen2-window": lambda c: replace(c, layer_attention=blind(c, window=0)),
+    "qwen3-window": lambda c: replace(c, layer_attention=c.layer_attention[::-1]),
+    "smollm3": lambda c: replace(c, layer_attention=blind(c, rope=c.layer_attention[0].rope)),
+    "smollm3-window": lambda c: replace(c, layer_attention=blind(c, window=0)),
     "granite": lambda c: replace(c, scales=replace(c.scales, residual=1.0)),
-    "starcoder2-window-no-bias": lambda c: replace(c, sights=blind(c, window=0)),
-    "mixtral-window": lambda c: replace(c, sights=blind(c, window=0)),
-    "qwen3-moe": lambda c: replace(c, experts=replace(c.experts, renormed=True)),
+    "starcoder2-window-no-bias": lambda c: replace(c, layer_attention=blind(c, window=0)),
+    "mixtral-window": lambda c: replace(c, layer_attention=blind(c, window=0)),
+    "qwen3-moe": lambda c: replace(c, experts=replace(c.experts, renormalized=True)),
     "qwen3-moe-renormed-window": lambda c: replace(c, experts=replace(c.experts, chosen=1)),
 }
 
 
 def blind(config, **other):
-    return tuple(replace(sight, **other) for sight in config.sights)
+    return tuple(replace(layer, **other) for layer in config.layer_attention)
 
 
 @pytest.mark.parametrize("shape", SPOILT)

@@ -26,8 +26,14 @@ from headway.errors import SettingError, TokenizerError
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling import grammar as module
-from headway.executor.torch.sampling.grammar import KEPT, Grammars, Matcher, compiled, tokenizer
-from headway.executor.torch.sampling.masks import masks, restricted, unpacked
+from headway.executor.torch.sampling.grammar import (
+    KEPT_GRAMMARS,
+    GrammarCompiler,
+    Matcher,
+    compile_grammar,
+    grammar_tokenizer,
+)
+from headway.executor.torch.sampling.masks import apply_grammars, token_bitmasks, unpack_bits
 from headway.llm import EMBEDDED
 from headway.sim.simulate import simulate
 from headway.text import Tokenizer
@@ -59,7 +65,7 @@ def words():
 
 @pytest.fixture(scope="module")
 def tokens():
-    return tokenizer(EMBEDDED, VOCAB, ENDS)
+    return grammar_tokenizer(EMBEDDED, VOCAB, ENDS)
 
 
 def serve(asked, most=64, blocks=400, chunk=64, folder=EMBEDDED):
@@ -103,7 +109,7 @@ def test_json_schemas_are_kept(words):
 
 def follow(text, schema, tokens, words):
     """How much of a text the grammar lets be said, in bytes that are tokens of their own."""
-    state = compiled(Grammar("json_schema", json.dumps(schema)), tokens).deep_copy()
+    state = compile_grammar(Grammar("json_schema", json.dumps(schema)), tokens).deep_copy()
     ids = [token for each in text for token in words.encode(each)]
     return state.try_consume_tokens(ids) == len(ids)
 
@@ -161,7 +167,7 @@ def _plain(text):
 
 
 def test_each_choice_can_be_said(tokens, words):
-    made = compiled(Grammar("choice", json.dumps(ODD)), tokens)
+    made = compile_grammar(Grammar("choice", json.dumps(ODD)), tokens)
     for option in ODD:
         state = made.deep_copy()
         ids = words.spellings([option])[0]  # a special token's spelling as plain text
@@ -192,7 +198,11 @@ def test_alone_and_in_company_preempted_or_not():
 
 
 def test_one_that_begins_again_stands_where_it_stood(tokens, words):
-    start, prompt, answer = compiled(WORD, tokens), (7, 8, 9), words.encode("abcde fgh ij klmn")
+    start, prompt, answer = (
+        compile_grammar(WORD, tokens),
+        (7, 8, 9),
+        words.encode("abcde fgh ij klmn"),
+    )
     known = prompt + answer
     grown = Matcher(Begun(0, 3, Sampling(), prompt), start.deep_copy())
     for cut in range(3, len(known)):
@@ -200,20 +210,20 @@ def test_one_that_begins_again_stands_where_it_stood(tokens, words):
         again = Matcher(Begun(0, 3, Sampling(), known[: cut + 1]), start.deep_copy())
         for row in range(0, cut + 1, 2):  # from wherever the cache left off
             again.extend(row, known[row : row + 2][: cut + 1 - row])
-        assert torch.equal(*masks((grown, again), VOCAB)) and not grown.error
+        assert torch.equal(*token_bitmasks((grown, again), VOCAB)) and not grown.error
 
 
 def test_rows_without_a_grammar_are_untouched_bit_for_bit(tokens):
     logits = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(0))
     before = logits.clone()
-    matcher = Matcher(Begun(0, 3, Sampling()), compiled(DATE, tokens))
-    found = restricted(logits, {1: matcher})
+    matcher = Matcher(Begun(0, 3, Sampling()), compile_grammar(DATE, tokens))
+    found = apply_grammars(logits, {1: matcher})
     assert torch.equal(logits, before), "what is given is kept"
     assert torch.equal(found[[0, 2]], logits[[0, 2]])
     allowed = found[1] > -torch.inf
     assert torch.equal(found[1][allowed], logits[1][allowed])
     assert {tokens.decode_str([i])[0] for i in allowed.nonzero().flatten().tolist()} == {"2"}
-    assert restricted(logits, {}) is logits
+    assert apply_grammars(logits, {}) is logits
 
 
 def test_a_bias_chooses_among_what_the_grammar_allows(words):
@@ -268,28 +278,30 @@ def test_a_model_without_a_tokenizer_refuses(golden, tmp_path):
         (type(tmp_path)(), "random"),
     ):
         with pytest.raises(TokenizerError, match=words):
-            tokenizer(folder, VOCAB, ENDS)
+            grammar_tokenizer(folder, VOCAB, ENDS)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(TokenizerError, match=r"tokenizer.json cannot be read for grammars: \S"):
-        tokenizer(tmp_path, VOCAB, ENDS)
+        grammar_tokenizer(tmp_path, VOCAB, ENDS)
 
 
 @pytest.mark.parametrize("vocab", [VOCAB, VOCAB + 1, VOCAB + 31, VOCAB + 77])
 def test_ids_that_the_tokenizer_has_not_are_masked(vocab):
-    made = compiled(Grammar("regex", r"(?s:.)*"), tokenizer(EMBEDDED, vocab, ENDS))
+    made = compile_grammar(Grammar("regex", r"(?s:.)*"), grammar_tokenizer(EMBEDDED, vocab, ENDS))
     logits = torch.zeros(1, vocab)
-    found = restricted(logits, {0: Matcher(Begun(0, 1, Sampling()), made)})
+    found = apply_grammars(logits, {0: Matcher(Begun(0, 1, Sampling()), made)})
     allowed = (found[0] == 0).nonzero().flatten()
     assert len(allowed) > VOCAB // 2 and allowed.max() < VOCAB
     assert EOS in allowed.tolist()
 
 
 def test_every_end_is_allowed_exactly_where_the_answer_may_end(words):
-    state = compiled(Grammar("regex", "ab?"), tokenizer(EMBEDDED, VOCAB, frozenset({2, 5})))
+    state = compile_grammar(
+        Grammar("regex", "ab?"), grammar_tokenizer(EMBEDDED, VOCAB, frozenset({2, 5}))
+    )
     matcher = Matcher(Begun(0, 2, Sampling()), state)
 
     def allowed():
-        (row,) = unpacked(masks((matcher,), VOCAB))
+        (row,) = unpack_bits(token_bitmasks((matcher,), VOCAB))
         return set(row.nonzero().flatten().tolist())
 
     (a,), (b,) = words.encode("a"), words.encode("b")
@@ -303,14 +315,14 @@ def test_every_end_is_allowed_exactly_where_the_answer_may_end(words):
 
 
 def test_compiled_ones_are_kept_and_the_oldest_go(tokens):
-    grammars = Grammars(EMBEDDED, VOCAB, ENDS)
+    grammars = GrammarCompiler(EMBEDDED, VOCAB, ENDS)
     assert grammars._tokenizer is None, "nothing is read before the first"
-    many = [Grammar("regex", f"a{{{i + 1}}}") for i in range(KEPT)]
+    many = [Grammar("regex", f"a{{{i + 1}}}") for i in range(KEPT_GRAMMARS)]
     for each in [DATE, *many[:-1], DATE, many[-1]]:
         grammars.begin(Begun(0, 1, hold(each)))
     assert list(grammars._compiled)[-2:] == [DATE, many[-1]]
     grammars.begin(Begun(0, 1, hold(WORD)))
-    assert len(grammars._compiled) == KEPT and many[0] not in grammars._compiled
+    assert len(grammars._compiled) == KEPT_GRAMMARS and many[0] not in grammars._compiled
 
 
 @pytest.fixture
@@ -320,9 +332,9 @@ def compiling(monkeypatch):
 
     def noted(grammar, tokens):
         names.append(threading.current_thread().name)
-        return compiled(grammar, tokens)
+        return compile_grammar(grammar, tokens)
 
-    monkeypatch.setattr(module, "compiled", noted)
+    monkeypatch.setattr(module, "compile_grammar", noted)
     return names
 
 
@@ -346,7 +358,7 @@ def test_an_llm_compiles_in_its_callers_thread(compiling):
 
 
 def test_blanks_between_json_tokens_have_an_end(tokens):
-    state = compiled(Grammar("json_object"), tokens)
+    state = compile_grammar(Grammar("json_object"), tokens)
     assert state.deep_copy().consume_tokens(tokens.tokenize_str('{\n    "a" : [ 1,2 ]\n}'))
     said = tokens.tokenize_str("{" + "\n" * 60)
     assert 0 < state.try_consume_tokens(said) < len(said)
@@ -354,9 +366,9 @@ def test_blanks_between_json_tokens_have_an_end(tokens):
 
 def test_a_schema_cannot_add_to_what_is_put_around_it(tokens):
     with pytest.raises(SettingError, match="the json_schema cannot be read: Extra data"):
-        compiled(Grammar("json_schema", '{} }], "max_tokens": 3, "x": [{"a": {}'), tokens)
+        compile_grammar(Grammar("json_schema", '{} }], "max_tokens": 3, "x": [{"a": {}'), tokens)
     with pytest.raises(SettingError, match="the lark cannot be compiled"):
-        compiled(Grammar("lark", '{"grammars": [{"lark_grammar": "start: /a/"}]}'), tokens)
+        compile_grammar(Grammar("lark", '{"grammars": [{"lark_grammar": "start: /a/"}]}'), tokens)
 
 
 def test_options():

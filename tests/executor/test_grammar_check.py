@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from headway.core.grammar import Grammar
-from headway.errors import TrialError
+from headway.errors import GrammarCheckError
 from headway.executor.torch.sampling import grammar_check as trials
-from headway.executor.torch.sampling.grammar_check import Trial, problem
+from headway.executor.torch.sampling.grammar_check import GrammarChecker, grammar_problem
 from headway.llm import EMBEDDED
 
 
 @pytest.fixture(scope="module")
 def trial():
-    made = Trial(EMBEDDED)
+    made = GrammarChecker(EMBEDDED)
     yield made
     made.close()
 
@@ -75,9 +75,9 @@ def test_a_child_that_is_gone_is_replaced_and_one_that_goes_is_named(trial, monk
     trial._child.terminate()
     trial._child.wait()
     assert trial.problem(Grammar("regex", "b")) == ""
-    gone = Trial(EMBEDDED)
+    gone = GrammarChecker(EMBEDDED)
     monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(TrialError, match="ended with 1: ask again"):
+    with pytest.raises(GrammarCheckError, match="ended with 1: ask again"):
         gone.problem(Grammar("regex", "a"))
     gone.close()
 
@@ -91,23 +91,23 @@ def test_a_trial_that_somebody_ended_says_nothing_of_its_grammar(monkeypatch):
         child.wait()
 
     monkeypatch.setattr(trials, "_answer", ended)
-    with pytest.raises(TrialError, match="ended with -9"):
-        problem(asked, EMBEDDED)
+    with pytest.raises(GrammarCheckError, match="ended with -9"):
+        grammar_problem(asked, EMBEDDED)
     monkeypatch.setattr(trials, "_answer", answer)
-    assert problem(asked, EMBEDDED) == ""
+    assert grammar_problem(asked, EMBEDDED) == ""
 
 
 def test_a_folder_without_a_tokenizer(tmp_path):
-    assert "has none" in problem(Grammar("regex", "a"), tmp_path)
-    assert "random weights" in problem(Grammar("regex", "a"), Path())
-    assert "has no text" in problem(Grammar("regex"), tmp_path), "seen without a child"
+    assert "has none" in grammar_problem(Grammar("regex", "a"), tmp_path)
+    assert "random weights" in grammar_problem(Grammar("regex", "a"), Path())
+    assert "has no text" in grammar_problem(Grammar("regex"), tmp_path), "seen without a child"
 
 
 def test_the_front_needs_no_torch():
     code = (
         "import sys; from pathlib import Path; from headway.core.grammar import Grammar;"
-        "from headway.executor.torch.sampling.grammar_check import problem;"
-        f"said = problem(Grammar('regex', '[0-9'), Path({str(EMBEDDED)!r}));"
+        "from headway.executor.torch.sampling.grammar_check import grammar_problem;"
+        f"said = grammar_problem(Grammar('regex', '[0-9'), Path({str(EMBEDDED)!r}));"
         "assert 'unclosed' in said;"
         "print(*sorted({'torch', 'numpy', 'transformers', 'llguidance'} & set(sys.modules)))"
     )

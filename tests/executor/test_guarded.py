@@ -12,7 +12,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
-from headway.executor.guarded import Guarded
+from headway.executor.guarded import GuardedExecutor
 from headway.journal import journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
@@ -55,7 +55,7 @@ def test_the_requests_of_a_failed_step_end_with_its_cause_and_the_next_are_serve
     journal.begin(scheduler.settings, file)
     asked = [ask(f"r{i}", (1, 1, 1, 1, i), 6) for i in range(6)]
     inbox = TraceInbox([(0, Add(each)) for each in asked], clock)
-    guarded = Guarded(Faulty(32, {1, 4}, verb))
+    guarded = GuardedExecutor(Faulty(32, {1, 4}, verb))
     priced = PricedExecutor(COST, clock, guarded)
     engine = Engine(scheduler, priced, inbox, clock, lambda record: journal.write(record, file))
     while not scheduler.finished:
@@ -81,7 +81,7 @@ TRIAL = 0  # the number of a step that owes nothing to any request
 def test_three_in_a_row_are_raised_where_a_step_of_nobody_fails_too():
     scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
     inbox = TraceInbox([(0, Add(ask(f"r{i}", (i,), 1))) for i in range(9)], clock)
-    guarded = Guarded(Faulty(32, {1, 2, 4, 5, 6, TRIAL}, "submit"))
+    guarded = GuardedExecutor(Faulty(32, {1, 2, 4, 5, 6, TRIAL}, "submit"))
     engine = Engine(scheduler, guarded, inbox, clock)
     events = []
     with pytest.raises(RuntimeError, match="out of memory"):
@@ -98,7 +98,7 @@ def test_requests_whose_steps_fail_do_not_end_the_engine_where_other_steps_work(
     scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
     inbox = TraceInbox([(0, Add(each)) for each in asked], clock)
     faulty = Faulty(32, set(range(1, 9)), verb)
-    engine, events = Engine(scheduler, Guarded(faulty), inbox, clock), []
+    engine, events = Engine(scheduler, GuardedExecutor(faulty), inbox, clock), []
     while not scheduler.finished:
         events += engine.step()
         scheduler.check()
@@ -115,7 +115,7 @@ def test_a_step_of_nobody_that_has_errors_does_not_work():
             output = super().collect(ticket)
             return output if ticket else replace(output, errors={0: "numbers are not finite"})
 
-    guarded = Guarded(Broken(32, {1, 2, 3}, "submit"))
+    guarded = GuardedExecutor(Broken(32, {1, 2, 3}, "submit"))
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 2, 2))], 0)
     batch = scheduler.schedule(0)
@@ -130,7 +130,7 @@ def test_an_error_without_words_says_its_kind():
         def submit(self, batch: Batch) -> int:
             raise MemoryError
 
-    guarded = Guarded(Silent(8, BLOCK))
+    guarded = GuardedExecutor(Silent(8, BLOCK))
     assert guarded.collect(guarded.submit(Batch(1))).errors == {}
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 2, 2))], 0)

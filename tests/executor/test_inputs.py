@@ -8,9 +8,9 @@ import torch
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
 from headway.executor.torch.config.model_config import read_config
-from headway.executor.torch.inputs import Builder
+from headway.executor.torch.inputs import InputsBuilder
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.sampling.grammar import Grammars
+from headway.executor.torch.sampling.grammar import GrammarCompiler
 from headway.executor.torch.slots import Slots
 from headway.models import EMBEDDED
 
@@ -21,8 +21,8 @@ def test_one_long_row_does_not_widen_the_others_tables():
     """512 tables as wide as the longest took 51 MB in each step."""
     config, cpu = read_config(EMBEDDED), torch.device("cpu")
     cache = KVCache(config, 1, BLOCK, torch.float32, cpu)  # whose cells nobody reads
-    slots = Slots(LONG // BLOCK + 1, Grammars(Path(), config.vocab, frozenset()), cpu)
-    builder, rows = Builder(slots, cache, config.vocab), []
+    slots = Slots(LONG // BLOCK + 1, GrammarCompiler(Path(), config.vocab, frozenset()), cpu)
+    builder, rows = InputsBuilder(slots, cache, config.vocab), []
     for number in range(ROWS):
         start = LONG if number == 9 else 40
         slots.begin(Begun(number, 10, Sampling()))

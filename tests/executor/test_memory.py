@@ -8,9 +8,9 @@ from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Start, Static
 from headway.core.policies.policies import Policies, usual
 from headway.errors import MemoryPlanError, SettingError
-from headway.executor.torch.config.model_config import parse
+from headway.executor.torch.config.model_config import parse_config
 from headway.executor.torch.memory.memory_plan import (
-    SCORES,
+    SCORE_ELEMENTS,
     Limits,
     free_on_host,
     plan_memory,
@@ -18,7 +18,7 @@ from headway.executor.torch.memory.memory_plan import (
 )
 
 GIB = 1 << 30
-LLAMA2_7B = parse(
+LLAMA2_7B = parse_config(
     {
         "architectures": ["LlamaForCausalLM"],
         "hidden_size": 4096,
@@ -34,7 +34,7 @@ LLAMA2_7B = parse(
 
 
 def plan_of(limits, free=64 * GIB, weights=0, config=LLAMA2_7B):
-    return plan_memory(config, limits, 2, weights, free, gathered=1 << 20)
+    return plan_memory(config, limits, 2, weights, free, gather_budget=1 << 20)
 
 
 def test_llama_2_holds_half_a_mebibyte_per_token():
@@ -73,7 +73,7 @@ def test_capped_scores_are_planned_for():
     """Gemma 2's are written out, so many at once."""
     capped = replace(LLAMA2_7B, scales=replace(LLAMA2_7B.scales, scores_cap=50.0))
     more = step_bytes(capped, Limits(), 2) - step_bytes(LLAMA2_7B, Limits(), 2)
-    assert more == 12 * SCORES == 48 << 20
+    assert more == 12 * SCORE_ELEMENTS == 48 << 20
 
 
 def test_what_does_not_fit_is_refused():

@@ -22,7 +22,7 @@ def expert(seed):
 @pytest.fixture
 def mixture():
     router = Linear(made(COUNT, HIDDEN, seed=0))
-    return Mixture(router, tuple(expert(i + 1) for i in range(COUNT)), chosen=2, renormed=True)
+    return Mixture(router, tuple(expert(i + 1) for i in range(COUNT)), chosen=2, renormalized=True)
 
 
 def test_a_weighted_sum_of_those_chosen(mixture):

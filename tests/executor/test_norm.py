@@ -6,7 +6,7 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 from transformers.models.olmo2.modeling_olmo2 import Olmo2RMSNorm
 
-from headway.executor.torch.layers.norm import LayerNorm, RmsNorm, Same
+from headway.executor.torch.layers.norm import LayerNorm, NoNorm, RmsNorm
 
 SIZE, EPS = 48, 1e-5
 KINDS = {
@@ -43,4 +43,4 @@ def test_layer_norm_and_none():
     centred = x - x.mean(dim=-1, keepdim=True)
     scaled = centred / (centred.square().mean(dim=-1, keepdim=True) + EPS).sqrt()
     assert (found - (scaled * weight + bias)).abs().max() < 1e-4
-    assert Same()(x) is x
+    assert NoNorm()(x) is x

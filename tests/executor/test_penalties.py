@@ -22,7 +22,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
-from headway.executor.torch.sampling.penalties import History, adjusted
+from headway.executor.torch.sampling.penalties import History, penalized
 from headway.sim.simulate import simulate
 
 VOCAB = 40
@@ -50,7 +50,7 @@ def logits_of(rows):
 def test_repetition_penalty(prompt, answer, penalty):
     logits = logits_of(3)
     made = history(Sampling(repetition_penalty=penalty), prompt, answer)
-    found = adjusted(logits, {1: made})
+    found = penalized(logits, {1: made})
     ids = torch.tensor([prompt + answer])
     want = RepetitionPenaltyLogitsProcessor(penalty)(ids, logits[1:2].clone())
     assert torch.equal(found[1], want[0])
@@ -66,7 +66,7 @@ def test_presence_and_frequency_read_the_answer_alone(prompt, answer):
     for token in range(VOCAB):
         if count := answer.count(token):
             want[token] -= 0.7 + 0.25 * count
-    assert torch.allclose(adjusted(logits, {0: made})[0], want, atol=1e-6)
+    assert torch.allclose(penalized(logits, {0: made})[0], want, atol=1e-6)
 
 
 def test_bias_equals_transformers():
@@ -76,7 +76,7 @@ def test_bias_equals_transformers():
     want = SequenceBiasLogitsProcessor([[[token], bias] for token, bias in pairs])(
         torch.tensor([[1]]), logits.clone()
     )
-    assert torch.equal(adjusted(logits, {0: made}), want)
+    assert torch.equal(penalized(logits, {0: made}), want)
 
 
 @settings(deadline=None)
@@ -87,7 +87,7 @@ def test_bad_words_equal_transformers(prompt, answer):
     made = history(Sampling(bad_words=words), prompt, answer)
     processor = NoBadWordsLogitsProcessor([list(word) for word in words], eos_token_id=None)
     want = processor(torch.tensor([prompt + answer]), logits.clone())
-    assert torch.equal(adjusted(logits, {0: made}), want)
+    assert torch.equal(penalized(logits, {0: made}), want)
 
 
 class Counted(list):
@@ -117,7 +117,7 @@ def test_a_sequence_that_begins_again_reads_the_same():
     again.extend(0, (1, 2, 3, 5))  # rows from wherever the cache left off
     again.extend(4, (5, 6))
     logits = logits_of(1)
-    assert torch.equal(adjusted(logits, {0: first}), adjusted(logits, {0: again}))
+    assert torch.equal(penalized(logits, {0: first}), penalized(logits, {0: again}))
 
 
 ASKED = {

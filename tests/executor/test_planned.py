@@ -16,7 +16,7 @@ from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
-from headway.executor.torch.config.model_config import parse
+from headway.executor.torch.config.model_config import parse_config
 from headway.executor.torch.load import load_random
 from headway.executor.torch.memory.memory_plan import Limits
 from tests.traces import ask
@@ -118,5 +118,5 @@ def taken(config, policies, requests, sampling, dtype):
 )
 def test_no_step_takes_more_than_was_planned(shape, policies, kind, sampling, dtype):
     torch.manual_seed(0)
-    most, planned = taken(parse(shape, {}), policies, asks(kind), sampling, dtype)
+    most, planned = taken(parse_config(shape, {}), policies, asks(kind), sampling, dtype)
     assert planned / 200 < most <= planned, "and it is no guess into the blue"

@@ -4,7 +4,7 @@ import pytest
 
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
-from headway.executor.torch.decoder import LARGE, SMALL, sizes
+from headway.executor.torch.decoder import LARGE, SMALL, row_counts
 from headway.executor.torch.layers.linear import Linear
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
@@ -28,8 +28,8 @@ def met(monkeypatch):
 
 
 def test_few_sizes_and_no_row_more_than_a_sixteenth():
-    assert sizes(40, SMALL) == [*range(1, 33), 34, 36, 38, 40]
-    assert sizes(33, LARGE) == [*range(4, 33), 34]
+    assert row_counts(40, SMALL) == [*range(1, 33), 34, 36, 38, 40]
+    assert row_counts(33, LARGE) == [*range(4, 33), 34]
     assert max(SMALL.of(rows) / rows for rows in range(1, 5_000)) < 1 + 1 / 16
 
 

@@ -19,7 +19,7 @@ def said(monkeypatch, tmp_path):
         if text is not None:
             path.write_text(text)
         monkeypatch.setattr(processor, "CPUINFO", path)
-        return processor.multiplies_bfloat16.__wrapped__()
+        return processor.has_fast_bfloat16.__wrapped__()
 
     return ask
 
@@ -42,4 +42,4 @@ def test_products_in_bfloat16_are_read_from_the_flags(said, text, quick):
 @pytest.mark.skipif(not torch._C._has_mkldnn, reason="this torch has no oneDNN to agree with")
 @pytest.mark.skipif(not processor.CPUINFO.is_file(), reason="the system does not say")
 def test_torch_agrees():
-    assert processor.multiplies_bfloat16() == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    assert processor.has_fast_bfloat16() == torch.ops.mkldnn._is_mkldnn_bf16_supported()

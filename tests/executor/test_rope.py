@@ -5,8 +5,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from headway.executor.torch.config.model_config import parse
-from headway.executor.torch.layers.rope import frequencies, rotate, tables
+from headway.executor.torch.config.model_config import parse_config
+from headway.executor.torch.layers.rope import frequencies, rotary_tables, rotate
 
 MODEL = {
     "architectures": ["LlamaForCausalLM"],
@@ -45,18 +45,18 @@ SCALINGS = {
 @pytest.mark.parametrize("name", SCALINGS)
 def test_frequencies(name, theta):
     asked = SCALINGS[name] | {"rope_theta": theta}
-    rope = parse(MODEL | {"rope_parameters": asked}, {}).sights[0].rope
+    rope = parse_config(MODEL | {"rope_parameters": asked}, {}).layer_attention[0].rope
     sizes = {key: value for key, value in MODEL.items() if key != "architectures"}
     reference = LlamaConfig(**sizes, rope_parameters=dict(asked))
     want, scale = ROPE_INIT_FUNCTIONS[asked["rope_type"]](reference, torch.device("cpu"))
     assert torch.allclose(frequencies(rope, 128), want, rtol=1e-6, atol=0)
-    assert rope.scale == pytest.approx(scale, rel=1e-12)
+    assert rope.attention_factor == pytest.approx(scale, rel=1e-12)
 
 
 def test_what_lies_behind_the_share_that_turns_stays():
     own = {"architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.75}
-    rope = parse(MODEL | own, {}).sights[0].rope
-    cos, sin = tables(rope, 128, 10, torch.float32, torch.device("cpu"))
+    rope = parse_config(MODEL | own, {}).layer_attention[0].rope
+    cos, sin = rotary_tables(rope, 128, 10, torch.float32, torch.device("cpu"))
     assert cos.shape == sin.shape == (10, 1, 48)
     x = torch.randn(10, 3, 128)
     turned = rotate(x, cos, sin)

@@ -7,7 +7,7 @@ import torch
 
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
-from headway.executor.guarded import MOST, Guarded
+from headway.executor.guarded import MOST_FAILURES, GuardedExecutor
 from headway.executor.torch.load import load, load_random
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling.penalties import History
@@ -311,7 +311,7 @@ def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkey
 
 def test_after_three_faults_a_trial_step_works_and_leaves_nothing(golden, greedy, monkeypatch):
     one = driver(golden)
-    executor, guarded = one.executor, Guarded(one.executor)
+    executor, guarded = one.executor, GuardedExecutor(one.executor)
     forward = executor.model.forward
 
     def lacking(inputs, cache):
@@ -322,10 +322,10 @@ def test_after_three_faults_a_trial_step_works_and_leaves_nothing(golden, greedy
     monkeypatch.setattr(executor.model, "forward", lacking)
     begun = Begun(0, len(PROMPTS[0]), GREEDY)
     row = Row(0, 0, tuple(PROMPTS[0]), (1, 2, 3, 4), Want.LAST)
-    for step in range(1, MOST + 1):
+    for step in range(1, MOST_FAILURES + 1):
         batch = Batch(step, (row,), (begun,), (0,) if step > 1 else ())
         assert guarded.collect(guarded.submit(batch)).errors
     monkeypatch.undo()
-    batch = Batch(MOST + 1, (row,), (begun,), (0,))
+    batch = Batch(MOST_FAILURES + 1, (row,), (begun,), (0,))
     assert guarded.collect(guarded.submit(batch)).tokens == ((greedy[0][0],),)
     assert list(executor._slots.of) == [0], "the trial's state is dropped"

@@ -13,13 +13,20 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from headway.executor.torch.sampling.noise import exponential, keyed_tensor, keys
-from headway.executor.torch.sampling.sampling import Draws, likeliest, narrow, sample, scale, score
+from headway.executor.torch.sampling.noise import exponential_noise, noise_keys, noise_keys_tensor
+from headway.executor.torch.sampling.sampling import (
+    SamplingColumns,
+    apply_temperature,
+    filter_candidates,
+    row_argmax,
+    sample,
+    token_logprobs,
+)
 
 
 def draws_of(n, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=None, position=5, **rest):
     """n rows that ask for the same, their seeds counted up from 0 unless one is given."""
-    return Draws(
+    return SamplingColumns(
         temperature=np.full(n, temperature),
         top_k=np.full(n, top_k),
         top_p=np.full(n, top_p),
@@ -72,8 +79,8 @@ def test_one_position_tells_nothing_of_the_next():
 
 
 def test_noise_is_exponential():
-    keyed = keyed_tensor(np.arange(50), np.arange(50) * 7, torch.device("cpu"))
-    found = exponential(keyed, torch.arange(4000, dtype=torch.int32))
+    keyed = noise_keys_tensor(np.arange(50), np.arange(50) * 7, torch.device("cpu"))
+    found = exponential_noise(keyed, torch.arange(4000, dtype=torch.int32))
     assert found.min() > 0 and found.isfinite().all()
     tenths = np.bincount((-torch.expm1(-found) * 10).long().clamp(0, 9).flatten().numpy())
     assert chi_square(tenths, np.full(10, found.numel() / 10)) < 4
@@ -98,8 +105,8 @@ def test_noise_is_this_function_for_ever():
         x = (x ^ (x >> 13)) * 0xC2B2AE35 & wrap
         x = (x ^ (x >> 16)) * 0x85EBCA6B & wrap
         x = (x ^ (x >> 15)) & 0x7FFFFFFF
-        keyed = torch.from_numpy(keys(np.array([seed]), np.array([position])))
-        found = exponential(keyed, torch.tensor([token], dtype=torch.int32)).item()
+        keyed = torch.from_numpy(noise_keys(np.array([seed]), np.array([position])))
+        found = exponential_noise(keyed, torch.tensor([token], dtype=torch.int32)).item()
         assert found == pytest.approx(-np.log1p(-(x + 0.5) / 2**31), rel=1e-5)
 
 
@@ -129,8 +136,11 @@ def test_filters_are_those_of_transformers(temperature, top_k, top_p, min_p, sha
     logits = logits_of(3, *shape, seed=seed)
     want = by_transformers(logits, temperature, top_k, top_p, min_p)
     ones = torch.ones(3)
-    values, ids = narrow(
-        scale(logits, ones * temperature), (ones * top_k).long(), ones * top_p, ones * min_p
+    values, ids = filter_candidates(
+        apply_temperature(logits, ones * temperature),
+        (ones * top_k).long(),
+        ones * top_p,
+        ones * min_p,
     )
     found = torch.zeros_like(want).scatter(1, ids, values.softmax(dim=-1))
     # At the very edge of top_p rounding decides, and a sum over 3,000 tokens is rounded.
@@ -141,7 +151,7 @@ def test_filters_are_those_of_transformers(temperature, top_k, top_p, min_p, sha
 def test_rows_with_different_wishes_share_a_step():
     """Every row draws what it would draw alone."""
     logits = logits_of(6, 3000)
-    mixed = Draws(
+    mixed = SamplingColumns(
         temperature=np.array([0.0, 1.0, 0.8, 1.5, 0.0, 1.0]),
         top_k=np.array([0, 0, 5, 0, 7, 2000]),
         top_p=np.array([1.0, 1.0, 1.0, 0.9, 0.5, 0.99]),
@@ -159,17 +169,17 @@ def test_rows_with_different_wishes_share_a_step():
             for name in ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "logprobs")
         }
         banned = {0: mixed.banned[i]} if i in mixed.banned else {}
-        alone = sample(logits[i : i + 1], Draws(**columns, banned=banned))
+        alone = sample(logits[i : i + 1], SamplingColumns(**columns, banned=banned))
         assert alone.tolist() == together[i : i + 1]
 
 
 @pytest.mark.parametrize("width", [1, 1023, 1024, 1025, 1280, 3000, 5119])
 def test_the_likeliest_is_the_first_of_the_largest(width):
     for logits in (logits_of(40, width), logits_of(40, width).round(), torch.zeros(2, width)):
-        assert likeliest(logits).tolist() == logits.numpy().argmax(axis=1).tolist()
+        assert row_argmax(logits).tolist() == logits.numpy().argmax(axis=1).tolist()
     last = torch.zeros(width, width // 100 + 1).T.clone()
     last[:, -1] = 1
-    assert (likeliest(last) == width - 1).all()
+    assert (row_argmax(last) == width - 1).all()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +203,7 @@ def test_logprobs_are_of_the_raw_distribution():
     logits = logits_of(4, 50)
     asked = np.array([-1, 2, 0, 3])
     picked = sample(logits, draws_of(4, temperature=0.5, top_k=3, logprobs=asked))
-    said = score(logits, picked, asked).said()
+    said = token_logprobs(logits, picked, asked).said()
     want = logits.log_softmax(dim=-1)
     assert sorted(said) == [1, 2, 3]
     for row, logprob in said.items():

@@ -9,7 +9,7 @@ from headway.core.lane import Lane
 from headway.core.request import Finish
 from headway.costing.token_cost import Ask, Price
 from headway.executor.torch.decoder import LARGE, SMALL
-from headway.executor.torch.memory.memory_plan import GATHERED
+from headway.executor.torch.memory.memory_plan import GATHER_BUDGET
 from headway.runs.live_testbed import live_rig
 from headway.runs.run import Run
 from headway.strategies.strategy import SLOTS, strategies
@@ -27,7 +27,7 @@ def test_a_rig_knows_how_its_executor_pads():
     cache = rig.executor.executor.cache
     assert rig.gathering is cache.gathering and rig.gathering.block == rig.block_size
     pair = 2 * cache.keys[0][: rig.block_size].nbytes
-    assert rig.gathering.at_once * pair <= GATHERED["cpu"] < (rig.gathering.at_once + 1) * pair
+    assert rig.gathering.at_once * pair <= GATHER_BUDGET["cpu"] < (rig.gathering.at_once + 1) * pair
 
 
 def test_every_strategy_answers_in_full():

@@ -23,8 +23,14 @@ except ModuleNotFoundError as missing:
     ) from missing
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, examine, read_files
-from headway.executor.torch.loading.tensor_names import shapes
-from headway.executor.torch.memory.memory_plan import Limits, free_here, gathered, plan_memory, size
+from headway.executor.torch.loading.tensor_names import tensor_shapes
+from headway.executor.torch.memory.memory_plan import (
+    Limits,
+    free_on_default_device,
+    gather_budget,
+    human_bytes,
+    plan_memory,
+)
 from headway.models import EMBEDDED
 
 FETCHED = ("*.json", "*.jinja", "tokenizer.model")  # of a hub id: no weights
@@ -135,7 +141,7 @@ def _lengths(context: int, prompt: int | None, answer: int | None) -> tuple[int,
 
 
 def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
-    dtype, of = config.computed_in(asked, free_here()[0]), shapes(config)
+    dtype, of = config.compute_dtype(asked, free_on_default_device()[0]), tensor_shapes(config)
     parameters, itemsize = sum(map(prod, of.values())), ITEMSIZES[dtype]
     headers = local or _complete(folder)
     if headers:
@@ -157,7 +163,7 @@ def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
             f"x {itemsize} bytes"
         ),
         attention="MHA" if heads == kv_heads else "MQA" if kv_heads == 1 else "GQA",
-        windowed_layers=sum(sight.window > 0 for sight in config.sights),
+        windowed_layers=sum(layer.window > 0 for layer in config.layer_attention),
         context=config.context,
         headers=headers,
         tokenizer=any((folder / each).is_file() for each in ("tokenizer.json", "tokenizer.model")),
@@ -167,24 +173,24 @@ def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
 
 def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room | str:
     """Or why there is none."""
-    itemsize, (device, free) = ITEMSIZES[shape.dtype], free_here()
+    itemsize, (device, free) = ITEMSIZES[shape.dtype], free_on_default_device()
     # On a CPU, products want their own layout; the embedding is looked up in the plain one.
     copied = config.vocab * config.hidden * itemsize if config.tied and device == "cpu" else 0
     taken = shape.weights + copied
     rest = free - taken
     if rest <= 0:
-        return f"the weights take {size(taken)}, and {size(free)} are free ({device})"
+        return f"the weights take {human_bytes(taken)}, and {human_bytes(free)} are free ({device})"
 
     def fit(sequences: int) -> int:
         """Blocks that fit beside what a step of so many sequences needs; the limits aside."""
         limits = Limits(sequences)
         try:
-            return plan_memory(config, limits, itemsize, taken, rest, gathered(device)).fit
+            return plan_memory(config, limits, itemsize, taken, rest, gather_budget(device)).fit
         except MemoryPlanError:
             return 0
 
     try:
-        plan = plan_memory(config, Limits(), itemsize, taken, rest, gathered(device))
+        plan = plan_memory(config, Limits(), itemsize, taken, rest, gather_budget(device))
     except MemoryPlanError as error:
         return str(error)
     each = -(-(prompt + answer) // plan.block_size)  # blocks of a request
@@ -244,9 +250,10 @@ def _shape_rows(shape: Shape) -> dict[str, str]:
     return {
         "architecture": shape.architecture,
         "parameters": f"{shape.parameters:,}{active}",
-        "weights": f"{size(shape.weights)} in {shape.dtype}"
+        "weights": f"{human_bytes(shape.weights)} in {shape.dtype}"
         + ("" if shape.headers else " (not here: their headers were not read)"),
-        "KV per token": f"{size(shape.kv_per_token)} = {shape.kv_counted} ({shape.attention})"
+        "KV per token": f"{human_bytes(shape.kv_per_token)} = {shape.kv_counted} "
+        + f"({shape.attention})"
         + (kept if shape.windowed_layers else ""),
         "context": f"{shape.context:,} tokens",
         "tokenizer": "yes" if shape.tokenizer else "none: prompts must be token ids",
@@ -255,10 +262,11 @@ def _shape_rows(shape: Shape) -> dict[str, str]:
 
 
 def _room_rows(room: Room) -> dict[str, str]:
-    head = f", less {size(room.second_head)} for the tied head's second copy"
+    head = f", less {human_bytes(room.second_head)} for the tied head's second copy"
     return {
-        "memory": f"{size(room.free)} free ({room.device})" + (head if room.second_head else ""),
-        "activations": size(room.activations),
+        "memory": f"{human_bytes(room.free)} free ({room.device})"
+        + (head if room.second_head else ""),
+        "activations": human_bytes(room.activations),
         "blocks": f"{room.blocks:,} of {room.block_size} tokens (bound by {room.bound}: "
         f"{room.fit:,} fit, {room.usable:,} usable by default)",
         "largest batch": f"{room.batch:,} requests of {room.prompt_tokens:,} + "

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headway import __version__
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.costing.calibration import Calibration
-from headway.errors import MemoryPlanError, SettingError, nearest
+from headway.errors import MemoryPlanError, SettingError, did_you_mean
 from headway.yaml_values import known, mapping, number, read_yaml
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def accelerator(name: str, path: Path | None = None) -> Accelerator:
     """Of the file that ships, or of the user's own. SettingError names the nearest."""
     sheets = read_yaml(path or SHIPPED)
     if name not in sheets:
-        raise SettingError(f"no data sheet of an accelerator {name}{nearest(name, sheets)}")
+        raise SettingError(f"no data sheet of an accelerator {name}{did_you_mean(name, sheets)}")
     where = f"{(path or SHIPPED).name}: {name}"
     fields = mapping(sheets[name], where)
     known(fields, KEYS, where)
@@ -80,16 +80,16 @@ def has_shape(model: str) -> bool:
 
 def shape(model: str) -> "ModelConfig":
     """Of a name that ships, or of a folder with a config.json. SettingError names the nearest."""
-    from headway.executor.torch.config.model_config import parse, read_config
+    from headway.executor.torch.config.model_config import parse_config, read_config
 
-    shapes = read_yaml(SHAPES)
-    if model in shapes:
-        return parse(shapes[model], {}, f"{SHAPES.name}: {model}")
+    tensor_shapes = read_yaml(SHAPES)
+    if model in tensor_shapes:
+        return parse_config(tensor_shapes[model], {}, f"{SHAPES.name}: {model}")
     folder = Path(model).expanduser()
     if not folder.is_dir():
         raise SettingError(
             f"{model} is neither a folder with a config.json nor a shape that ships"
-            f"{nearest(model, shapes)}"
+            f"{did_you_mean(model, tensor_shapes)}"
         )
     return read_config(folder)
 
@@ -102,22 +102,22 @@ def analytical(
     Raises MemoryPlanError where the weights leave no room for a request.
     """
     from headway.executor.torch.memory.memory_plan import (
-        GATHERED_ELSEWHERE,
+        GATHER_BUDGET_ELSEWHERE,
         Limits,
+        human_bytes,
         plan_memory,
-        size,
     )
 
     work, held = work_of(config), min(context or CONTEXT, config.context)
     memory = int(sheet.memory * 1e9)
     if work.weights >= memory:
         raise MemoryPlanError(
-            f"{model} weighs {size(work.weights)}, and {sheet.name} has {size(memory)}: take a "
-            "larger accelerator or a smaller model"
+            f"{model} weighs {human_bytes(work.weights)}, and {sheet.name} has "
+            f"{human_bytes(memory)}: take a larger accelerator or a smaller model"
         )
     limits = Limits(slots, context=held, block_size=BLOCK_SIZE)
     room = memory - work.weights
-    plan = plan_memory(config, limits, ITEMSIZE, work.weights, room, GATHERED_ELSEWHERE)
+    plan = plan_memory(config, limits, ITEMSIZE, work.weights, room, GATHER_BUDGET_ELSEWHERE)
     return Calibration(
         model=model,
         dtype=DTYPE,
@@ -160,9 +160,9 @@ def roofline(work: Work, sheet: Accelerator) -> StepCost:
 
 def work_of(config: "ModelConfig") -> Work:
     """Where there are experts a token meets a few of them, and a step reads all."""
-    from headway.executor.torch.loading.tensor_names import shapes
+    from headway.executor.torch.loading.tensor_names import tensor_shapes
 
-    parameters = sum(map(prod, shapes(config).values()))
+    parameters = sum(map(prod, tensor_shapes(config).values()))
     tables = config.vocab * config.hidden * (1 if config.tied else 2)
     idle = 0
     if (experts := config.experts) is not None:

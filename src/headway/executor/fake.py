@@ -10,7 +10,7 @@ from collections.abc import Callable
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
-from headway.errors import cause
+from headway.errors import first_line
 
 ROOT = 17
 VOCABULARY = 97
@@ -82,7 +82,7 @@ class FakeExecutor:
         try:
             self._begins(begun)
         except Exception as error:
-            self.refused[begun.sequence] = cause(error)
+            self.refused[begun.sequence] = first_line(error)
         else:
             self.tables[begun.sequence], self.begun[begun.sequence] = [], begun
 

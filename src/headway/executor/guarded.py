@@ -7,17 +7,18 @@ from headway.core.batch import Batch, Begun, Output, Row, Want
 from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
 from headway.engine import Executor
-from headway.errors import cause
+from headway.errors import first_line
 
-MOST = 3  # failed steps in a row, after which a trial shows whether any step works
-NOBODY = -1  # the number of a sequence that is no request's
+MOST_FAILURES = 3  # failed steps in a row, after which a trial shows whether any step works
+PROBE_SEQUENCE = -1  # the number of a sequence that is no request's
 # A step of one token, in the scratch block.
-TRIAL = Batch(
-    rows=(Row(NOBODY, 0, (0,), (SCRATCH,), Want.LAST),), begun=(Begun(NOBODY, 1, Sampling()),)
+PROBE = Batch(
+    rows=(Row(PROBE_SEQUENCE, 0, (0,), (SCRATCH,), Want.LAST),),
+    begun=(Begun(PROBE_SEQUENCE, 1, Sampling()),),
 )
 
 
-class Guarded:
+class GuardedExecutor:
     """What another executor raises becomes an error of each row of that step.
 
     Their requests end with it, their blocks are free and never offered to others, and those who
@@ -57,20 +58,20 @@ class Guarded:
 
     def _output(self, rows: int, error: Exception) -> Output:
         self._faults += 1
-        if self._faults == MOST:
+        if self._faults == MOST_FAILURES:
             if not self._works():
                 raise error
             self._faults = 0
         logging.getLogger("headway.engine").error("a step of %d rows failed", rows, exc_info=error)
-        why = f"the step failed: {cause(error)}"
+        why = f"the step failed: {first_line(error)}"
         return Output(((),) * rows, errors=dict.fromkeys(range(rows), why))
 
     def _works(self) -> bool:
         """Whether the executor still computes anything."""
         try:
-            output = self.executor.collect(self.executor.submit(TRIAL))
+            output = self.executor.collect(self.executor.submit(PROBE))
         except Exception as error:
             logging.getLogger("headway.engine").error("so does a step of nobody", exc_info=error)
             return False
-        self._tried = (NOBODY,)
+        self._tried = (PROBE_SEQUENCE,)
         return not output.errors

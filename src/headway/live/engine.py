@@ -14,7 +14,7 @@ from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, Executor, forgotten
 from headway.errors import EngineDownError, RefusedError
-from headway.executor.guarded import Guarded
+from headway.executor.guarded import GuardedExecutor
 from headway.journal.record import Record
 from headway.live.callers import Caller, Callers, LoopCaller, QueueCaller, Told, heard
 from headway.live.clock import WallClock
@@ -37,7 +37,7 @@ class LiveEngine:
     ) -> None:
         self.clock = WallClock()
         self._inbox = LiveInbox(self.clock)
-        self._engine = Engine(scheduler, Guarded(executor), self._inbox, self.clock, keep)
+        self._engine = Engine(scheduler, GuardedExecutor(executor), self._inbox, self.clock, keep)
         self._rows = rows
         self._callers = Callers()
         # By event loop: what its callers have been told, which the engine's thread alone changes.

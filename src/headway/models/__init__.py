@@ -6,7 +6,7 @@ from pathlib import Path
 EMBEDDED = Path(__file__).parent / "headway-tiny"
 
 
-def called(source: str | Path | None) -> str:
+def display_name(source: str | Path | None) -> str:
     """For reports and journals: a folder's name rather than where it lies on this machine, a hub
     id as it is. None: the embedded one."""
     if source is None:

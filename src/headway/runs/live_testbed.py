@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
-from headway.models import EMBEDDED, called
+from headway.models import EMBEDDED, display_name
 from headway.runs.testbed import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:
-    from headway.executor.torch.load import Loaded
+    from headway.executor.torch.load import LoadedModel
 
 
 def live_rig(model: str | None) -> Rig:
@@ -18,7 +18,7 @@ def live_rig(model: str | None) -> Rig:
     return named_rig(load_here(model, SLOTS), model)
 
 
-def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") -> "Loaded":
+def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") -> "LoadedModel":
     """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
     # torch is an extra, and slow to import: only who runs a model pays for it.
     try:
@@ -36,10 +36,10 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
     return load(folder, Limits(slots, slots * context, context, BLOCK_SIZE), dtype, device)
 
 
-def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
+def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
     """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
     which is all that random weights can ask for."""
-    from headway.executor.torch.runner import threads, use_threads
+    from headway.executor.torch.runner import set_thread_count, thread_count
     from headway.live.clock import WallClock
 
     gc.collect()
@@ -56,23 +56,23 @@ def rig_of(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Rig:
         clock=WallClock(),
         memory=str(loaded.plan),
         fit=loaded.plan.fit,
-        threads=threads(),
-        use_threads=use_threads,
+        threads=thread_count(),
+        use_threads=set_thread_count,
         rounding=loaded.executor.model.rounding,
         gathering=loaded.executor.cache.gathering,
     )
 
 
-def named_rig(loaded: "Loaded", model: str | None) -> Rig:
+def named_rig(loaded: "LoadedModel", model: str | None) -> Rig:
     """With the text that prompts are cut from, in the model's own tokens."""
     from headway.text import Tokenizer
 
     tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
     text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]
-    return rig_of(loaded, called(model), text)
+    return rig_of(loaded, display_name(model), text)
 
 
-def kv_bytes(loaded: "Loaded") -> int:
+def kv_bytes(loaded: "LoadedModel") -> int:
     """Per token of one sequence, all layers."""
     return loaded.plan.per_block // loaded.plan.block_size
 

@@ -17,7 +17,7 @@ from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirs
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import Price
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 from headway.strategies.strategy import SLOTS, Strategy, chunk_of, windows_of
 
 FIRST_COME = FirstCome()
@@ -203,4 +203,4 @@ def named(name: str) -> Callable[[Site], Strategy]:
     size = name.removeprefix(CHUNKED)
     if size != name and size.isdecimal() and int(size):
         return lambda site: chunked(int(size), site.slots)
-    raise SettingError(f"there is no strategy {name!r}{nearest(name, REGISTRY)}")
+    raise SettingError(f"there is no strategy {name!r}{did_you_mean(name, REGISTRY)}")

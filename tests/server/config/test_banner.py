@@ -14,7 +14,7 @@ PLAN = MemoryPlan(70 * GIB, 123 * GIB, 14 * GIB, 1 << 20, 16, 130_000, 999_999, 
 
 def shown(plan):
     sizes = 512, plan.num_blocks, 16, 512
-    rest = frozenset[int](), plan.told, Load()
+    rest = frozenset[int](), plan.summary, Load()
     welcome = Welcome("org/model", "folder", None, "bfloat16", "cuda:0", *sizes, *rest)
     return banner(ServerConfig(), welcome, 65_535)
 

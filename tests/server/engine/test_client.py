@@ -40,7 +40,7 @@ from headway.journal import journal
 from headway.live.callers import heard
 from headway.live.clock import WallClock
 from headway.llm import LLM
-from headway.models import called
+from headway.models import display_name
 from headway.server.engine import engine_process
 from headway.server.engine.client import Remote
 from headway.server.engine.handle import State
@@ -116,7 +116,7 @@ def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
         await ask(remote, "a", most=40).end()
         return remote.load.drift
 
-    assert served(work, costs(tmp_path / "mine.json", called(None))) > 1_000
+    assert served(work, costs(tmp_path / "mine.json", display_name(None))) > 1_000
     other = Remote(costs(tmp_path / "other.json", "gpt"))
     with pytest.raises(SettingError, match=r"is of gpt in float32, not of headway-tiny \(embedded"):
         asyncio.run(other.start())
@@ -148,8 +148,12 @@ def test_welcome_and_progress():
             remote.submit([request("a")], Heard())
         welcome = await remote.start(said.append)
         ready = "preparing steps of every size"
-        assert said == ["starting torch", f"loading the weights of {called(None)}", ready]
-        assert (welcome.model, welcome.dtype, welcome.context) == (called(None), "float32", 512)
+        assert said == ["starting torch", f"loading the weights of {display_name(None)}", ready]
+        assert (welcome.model, welcome.dtype, welcome.context) == (
+            display_name(None),
+            "float32",
+            512,
+        )
         assert welcome.num_blocks == remote.load.num_blocks and welcome.eos
         await remote.drain(10)
         assert (remote.state, remote.down, remote.pid) == (State.DRAINING, "", 0), "no fault"

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from headway.core.batch import Logprob
-from headway.executor.torch.sampling.logprobs import Scored
+from headway.executor.torch.sampling.logprobs import LogprobColumns
 from headway.server.config.config import ServerConfig
 from headway.server.http import sse
 from headway.server.protocol.logprobs import PIECE, Scores, chat_logprobs, pieces, text_logprobs
@@ -24,9 +24,9 @@ def spell(token):
 
 
 def test_columns_are_the_rows_that_they_were_made_of():
-    scored = Scored()
+    scored = LogprobColumns()
     for begin in range(0, 700, 70):
-        part = Scored()
+        part = LogprobColumns()
         part.extend(ROWS[begin : begin + 70])
         scored.extend(pickle.loads(pickle.dumps(part)))
     assert [*scored] == ROWS and scored[-1] == ROWS[-1] and [*scored[5:9]] == ROWS[5:9]
@@ -40,7 +40,7 @@ def test_columns_are_the_rows_that_they_were_made_of():
 def test_columns_take_a_tenth_of_the_memory():
     tracemalloc.start()
     try:
-        scored = Scored()
+        scored = LogprobColumns()
         scored.extend(ROWS)
         assert tracemalloc.get_traced_memory()[0] < 300 * len(ROWS)
     finally:

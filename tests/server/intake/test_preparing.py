@@ -288,7 +288,7 @@ def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
     def fails(*given):
         raise fault
 
-    monkeypatch.setattr(tokenizing, "problem", fails)
+    monkeypatch.setattr(tokenizing, "grammar_problem", fails)
     made = Texts(SimpleNamespace(decode=fails, spellings=fails), EMBEDDED)
 
     async def scene():

@@ -20,7 +20,7 @@ from headway.costing.calibration import OTHERS, Calibration, write
 from headway.costing.datasheet import accelerator, analytical, shape
 from headway.costing.machine import SPOILT
 from headway.errors import SettingError
-from headway.models import called
+from headway.models import display_name
 from headway.report.formatting import duration
 from headway.report.terminal_tables import print_notes
 from headway.strategies.strategy import SLOTS
@@ -134,7 +134,7 @@ def _from_sheets(asked: Asked, console: Console) -> int:
     assert asked.model is not None
     sheet = accelerator(asked.accelerator, asked.accelerators)
     slots = asked.slots or datasheet.SLOTS
-    found = analytical(shape(asked.model), sheet, called(asked.model), slots)
+    found = analytical(shape(asked.model), sheet, display_name(asked.model), slots)
     if asked.price_per_hour:
         found = replace(found, price_per_hour=asked.price_per_hour)
     write(found, asked.out)

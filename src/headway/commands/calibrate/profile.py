@@ -23,7 +23,7 @@ from headway.report.terminal_tables import print_notes
 from headway.runs.testbed import Rig
 
 if TYPE_CHECKING:
-    from headway.executor.torch.load import Loaded
+    from headway.executor.torch.load import LoadedModel
 
 PROMPTS = (64, 256, 512)  # tokens: what steps with prompts look like beside next tokens
 SAMPLES = 5  # bursts of each size, of which the median counts
@@ -60,14 +60,14 @@ class Load:
 
 
 def run_profile(
-    loaded: "Loaded", rig: Rig, found: Calibration, out: Path, console: Console
+    loaded: "LoadedModel", rig: Rig, found: Calibration, out: Path, console: Console
 ) -> None:
     """Tables, a plot beside the cost file, and the figures in it."""
-    from headway.executor.torch.device_peaks import product_speed, read_speed
+    from headway.executor.torch.device_peaks import matmul_speed, memory_bandwidth
 
     now = rig.clock.now
     console.print(Text("Measuring the machine's ceilings, and steps under torch.profiler ..."))
-    ceilings = Ceilings(read_speed(rig.device, now), product_speed(rig.dtype, rig.device, now))
+    ceilings = Ceilings(memory_bandwidth(rig.device, now), matmul_speed(rig.dtype, rig.device, now))
     work = replace(work_of(loaded.config), weights=loaded.plan.weights, kv=found.kv_bytes)
     loads = measured(Stand(rig, 0), designs(found), work, ceilings)
     sizes = [load for load in loads if not load.prompt]
@@ -129,13 +129,13 @@ def _load(
     stand: Stand, design: Design, samples: list[Sample], work: Work, ceilings: Ceilings
 ) -> Load:
     """samples: by their time, of which the middle one counts."""
-    from headway.executor.torch.device_peaks import operators
+    from headway.executor.torch.device_peaks import operator_shares
 
     middle = samples[len(samples) // 2]
     per_second = 1e9 / middle.nanoseconds
     read = bytes_of(work, middle.features) * per_second
     products = flops_of(work, middle.features) * per_second
-    shares = operators(lambda: stand.sample(design), stand.rig.device)
+    shares = operator_shares(lambda: stand.sample(design), stand.rig.device)
     rows, prompt = len(design.decodes), bool(design.prompts)
     return Load(
         name=f"prompt of {design.tokens}" if prompt else f"{rows} next tokens",

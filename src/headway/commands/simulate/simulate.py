@@ -16,7 +16,7 @@ from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, sweep_of
 from headway.costing.calibration import Calibration
 from headway.costing.machine import cores
 from headway.errors import SettingError
-from headway.models import called
+from headway.models import display_name
 from headway.runs.provenance import origin_of, sentence
 from headway.runs.testbed import Rig
 from headway.strategies.from_yaml import chosen
@@ -62,7 +62,7 @@ def _checked(wanted: Simulated) -> Asked:
     """What was asked for, with the cost file's price where none is stated."""
     asked, calibration = wanted.asked, wanted.calibration
     if asked.model is not None:
-        calibration.check_model(called(asked.model))
+        calibration.check_model(display_name(asked.model))
     if not calibration.cost.is_known:
         raise SettingError("the cost file knows no times at all: run headway calibrate again")
     for name, value in (("rate", asked.rate), ("load", asked.load), ("seconds", asked.seconds)):

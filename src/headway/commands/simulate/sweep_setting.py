@@ -9,7 +9,7 @@ from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.policies import Policies
 from headway.costing.calibration import Calibration
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 from headway.strategies.strategy import Strategy
 
 TRAFFIC = ("rate", "load", "seconds", "token_scale")
@@ -48,7 +48,7 @@ def sweep_of(said: str) -> Sweep:
     if not equals or not rest:
         raise SettingError(f"a sweep is said as rate=1,2,4 or rate=1..20:5, not {said!r}")
     if setting not in UNITS:
-        raise SettingError(f"{setting!r} cannot be swept{nearest(setting, UNITS)}")
+        raise SettingError(f"{setting!r} cannot be swept{did_you_mean(setting, UNITS)}")
     values = (
         _range(setting, rest) if ".." in rest else [_number(setting, e) for e in rest.split(",")]
     )

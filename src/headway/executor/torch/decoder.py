@@ -12,11 +12,11 @@ from headway.core.cost.step_cost import Rounding
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.inputs import Inputs
 from headway.executor.torch.layers import attention
-from headway.executor.torch.layers.rope import rotate, tables
+from headway.executor.torch.layers.rope import rotary_tables, rotate
 from headway.executor.torch.loading.weights import Layer, Weights
 from headway.executor.torch.memory.kv_cache import KVCache
 
-Turn = tuple[Tensor, Tensor]  # cosines and sines
+RotaryTable = tuple[Tensor, Tensor]  # cosines and sines
 CACHED = 64 << 20  # bytes of weights of which a processor keeps much from one step to the next
 # Of rows, on a CPU. oneDNN prepares and keeps half a megabyte for each number of them and shape of
 # weights: five digits are 32 numbers, and then 16 each time that they double. At 1 to 3 rows it is
@@ -40,12 +40,14 @@ class Decoder:
         rounding = SMALL if few or weights.head.packed is None else LARGE
         self.rounding = rounding if self.device.type == "cpu" else Rounding()
         length = context or config.context
-        ropes = list(dict.fromkeys(sight.rope for sight in config.sights if sight.rope))
-        self.turns: list[Turn] = [
-            tables(rope, config.head_dim, length, self.dtype, self.device) for rope in ropes
+        ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))
+        self.rotary_tables_: list[RotaryTable] = [
+            rotary_tables(rope, config.head_dim, length, self.dtype, self.device) for rope in ropes
         ]
         # By layer, which of them; -1: the layer knows no positions.
-        self.turn_of = [ropes.index(each.rope) if each.rope else -1 for each in config.sights]
+        self.table_of_layer = [
+            ropes.index(each.rope) if each.rope else -1 for each in config.layer_attention
+        ]
         # Rounded to the dtype before it multiplies, as Gemma's reference does.
         self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
             self.dtype
@@ -57,26 +59,29 @@ class Decoder:
         On a CPU x may have a few rows more than N, which only what works row by row sees.
         """
         count = len(inputs.tokens)
-        spare = self._spare(count)
+        spare = self._spare_rows(count)
         x = F.embedding(F.pad(inputs.tokens, (0, spare)), self.weights.embed)
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
         at = inputs.positions
-        turns: list[Turn | None] = [*((cos[at], sin[at]) for cos, sin in self.turns), None]
+        rotary_tables_: list[RotaryTable | None] = [
+            *((cos[at], sin[at]) for cos, sin in self.rotary_tables_),
+            None,
+        ]
         for i, layer in enumerate(self.weights.layers):
             qkv = layer.qkv(layer.before_attention(x))[:count]
-            q, k, v = self._turned(layer, qkv, turns[self.turn_of[i]])
+            q, k, v = self._heads_rotated(layer, qkv, rotary_tables_[self.table_of_layer[i]])
             cache.write(i, inputs.cells, k, v)
             found = layer.out(self._attend(q, cache, i, inputs, spare))
-            x = self._plus(x, layer.after_attention(found))
+            x = self._add_residual(x, layer.after_attention(found))
             found = layer.mlp(layer.before_mlp(x))
-            x = self._plus(x, layer.after_mlp(found))
+            x = self._add_residual(x, layer.after_mlp(found))
         return x[:count]
 
     def logits(self, x: Tensor) -> Tensor:
         """Of those tokens that are given: [R, hidden] -> [R, vocab], float32."""
         scales, count = self.config.scales, len(x)
-        x = F.pad(x, (0, 0, 0, self._spare(count)))
+        x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
         logits = self.weights.head(self.weights.norm(x))[:count].float()
         if scales.logits != 1:
             logits = logits * scales.logits
@@ -95,16 +100,16 @@ class Decoder:
         if sampled:
             self.logits(x)
 
-    def _spare(self, rows: int) -> int:
+    def _spare_rows(self, rows: int) -> int:
         return self.rounding.of(rows) - rows
 
-    def _plus(self, x: Tensor, found: Tensor) -> Tensor:
+    def _add_residual(self, x: Tensor, found: Tensor) -> Tensor:
         """x and what half a layer adds to it."""
         scale = self.config.scales.residual
         return x + found if scale == 1 else torch.add(x, found, alpha=scale)
 
-    def _turned(
-        self, layer: Layer, qkv: Tensor, turn: Turn | None
+    def _heads_rotated(
+        self, layer: Layer, qkv: Tensor, rotary_table: RotaryTable | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """[N, all heads] -> q [N, heads, head_dim], k and v [N, kv_heads, head_dim]."""
         heads, kv_heads = self.config.heads, self.config.kv_heads
@@ -121,28 +126,28 @@ class Decoder:
                 q, k = turned[:, :heads].flatten(1), turned[:, heads:].flatten(1)
                 whole = torch.cat((layer.q_norm(q), layer.k_norm(k)), dim=1)
                 turned = whole.view(turned.shape)
-        if turn is not None:
-            turned = rotate(turned, *turn)
+        if rotary_table is not None:
+            turned = rotate(turned, *rotary_table)
         return turned[:, :heads], turned[:, heads:], v
 
     def _attend(self, q: Tensor, cache: KVCache, layer: int, inputs: Inputs, spare: int) -> Tensor:
         """[N, heads, head_dim] -> [N + spare, heads x head_dim], each query over its own row's
         past; the spare ones are 0."""
-        window, scales, found = self.config.sights[layer].window, self.config.scales, []
+        window, scales, found = self.config.layer_attention[layer].window, self.config.scales, []
         for rows in inputs.decodes:
             k, v = cache.gather(layer, rows.blocks)
             shape = (rows.end - rows.begin, -1, cache.heads, cache.head_dim)
             mine, mask = q[rows.begin : rows.end], rows.masks[window]
-            found.append(attention.decode(mine, k.view(shape), v.view(shape), mask, scales))
+            found.append(attention.attend_decode(mine, k.view(shape), v.view(shape), mask, scales))
         for row in inputs.prefills:
             k, v = cache.gather(layer, row.blocks)
             mine, seen = q[row.begin : row.end], row.masks[window]
-            found.append(attention.prefill(mine, k[: row.keys], v[: row.keys], seen, scales))
+            found.append(attention.attend_prefill(mine, k[: row.keys], v[: row.keys], seen, scales))
         if spare:
             found.append(found[0].new_zeros(spare, found[0].shape[1]))
         return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def sizes(most: int, rounding: Rounding) -> list[int]:
+def row_counts(most: int, rounding: Rounding) -> list[int]:
     """That steps of up to so many rows are rounded to, ascending."""
     return sorted({rounding.of(rows) for rows in range(1, most + 1)})

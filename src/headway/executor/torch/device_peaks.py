@@ -7,37 +7,41 @@ from functools import partial
 import torch
 from torch import Tensor
 
-READ = {"cpu": 256 << 20}  # bytes that are read at once: no cache holds them
-READ_ELSEWHERE = 2 << 30
-SIDE = {"cpu": 2_048}  # of the square matrices that are multiplied, at most
-SIDE_ELSEWHERE = 8_192
-SMALLEST = 256  # side that is begun with; it is doubled
-LONG = 50_000_000  # nanoseconds: a product that takes so long is large enough
+READ_BYTES = {"cpu": 256 << 20}  # bytes that are read at once: no cache holds them
+READ_BYTES_ELSEWHERE = 2 << 30
+LARGEST_SIDE = {"cpu": 2_048}  # of the square matrices that are multiplied, at most
+LARGEST_SIDE_ELSEWHERE = 8_192
+SMALLEST_SIDE = 256  # side that is begun with; it is doubled
+LONG_NS = 50_000_000  # nanoseconds: a product that takes so long is large enough
 QUIET = "99"  # of the profiler's library, which else says on stderr that it begins and ends
 TRIALS = 7  # the best counts: a ceiling is what nothing has disturbed
 
 
 @torch.inference_mode()
-def read_speed(device: str, now: Callable[[], int]) -> float:
+def memory_bandwidth(device: str, now: Callable[[], int]) -> float:
     """Bytes per second, summing one large tensor. now: nanoseconds."""
-    nbytes = READ.get(torch.device(device).type, READ_ELSEWHERE)
+    nbytes = READ_BYTES.get(torch.device(device).type, READ_BYTES_ELSEWHERE)
     numbers = torch.ones(nbytes // 4, dtype=torch.float32, device=device)
-    return nbytes * 1e9 / _best(numbers.sum, now)
+    return nbytes * 1e9 / _best_time(numbers.sum, now)
 
 
 @torch.inference_mode()
-def product_speed(dtype: str, device: str, now: Callable[[], int]) -> float:
+def matmul_speed(dtype: str, device: str, now: Callable[[], int]) -> float:
     """FLOP per second of one large product in this dtype. Where the processor has no products in
     it, one that is large elsewhere would take a quarter of a minute."""
-    most, side, took = SIDE.get(torch.device(device).type, SIDE_ELSEWHERE), SMALLEST // 2, 0
-    while side < most and took < LONG:
+    most, side, took = (
+        LARGEST_SIDE.get(torch.device(device).type, LARGEST_SIDE_ELSEWHERE),
+        SMALLEST_SIDE // 2,
+        0,
+    )
+    while side < most and took < LONG_NS:
         side *= 2
         square = torch.full((side, side), 0.5, dtype=getattr(torch, dtype), device=device)
-        took = _best(partial(torch.matmul, square, square), now)
+        took = _best_time(partial(torch.matmul, square, square), now)
     return 2 * side**3 * 1e9 / took
 
 
-def _best(work: Callable[[], Tensor], now: Callable[[], int]) -> int:
+def _best_time(work: Callable[[], Tensor], now: Callable[[], int]) -> int:
     times = list[int]()
     for _ in range(TRIALS + 1):
         began = now()
@@ -46,7 +50,7 @@ def _best(work: Callable[[], Tensor], now: Callable[[], int]) -> int:
     return min(times[1:])
 
 
-def operators(run: Callable[[], object], device: str) -> dict[str, float]:
+def operator_shares(run: Callable[[], object], device: str) -> dict[str, float]:
     """Share of the time of each operator of torch in what `run` does, largest first."""
     os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)
     from torch.profiler import ProfilerActivity, profile

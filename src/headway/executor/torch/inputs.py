@@ -16,15 +16,15 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Row, Want
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.sampling.sampling import Draws
-from headway.executor.torch.slots import NOBODY, Slots
+from headway.executor.torch.sampling.sampling import SamplingColumns
+from headway.executor.torch.slots import REFUSED_SLOT, Slots
 
 Ints = NDArray[np.int64]
 LAST, PROMPT = Want.LAST.value, Want.PROMPT.value  # plain numbers: of flags `&` is slow
 
 
 @dataclass(frozen=True, slots=True)
-class Decode:
+class DecodeRows:
     """Rows of one query and near lengths: flat tokens begin to end."""
 
     begin: int
@@ -34,7 +34,7 @@ class Decode:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefill:
+class PrefillRow:
     """One row of many queries: flat tokens begin to end."""
 
     begin: int
@@ -46,12 +46,12 @@ class Prefill:
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
+class PromptScoring:
     """A row whose prompt's log-probabilities are wanted."""
 
     row: int
     begin: int  # flat token of its first
-    behind: Tensor  # [m] the prompt's tokens behind its first m
+    next_tokens: Tensor  # [m] the prompt's tokens behind its first m
     asked: int  # of the most likely, beside
 
 
@@ -62,18 +62,18 @@ class Inputs:
     tokens: Tensor  # [N] ids
     positions: Tensor  # [N] in their sequences
     cells: Tensor  # [N] of the KV memory, to write to
-    decodes: tuple[Decode, ...]
-    prefills: tuple[Prefill, ...]
+    decodes: tuple[DecodeRows, ...]
+    prefills: tuple[PrefillRow, ...]
     at: Tensor  # [R] flat tokens whose logits are wanted
     sampled: tuple[int, ...]  # [R] the rows they belong to
-    draws: Draws  # [R]
-    scorings: tuple[Scoring, ...]
+    draws: SamplingColumns  # [R]
+    scorings: tuple[PromptScoring, ...]
     spans: Ints  # [rows, 2] flat tokens of each row, padding left out
     errors: dict[int, str]  # rows that cannot be computed; they run, and nobody sees the answer
 
 
 @dataclass(slots=True)
-class _Flat:
+class _FlatTokens:
     """What grows while rows are laid end to end."""
 
     tokens: list[Ints] = field(default_factory=list)
@@ -88,7 +88,7 @@ class _Flat:
         self.length += len(tokens)
 
 
-class Builder:
+class InputsBuilder:
     """Builds the inputs of steps; keeps only what does not change between them."""
 
     def __init__(self, slots: Slots, cache: KVCache, vocab: int) -> None:
@@ -112,7 +112,7 @@ class Builder:
                 histories[slot].extend(row.start, row.tokens)
             if slot in matchers:
                 matchers[slot].extend(row.start, row.tokens)
-        flat, spans = _Flat(), np.empty((len(slots), 2), dtype=np.int64)
+        flat, spans = _FlatTokens(), np.empty((len(slots), 2), dtype=np.int64)
         alone = (lengths == 1) & (batch.width <= 1)
         single = np.flatnonzero(alone)
         single = single[starts[single].argsort(kind="stable")]
@@ -123,10 +123,10 @@ class Builder:
             spans[i, 0] = flat.length
             prefills.append(self._prefill(batch.rows[i], slots[i], batch.width, flat))
         if batch.width > 1:
-            prefills += [self._held(batch.width, flat) for _ in range(batch.held)]
+            prefills += [self._held_slot(batch.width, flat) for _ in range(batch.held)]
         spans[:, 1] = spans[:, 0] + lengths
         wanted = np.flatnonzero(wants & LAST)
-        tokens, errors = self._checked(np.concatenate(flat.tokens), spans)
+        tokens, errors = self._replace_bad_tokens(np.concatenate(flat.tokens), spans)
         errors |= self.slots.refusals(batch.rows)
         return Inputs(
             tokens=self._tensor(tokens),
@@ -138,16 +138,18 @@ class Builder:
             sampled=tuple(wanted.tolist()),
             draws=self.slots.draws(slots[wanted], (starts + lengths)[wanted]),
             scorings=tuple(
-                self._scoring(i, batch.rows[i], slots[i], spans[i, 0])
-                for i in np.flatnonzero((wants & PROMPT).astype(bool) & (slots != NOBODY)).tolist()
+                self._prompt_scoring(i, batch.rows[i], slots[i], spans[i, 0])
+                for i in np.flatnonzero(
+                    (wants & PROMPT).astype(bool) & (slots != REFUSED_SLOT)
+                ).tolist()
             ),
             spans=spans,
             errors=errors,
         )
 
     def _decodes(
-        self, batch: Batch, rows: Ints, slots: Ints, starts: Ints, flat: _Flat
-    ) -> tuple[Decode, ...]:
+        self, batch: Batch, rows: Ints, slots: Ints, starts: Ints, flat: _FlatTokens
+    ) -> tuple[DecodeRows, ...]:
         """Rows of one token in order of their length; held slots of one are such rows too.
 
         A held slot's table is all scratch, and it attends to as much as the longest row.
@@ -169,11 +171,11 @@ class Builder:
         positions[: len(rows)] = starts
         flat.add(tokens, positions, cells)
         return tuple(
-            Decode(
+            DecodeRows(
                 begin,
                 end,
                 self._tensor(self._tables(slots[begin:end], end - begin, needs[end - 1])),
-                self._ahead(needs[end - 1] * size, lengths[begin:end]),
+                self._decode_masks(needs[end - 1] * size, lengths[begin:end]),
             )
             for begin, end in self._gathering.groups(needs.tolist())
         )
@@ -185,13 +187,15 @@ class Builder:
         scratch = np.zeros((count - len(slots)) * width, dtype=np.int64)
         return np.concatenate([own, scratch]) if len(scratch) else own
 
-    def _scoring(self, i: int, row: Row, slot: int, begin: int) -> Scoring:
+    def _prompt_scoring(self, i: int, row: Row, slot: int, begin: int) -> PromptScoring:
         history = self.slots.histories[slot]
         end = min(row.start + len(row.tokens), history.prompt - 1)
-        behind = np.array(history.known[row.start + 1 : end + 1], dtype=np.int64)
-        return Scoring(i, int(begin), self._tensor(behind), history.sampling.prompt_logprobs)
+        next_tokens = np.array(history.known[row.start + 1 : end + 1], dtype=np.int64)
+        return PromptScoring(
+            i, int(begin), self._tensor(next_tokens), history.sampling.prompt_logprobs
+        )
 
-    def _ahead(self, keys: int, lengths: Ints) -> dict[int, Tensor]:
+    def _decode_masks(self, keys: int, lengths: Ints) -> dict[int, Tensor]:
         """Masks of rows of one query, the last of so many positions each."""
         at, seen = np.arange(keys), lengths[:, None, None, None]
         return {
@@ -199,7 +203,7 @@ class Builder:
             for window in self._windows
         }
 
-    def _prefill(self, row: Row, slot: int, width: int, flat: _Flat) -> Prefill:
+    def _prefill(self, row: Row, slot: int, width: int, flat: _FlatTokens) -> PrefillRow:
         """A row of many tokens. Padding to its right sees what its last token sees."""
         size, own = self.size, len(row.tokens)
         end = row.start + own
@@ -213,10 +217,10 @@ class Builder:
             np.concatenate([table[positions // size] * size + positions % size, idle % size]),
         )
         seen = np.minimum(np.arange(row.start, row.start + own + padding), end - 1)
-        masks = {window: self._behind(end, seen, window) for window in self._windows}
-        return Prefill(begin, flat.length, end, self._tensor(table.copy()), masks)
+        masks = {window: self._prefill_mask(end, seen, window) for window in self._windows}
+        return PrefillRow(begin, flat.length, end, self._tensor(table.copy()), masks)
 
-    def _behind(self, keys: int, seen: Ints, window: int) -> Tensor | None:
+    def _prefill_mask(self, keys: int, seen: Ints, window: int) -> Tensor | None:
         """The mask of queries that see up to these positions, and no further back than a window.
 
         None where causality says it all: from position 0, with every key inside the window.
@@ -227,15 +231,15 @@ class Builder:
         at, last = np.arange(keys), seen[:, None]
         return self._mask((at <= last) & (at > last - window) if window else at <= last)
 
-    def _held(self, width: int, flat: _Flat) -> Prefill:
+    def _held_slot(self, width: int, flat: _FlatTokens) -> PrefillRow:
         """A held slot of many tokens: a prompt's worth of work, in scratch."""
         idle, begin = np.arange(width), flat.length
         flat.add(np.zeros_like(idle), idle, idle % self.size)
         table = np.zeros(-(-width // self.size), dtype=np.int64)
-        masks = {window: self._behind(width, idle, window) for window in self._windows}
-        return Prefill(begin, flat.length, width, self._tensor(table), masks)
+        masks = {window: self._prefill_mask(width, idle, window) for window in self._windows}
+        return PrefillRow(begin, flat.length, width, self._tensor(table), masks)
 
-    def _checked(self, tokens: Ints, spans: Ints) -> tuple[Ints, dict[int, str]]:
+    def _replace_bad_tokens(self, tokens: Ints, spans: Ints) -> tuple[Ints, dict[int, str]]:
         """A token that is none must not bring down the step that others share."""
         if tokens.min() >= 0 and tokens.max() < self.vocab:
             return tokens, {}

@@ -19,7 +19,7 @@ from headway.executor.torch.memory.memory_plan import (
     Limits,
     MemoryPlan,
     free_memory,
-    gathered,
+    gather_budget,
     plan_memory,
 )
 from headway.executor.torch.runner import TorchExecutor
@@ -29,7 +29,7 @@ NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedModel:
     """An executor, and what whoever drives it must know."""
 
     executor: TorchExecutor
@@ -49,7 +49,7 @@ class Loaded:
 
 def load(
     source: str | Path, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
-) -> Loaded:
+) -> LoadedModel:
     """Load a Hugging Face checkpoint: a folder, or a model's id on the hub.
 
     dtype: float32 or bfloat16; empty: as it is stored, but bfloat16 for float16, and float32
@@ -61,30 +61,37 @@ def load(
     folder = locate(source)
     config = read_config(folder)
     chosen = _device(device)
-    name = config.computed_in(dtype, chosen.type)
+    name = config.compute_dtype(dtype, chosen.type)
     weights = load_weights(folder, config, DTYPES[name], chosen)
     return _assemble(config, weights, limits, folder)
 
 
 def load_random(
     config: ModelConfig, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
-) -> Loaded:
+) -> LoadedModel:
     """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
     chosen = _device(device)
-    name = config.computed_in(dtype, chosen.type)
+    name = config.compute_dtype(dtype, chosen.type)
     weights = random_weights(config, DTYPES[name], chosen)
     return _assemble(config, weights, limits, Path())
 
 
-def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Path) -> Loaded:
+def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Path) -> LoadedModel:
     dtype, device = weights.embed.dtype, weights.embed.device
     plan = plan_memory(
-        config, limits, dtype.itemsize, weights.nbytes, free_memory(device), gathered(device.type)
+        config,
+        limits,
+        dtype.itemsize,
+        weights.nbytes,
+        free_memory(device),
+        gather_budget(device.type),
     )
     cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
     decoder = Decoder(config, weights, plan.context)
     executor = TorchExecutor(decoder, cache, plan.context, folder)
-    return Loaded(executor, config, plan, folder, str(dtype).removeprefix("torch."), str(device))
+    return LoadedModel(
+        executor, config, plan, folder, str(dtype).removeprefix("torch."), str(device)
+    )
 
 
 def _device(asked: str) -> torch.device:

@@ -12,29 +12,36 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
 from headway.core.grammar import Grammar
-from headway.executor.torch.decoder import Decoder, sizes
-from headway.executor.torch.inputs import Builder, Inputs, Scoring
+from headway.executor.torch.decoder import Decoder, row_counts
+from headway.executor.torch.inputs import Inputs, InputsBuilder, PromptScoring
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.memory.memory_plan import LOGITS
-from headway.executor.torch.sampling.grammar import Grammars
-from headway.executor.torch.sampling.sampling import Scores, columns, sample, score
+from headway.executor.torch.memory.memory_plan import LOGIT_ELEMENTS
+from headway.executor.torch.sampling.grammar import GrammarCompiler
+from headway.executor.torch.sampling.sampling import (
+    RowLogprobs,
+    sample,
+    to_logprob_columns,
+    token_logprobs,
+)
 from headway.executor.torch.slots import Slots
 
-BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
+ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _StepInFlight:
     """A step that was begun: its results may still be on their way from the device."""
 
     rows: int
     inputs: Inputs
-    sound: Tensor  # [N] whether each token's numbers are finite
+    finite: Tensor  # [N] whether each token's numbers are finite
     picked: Tensor  # [R] tokens; -1 where every one is banned
-    defined: Tensor  # [R] whether each row's logits are finite
-    scores: Scores | None
-    prompts: dict[int, list[Scores]]  # of the rows whose prompt's log-probabilities are wanted
-    host: int  # nanoseconds in which the device had nothing to do
+    finite_logits: Tensor  # [R] whether each row's logits are finite
+    scores: RowLogprobs | None
+    prompt_scores: dict[
+        int, list[RowLogprobs]
+    ]  # of the rows whose prompt's log-probabilities are wanted
+    host_ns: int  # nanoseconds in which the device had nothing to do
 
 
 class TorchExecutor:
@@ -51,10 +58,10 @@ class TorchExecutor:
         self.computed = 0  # cells through the linear layers, wasted ones too
         config = model.config
         length = context or config.context
-        self._grammars = Grammars(folder, config.vocab, frozenset(config.eos))
+        self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
         self._slots = Slots(-(-length // cache.block_size), self._grammars, model.device)
-        self._builder = Builder(self._slots, cache, config.vocab)
-        self._flights: dict[int, _Flight] = {}
+        self._builder = InputsBuilder(self._slots, cache, config.vocab)
+        self._flights: dict[int, _StepInFlight] = {}
 
     def compile(self, grammar: Grammar) -> None:
         """Ahead of the step that will begin with it, which else would take the time; from any
@@ -67,7 +74,7 @@ class TorchExecutor:
         while the time lasts: then no caller waits for it, and memory does not grow by it."""
         until = perf_counter_ns() + seconds * 1e9
         rounding = self.model.rounding
-        for rows in sizes(tokens, rounding) if self.model.device.type == "cpu" else ():
+        for rows in row_counts(tokens, rounding) if self.model.device.type == "cpu" else ():
             if perf_counter_ns() < until:
                 self.model.prepare(rows, rows <= rounding.of(sampled))
 
@@ -84,35 +91,37 @@ class TorchExecutor:
         for begun in batch.begun:
             self._slots.begin(begun)
         inputs = self._builder.build(batch)
-        host = perf_counter_ns() - began
+        host_ns = perf_counter_ns() - began
         self.computed += inputs.tokens.numel()
         x = self.model.forward(inputs, self.cache)
-        picked = defined = torch.empty(0, dtype=torch.int64, device=x.device)
+        picked = finite_logits = torch.empty(0, dtype=torch.int64, device=x.device)
         scores = None
         if inputs.sampled:
             logits = self.model.logits(x[inputs.at])
             computed = perf_counter_ns()
-            picked, defined = sample(logits, inputs.draws), logits.sum(dim=-1).isfinite()
+            picked, finite_logits = sample(logits, inputs.draws), logits.sum(dim=-1).isfinite()
             if (inputs.draws.logprobs >= 0).any():
-                scores = score(logits, picked.clamp_min(0), inputs.draws.logprobs)
+                scores = token_logprobs(logits, picked.clamp_min(0), inputs.draws.logprobs)
             if x.device.type == "cpu":
-                host += perf_counter_ns() - computed
-        sound = x.sum(dim=-1).isfinite()
-        prompts = {each.row: self._score(x, each) for each in inputs.scorings}
+                host_ns += perf_counter_ns() - computed
+        finite = x.sum(dim=-1).isfinite()
+        prompt_scores = {each.row: self._score(x, each) for each in inputs.scorings}
         rows = len(batch.rows)
-        self._flights[batch.step] = _Flight(
-            rows, inputs, sound, picked, defined, scores, prompts, host
+        self._flights[batch.step] = _StepInFlight(
+            rows, inputs, finite, picked, finite_logits, scores, prompt_scores, host_ns
         )
         return batch.step
 
-    def _score(self, x: Tensor, wanted: Scoring) -> list[Scores]:
+    def _score(self, x: Tensor, wanted: PromptScoring) -> list[RowLogprobs]:
         """Some positions at a time: the logits of a long prompt at once would be gigabytes."""
-        few = max(1, LOGITS // self.model.config.vocab)
+        few = max(1, LOGIT_ELEMENTS // self.model.config.vocab)
         found = []
-        for at, behind in enumerate(torch.split(wanted.behind, few)):
+        for at, next_tokens in enumerate(torch.split(wanted.next_tokens, few)):
             begin = wanted.begin + at * few
-            logits = self.model.logits(x[begin : begin + len(behind)])
-            found.append(score(logits, behind, np.full(len(behind), wanted.asked)))
+            logits = self.model.logits(x[begin : begin + len(next_tokens)])
+            found.append(
+                token_logprobs(logits, next_tokens, np.full(len(next_tokens), wanted.asked))
+            )
         return found
 
     def collect(self, ticket: int) -> Output:
@@ -132,18 +141,22 @@ class TorchExecutor:
             for at, logprob in flight.scores.said().items():
                 if (row := inputs.sampled[at]) not in errors:
                     said[row] = (logprob,)
-        prompts = {row: columns(scores) for row, scores in flight.prompts.items()}
-        return Output(tuple(tokens), said, errors, prompts, flight.host)
+        prompt_scores = {
+            row: to_logprob_columns(scores) for row, scores in flight.prompt_scores.items()
+        }
+        return Output(tuple(tokens), said, errors, prompt_scores, flight.host_ns)
 
-    def _errors(self, flight: _Flight) -> dict[int, str]:
+    def _errors(self, flight: _StepInFlight) -> dict[int, str]:
         inputs, errors = flight.inputs, dict(flight.inputs.errors)
-        if not bool(flight.sound.all()):
+        if not bool(flight.finite.all()):
             for row, (begin, end) in enumerate(inputs.spans.tolist()):
-                if not bool(flight.sound[begin:end].all()):
+                if not bool(flight.finite[begin:end].all()):
                     errors.setdefault(row, "the model computed numbers that are not finite")
-        if not bool(flight.defined.all()):
-            for row, defined in zip(inputs.sampled, flight.defined.tolist(), strict=True):
-                if not defined:
+        if not bool(flight.finite_logits.all()):
+            for row, finite_logits in zip(
+                inputs.sampled, flight.finite_logits.tolist(), strict=True
+            ):
+                if not finite_logits:
                     errors.setdefault(row, "the model's logits are not finite")
         for at, matcher in inputs.draws.matchers.items():
             if matcher.error:  # it was found while the mask was made
@@ -151,31 +164,31 @@ class TorchExecutor:
         if inputs.draws.ban:
             for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):
                 if token < 0:
-                    errors.setdefault(row, BANNED)
+                    errors.setdefault(row, ALL_BANNED)
         return errors
 
 
-def threads() -> int:
+def thread_count() -> int:
     """That torch's products are divided among, in this process."""
     return torch.get_num_threads()
 
 
-def use_threads(count: int) -> None:
+def set_thread_count(count: int) -> None:
     """From now on."""
     torch.set_num_threads(count)
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """Computes without helpers, for a thread that loads a model and leaves the steps to another.
 
     Each thread that computes in parallel keeps helpers of its own. With more of all threads'
     together than there are cores OpenMP lets them sleep at every barrier rather than spin: on two
     cores a step of 0.5B then takes 1.2 times as long (docs/decisions/0010).
     """
-    count = threads()
-    use_threads(1)
+    count = thread_count()
+    set_thread_count(1)
     try:
         yield
     finally:
-        use_threads(count)
+        set_thread_count(count)

@@ -8,16 +8,16 @@ import torch
 from numpy.typing import NDArray
 
 from headway.core.batch import Begun, Row
-from headway.errors import SettingError, TokenizerError, cause
-from headway.executor.torch.sampling.grammar import Grammars, Matcher
-from headway.executor.torch.sampling.noise import stream
+from headway.errors import SettingError, TokenizerError, first_line
+from headway.executor.torch.sampling.grammar import GrammarCompiler, Matcher
+from headway.executor.torch.sampling.noise import choice_seed
 from headway.executor.torch.sampling.penalties import History
-from headway.executor.torch.sampling.sampling import Draws
+from headway.executor.torch.sampling.sampling import SamplingColumns
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-NOBODY = 0  # the slot of those that could not begin
-UNBEGUN = "the request could not begin: "
+REFUSED_SLOT = 0  # the slot of those that could not begin
+COULD_NOT_BEGIN = "the request could not begin: "
 
 
 class Slots:
@@ -34,7 +34,11 @@ class Slots:
     """
 
     def __init__(
-        self, blocks_per_sequence: int, grammars: Grammars, device: torch.device, rows: int = 64
+        self,
+        blocks_per_sequence: int,
+        grammars: GrammarCompiler,
+        device: torch.device,
+        rows: int = 64,
     ) -> None:
         self._grammars, self._device = grammars, device
         self.matchers: dict[int, Matcher] = {}  # slot -> its grammar, where the sampling has one
@@ -43,7 +47,7 @@ class Slots:
         self.of: dict[int, int] = {}  # sequence -> slot
         self.tables: Ints = np.zeros((rows, blocks_per_sequence), dtype=np.int64)
         self._counts = [0] * rows  # blocks in each table
-        self._free = list(range(rows - 1, NOBODY, -1))  # the lowest first: tables stay dense
+        self._free = list(range(rows - 1, REFUSED_SLOT, -1))  # the lowest first: tables stay dense
         self.prompts: Ints = np.zeros(rows, dtype=np.int64)
         self.temperature: Floats = np.zeros(rows)
         self.top_k: Ints = np.zeros(rows, dtype=np.int64)
@@ -63,9 +67,11 @@ class Slots:
         try:
             self.of[begun.sequence] = self._fill(begun)
         except Exception as error:  # whatever it is: the step belongs to others too
-            self.of[begun.sequence] = NOBODY
+            self.of[begun.sequence] = REFUSED_SLOT
             known = isinstance(error, SettingError | TokenizerError)
-            self._refused[begun.sequence] = str(error) if known else UNBEGUN + cause(error)
+            self._refused[begun.sequence] = (
+                str(error) if known else COULD_NOT_BEGIN + first_line(error)
+            )
 
     def _fill(self, begun: Begun) -> int:
         """A slot with all that is kept of it. The slot is taken last, when nothing can fail."""
@@ -83,7 +89,7 @@ class Slots:
         self.top_k[slot] = asked.top_k
         self.top_p[slot] = asked.top_p
         self.min_p[slot] = asked.min_p
-        self.seeds[slot] = stream(asked.seed, asked.choice)
+        self.seeds[slot] = choice_seed(asked.seed, asked.choice)
         self.min_tokens[slot] = asked.min_tokens if asked.stop_tokens else 0
         self.logprobs[slot] = asked.logprobs
         self._stops[slot] = tuple(sorted(asked.stop_tokens))
@@ -95,7 +101,7 @@ class Slots:
 
     def end(self, sequence: int) -> None:
         slot = self.of.pop(sequence)
-        if slot == NOBODY:
+        if slot == REFUSED_SLOT:
             del self._refused[sequence]
             return
         self._free.append(slot)
@@ -104,7 +110,7 @@ class Slots:
 
     def extend(self, slot: int, blocks: tuple[int, ...]) -> None:
         """Add blocks to a sequence's table."""
-        if slot == NOBODY:
+        if slot == REFUSED_SLOT:
             return
         begin = self._counts[slot]
         end = self._counts[slot] = begin + len(blocks)
@@ -119,10 +125,10 @@ class Slots:
         why = [self._refused.get(row.sequence) or broken.get(self.of[row.sequence]) for row in rows]
         return {i: each for i, each in enumerate(why) if each}
 
-    def draws(self, slots: Ints, positions: Ints) -> Draws:
+    def draws(self, slots: Ints, positions: Ints) -> SamplingColumns:
         """How the tokens at these positions of these slots' sequences are to be sampled."""
         early = np.flatnonzero(positions - self.prompts[slots] < self.min_tokens[slots])
-        return Draws(
+        return SamplingColumns(
             temperature=self.temperature[slots],
             top_k=self.top_k[slots],
             top_p=self.top_p[slots],

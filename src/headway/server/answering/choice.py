@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
-from headway.executor.torch.sampling.logprobs import Scored
+from headway.executor.torch.sampling.logprobs import LogprobColumns
 from headway.server.protocol import response as whole
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.text import TextStream
@@ -103,7 +103,7 @@ class Choice:
 
     def _scored(self, prompt: Sequence[int], tokens: Sequence[int]) -> Scores:
         """Of the prompt and these tokens, whose scores are the first that were not given up."""
-        scores, rivals = Scored(), self.answer.options.logprobs
+        scores, rivals = LogprobColumns(), self.answer.options.logprobs
         if prompt:
             scores.extend((self.leader or self).answer.prompt_logprobs)
         scores.extend(self.answer.logprobs[: len(tokens)])

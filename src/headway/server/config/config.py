@@ -15,7 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headway.core.lane import Lane
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 from headway.server.config.sections.durations import written
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeySettings
@@ -155,7 +155,7 @@ class ServerConfig(BaseSettings):
                 raise SettingAtError(("keys",), f"two have the same {field}")
         names = [key.name for key in self.keys]
         if (scraper := self.metrics.key) and scraper not in names:
-            why = f"there is no key {scraper!r}{nearest(scraper, names)}"
+            why = f"there is no key {scraper!r}{did_you_mean(scraper, names)}"
             raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
         for at, key in enumerate(self.keys):
             for lane in (*key.lanes, key.default_lane):
@@ -163,7 +163,7 @@ class ServerConfig(BaseSettings):
                     raise SettingAtError(("keys", at), f"{key.name}: {self._no_lane(lane)}")
 
     def _no_lane(self, name: str) -> str:
-        return f"there is no lane {name!r}{nearest(name, self.lanes)}"
+        return f"there is no lane {name!r}{did_you_mean(name, self.lanes)}"
 
     @property
     def model(self) -> ModelSettings:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 from headway.server.config.problems import problems
 from headway.server.config.sections.section import Section, Where
 
@@ -168,7 +168,7 @@ def _refuse_strangers(kind: type[BaseSettings], others: set[str]) -> None:
         known = _names(kind)
         end = f"{nested}{name.removeprefix(prefix)}"  # HEADWAY_PORT is HEADWAY_SERVER__PORT
         said = [each for each in known if each.endswith(end)] or known
-        raise SettingError(f"environment: {name} is not known{nearest(name, said)}")
+        raise SettingError(f"environment: {name} is not known{did_you_mean(name, said)}")
 
 
 def _names(kind: type[BaseSettings]) -> list[str]:

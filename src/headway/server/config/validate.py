@@ -16,17 +16,17 @@ except ModuleNotFoundError as missing:
     ) from missing
 from headway.costing.calibration import read
 from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, read_config
-from headway.executor.torch.loading.tensor_names import shapes
+from headway.executor.torch.loading.tensor_names import tensor_shapes
 from headway.executor.torch.memory.memory_plan import (
     DRIVERS,
     Limits,
     free_on_host,
-    gathered,
+    gather_budget,
+    human_bytes,
     plan_memory,
-    size,
 )
 from headway.journal.file import check as check_journal
-from headway.models import EMBEDDED, called
+from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 
 TOKENIZER = "tokenizer.json"
@@ -42,12 +42,12 @@ def check(config: ServerConfig) -> tuple[str, ...]:
     model = None
     if folder:
         model = read_config(folder)
-        Checkpoint(folder, shapes(model), framework="np").close()
+        Checkpoint(folder, tensor_shapes(model), framework="np").close()
         if not (folder / TOKENIZER).is_file():
             raise CheckpointError(f"{folder} has no {TOKENIZER}")
     if engine.cost:
         cost = read(Path(engine.cost))
-        cost.check_model(called(config.model.path or None))
+        cost.check_model(display_name(config.model.path or None))
     if model:
         return ()
     return (f"{config.model.path} is not a folder here: it is looked up on the hub at the start",)
@@ -63,21 +63,23 @@ def check_memory(config: ServerConfig) -> None:
     if folder is None or elsewhere:
         return
     model, free = read_config(folder), free_on_host()
-    itemsize = ITEMSIZES[model.computed_in(config.model.dtype, "cpu")]
+    itemsize = ITEMSIZES[model.compute_dtype(config.model.dtype, "cpu")]
     weights = _weights(model) * itemsize
     if weights >= free:
-        raise MemoryPlanError(f"the weights take {size(weights)}, and {size(free)} are free")
+        raise MemoryPlanError(
+            f"the weights take {human_bytes(weights)}, and {human_bytes(free)} are free"
+        )
     engine = config.engine
     step = config.policies.step_tokens
     limits = Limits(engine.slots, step, engine.context, engine.block_size)
     try:
-        plan_memory(model, limits, itemsize, weights, free - weights, gathered("cpu"))
+        plan_memory(model, limits, itemsize, weights, free - weights, gather_budget("cpu"))
     except MemoryPlanError as error:
         raise MemoryPlanError(f"engine.slots {engine.slots}: {error}") from None
 
 
 def _weights(model: ModelConfig) -> int:
-    return sum([prod(shape) for shape in shapes(model).values()])
+    return sum([prod(shape) for shape in tensor_shapes(model).values()])
 
 
 def _folder(path: str) -> Path | None:

@@ -30,14 +30,14 @@ from headway.errors import (
     JournalError,
     SettingError,
     TokenizerError,
-    cause,
+    first_line,
 )
-from headway.executor.guarded import Guarded
+from headway.executor.guarded import GuardedExecutor
 from headway.executor.torch.loading.checkpoint import locate
 from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
 from headway.live.inbox import LiveInbox
-from headway.models import EMBEDDED, called
+from headway.models import EMBEDDED, display_name
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.heap import Leftovers
 from headway.text import Tokenizer
@@ -92,7 +92,7 @@ def run(options: EngineOptions, channel: Connection, words: Connection | None = 
     except HeadwayError as error:
         channel.send(Failed(error))
     except BaseException as error:  # the process's edge: the front is told, and so is stderr
-        channel.send(Failed(EngineDownError(f"the engine is down: {cause(error)}")))
+        channel.send(Failed(EngineDownError(f"the engine is down: {first_line(error)}")))
         raise
 
 
@@ -143,9 +143,9 @@ class Process:
         self.channel.send(Progress("starting torch"))
         from headway.executor.torch.load import load
         from headway.executor.torch.memory.memory_plan import Limits
-        from headway.executor.torch.runner import use_threads
+        from headway.executor.torch.runner import set_thread_count
 
-        name = called(options.model)
+        name = display_name(options.model)
         calibration = read(Path(options.cost)) if options.cost else None
         if calibration:
             calibration.check_model(name)  # before anything is loaded for nothing
@@ -159,7 +159,7 @@ class Process:
             cost = calibration.cost
         plan = loaded.plan
         if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
-            use_threads(threads)
+            set_thread_count(threads)
         self.channel.send(Progress("preparing steps of every size"))
         loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
         self.inbox.compile = loaded.executor.compile
@@ -180,7 +180,7 @@ class Process:
             block_size=plan.block_size,
             context=plan.context,
             eos=frozenset(loaded.config.eos),
-            memory=plan.told,
+            memory=plan.summary,
             load=engine.load,
             doubt=calibration.doubt if calibration else "",
         )
@@ -188,7 +188,7 @@ class Process:
     def _engine(self, settings: Settings, executor: Executor) -> Engine:
         scheduler = Scheduler(settings, token_bytes(16))
         keep = self._journal.keep if self._journal else forgotten
-        return Engine(scheduler, Guarded(executor), self.inbox, self.inbox.clock, keep)
+        return Engine(scheduler, GuardedExecutor(executor), self.inbox, self.inbox.clock, keep)
 
     def _found(self) -> Path:
         """The model's folder: one that is not there is said before torch is loaded."""

@@ -9,7 +9,7 @@ from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import Request
-from headway.errors import EngineDownError, cause
+from headway.errors import EngineDownError, first_line
 from headway.live.callers import Caller
 from headway.server import clock
 from headway.server.engine.client import Remote
@@ -129,7 +129,7 @@ class Succession:
             welcome = await self._remote.start()
             self._check(welcome)
         except Exception as error:  # no memory for a process, perhaps, or no thread
-            return self._remote.fail(cause(error))
+            return self._remote.fail(first_line(error))
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
         self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)

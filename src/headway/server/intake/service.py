@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from headway.core.request import NEVER
-from headway.errors import PromptError, TrialError
+from headway.errors import GrammarCheckError, PromptError
 from headway.server import clock
 from headway.server.answering.call import Call, Who
 from headway.server.answering.refusal import Away
@@ -198,7 +198,7 @@ class Front:
         grammar, bound = wish.options.grammar, self.config.server.limits.grammar_compile
         try:
             said = await texts.problem(grammar, bound) if grammar else ""
-        except TrialError as error:
+        except GrammarCheckError as error:
             code = "grammar_not_tried"
             raise Problem(503, str(error), wish.shaped, code, jittered(SOON)) from error
         if said:

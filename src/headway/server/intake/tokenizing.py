@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from headway.core.grammar import Grammar
 from headway.errors import PromptError
-from headway.executor.torch.sampling.grammar_check import problem
+from headway.executor.torch.sampling.grammar_check import grammar_problem
 from headway.server import heap
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Prompt
@@ -64,7 +64,7 @@ class Texts:
 
     async def problem(self, grammar: Grammar, limit: int) -> str:
         """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
-        return await asyncio.to_thread(_carried, problem, grammar, self.folder, limit / 1e9)
+        return await asyncio.to_thread(_carried, grammar_problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """With special tokens spelled out."""

@@ -7,7 +7,7 @@ from headway.commands.plan.estimate.memory import kv_estimate, kv_per_token
 from headway.costing.calibration import Calibration
 from headway.costing.datasheet import has_shape, shape
 from headway.errors import HeadwayError, SettingError
-from headway.models import EMBEDDED, called
+from headway.models import EMBEDDED, display_name
 
 
 def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[CheckedEstimate], str]:
@@ -16,10 +16,10 @@ def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[Che
     Of a model that is named all errors are raised: SettingError if the cost file is of another.
     """
     if model is not None:
-        calibration.check_model(called(model))
+        calibration.check_model(display_name(model))
         return kv_answers(model, calibration), ""
     own = calibration.model
-    if own != called(None) and not has_shape(own):
+    if own != display_name(None) and not has_shape(own):
         why = f"the shape of {own} is not known here: say --model with its folder or hub id"
         return [], f"KV per token is left out; {why}"
     try:
@@ -36,7 +36,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
     try:
         from headway.executor.torch.config.model_config import ITEMSIZES, read_config
         from headway.executor.torch.loading.checkpoint import locate
-        from headway.executor.torch.memory.memory_plan import Limits, gathered, plan_memory
+        from headway.executor.torch.memory.memory_plan import Limits, gather_budget, plan_memory
     except ModuleNotFoundError as error:
         raise SettingError(
             f"looking into a checkpoint needs {error.name}: pip install 'headway[torch]'"
@@ -56,7 +56,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
     for kind, value in kinds.items():
         heads = {"MHA": config.heads, "MQA": 1}.get(kind, config.kv_heads)
         shaped, limits = replace(config, kv_heads=heads), Limits(num_blocks=1)
-        made = plan_memory(shaped, limits, itemsize, 0, 1 << 60, gathered("cpu"))
+        made = plan_memory(shaped, limits, itemsize, 0, 1 << 60, gather_budget("cpu"))
         is_own = heads == config.kv_heads
         answers.append(
             CheckedEstimate(

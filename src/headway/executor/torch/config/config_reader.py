@@ -28,7 +28,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-class Keys:
+class ConfigReader:
     """One JSON object, and what in it cannot be obeyed.
 
     A value that makes no sense raises CheckpointError at once. One that makes sense and is not
@@ -42,16 +42,16 @@ class Keys:
     def __contains__(self, key: str) -> bool:
         return self.raw.get(key) is not None
 
-    def within(self, key: str) -> "Keys":
+    def section(self, key: str) -> "ConfigReader":
         """The object under a key, empty where there is none; its refusals are ours too."""
         part = self.raw.get(key) or {}
         if not isinstance(part, dict):
             raise CheckpointError(f"{self.where}: {key} is no JSON object")
-        return Keys(part, self.where, self.refused)
+        return ConfigReader(part, self.where, self.refused)
 
-    def joined(self, other: "Keys") -> "Keys":
+    def merged_with(self, other: "ConfigReader") -> "ConfigReader":
         """Both objects as one; the other's values win."""
-        return Keys({**self.raw, **other.raw}, self.where, self.refused)
+        return ConfigReader({**self.raw, **other.raw}, self.where, self.refused)
 
     def refuse(self, why: str) -> None:
         self.refused.append(why)
@@ -67,28 +67,28 @@ class Keys:
         """A positive integer."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise self.wrong(key, "must be a positive integer", value)
+            raise self.error(key, "must be a positive integer", value)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         """A positive number."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self.wrong(key, "must be a positive number", value)
+            raise self.error(key, "must be a positive number", value)
         return float(value)
 
-    def items(self, key: str) -> list[Any]:
+    def array(self, key: str) -> list[Any]:
         """Empty where there is none."""
         value = self.get(key, [])
         if not isinstance(value, list):
-            raise self.wrong(key, "must be a list", value)
+            raise self.error(key, "must be a list", value)
         return value
 
-    def wrong(self, key: str, why: str, value: Any) -> CheckpointError:
-        return CheckpointError(f"{self.where}: {key} = {short(value)} {why}")
+    def error(self, key: str, why: str, value: Any) -> CheckpointError:
+        return CheckpointError(f"{self.where}: {key} = {shortened(value)} {why}")
 
 
-def short(value: object) -> str:
+def shortened(value: object) -> str:
     """A value as it was written, cut to a few words."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

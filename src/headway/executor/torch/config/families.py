@@ -19,7 +19,9 @@ class Family:
     """One model_type. The second half are defaults where config.json is silent."""
 
     model_type: str
-    obeys: frozenset[str] = frozenset()  # of FOREIGN's keys: those it has and we compute
+    supports: frozenset[str] = (
+        frozenset()
+    )  # of OPTIONAL_KEYS: those that it has and that are computed
     # pre: before each half of a layer; post: after it, inside the residual (OLMo-2); both
     norms: Literal["pre", "post", "both"] = "pre"
     # rms: rounded to the dtype, then weighted; wide: weighted in float32, then rounded (OLMo-2);
@@ -27,15 +29,15 @@ class Family:
     norm: Literal["rms", "wide", "offset", "layer"] = "rms"
     qk_norm: Literal["", "head", "whole"] = ""  # before rope: each head, or all heads as one
     qkv_bias: bool = False  # always there, whatever `attention_bias` says
-    bias: str = "attention_bias"  # the key that asks for one
+    bias_key: str = "attention_bias"  # the key that asks for one
     gated: bool = True  # the MLP: down(act(gate(x)) * up(x)), else down(act(up(x)))
     fused: bool = False  # the checkpoint itself keeps qkv, and gate and up, as one matrix
-    rooted: bool = False  # embeddings are scaled by the root of their width (Gemma)
+    scaled_embedding: bool = False  # embeddings are scaled by the root of their width (Gemma)
     # which layers have the sliding window: none, all, or those that layer_types names
     windows: Literal["none", "all", "some"] = "none"
-    switched: bool = False  # the window is off unless use_sliding_window says otherwise
-    epsilon: str = "rms_norm_eps"  # the key
-    act: str = "hidden_act"  # the key
+    window_is_opt_in: bool = False  # the window is off unless use_sliding_window says otherwise
+    eps_key: str = "rms_norm_eps"  # the key
+    activation_key: str = "hidden_act"  # the key
 
     eps: float = 1e-6
     theta: float = 10_000.0
@@ -43,10 +45,10 @@ class Family:
     head_dim: int = 0  # 0: hidden / heads
     tied: bool = False
     window: int = 0  # 0: none
-    pattern: int = 0  # every so manieth layer sees everything, the others have the window
+    global_every: int = 0  # every so manieth layer sees everything, the others have the window
     activation: str = "silu"
-    score: int = 0  # 1 / root of the scale of attention scores; 0: of head_dim
-    caps: tuple[float, float] = (0.0, 0.0)  # of attention scores, of logits; 0: none
+    query_scalar: int = 0  # 1 / root of the scale of attention scores; 0: of head_dim
+    soft_caps: tuple[float, float] = (0.0, 0.0)  # of attention scores, of logits; 0: none
 
 
 FAMILIES = {
@@ -55,16 +57,18 @@ FAMILIES = {
     "MixtralForCausalLM": Family(
         "mixtral", frozenset({"num_local_experts"}), windows="all", eps=1e-5, theta=1e6
     ),
-    "Qwen2ForCausalLM": Family("qwen2", qkv_bias=True, windows="some", switched=True, window=4096),
+    "Qwen2ForCausalLM": Family(
+        "qwen2", qkv_bias=True, windows="some", window_is_opt_in=True, window=4096
+    ),
     "Qwen3ForCausalLM": Family(
-        "qwen3", qk_norm="head", windows="some", switched=True, head_dim=128, window=4096
+        "qwen3", qk_norm="head", windows="some", window_is_opt_in=True, head_dim=128, window=4096
     ),
     "Qwen3MoeForCausalLM": Family(
         "qwen3_moe",
         frozenset({"num_experts", "num_local_experts"}),
         qk_norm="head",
         windows="all",
-        switched=True,
+        window_is_opt_in=True,
         window=4096,
     ),
     "Phi3ForCausalLM": Family(
@@ -77,7 +81,7 @@ FAMILIES = {
     "GemmaForCausalLM": Family(
         "gemma",
         norm="offset",
-        rooted=True,
+        scaled_embedding=True,
         head_dim=256,
         tied=True,
         activation="gelu_pytorch_tanh",
@@ -87,16 +91,16 @@ FAMILIES = {
         GEMMA_CAPS,
         norms="both",
         norm="offset",
-        rooted=True,
+        scaled_embedding=True,
         windows="some",
-        act="hidden_activation",
+        activation_key="hidden_activation",
         head_dim=256,
         tied=True,
         window=4096,
-        pattern=2,
+        global_every=2,
         activation="gelu_pytorch_tanh",
-        score=256,
-        caps=(50.0, 30.0),
+        query_scalar=256,
+        soft_caps=(50.0, 30.0),
     ),
     "Gemma3ForCausalLM": Family(
         "gemma3_text",
@@ -104,17 +108,17 @@ FAMILIES = {
         norms="both",
         norm="offset",
         qk_norm="head",
-        rooted=True,
+        scaled_embedding=True,
         windows="some",
-        act="hidden_activation",
+        activation_key="hidden_activation",
         theta=1e6,
         local_theta=10_000.0,
         head_dim=256,
         tied=True,
         window=4096,
-        pattern=6,
+        global_every=6,
         activation="gelu_pytorch_tanh",
-        score=256,
+        query_scalar=256,
     ),
     "Olmo2ForCausalLM": Family("olmo2", norms="post", norm="wide", qk_norm="whole", eps=1e-5),
     "Olmo3ForCausalLM": Family(
@@ -127,13 +131,13 @@ FAMILIES = {
         theta=5e5,
         local_theta=5e5,
         window=4096,
-        pattern=4,
+        global_every=4,
     ),
     "SmolLM3ForCausalLM": Family(
         "smollm3",
         frozenset({"mlp_bias", "no_rope_layers"}),
         windows="some",
-        switched=True,
+        window_is_opt_in=True,
         theta=2e6,
         tied=True,
     ),
@@ -141,10 +145,10 @@ FAMILIES = {
     "Starcoder2ForCausalLM": Family(
         "starcoder2",
         norm="layer",
-        bias="use_bias",
+        bias_key="use_bias",
         gated=False,
         windows="all",
-        epsilon="norm_epsilon",
+        eps_key="norm_epsilon",
         eps=1e-5,
         tied=True,
         activation="gelu_pytorch_tanh",
@@ -152,7 +156,7 @@ FAMILIES = {
 }
 
 # What some models have, and a family here has only if it obeys it: key -> harmless values.
-FOREIGN: dict[str, tuple[Any, ...]] = {
+OPTIONAL_KEYS: dict[str, tuple[Any, ...]] = {
     "mlp_bias": (False,),
     "quantization_config": (),
     "compression_config": (),

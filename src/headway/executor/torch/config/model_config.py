@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Literal, cast
 
 from headway.errors import CheckpointError, SettingError, UnsupportedModelError
-from headway.executor.torch.config.config_reader import Keys, Raw, read_json, short
-from headway.executor.torch.config.families import FAMILIES, FOREIGN, Family
-from headway.executor.torch.config.positions import Each, Sight, read_sights
-from headway.executor.torch.config.processor import multiplies_bfloat16
+from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json, shortened
+from headway.executor.torch.config.families import FAMILIES, OPTIONAL_KEYS, Family
+from headway.executor.torch.config.positions import (
+    LayerAttention,
+    LongRopeScaling,
+    read_layer_attention,
+)
+from headway.executor.torch.config.processor import has_fast_bfloat16
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
-HALVES = "float16", "bfloat16"  # that weights are stored in
+HALF_DTYPES = "float16", "bfloat16"  # that weights are stored in
 ITEMSIZES = {"float32": 4, "bfloat16": 2}  # the dtypes that are computed in, and their bytes
 
 
@@ -38,7 +42,7 @@ class Experts:
 
     count: int
     chosen: int  # per token
-    renormed: bool  # the weights of those chosen are made to sum to 1
+    renormalized: bool  # the weights of those chosen are made to sum to 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,7 @@ class ModelConfig:
     intermediate: int  # width of the MLP, of one expert where there are several
     vocab: int
     context: int  # positions it was made for
-    sights: tuple[Sight, ...]  # by layer
+    layer_attention: tuple[LayerAttention, ...]  # by layer
     scales: Scales
     eps: float  # of every norm
     activation: Activation
@@ -72,13 +76,13 @@ class ModelConfig:
         """Numbers kept per token, over all layers: one key and one value per KV head."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
-    def computed_in(self, asked: str, device: str) -> str:
+    def compute_dtype(self, asked: str, device: str) -> str:
         """The dtype asked for; "": as stored, but bfloat16 for float16, which a CPU has no fast
         products for, and float32 on a CPU that has none for bfloat16 either. Raises SettingError
         for one that nothing is computed in. device: its kind, as torch names it."""
-        quick = device != "cpu" or multiplies_bfloat16()
+        quick = device != "cpu" or has_fast_bfloat16()
         half = "bfloat16" if quick else "float32"
-        name = asked or (half if self.dtype in HALVES else self.dtype)
+        name = asked or (half if self.dtype in HALF_DTYPES else self.dtype)
         if name not in ITEMSIZES:
             raise SettingError(f"dtype must be one of {', '.join(ITEMSIZES)}, not {name}")
         return name
@@ -90,7 +94,7 @@ def read_config(folder: Path) -> ModelConfig:
     Raises CheckpointError if they are missing or make no sense, UnsupportedModelError (which
     names the keys) if they ask for what this executor lacks.
     """
-    return parse(*read_files(folder), str(folder / "config.json"))
+    return parse_config(*read_files(folder), str(folder / "config.json"))
 
 
 def read_files(folder: Path) -> tuple[Raw, Raw]:
@@ -100,7 +104,7 @@ def read_files(folder: Path) -> tuple[Raw, Raw]:
     return raw, read_json(path) if path.is_file() else {}
 
 
-def parse(raw: Raw, generation: Raw, where: str = "config.json") -> ModelConfig:
+def parse_config(raw: Raw, generation: Raw, where: str = "config.json") -> ModelConfig:
     """Turn the two JSON objects into a ModelConfig; see read_config for what it raises."""
     config, refused = examine(raw, generation, where)
     if config is None or refused:
@@ -116,28 +120,30 @@ def examine(
     None: not even its family is known. With reasons, the model's sizes hold and nothing else.
     Raises CheckpointError for values that make no sense.
     """
-    keys = Keys(raw, where)
-    architecture, family = _family(keys)
+    reader = ConfigReader(raw, where)
+    architecture, family = _family(reader)
     if family is None:
-        return None, tuple(keys.refused)
-    _refuse(keys, family)
-    config = _model(keys, architecture, family, Keys(generation, where))
-    return config, tuple(dict.fromkeys(keys.refused))
+        return None, tuple(reader.refused)
+    _refuse_unsupported(reader, family)
+    config = _model_config(reader, architecture, family, ConfigReader(generation, where))
+    return config, tuple(dict.fromkeys(reader.refused))
 
 
-def _model(keys: Keys, architecture: str, family: Family, generation: Keys) -> ModelConfig:
-    hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
-    layers, kv_heads = keys.count("num_hidden_layers"), keys.count("num_key_value_heads", heads)
-    head_dim = keys.count("head_dim", family.head_dim or hidden // heads)
+def _model_config(
+    reader: ConfigReader, architecture: str, family: Family, generation: ConfigReader
+) -> ModelConfig:
+    hidden, heads = reader.count("hidden_size"), reader.count("num_attention_heads")
+    layers, kv_heads = reader.count("num_hidden_layers"), reader.count("num_key_value_heads", heads)
+    head_dim = reader.count("head_dim", family.head_dim or hidden // heads)
     if heads % kv_heads:
         raise CheckpointError(
-            f"{keys.where}: {heads} heads are not a multiple of {kv_heads} KV heads"
+            f"{reader.where}: {heads} heads are not a multiple of {kv_heads} KV heads"
         )
-    sights, context = read_sights(keys, family, layers)
-    _pairs(keys, sights, head_dim)
-    experts, wide = _experts(keys, family)
-    everywhere = family.bias == "use_bias"  # StarCoder2: one key for all of them
-    bias = keys.flag(family.bias, everywhere) and not family.qkv_bias
+    layer_attention, context = read_layer_attention(reader, family, layers)
+    _check_rotary_dims(reader, layer_attention, head_dim)
+    experts, wide = _experts(reader, family)
+    everywhere = family.bias_key == "use_bias"  # StarCoder2: one key for all of them
+    bias = reader.flag(family.bias_key, everywhere) and not family.qkv_bias
     return ModelConfig(
         architecture=architecture,
         family=family,
@@ -146,131 +152,143 @@ def _model(keys: Keys, architecture: str, family: Family, generation: Keys) -> M
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        intermediate=keys.count(wide),
-        vocab=keys.count("vocab_size"),
+        intermediate=reader.count(wide),
+        vocab=reader.count("vocab_size"),
         context=context,
-        sights=sights,
-        scales=_scales(keys, family, hidden, head_dim),
-        eps=keys.number(family.epsilon, family.eps),
-        activation=_activation(keys, family),
-        tied=keys.flag("tie_word_embeddings", family.tied),
+        layer_attention=layer_attention,
+        scales=_scales(reader, family, hidden, head_dim),
+        eps=reader.number(family.eps_key, family.eps),
+        activation=_activation(reader, family),
+        tied=reader.flag("tie_word_embeddings", family.tied),
         qkv_bias=family.qkv_bias or bias,
         out_bias=bias,
-        mlp_bias=bias if everywhere else keys.flag("mlp_bias"),
+        mlp_bias=bias if everywhere else reader.flag("mlp_bias"),
         experts=experts,
-        dtype=_dtype(keys),
-        eos=_eos(keys, generation),
+        dtype=_dtype(reader),
+        eos=_eos(reader, generation),
     )
 
 
-def _family(keys: Keys) -> tuple[str, Family | None]:
+def _family(reader: ConfigReader) -> tuple[str, Family | None]:
     """Its architecture. Code that a checkpoint brings along is never run.
 
     Phi-3's first checkpoints bring along what later became the family's own code: ignoring it
     changes nothing.
     """
-    kind = keys.get("model_type")
-    named = keys.items("architectures") or [
+    kind = reader.get("model_type")
+    named = reader.array("architectures") or [
         name for name, family in FAMILIES.items() if family.model_type == kind
     ]
     architecture = str(named[0]) if named else f"model_type {kind!r}"
     family = FAMILIES.get(architecture)
-    brought = str(keys.within("auto_map").get("AutoModelForCausalLM", ""))
-    adopted = family is not None and "auto_map" in family.obeys
-    if "auto_map" in keys and not (adopted and brought.endswith("." + architecture)):
-        keys.refuse("auto_map asks for code from the checkpoint; remote code is never run")
+    brought = str(reader.section("auto_map").get("AutoModelForCausalLM", ""))
+    adopted = family is not None and "auto_map" in family.supports
+    if "auto_map" in reader and not (adopted and brought.endswith("." + architecture)):
+        reader.refuse("auto_map asks for code from the checkpoint; remote code is never run")
     if family is None:
         known = ", ".join(FAMILIES)
-        keys.refuse(f"architecture {architecture} is not supported; those that are: {known}")
+        reader.refuse(f"architecture {architecture} is not supported; those that are: {known}")
     return architecture, family
 
 
-def _refuse(keys: Keys, family: Family) -> None:
-    for key, harmless in FOREIGN.items():
-        if key in keys and key not in family.obeys and keys.get(key) not in harmless:
-            keys.refuse(f"{key} = {short(keys.get(key))} is not supported")
-    if "num_experts" in family.obeys and (
-        keys.get("mlp_only_layers") or keys.get("decoder_sparse_step", 1) != 1
+def _refuse_unsupported(reader: ConfigReader, family: Family) -> None:
+    for key, harmless in OPTIONAL_KEYS.items():
+        if key in reader and key not in family.supports and reader.get(key) not in harmless:
+            reader.refuse(f"{key} = {shortened(reader.get(key))} is not supported")
+    if "num_experts" in family.supports and (
+        reader.get("mlp_only_layers") or reader.get("decoder_sparse_step", 1) != 1
     ):
-        keys.refuse("mlp_only_layers and decoder_sparse_step are not supported: experts everywhere")
+        reader.refuse(
+            "mlp_only_layers and decoder_sparse_step are not supported: experts everywhere"
+        )
 
 
-def _pairs(keys: Keys, sights: tuple[Sight, ...], head_dim: int) -> None:
+def _check_rotary_dims(
+    reader: ConfigReader, layer_attention: tuple[LayerAttention, ...], head_dim: int
+) -> None:
     """Rotary embedding turns pairs of dimensions."""
-    for rope in {sight.rope for sight in sights if sight.rope is not None}:
-        dims = int(head_dim * rope.share)
+    for rope in {layer.rope for layer in layer_attention if layer.rope is not None}:
+        dims = int(head_dim * rope.rotary_share)
         if dims % 2 or not dims:
             raise CheckpointError(
-                f"{keys.where}: rotary embedding needs an even head_dim, not {dims}"
+                f"{reader.where}: rotary embedding needs an even head_dim, not {dims}"
             )
-        if isinstance(rope.stretch, Each) and len(rope.stretch.factors) != dims // 2:
+        if isinstance(rope.scaling, LongRopeScaling) and len(rope.scaling.factors) != dims // 2:
             raise CheckpointError(
-                f"{keys.where}: longrope has {len(rope.stretch.factors)} factors "
+                f"{reader.where}: longrope has {len(rope.scaling.factors)} factors "
                 f"for {dims // 2} pairs of dimensions"
             )
 
 
-def _activation(keys: Keys, family: Family) -> Activation:
-    name = keys.get(family.act, family.activation)
+def _activation(reader: ConfigReader, family: Family) -> Activation:
+    name = reader.get(family.activation_key, family.activation)
     if family.model_type == "gemma" and name == "gelu":
         return "gelu_pytorch_tanh"  # the first Gemma files say gelu and mean this
     if name not in ACTIVATIONS:
-        keys.refuse(f"{family.act} = {name!r} is not supported, only {', '.join(ACTIVATIONS)}")
+        reader.refuse(
+            f"{family.activation_key} = {name!r} is not supported, only {', '.join(ACTIVATIONS)}"
+        )
         return "silu"
     return cast(Activation, name)
 
 
-def _scales(keys: Keys, family: Family, hidden: int, head_dim: int) -> Scales:
+def _scales(reader: ConfigReader, family: Family, hidden: int, head_dim: int) -> Scales:
     """Granite names its factors; Gemma 2 and 3 name what their scores are divided by the root of.
 
     A cap that is null is none, one that is not there is the family's.
     """
-    score = keys.number("query_pre_attn_scalar", family.score) if family.score else head_dim
+    score = (
+        reader.number("query_pre_attn_scalar", family.query_scalar)
+        if family.query_scalar
+        else head_dim
+    )
     scores = score**-0.5
-    if "attention_multiplier" in family.obeys:
-        scores = keys.number("attention_multiplier", 1.0)
+    if "attention_multiplier" in family.supports:
+        scores = reader.number("attention_multiplier", 1.0)
     caps = [
-        keys.number(key, default or 1.0) if keys.raw.get(key, default) else 0.0
+        reader.number(key, default or 1.0) if reader.raw.get(key, default) else 0.0
         for key, default in zip(
-            ("attn_logit_softcapping", "final_logit_softcapping"), family.caps, strict=True
+            ("attn_logit_softcapping", "final_logit_softcapping"), family.soft_caps, strict=True
         )
     ]
     return Scales(
         scores=scores,
         scores_cap=caps[0],
-        embedding=hidden**0.5 if family.rooted else keys.number("embedding_multiplier", 1.0),
-        residual=keys.number("residual_multiplier", 1.0),
-        logits=1 / keys.number("logits_scaling", 1.0),
+        embedding=hidden**0.5
+        if family.scaled_embedding
+        else reader.number("embedding_multiplier", 1.0),
+        residual=reader.number("residual_multiplier", 1.0),
+        logits=1 / reader.number("logits_scaling", 1.0),
         logits_cap=caps[1],
     )
 
 
-def _experts(keys: Keys, family: Family) -> tuple[Experts | None, str]:
+def _experts(reader: ConfigReader, family: Family) -> tuple[Experts | None, str]:
     """Them, and the key of the width of one."""
-    if "num_local_experts" not in family.obeys:
+    if "num_local_experts" not in family.supports:
         return None, "intermediate_size"
-    key = "num_experts" if "num_experts" in keys else "num_local_experts"
-    count, chosen = keys.count(key), keys.count("num_experts_per_tok", 2)
+    key = "num_experts" if "num_experts" in reader else "num_local_experts"
+    count, chosen = reader.count(key), reader.count("num_experts_per_tok", 2)
     if chosen > count:
-        raise keys.wrong("num_experts_per_tok", f"is more than the {count} experts", chosen)
+        raise reader.error("num_experts_per_tok", f"is more than the {count} experts", chosen)
     if family.model_type == "mixtral":
-        return Experts(count, chosen, renormed=True), "intermediate_size"
-    return Experts(count, chosen, keys.flag("norm_topk_prob")), "moe_intermediate_size"
+        return Experts(count, chosen, renormalized=True), "intermediate_size"
+    return Experts(count, chosen, reader.flag("norm_topk_prob")), "moe_intermediate_size"
 
 
-def _dtype(keys: Keys) -> str:
-    name = str(keys.get("dtype", keys.get("torch_dtype", "float32"))).removeprefix("torch.")
+def _dtype(reader: ConfigReader) -> str:
+    name = str(reader.get("dtype", reader.get("torch_dtype", "float32"))).removeprefix("torch.")
     if name not in ("float32", "bfloat16", "float16"):
-        keys.refuse(f"dtype {name} is not supported")
+        reader.refuse(f"dtype {name} is not supported")
     return name
 
 
-def _eos(keys: Keys, generation: Keys) -> tuple[int, ...]:
+def _eos(reader: ConfigReader, generation: ConfigReader) -> tuple[int, ...]:
     """Both files count: instruct checkpoints name <|eot_id|> and the like in the second only."""
     found: set[int] = set()
-    for value in (keys.get("eos_token_id", []), generation.get("eos_token_id", [])):
+    for value in (reader.get("eos_token_id", []), generation.get("eos_token_id", [])):
         for token in value if isinstance(value, list) else [value]:
             if isinstance(token, bool) or not isinstance(token, int):
-                raise keys.wrong("eos_token_id", "is not a token id", token)
+                raise reader.error("eos_token_id", "is not a token id", token)
             found.add(token)
     return tuple(sorted(found))

@@ -9,21 +9,21 @@ import math
 from dataclasses import dataclass, field
 
 from headway.errors import CheckpointError
-from headway.executor.torch.config.config_reader import Keys
+from headway.executor.torch.config.config_reader import ConfigReader
 from headway.executor.torch.config.families import Family
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True, slots=True)
-class Even:
+class LinearScaling:
     """Every angle divided by the factor; 1: plain rope."""
 
     factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Llama3:
+class Llama3Scaling:
     """By wavelength: long ones are stretched, short ones are left alone."""
 
     factor: float
@@ -33,7 +33,7 @@ class Llama3:
 
 
 @dataclass(frozen=True, slots=True)
-class Yarn:
+class YarnScaling:
     """By dimension, from those that turn often in the original context to those that do not."""
 
     factor: float
@@ -44,7 +44,7 @@ class Yarn:
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class LongRopeScaling:
     """LongRoPE: every pair of dimensions has its own factor, found by search."""
 
     factors: tuple[float, ...]
@@ -55,188 +55,198 @@ class Rope:
     """Rotary position embedding."""
 
     theta: float
-    stretch: Even | Llama3 | Yarn | Each = field(default_factory=Even)
-    share: float = 1.0  # of a head's dimensions, the first ones, that are turned
-    scale: float = 1.0  # of cosines and sines, so of q and k alike
+    scaling: LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling = field(
+        default_factory=LinearScaling
+    )
+    rotary_share: float = 1.0  # of a head's dimensions, the first ones, that are turned
+    attention_factor: float = 1.0  # of cosines and sines, so of q and k alike
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class LayerAttention:
     """What one layer's queries see."""
 
     rope: Rope | None  # None: the layer knows no positions
     window: int = 0  # so many positions, their own included; 0: all of the past
 
 
-def read_sights(keys: Keys, family: Family, layers: int) -> tuple[tuple[Sight, ...], int]:
+def read_layer_attention(
+    reader: ConfigReader, family: Family, layers: int
+) -> tuple[tuple[LayerAttention, ...], int]:
     """By layer, and the context: positions that the model can be asked for."""
-    context = keys.count("max_position_embeddings")
-    windows = _windows(keys, family, layers, context)
-    plain, local = _ropes(keys, family)
-    turned = _turned(keys, family, layers)
-    sights = tuple(
-        Sight((local if slides else plain) if turns else None, window)
+    context = reader.count("max_position_embeddings")
+    windows = _windows(reader, family, layers, context)
+    plain, local = _ropes(reader, family)
+    turned = _rotary_layers(reader, family, layers)
+    layer_attention = tuple(
+        LayerAttention((local if slides else plain) if turns else None, window)
         for (slides, window), turns in zip(windows, turned, strict=True)
     )
-    return sights, _context(keys, plain, context)
+    return layer_attention, _context(reader, plain, context)
 
 
-def _context(keys: Keys, rope: Rope, context: int) -> int:
+def _context(reader: ConfigReader, rope: Rope, context: int) -> int:
     """YaRN's configs often keep the length from before the stretching; LongRoPE's say the new.
 
     LongRoPE has two sets of factors and changes to the longer one, for all positions, when a
     sequence grows beyond the original context. Keys that were kept would be wrong from then on,
     so only the original context is offered, where transformers' answers are ours.
     """
-    if isinstance(rope.stretch, Yarn) and "original_max_position_embeddings" in _asked(keys):
-        return max(context, int(rope.stretch.factor * rope.stretch.original))
-    if isinstance(rope.stretch, Each):
-        return min(context, _stretched(keys, _asked(keys))[0])
+    if isinstance(
+        rope.scaling, YarnScaling
+    ) and "original_max_position_embeddings" in _rope_section(reader):
+        return max(context, int(rope.scaling.factor * rope.scaling.original))
+    if isinstance(rope.scaling, LongRopeScaling):
+        return min(context, _original_context_and_factor(reader, _rope_section(reader))[0])
     return context
 
 
-def _windows(keys: Keys, family: Family, layers: int, context: int) -> list[tuple[bool, int]]:
+def _windows(
+    reader: ConfigReader, family: Family, layers: int, context: int
+) -> list[tuple[bool, int]]:
     """By layer: whether it is one of the sliding kind, and its window."""
-    size = keys.raw.get("sliding_window", family.window or None)
-    if family.switched and not keys.flag("use_sliding_window"):
+    size = reader.raw.get("sliding_window", family.window or None)
+    if family.window_is_opt_in and not reader.flag("use_sliding_window"):
         size = None
     if size is not None:
-        size = Keys({"sliding_window": size}, keys.where).count("sliding_window")
-    kinds = _kinds(keys, family, layers, bool(size))
+        size = ConfigReader({"sliding_window": size}, reader.where).count("sliding_window")
+    kinds = _kinds(reader, family, layers, bool(size))
     if family.windows == "none" and size and size < context:
-        keys.refuse(f"sliding_window = {size} is not supported")
+        reader.refuse(f"sliding_window = {size} is not supported")
     if size is None and family.windows == "some" and SLIDING in kinds:
-        raise CheckpointError(f"{keys.where}: layer_types has {SLIDING} and there is no window")
+        raise CheckpointError(f"{reader.where}: layer_types has {SLIDING} and there is no window")
     # A window that holds the whole context masks nothing.
     shown = size if size and size < context else 0
     return [(kind == SLIDING, shown if kind == SLIDING else 0) for kind in kinds]
 
 
-def _kinds(keys: Keys, family: Family, layers: int, sized: bool) -> list[str]:
+def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> list[str]:
     """The kind of each layer, named or by the family's pattern."""
-    named = keys.items("layer_types")
+    named = reader.array("layer_types")
     if odd := sorted({str(each) for each in named} - {FULL, SLIDING}):
-        keys.refuse(f"layer_types {', '.join(odd)} not supported, only {FULL} and {SLIDING}")
+        reader.refuse(f"layer_types {', '.join(odd)} not supported, only {FULL} and {SLIDING}")
         return [FULL] * layers
     if named and len(named) < layers:
-        raise keys.wrong("layer_types", f"must name all {layers} layers", named)
+        raise reader.error("layer_types", f"must name all {layers} layers", named)
     if family.windows != "some":
         if SLIDING in named and family.windows == "none":
-            keys.refuse(f"layer_types {SLIDING} is not supported in this family")
+            reader.refuse(f"layer_types {SLIDING} is not supported in this family")
         return [SLIDING if family.windows == "all" and sized else FULL] * layers
     if named:
         return named[:layers]
-    if pattern := family.pattern:
-        pattern = keys.count("sliding_window_pattern", pattern)
+    if pattern := family.global_every:
+        pattern = reader.count("sliding_window_pattern", pattern)
         return [SLIDING if (i + 1) % pattern else FULL for i in range(layers)]
-    if "no_rope_layers" in family.obeys:  # SmolLM3
-        turned = _turned(keys, family, layers)
+    if "no_rope_layers" in family.supports:  # SmolLM3
+        turned = _rotary_layers(reader, family, layers)
         return [SLIDING if sized and not each else FULL for each in turned]
-    first = keys.count("max_window_layers", 28) if sized else layers
+    first = reader.count("max_window_layers", 28) if sized else layers
     return [SLIDING if i >= first else FULL for i in range(layers)]
 
 
-def _turned(keys: Keys, family: Family, layers: int) -> list[bool]:
+def _rotary_layers(reader: ConfigReader, family: Family, layers: int) -> list[bool]:
     """Which layers have rope: all, unless no_rope_layers (1: it has one!) says otherwise."""
-    if "no_rope_layers" not in family.obeys:
+    if "no_rope_layers" not in family.supports:
         return [True] * layers
-    if "no_rope_layers" in keys:
-        named = keys.items("no_rope_layers")
+    if "no_rope_layers" in reader:
+        named = reader.array("no_rope_layers")
         if len(named) < layers:
-            raise keys.wrong("no_rope_layers", f"must name all {layers} layers", named)
+            raise reader.error("no_rope_layers", f"must name all {layers} layers", named)
         return [bool(each) for each in named[:layers]]
-    every = keys.count("no_rope_layer_interval", 4)
+    every = reader.count("no_rope_layer_interval", 4)
     return [bool((i + 1) % every) for i in range(layers)]
 
 
-def _asked(keys: Keys) -> Keys:
+def _rope_section(reader: ConfigReader) -> ConfigReader:
     """transformers 4 writes rope_theta and rope_scaling, transformers 5 one rope_parameters."""
-    return keys.within("rope_scaling").joined(keys.within("rope_parameters"))
+    return reader.section("rope_scaling").merged_with(reader.section("rope_parameters"))
 
 
-def _ropes(keys: Keys, family: Family) -> tuple[Rope, Rope]:
+def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
     """Of the layers that see everything and of those with a window."""
-    asked = _asked(keys)
-    theta = keys.number("rope_theta", family.theta)
+    asked = _rope_section(reader)
+    theta = reader.number("rope_theta", family.theta)
     nested = {key for key, value in asked.raw.items() if isinstance(value, dict)}
     if not nested:
-        plain = _rope(keys, asked, theta, family)
+        plain = _rope(reader, asked, theta, family)
         if not family.local_theta:
             return plain, plain
-        return plain, Rope(keys.number("rope_local_base_freq", family.local_theta))
+        return plain, Rope(reader.number("rope_local_base_freq", family.local_theta))
     if odd := nested - {FULL, SLIDING} if family.windows == "some" else nested:
-        keys.refuse(f"rope_parameters with {min(odd)} of its own are not supported")
+        reader.refuse(f"rope_parameters with {min(odd)} of its own are not supported")
         return Rope(theta), Rope(theta)
     local = family.local_theta or theta
     return (
-        _rope(keys, asked.within(FULL), theta, family),
-        _rope(keys, asked.within(SLIDING), local, family),
+        _rope(reader, asked.section(FULL), theta, family),
+        _rope(reader, asked.section(SLIDING), local, family),
     )
 
 
-def _rope(keys: Keys, asked: Keys, theta: float, family: Family) -> Rope:
+def _rope(reader: ConfigReader, asked: ConfigReader, theta: float, family: Family) -> Rope:
     kind = asked.get("rope_type", asked.get("type", "default"))
     theta = asked.number("rope_theta", theta)
-    share = asked.number("partial_rotary_factor", keys.get("partial_rotary_factor", 1.0))
-    if share != 1 and "partial_rotary_factor" not in family.obeys:
-        keys.refuse(f"partial_rotary_factor = {share} is not supported")
+    rotary_share = asked.number("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
+    if rotary_share != 1 and "partial_rotary_factor" not in family.supports:
+        reader.refuse(f"partial_rotary_factor = {rotary_share} is not supported")
     if kind == "yarn" and family.model_type == "phi3":
         kind = "longrope"  # the name that Phi-3's first checkpoints gave it
     match kind:
         case "default" | "dynamic":
             # Dynamic scaling changes nothing up to max_position_embeddings, and no sequence
             # goes further here: its growing base would give every token's kept key a new angle.
-            return Rope(theta, Even(), share)
+            return Rope(theta, LinearScaling(), rotary_share)
         case "linear":
-            return Rope(theta, Even(asked.number("factor")), share)
+            return Rope(theta, LinearScaling(asked.number("factor")), rotary_share)
         case "llama3":
             low, high = asked.number("low_freq_factor"), asked.number("high_freq_factor")
             original = asked.count("original_max_position_embeddings")
-            return Rope(theta, Llama3(asked.number("factor"), low, high, original), share)
+            return Rope(
+                theta, Llama3Scaling(asked.number("factor"), low, high, original), rotary_share
+            )
         case "yarn":
-            return _yarn(keys, asked, theta, share)
+            return _yarn(reader, asked, theta, rotary_share)
         case "longrope" | "su":
-            return _longrope(keys, asked, theta, share)
-    keys.refuse(
+            return _longrope(reader, asked, theta, rotary_share)
+    reader.refuse(
         f"rope type {kind!r} is not supported, only default, linear, dynamic, llama3, yarn "
         "and longrope"
     )
     return Rope(theta)
 
 
-def _stretched(keys: Keys, asked: Keys) -> tuple[int, float]:
+def _original_context_and_factor(reader: ConfigReader, asked: ConfigReader) -> tuple[int, float]:
     """The original context, and by how much it was stretched. Phi-3's, outside, comes first."""
-    context = keys.count("max_position_embeddings")
+    context = reader.count("max_position_embeddings")
     inside = asked.count("original_max_position_embeddings", context)
-    original = keys.count("original_max_position_embeddings", inside)
+    original = reader.count("original_max_position_embeddings", inside)
     return original, asked.number("factor", context / original)
 
 
-def _yarn(keys: Keys, asked: Keys, theta: float, share: float) -> Rope:
-    original, factor = _stretched(keys, asked)
-    scale = _temperature(factor)
+def _yarn(reader: ConfigReader, asked: ConfigReader, theta: float, rotary_share: float) -> Rope:
+    original, factor = _original_context_and_factor(reader, asked)
+    attention_factor = _temperature(factor)
     if "mscale" in asked and "mscale_all_dim" in asked:  # DeepSeek's weights of the same idea
-        scale = _temperature(factor, asked.number("mscale"))
-        scale /= _temperature(factor, asked.number("mscale_all_dim"))
-    stretch = Yarn(
+        attention_factor = _temperature(factor, asked.number("mscale"))
+        attention_factor /= _temperature(factor, asked.number("mscale_all_dim"))
+    scaling = YarnScaling(
         factor,
         original,
         asked.number("beta_fast", 32.0),
         asked.number("beta_slow", 1.0),
         asked.flag("truncate", True),
     )
-    return Rope(theta, stretch, share, asked.number("attention_factor", scale))
+    return Rope(theta, scaling, rotary_share, asked.number("attention_factor", attention_factor))
 
 
 def _temperature(factor: float, weight: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _longrope(keys: Keys, asked: Keys, theta: float, share: float) -> Rope:
-    original, factor = _stretched(keys, asked)
-    scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    factors = asked.items("short_factor")
+def _longrope(reader: ConfigReader, asked: ConfigReader, theta: float, rotary_share: float) -> Rope:
+    original, factor = _original_context_and_factor(reader, asked)
+    attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+    factors = asked.array("short_factor")
     if not factors or not all(isinstance(each, int | float) and each > 0 for each in factors):
-        raise asked.wrong("short_factor", "must be a list of positive numbers", factors)
-    stretch = Each(tuple(float(each) for each in factors))
-    return Rope(theta, stretch, share, asked.number("attention_factor", scale))
+        raise asked.error("short_factor", "must be a list of positive numbers", factors)
+    scaling = LongRopeScaling(tuple(float(each) for each in factors))
+    return Rope(theta, scaling, rotary_share, asked.number("attention_factor", attention_factor))

@@ -9,7 +9,7 @@ BFLOAT16 = {"x86": {"avx512bw", "avx512vl", "avx512dq"}, "arm": {"bf16"}}
 
 
 @cache
-def multiplies_bfloat16() -> bool:
+def has_fast_bfloat16() -> bool:
     """Whether products in bfloat16 are quick; where the system does not say, they are taken to be.
 
     Where they are not, torch multiplies number by number: on a Zen 3, 1 GFLOP/s where float32 has

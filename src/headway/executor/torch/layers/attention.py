@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.executor.torch.config.model_config import Scales
-from headway.executor.torch.memory.memory_plan import SCORES
+from headway.executor.torch.memory.memory_plan import SCORE_ELEMENTS
 
 
-def decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
+def attend_decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
     """One query per row, each over its own keys.
 
     q [rows, heads, head_dim]; k and v [rows, longest, kv_heads, head_dim], padded; mask
@@ -29,13 +29,13 @@ def decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Ten
     grouped = q.view(rows, kv_heads, heads // kv_heads, size)
     k, v = k.transpose(1, 2), v.transpose(1, 2)
     if scales.scores_cap:
-        found = _capped(grouped, k, v, mask, scales)
+        found = _soft_capped(grouped, k, v, mask, scales)
     else:
         found = F.scaled_dot_product_attention(grouped, k, v, attn_mask=mask, scale=scales.scores)
     return found.reshape(rows, heads * size)
 
 
-def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scales: Scales) -> Tensor:
+def attend_prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scales: Scales) -> Tensor:
     """Many queries of one row, over the keys up to their own.
 
     q [n, heads, head_dim]; k and v [keys, kv_heads, head_dim]; mask [n, keys], 0 or -inf, or
@@ -61,15 +61,17 @@ def prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scales: Scales
         return found.transpose(0, 1).reshape(n, heads * size)
     if mask is None:
         mask = torch.full((n, keys), -torch.inf, dtype=q.dtype, device=q.device).triu(1)
-    grouped, step = q.reshape(kv_heads, -1, n, size), max(1, SCORES // (heads * keys))
+    grouped, step = q.reshape(kv_heads, -1, n, size), max(1, SCORE_ELEMENTS // (heads * keys))
     pieces = [
-        _capped(grouped[:, :, i : i + step], k[:, None], v[:, None], mask[i : i + step], scales)
+        _soft_capped(
+            grouped[:, :, i : i + step], k[:, None], v[:, None], mask[i : i + step], scales
+        )
         for i in range(0, n, step)
     ]
     return torch.cat(pieces, dim=2).flatten(0, 1).transpose(0, 1).reshape(n, heads * size)
 
 
-def _capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
+def _soft_capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
     """With soft-capped scores (Gemma 2), which the kernel has not: they are all written out.
 
     q [.., n, head_dim]; k and v [.., keys, head_dim]; mask that fits [.., n, keys].

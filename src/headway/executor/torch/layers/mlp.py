@@ -39,18 +39,18 @@ class Mixture:
     whoever else is in the batch, so that its answer does not depend on its company.
     """
 
-    __slots__ = ("chosen", "experts", "renormed", "router")
+    __slots__ = ("chosen", "experts", "renormalized", "router")
 
     def __init__(
-        self, router: Linear, experts: tuple[Mlp, ...], chosen: int, renormed: bool
+        self, router: Linear, experts: tuple[Mlp, ...], chosen: int, renormalized: bool
     ) -> None:
         self.router, self.experts = router, experts
-        self.chosen, self.renormed = chosen, renormed
+        self.chosen, self.renormalized = chosen, renormalized
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, hidden] -> [n, hidden], n >= 1."""
         weights, chosen = self.router(x).float().softmax(dim=-1).topk(self.chosen, dim=-1)
-        if self.renormed:
+        if self.renormalized:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         weights, found = weights.to(x.dtype), torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():

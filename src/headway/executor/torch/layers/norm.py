@@ -37,7 +37,7 @@ class LayerNorm:
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
 
 
-class Same:
+class NoNorm:
     """The norm that is not there."""
 
     __slots__ = ()
@@ -46,4 +46,4 @@ class Same:
         return x
 
 
-Norm = RmsNorm | LayerNorm | Same
+Norm = RmsNorm | LayerNorm | NoNorm

@@ -5,7 +5,13 @@ import math
 import torch
 from torch import Tensor
 
-from headway.executor.torch.config.positions import Each, Even, Llama3, Rope, Yarn
+from headway.executor.torch.config.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    Rope,
+    YarnScaling,
+)
 
 
 def frequencies(rope: Rope, head_dim: int) -> Tensor:
@@ -13,24 +19,24 @@ def frequencies(rope: Rope, head_dim: int) -> Tensor:
 
     [head_dim / 2], or fewer where only a share of the head turns.
     """
-    dims = int(head_dim * rope.share)
+    dims = int(head_dim * rope.rotary_share)
     fast = 1.0 / rope.theta ** (torch.arange(0, dims, 2, dtype=torch.float32) / dims)
-    match rope.stretch:
-        case Even(factor):
+    match rope.scaling:
+        case LinearScaling(factor):
             return fast / factor
-        case Each(factors):
+        case LongRopeScaling(factors):
             return fast / torch.tensor(factors)
-        case Llama3(factor, low, high, original):
+        case Llama3Scaling(factor, low, high, original):
             turns = original * fast / (2 * math.pi)  # full turns inside the original context
             kept = (turns - low) / (high - low)
-        case Yarn(factor):
-            first, last = _between(rope.stretch, rope.theta, dims)
+        case YarnScaling(factor):
+            first, last = _yarn_range(rope.scaling, rope.theta, dims)
             kept = 1 - (torch.arange(dims // 2).float() - first) / (last - first)
     kept = kept.clamp(0, 1)  # 1: left alone, 0: divided by the whole factor
     return (1 - kept) * fast / factor + kept * fast
 
 
-def _between(yarn: Yarn, theta: float, dims: int) -> tuple[float, float]:
+def _yarn_range(yarn: YarnScaling, theta: float, dims: int) -> tuple[float, float]:
     """YaRN's pairs of dimensions from which and up to which the stretching grows."""
     first, last = (
         dims * math.log(yarn.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
@@ -42,7 +48,7 @@ def _between(yarn: Yarn, theta: float, dims: int) -> tuple[float, float]:
     return first, last if last != first else first + 0.001
 
 
-def tables(
+def rotary_tables(
     rope: Rope, head_dim: int, length: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines of positions 0 to length - 1: two of [length, 1, pairs that turn].
@@ -51,7 +57,7 @@ def tables(
     far positions would share one angle.
     """
     angles = torch.outer(torch.arange(length).float(), frequencies(rope, head_dim)).unsqueeze(1)
-    cos, sin = angles.cos() * rope.scale, angles.sin() * rope.scale
+    cos, sin = angles.cos() * rope.attention_factor, angles.sin() * rope.attention_factor
     return cos.to(device, dtype), sin.to(device, dtype)
 
 

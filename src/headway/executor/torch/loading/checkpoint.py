@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # half a second that who reads headers need not wait
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]  # what is fetched
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-FLOATS = ("F32", "BF16", "F16")
+FLOAT_DTYPES = ("F32", "BF16", "F16")
 IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # a buffer that old Llama files carry along
 
 
@@ -153,7 +153,7 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.folder / file}: {name} is {list(found)}, config.json says {list(shape)}"
                 )
-            if (dtype := piece.get_dtype()) not in FLOATS:
+            if (dtype := piece.get_dtype()) not in FLOAT_DTYPES:
                 raise CheckpointError(f"{self.folder / file}: {name} is stored as {dtype}")
         known = {*shapes, "lm_head.weight"}  # a tied head may be stored again; it is compared
         for name, file in self._file_of.items():

@@ -8,7 +8,7 @@ from headway.executor.torch.config.model_config import ModelConfig
 EMBED, HEAD, NORM = "model.embed_tokens", "lm_head", "model.norm"
 
 Shapes = dict[str, tuple[int, ...]]  # by tensor
-PLACES = {
+NORM_NAMES = {
     "pre": ("input_layernorm", "", "post_attention_layernorm", ""),
     "post": ("", "post_attention_layernorm", "", "post_feedforward_layernorm"),
     "both": (
@@ -35,7 +35,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True)
-class MlpPlace:
+class MlpTensors:
     """Matrices to be stacked by output, and the one that leads back."""
 
     up: tuple[Matrix, ...]  # gate and up, or one that is both, or one alone
@@ -43,35 +43,35 @@ class MlpPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerPlace:
+class LayerTensors:
     """One decoder layer."""
 
     norms: tuple[str, str, str, str]  # before and after attention, before and after the MLP
     qkv: tuple[Matrix, ...]  # to be stacked by output
     qk_norms: tuple[tuple[str, int], ...]  # of queries and of keys, with their sizes; or none
     out: Matrix
-    mlps: tuple[MlpPlace, ...]  # one, or one per expert
+    mlps: tuple[MlpTensors, ...]  # one, or one per expert
     router: tuple[Matrix, ...]  # one where there are experts
 
 
-def shapes(config: ModelConfig) -> Shapes:
+def tensor_shapes(config: ModelConfig) -> Shapes:
     """Name and shape of every tensor that a checkpoint of this config must have."""
     found: Shapes = {f"{EMBED}.weight": (config.vocab, config.hidden)}
     for i in range(config.layers):
-        layer = place(config, i)
+        layer = layer_tensors(config, i)
         for matrix in _matrices(layer):
             found |= matrix.shapes()
         for name, size in layer.qk_norms:
             found[name + ".weight"] = (size,)
         for name in filter(None, layer.norms):
-            found |= _norm(config, name)
-    found |= _norm(config, NORM)
+            found |= _norm_shapes(config, name)
+    found |= _norm_shapes(config, NORM)
     if not config.tied:
         found[HEAD + ".weight"] = (config.vocab, config.hidden)
     return found
 
 
-def place(config: ModelConfig, i: int) -> LayerPlace:
+def layer_tensors(config: ModelConfig, i: int) -> LayerTensors:
     """Of layer i."""
     family, at = config.family, f"model.layers.{i}."
     attention = at + "self_attn."
@@ -80,8 +80,8 @@ def place(config: ModelConfig, i: int) -> LayerPlace:
     if family.fused:
         qkv = {"qkv_proj": queries + 2 * keys}
     qk_sizes = {"": (), "head": (config.head_dim,) * 2, "whole": (queries, keys)}[family.qk_norm]
-    before, after, then, last = (name and at + name for name in PLACES[family.norms])
-    return LayerPlace(
+    before, after, then, last = (name and at + name for name in NORM_NAMES[family.norms])
+    return LayerTensors(
         norms=(before, after, then, last),
         qkv=tuple(
             Matrix(attention + name, size, config.hidden, config.qkv_bias)
@@ -94,45 +94,45 @@ def place(config: ModelConfig, i: int) -> LayerPlace:
     )
 
 
-def _mlps(config: ModelConfig, at: str) -> tuple[MlpPlace, ...]:
+def _mlps(config: ModelConfig, at: str) -> tuple[MlpTensors, ...]:
     if config.experts is None:
         names = {True: ("gate_proj", "up_proj", "down_proj"), False: ("c_fc", "c_proj")}
         return (_mlp(config, at + "mlp.", *names[config.family.gated]),)
-    names_of = ("w1", "w3", "w2") if _mixtral(config) else ("gate_proj", "up_proj", "down_proj")
+    names_of = ("w1", "w3", "w2") if _is_mixtral(config) else ("gate_proj", "up_proj", "down_proj")
     return tuple(
-        _mlp(config, f"{_block(config, at)}experts.{e}.", *names_of)
+        _mlp(config, f"{_mlp_prefix(config, at)}experts.{e}.", *names_of)
         for e in range(config.experts.count)
     )
 
 
-def _mlp(config: ModelConfig, at: str, *names: str) -> MlpPlace:
+def _mlp(config: ModelConfig, at: str, *names: str) -> MlpTensors:
     hidden, wide, bias = config.hidden, config.intermediate, config.mlp_bias
     up = tuple(Matrix(at + name, wide, hidden, bias) for name in names[:-1])
     if config.family.fused:
         up = (Matrix(at + "gate_up_proj", 2 * wide, hidden, bias),)
-    return MlpPlace(up, Matrix(at + names[-1], hidden, wide, bias))
+    return MlpTensors(up, Matrix(at + names[-1], hidden, wide, bias))
 
 
 def _router(config: ModelConfig, at: str) -> tuple[Matrix, ...]:
     if config.experts is None:
         return ()
-    return (Matrix(_block(config, at) + "gate", config.experts.count, config.hidden),)
+    return (Matrix(_mlp_prefix(config, at) + "gate", config.experts.count, config.hidden),)
 
 
-def _mixtral(config: ModelConfig) -> bool:
+def _is_mixtral(config: ModelConfig) -> bool:
     return config.family.model_type == "mixtral"
 
 
-def _block(config: ModelConfig, at: str) -> str:
-    return at + ("block_sparse_moe." if _mixtral(config) else "mlp.")
+def _mlp_prefix(config: ModelConfig, at: str) -> str:
+    return at + ("block_sparse_moe." if _is_mixtral(config) else "mlp.")
 
 
-def _norm(config: ModelConfig, name: str) -> Shapes:
+def _norm_shapes(config: ModelConfig, name: str) -> Shapes:
     names = ("weight", "bias") if config.family.norm == "layer" else ("weight",)
     return {f"{name}.{each}": (config.hidden,) for each in names}
 
 
-def _matrices(layer: LayerPlace) -> Iterator[Matrix]:
+def _matrices(layer: LayerTensors) -> Iterator[Matrix]:
     yield from layer.qkv
     yield layer.out
     yield from layer.router

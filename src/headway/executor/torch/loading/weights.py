@@ -11,16 +11,16 @@ from headway.errors import CheckpointError
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.layers.linear import Linear
 from headway.executor.torch.layers.mlp import Mixture, Mlp
-from headway.executor.torch.layers.norm import LayerNorm, Norm, RmsNorm, Same
+from headway.executor.torch.layers.norm import LayerNorm, NoNorm, Norm, RmsNorm
 from headway.executor.torch.loading.checkpoint import Checkpoint
 from headway.executor.torch.loading.tensor_names import (
     EMBED,
     HEAD,
     NORM,
     Matrix,
-    MlpPlace,
-    place,
-    shapes,
+    MlpTensors,
+    layer_tensors,
+    tensor_shapes,
 )
 
 Read = Callable[[str], Tensor]  # a tensor by its name in the checkpoint
@@ -59,7 +59,7 @@ def load_weights(
     folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
 ) -> Weights:
     """Read a checkpoint's folder. Raises CheckpointError, naming the file and the tensor."""
-    with Checkpoint(folder, shapes(config)) as checkpoint:
+    with Checkpoint(folder, tensor_shapes(config)) as checkpoint:
         if config.tied and HEAD + ".weight" in checkpoint:
             embed, head = checkpoint.read(EMBED + ".weight"), checkpoint.read(HEAD + ".weight")
             if embed.shape != head.shape or not torch.equal(embed, head):
@@ -77,7 +77,7 @@ def random_weights(
 
     Normal with deviation 0.02, norms 1, biases 0.01: activations stay of a sane size.
     """
-    stream, of = torch.Generator().manual_seed(seed), shapes(config)
+    stream, of = torch.Generator().manual_seed(seed), tensor_shapes(config)
 
     def read(name: str) -> Tensor:
         if name.endswith("norm.weight"):
@@ -101,14 +101,14 @@ def assemble(config: ModelConfig, read: Read) -> Weights:
 
 
 def _layer(config: ModelConfig, parts: "_Parts", i: int) -> Layer:
-    at = place(config, i)
+    at = layer_tensors(config, i)
     before_attention, after_attention, before_mlp, after_mlp = map(parts.norm, at.norms)
-    q_norm, k_norm = [parts.norm(name) for name, _ in at.qk_norms] or [Same(), Same()]
+    q_norm, k_norm = [parts.norm(name) for name, _ in at.qk_norms] or [NoNorm(), NoNorm()]
     mlps = tuple(parts.mlp(each) for each in at.mlps)
     mlp: Mlp | Mixture = mlps[0]
     if config.experts is not None:
         router = parts.linear(*at.router)
-        mlp = Mixture(router, mlps, config.experts.chosen, config.experts.renormed)
+        mlp = Mixture(router, mlps, config.experts.chosen, config.experts.renormalized)
     return Layer(
         before_attention=before_attention,
         qkv=parts.linear(*at.qkv),
@@ -137,7 +137,7 @@ class _Parts:
         """Of this name; an empty one is a norm that the family has not."""
         kind, eps = self.config.family.norm, self.config.eps
         if not name:
-            return Same()
+            return NoNorm()
         weight = self.read(name + ".weight")
         match kind:
             case "rms":
@@ -156,6 +156,6 @@ class _Parts:
             return Linear(weight)
         return Linear(weight, torch.cat([self.read(each.name + ".bias") for each in stacked]))
 
-    def mlp(self, at: MlpPlace) -> Mlp:
+    def mlp(self, at: MlpTensors) -> Mlp:
         up, down = self.linear(*at.up), self.linear(at.down)
         return Mlp(up, down, self.config.family.gated, self.config.activation)

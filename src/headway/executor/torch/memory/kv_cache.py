@@ -6,7 +6,7 @@ from torch import Tensor
 from headway.core.blocks import SCRATCH
 from headway.core.cost.gathering import Gathering
 from headway.executor.torch.config.model_config import ModelConfig
-from headway.executor.torch.memory.memory_plan import gathered
+from headway.executor.torch.memory.memory_plan import gather_budget
 
 
 class KVCache:
@@ -38,7 +38,7 @@ class KVCache:
         self.num_blocks, self.block_size = num_blocks, block_size
         self.heads, self.head_dim = config.kv_heads, config.head_dim
         # How far back layers look, 0: to the beginning. All of them keep all of the past.
-        self.windows = sorted({sight.window for sight in config.sights})
+        self.windows = sorted({layer.window for layer in config.layer_attention})
         shape = ((num_blocks + 1) * block_size, config.kv_heads, config.head_dim)
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(config.layers)]
@@ -47,7 +47,7 @@ class KVCache:
         self._work = torch.empty(0, 0, dtype=dtype, device=device)
 
         pair = 2 * self.keys[0][:block_size].nbytes  # a block's keys and values of one layer
-        self.gathering = Gathering(block_size, max(1, gathered(device.type) // pair))
+        self.gathering = Gathering(block_size, max(1, gather_budget(device.type) // pair))
 
     @property
     def nbytes(self) -> int:

@@ -14,21 +14,21 @@ from headway.executor.torch.config.model_config import ModelConfig
 if TYPE_CHECKING:  # half a second that who only plans need not wait
     import torch
 
-SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
-SCORES = 1 << 22  # that capped attention, which no kernel fuses, holds at once
-LOGITS = 1 << 22  # that the scoring of a prompt computes at once
+USABLE_SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
+SCORE_ELEMENTS = 1 << 22  # that capped attention, which no kernel fuses, holds at once
+LOGIT_ELEMENTS = 1 << 22  # that the scoring of a prompt computes at once
 # Bytes for each token of the vocabulary. SAMPLED is for a row that samples: its logits in float32
 # (raw, changed, scaled, sorted), 64-bit indices, shares, sums and noise. HISTORY is for what a
 # row's penalties read. SCORED is for a position of a prompt whose log-probabilities are wanted.
-SAMPLED, HISTORY, SCORED = 64, 5, 24
+SAMPLED_BYTES, HISTORY_BYTES, SCORED_BYTES = 64, 5, 24
 
 # Bytes of keys and values of one layer that decode rows have gathered at once, by kind of device.
 # On a CPU they then stay in a core's own cache between being gathered and being read, and rows
 # sorted by length are padded to a neighbour's length only. Against all rows at once, attention of
 # 8 to 64 rows took 1/1.0 to 1/1.4 of the time with near lengths and 1/1.5 to 1/2.8 with mixed
 # ones; budgets of 4 MiB, 2 MiB, 512 KiB, 256 KiB and 128 KiB were slower.
-GATHERED = {"cpu": 1 << 20}
-GATHERED_ELSEWHERE = 256 << 20
+GATHER_BUDGET = {"cpu": 1 << 20}
+GATHER_BUDGET_ELSEWHERE = 256 << 20
 # Where there may be a device that torch calls cuda: NVIDIA's driver or AMD's.
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/kfd"))
 
@@ -81,28 +81,29 @@ class MemoryPlan:
         return (self.num_blocks + 1) * self.per_block
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people, in lines of less than 80 characters."""
-        where = f"memory: {size(self.weights)} weights, {size(self.activations)} for activations"
-        kv = f"KV {size(self.kv)}: {self.num_blocks} blocks of {self.block_size} tokens,"
+        weights, activations = human_bytes(self.weights), human_bytes(self.activations)
+        where = f"memory: {weights} weights, {activations} for activations"
+        kv = f"KV {human_bytes(self.kv)}: {self.num_blocks} blocks of {self.block_size} tokens,"
         if self.usable <= self.fit:
             why = f"all that the slots can use; the memory has room for {self.fit}"
         else:
             why = f"all that the memory has room for; the slots could use {self.usable}"
-        return f"{where}, {size(self.free)} free\n{kv}\n  {why}"
+        return f"{where}, {human_bytes(self.free)} free\n{kv}\n  {why}"
 
     def __str__(self) -> str:
         bound = "limits" if self.usable <= self.fit else "memory"
         return (
-            f"memory: {size(self.weights)} weights, {size(self.free)} free, "
-            f"{size(self.activations)} for activations, KV {size(self.kv)} in "
+            f"memory: {human_bytes(self.weights)} weights, {human_bytes(self.free)} free, "
+            f"{human_bytes(self.activations)} for activations, KV {human_bytes(self.kv)} in "
             f"{self.num_blocks} blocks of {self.block_size} tokens (bound by {bound}: "
             f"{self.fit} fit, {self.usable} usable)"
         )
 
 
 def plan_memory(
-    config: ModelConfig, limits: Limits, itemsize: int, weights: int, free: int, gathered: int
+    config: ModelConfig, limits: Limits, itemsize: int, weights: int, free: int, gather_budget: int
 ) -> MemoryPlan:
     """Pure. itemsize: bytes of one number of the dtype computed in; the last three are bytes
     too: what the weights have taken, what is free beside them, what decode rows gather at once.
@@ -116,13 +117,13 @@ def plan_memory(
         )
     context = limits.context or config.context
     per_block = config.kv_elements * itemsize * limits.block_size
-    room = int(free * SHARE)
+    room = int(free * USABLE_SHARE)
     usable = limits.sequences * -(-context // limits.block_size)
     # A single row is gathered whole, however long it is.
     row = -(-context // limits.block_size) * per_block // config.layers
     if config.scales.scores_cap:  # and once more for each query head
         row += row * config.heads // config.kv_heads
-    activations = step_bytes(config, limits, itemsize) + max(gathered, row)
+    activations = step_bytes(config, limits, itemsize) + max(gather_budget, row)
     fit = max(0, (room - activations) // per_block - 1)  # less the scratch block
     wanted = limits.num_blocks or min(fit, usable)
     plan = MemoryPlan(
@@ -142,9 +143,9 @@ def plan_memory(
         lower = "slots, context, step_tokens or num_blocks"
         lower += "" if is_split else ", or split prompts into chunks"
         raise MemoryPlanError(
-            f"{wanted or 1} KV blocks of {size(per_block)} do not fit: {size(free)} are free, "
-            f"{SHARE:.0%} of it may be used, {size(activations)} go to activations; "
-            f"lower {lower}"
+            f"{wanted or 1} KV blocks of {human_bytes(per_block)} do not fit: "
+            f"{human_bytes(free)} are free, {USABLE_SHARE:.0%} of it may be used, "
+            f"{human_bytes(activations)} go to activations; lower {lower}"
         )
     return plan
 
@@ -154,12 +155,14 @@ def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
     sampling: more than any step was seen to take (tests/executor/test_planned.py)."""
     cells = limits.cells(limits.context or config.context)
     cells += cells // 16 + 4  # a CPU's products have round numbers of rows
-    scores = 3 * 4 * SCORES if config.scales.scores_cap else 0  # in float32; thrice for the cap
+    scores = (
+        3 * 4 * SCORE_ELEMENTS if config.scales.scores_cap else 0
+    )  # in float32; thrice for the cap
     return (
         scores
         + cells * _cell_bytes(config, limits, itemsize)
-        + limits.sequences * config.vocab * (SAMPLED + HISTORY)
-        + max(config.vocab, min(LOGITS, cells * config.vocab)) * SCORED
+        + limits.sequences * config.vocab * (SAMPLED_BYTES + HISTORY_BYTES)
+        + max(config.vocab, min(LOGIT_ELEMENTS, cells * config.vocab)) * SCORED_BYTES
     )
 
 
@@ -176,18 +179,18 @@ def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
     turned = (config.heads + 2 * config.kv_heads) * config.head_dim
     inside = max(5 * turned, 4 * config.intermediate)
     wide = itemsize * (6 * config.hidden + inside) + 3 * 4 * max(config.hidden, turned)
-    windows = len({sight.window for sight in config.sights})
-    ropes = len({sight.rope for sight in config.sights})
+    windows = len({layer.window for layer in config.layer_attention})
+    ropes = len({layer.rope for layer in config.layer_attention})
     seen = (windows * itemsize + 4) * (limits.context or config.context)
     return wide + seen + ropes * config.head_dim * itemsize + 8 * 8 + 12 * (MOST_LOGPROBS + 1)
 
 
-def gathered(kind: str) -> int:
+def gather_budget(kind: str) -> int:
     """The budget of bytes on this kind of device."""
-    return GATHERED.get(kind, GATHERED_ELSEWHERE)
+    return GATHER_BUDGET.get(kind, GATHER_BUDGET_ELSEWHERE)
 
 
-def free_here() -> tuple[str, int]:
+def free_on_default_device() -> tuple[str, int]:
     """The kind of device that a model is loaded on if none is asked for, and its free bytes.
 
     Torch, slow to import, is asked only where there is a driver.
@@ -220,7 +223,7 @@ def free_on_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup
         available = next(int(line.split()[1]) << 10 for line in lines if "MemAvailable" in line)
     except (OSError, StopIteration):
         return _half_of_physical()
-    return min([available, *_group_rooms(proc, groups)])
+    return min([available, *_groups_free(proc, groups)])
 
 
 def _half_of_physical() -> int:
@@ -232,7 +235,7 @@ def _half_of_physical() -> int:
         ) from None
 
 
-def _group_rooms(proc: Path, groups: Path) -> list[int]:
+def _groups_free(proc: Path, groups: Path) -> list[int]:
     """What each control group above this process leaves, version 1 or 2."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
@@ -250,12 +253,12 @@ def _group_rooms(proc: Path, groups: Path) -> list[int]:
             continue
         own = top / name.lstrip("/")
         for folder in (own, *own.parents):
-            if folder.is_relative_to(top) and (room := _room(folder, limit, usage)) >= 0:
+            if folder.is_relative_to(top) and (room := _group_free(folder, limit, usage)) >= 0:
                 rooms.append(room)
     return rooms
 
 
-def _room(folder: Path, limit: str, usage: str) -> int:
+def _group_free(folder: Path, limit: str, usage: str) -> int:
     """Bytes left in one group; -1 where it sets no limit. File cache can be given back."""
     try:
         most = (folder / limit).read_text().strip()
@@ -269,7 +272,7 @@ def _room(folder: Path, limit: str, usage: str) -> int:
     return max(0, int(most) - used + int(cached))
 
 
-def size(count: int) -> str:
+def human_bytes(count: int) -> str:
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
-KEPT = 256  # compiled grammars, the latest used
-ENDLESS = "an answer with a grammar must stop at every end that the model has"
+KEPT_GRAMMARS = 256  # compiled grammars, the latest used
+NO_STOP_TOKEN = "an answer with a grammar must stop at every end that the model has"
 LONGEST = 300  # characters of a cause; some quote the whole grammar
 # Between two tokens of JSON one blank, as in `{"a": 1, "b": 2}`, or a new line and its indentation:
 # where there may be more, a weak model spends its max_tokens on them. A schema's own "x-guidance"
@@ -50,10 +50,10 @@ class Matcher:
 
     def check(self) -> None:
         """Set the error where there is no way on: llguidance's limits, or no text that matches."""
-        self.error = broken(self.state)
+        self.error = dead_end(self.state)
 
 
-class Grammars:
+class GrammarCompiler:
     """All that one model's sequences follow, compiled when they are first asked for."""
 
     def __init__(self, folder: Path, vocab: int, eos: frozenset[int]) -> None:
@@ -72,28 +72,28 @@ class Grammars:
         """A matcher at the end of what is known. SettingError or TokenizerError: it cannot be."""
         asked = begun.sampling
         if not self.eos <= asked.stop_tokens:
-            raise SettingError(ENDLESS)
+            raise SettingError(NO_STOP_TOKEN)
         return Matcher(begun, self._made(asked.grammar).deep_copy())
 
     def _made(self, grammar: Grammar) -> "LLMatcher":
         """Where an answer begins, for all of them: to be copied."""
         if not self.eos:
-            raise SettingError(ENDLESS)
+            raise SettingError(NO_STOP_TOKEN)
         with self._lock:
             made = self._compiled.get(grammar)
         if made is None:
             if self._tokenizer is None:
-                self._tokenizer = tokenizer(self.folder, self.vocab, self.eos)
-            made = compiled(grammar, self._tokenizer)
+                self._tokenizer = grammar_tokenizer(self.folder, self.vocab, self.eos)
+            made = compile_grammar(grammar, self._tokenizer)
         with self._lock:
             self._compiled[grammar] = made
             self._compiled.move_to_end(grammar)
-            if len(self._compiled) > KEPT:
+            if len(self._compiled) > KEPT_GRAMMARS:
                 self._compiled.popitem(last=False)
         return made
 
 
-def tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
+def grammar_tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
     """A checkpoint's, as llguidance has it: bytes of tokens in a trie. A second for a large one.
 
     vocab: the model's; 0: the tokenizer's own. ends: allowed exactly where a grammar may end.
@@ -110,10 +110,12 @@ def tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
     except FileNotFoundError:
         raise TokenizerError(f"a grammar needs {file.name}, and {folder} has none") from None
     except (OSError, ValueError) as error:
-        raise TokenizerError(f"{file} cannot be read for grammars: {_line(str(error))}") from error
+        raise TokenizerError(
+            f"{file} cannot be read for grammars: {_one_line(str(error))}"
+        ) from error
 
 
-def compiled(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
+def compile_grammar(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
     """Where an answer begins; SettingError names what is wrong with the grammar."""
     from llguidance import LLMatcher, LLParserLimits
 
@@ -121,24 +123,24 @@ def compiled(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
         raise SettingError(said)
     try:
         limits = LLParserLimits(verbose_errors=False)
-        made = LLMatcher(tokens, spelled(grammar), log_level=0, limits=limits)
+        made = LLMatcher(tokens, to_llguidance(grammar), log_level=0, limits=limits)
     except (ValueError, RecursionError) as error:  # not JSON, or not Unicode
-        raise SettingError(f"the {grammar.kind} cannot be read: {_line(str(error))}") from error
+        raise SettingError(f"the {grammar.kind} cannot be read: {_one_line(str(error))}") from error
     if made.is_error():
-        raise SettingError(f"the {grammar.kind} cannot be compiled: {_line(made.get_error())}")
+        raise SettingError(f"the {grammar.kind} cannot be compiled: {_one_line(made.get_error())}")
     return made
 
 
-def broken(state: "LLMatcher") -> str:
+def dead_end(state: "LLMatcher") -> str:
     """Why there is no way on from here; empty if there is one, or the answer is whole."""
     if not state.is_error():
         return ""
     if state.stop_reason() == "InternalError":  # says nothing more
         return "the grammar cannot be followed: there is no text that matches it from here on"
-    return f"the grammar cannot be followed: {_line(state.get_error())}"
+    return f"the grammar cannot be followed: {_one_line(state.get_error())}"
 
 
-def spelled(grammar: Grammar) -> str:
+def to_llguidance(grammar: Grammar) -> str:
     """As llguidance takes it; ValueError if it is not the JSON that it has to be."""
     from llguidance import LLMatcher
 
@@ -155,23 +157,23 @@ def spelled(grammar: Grammar) -> str:
             return LLMatcher.grammar_from_regex(grammar.text)
         case "choice":
             options = json.loads(grammar.text)
-            if not isinstance(options, list) or not options or not all(map(_is_said, options)):
+            if not isinstance(options, list) or not options or not all(map(_is_text, options)):
                 raise ValueError("it must be a list of strings, none of them empty")
-            return LLMatcher.grammar_from_regex("|".join(map(_literally, options)))
+            return LLMatcher.grammar_from_regex("|".join(map(_escaped, options)))
     # Wrapped, because a text that looks like JSON would be taken for llguidance's own format.
     return json.dumps({"grammars": [{"lark_grammar": grammar.text}]})
 
 
-def _is_said(option: Any) -> bool:
+def _is_text(option: Any) -> bool:
     return isinstance(option, str) and option != ""
 
 
-def _literally(text: str) -> str:
+def _escaped(text: str) -> str:
     """A regular expression that matches this text alone."""
     return "".join([f"\\x{{{ord(each):x}}}" if not each.isalnum() else each for each in text])
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     """The cause, out of a message of many lines that draws where it is."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown"]
     causes = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]

@@ -17,35 +17,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headway.core.grammar import Grammar
-from headway.errors import SettingError, TokenizerError, TrialError
-from headway.executor.torch.sampling.grammar import broken, compiled, tokenizer
+from headway.errors import GrammarCheckError, SettingError, TokenizerError
+from headway.executor.torch.sampling.grammar import compile_grammar, dead_end, grammar_tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
-SECONDS = 1.0  # of processor time, for compiling and the first mask
-STACK = 2**21
+COMPILE_SECONDS = 1.0  # of processor time, for compiling and the first mask
+STACK_BYTES = 2**21
 
 
 @lru_cache(maxsize=256)
-def problem(grammar: Grammar, folder: Path, seconds: float = SECONDS) -> str:
+def grammar_problem(grammar: Grammar, folder: Path, seconds: float = COMPILE_SECONDS) -> str:
     """Why answers cannot be held to this grammar, in a line; empty if they can.
 
     folder: the tokenizer's, which the first call reads. seconds: of processor time that it may
     take. Waits: call it beside an event loop, not on it. From any thread; one is tried at a time.
-    TrialError if the trial itself was ended, by somebody else or for want of memory.
+    GrammarCheckError if the trial itself was ended, by somebody else or for want of memory.
     """
-    return grammar.problem() or _trial(folder).problem(grammar, seconds)
+    return grammar.problem() or _checker(folder).problem(grammar, seconds)
 
 
 @cache
-def _trial(folder: Path) -> "Trial":
-    made = Trial(folder)
+def _checker(folder: Path) -> "GrammarChecker":
+    made = GrammarChecker(folder)
     atexit.register(made.close)
     return made
 
 
-class Trial:
+class GrammarChecker:
     """The child, begun when it is needed and again when a grammar has ended it."""
 
     def __init__(self, folder: Path) -> None:
@@ -53,7 +53,7 @@ class Trial:
         self._lock = threading.Lock()
         self._child: subprocess.Popen[str] | None = None
 
-    def problem(self, grammar: Grammar, seconds: float = SECONDS) -> str:
+    def problem(self, grammar: Grammar, seconds: float = COMPILE_SECONDS) -> str:
         """As the function of that name."""
         with self._lock:
             if self._child is not None and self._child.poll() is not None:
@@ -75,7 +75,7 @@ class Trial:
             return f"the {grammar.kind} takes more than {seconds:g} s to compile: make it simpler"
         if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
             return f"the {grammar.kind} is nested or chained too deeply to be compiled"
-        raise TrialError(f"the process that tries grammars ended with {status}: ask again")
+        raise GrammarCheckError(f"the process that tries grammars ended with {status}: ask again")
 
     def close(self) -> None:
         with self._lock:
@@ -106,15 +106,15 @@ def serve(folder: Path) -> None:
     """The child: a grammar per line in, what is wrong with it out."""
     cause, tokens = "the grammar's compiler has failed", None
     try:
-        tokens = tokenizer(folder, 0, frozenset({0}))  # any end will do: nothing is sampled
+        tokens = grammar_tokenizer(folder, 0, frozenset({0}))  # any end will do: nothing is sampled
     except (SettingError, TokenizerError) as error:
         cause = str(error)
-    threading.stack_size(STACK)
+    threading.stack_size(STACK_BYTES)
     for line in sys.stdin:
         said = [cause]
         if tokens is not None:
             kind, text, seconds = json.loads(line)
-            trial = threading.Thread(target=_try, args=(Grammar(kind, text), tokens, said))
+            trial = threading.Thread(target=_compile, args=(Grammar(kind, text), tokens, said))
             signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal ends the process
             trial.start()
             trial.join()
@@ -122,12 +122,12 @@ def serve(folder: Path) -> None:
         print(json.dumps(said[-1]), flush=True)
 
 
-def _try(grammar: Grammar, tokens: "LLTokenizer", said: list[str]) -> None:
+def _compile(grammar: Grammar, tokens: "LLTokenizer", said: list[str]) -> None:
     """Compile it and make the first mask, in which limits are met that compiling does not know."""
     try:
-        state = compiled(grammar, tokens)
+        state = compile_grammar(grammar, tokens)
         state.compute_bitmask()
-        said.append(broken(state))
+        said.append(dead_end(state))
     except SettingError as error:
         said.append(str(error))
 

@@ -11,7 +11,7 @@ from typing import overload
 from headway.core.batch import Logprob
 
 
-class Scored(Sequence[Logprob]):
+class LogprobColumns(Sequence[Logprob]):
     """An executor's scores are not changed after it has returned them. An Answer extends its own.
 
     position      0         1         2
@@ -32,12 +32,12 @@ class Scored(Sequence[Logprob]):
 
     def extend(self, more: Sequence[Logprob]) -> None:
         """By scores with as many rivals each."""
-        if not isinstance(more, Scored):
+        if not isinstance(more, LogprobColumns):
             pairs = [pair for each in more for pair in each.top]
             drawn = array("d", [each.sampled for each in more])
             ids, values = array("i", [id for id, _ in pairs]), array("d", [x for _, x in pairs])
             width = len(pairs) // len(more) if more else self.width
-            more = Scored(drawn.tobytes(), ids.tobytes(), values.tobytes(), width)
+            more = LogprobColumns(drawn.tobytes(), ids.tobytes(), values.tobytes(), width)
         if more:
             assert more.width == self.width or not self.drawn
             self.width = more.width
@@ -57,16 +57,16 @@ class Scored(Sequence[Logprob]):
     def __getitem__(self, at: int) -> Logprob: ...
 
     @overload
-    def __getitem__(self, at: slice) -> "Scored": ...
+    def __getitem__(self, at: slice) -> "LogprobColumns": ...
 
-    def __getitem__(self, at: int | slice) -> "Logprob | Scored":
+    def __getitem__(self, at: int | slice) -> "Logprob | LogprobColumns":
         """A slice has every position of its range."""
         if isinstance(at, slice):
             begin, end, step = at.indices(len(self.drawn))
             assert step == 1
             cells = slice(begin * self.width, max(begin, end) * self.width)
             drawn, ids, values = self.drawn[begin:end], self.ids[cells], self.values[cells]
-            return Scored(drawn.tobytes(), ids.tobytes(), values.tobytes(), self.width)
+            return LogprobColumns(drawn.tobytes(), ids.tobytes(), values.tobytes(), self.width)
         sampled = self.drawn[at]
         begin = (at % len(self.drawn)) * self.width
         cells = slice(begin, begin + self.width)

@@ -8,24 +8,26 @@ import torch
 from torch import Tensor
 
 from headway.executor.torch.sampling.grammar import Matcher
-from headway.executor.torch.sampling.penalties import NOT_ONE
+from headway.executor.torch.sampling.penalties import EXCLUDED
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor
 
 
-def restricted(logits: Tensor, matchers: Mapping[int, Matcher]) -> Tensor:
+def apply_grammars(logits: Tensor, matchers: Mapping[int, Matcher]) -> Tensor:
     """Logits [n, vocab], -inf where a row's grammar does not allow a token; the given are kept."""
     if not matchers:
         return logits
-    allowed = unpacked(masks(tuple(matchers.values()), logits.shape[1]).to(logits.device))
+    allowed = unpack_bits(
+        token_bitmasks(tuple(matchers.values()), logits.shape[1]).to(logits.device)
+    )
     at = torch.tensor(list(matchers), device=logits.device)
     logits = logits.clone()
-    logits[at] = logits[at].masked_fill_(~allowed[:, : logits.shape[1]], NOT_ONE)
+    logits[at] = logits[at].masked_fill_(~allowed[:, : logits.shape[1]], EXCLUDED)
     return logits
 
 
-def masks(matchers: tuple[Matcher, ...], vocab: int) -> Tensor:
+def token_bitmasks(matchers: tuple[Matcher, ...], vocab: int) -> Tensor:
     """A bit per token, the lowest first: int32 [n, words], on the host. In parallel.
 
     A matcher whose limits end here has its error set.
@@ -38,7 +40,7 @@ def masks(matchers: tuple[Matcher, ...], vocab: int) -> Tensor:
     return bits
 
 
-def unpacked(bits: Tensor) -> Tensor:
+def unpack_bits(bits: Tensor) -> Tensor:
     """As booleans: int32 [n, words] -> [n, 32 x words]."""
     of_byte = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=bits.device)
     return (bits.view(torch.uint8).unsqueeze(-1) & of_byte).bool().flatten(1)

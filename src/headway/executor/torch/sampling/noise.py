@@ -14,13 +14,13 @@ SPREAD = 0x9E3779B1 - 2**32  # odd: token ids land on distinct, far points
 FIRST, SECOND = 0x85EBCA6B - 2**32, 0xC2B2AE35 - 2**32  # multipliers of MurmurHash3's finalizer
 
 
-def keys(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int32]:
+def noise_keys(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int32]:
     """Two 32-bit keys per row, of its (seed, position): [n, 2]. The mixer is splitmix64's."""
     mixed = _splitmix(_splitmix(seeds.astype(np.uint64)) ^ positions.astype(np.uint64))
     return mixed.view(np.int32).reshape(-1, 2)
 
 
-def stream(seed: int, choice: int) -> int:
+def choice_seed(seed: int, choice: int) -> int:
     """The seed of one of several answers: the first has the caller's own. Below 2**63."""
     if not choice:
         return seed
@@ -35,7 +35,7 @@ def _splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def exponential(keyed: Tensor, tokens: Tensor) -> Tensor:
+def exponential_noise(keyed: Tensor, tokens: Tensor) -> Tensor:
     """Exponentially distributed numbers, of mean 1 and positive: [n, c], float32.
 
     keyed: int32 [n, 2] of `keys`; tokens: int32 ids, [n, c] or [c]. One key goes in before the
@@ -61,8 +61,8 @@ def rows_at_once(vocab: int) -> int:
     return max(1, 2**18 // vocab)
 
 
-def keyed_tensor(
+def noise_keys_tensor(
     seeds: NDArray[np.int64], positions: NDArray[np.int64], device: torch.device
 ) -> Tensor:
     """The keys as a tensor: int32 [n, 2]."""
-    return torch.from_numpy(keys(seeds, positions)).to(device)
+    return torch.from_numpy(noise_keys(seeds, positions)).to(device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headway.core.batch import Begun
 
-NOT_ONE = -float("inf")
+EXCLUDED = -float("inf")
 
 
 class History:
@@ -30,7 +30,7 @@ class History:
         bias = [pair for pair in begun.sampling.logit_bias if pair[0] < vocab]
         self._bias_at = torch.tensor([token for token, _ in bias], device=device).long()
         self._bias = torch.tensor([each for _, each in bias], device=device).float()
-        self._never, self._after = _bad(begun.sampling.bad_words, vocab)
+        self._never, self._after = _split_bad_words(begun.sampling.bad_words, vocab)
         self.extend(0, begun.tokens)
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
@@ -50,7 +50,7 @@ class History:
         if len(self._bias):
             logits.index_add_(0, self._bias_at, self._bias)
         if banned := self._banned():
-            logits[banned] = NOT_ONE
+            logits[banned] = EXCLUDED
 
     def _banned(self) -> list[int]:
         """Last tokens of those bad words whose others have just been said."""
@@ -60,7 +60,7 @@ class History:
         ]
 
 
-def _bad(
+def _split_bad_words(
     words: Sequence[tuple[int, ...]], vocab: int
 ) -> tuple[list[int], dict[int, list[tuple[list[int], int]]]]:
     """Tokens that are a bad word by themselves; of longer ones, by the last token but one, all
@@ -75,7 +75,7 @@ def _bad(
     return never, after
 
 
-def adjusted(logits: Tensor, histories: Mapping[int, History]) -> Tensor:
+def penalized(logits: Tensor, histories: Mapping[int, History]) -> Tensor:
     """Logits [n, vocab] with those rows changed that have a history; the given are kept."""
     if not histories:
         return logits

@@ -18,17 +18,17 @@ from torch import Tensor
 
 from headway.core.batch import Logprob
 from headway.executor.torch.sampling.grammar import Matcher
-from headway.executor.torch.sampling.logprobs import Scored
-from headway.executor.torch.sampling.masks import restricted
-from headway.executor.torch.sampling.noise import exponential, keyed_tensor, rows_at_once
-from headway.executor.torch.sampling.penalties import NOT_ONE, History, adjusted
+from headway.executor.torch.sampling.logprobs import LogprobColumns
+from headway.executor.torch.sampling.masks import apply_grammars
+from headway.executor.torch.sampling.noise import exponential_noise, noise_keys_tensor, rows_at_once
+from headway.executor.torch.sampling.penalties import EXCLUDED, History, penalized
 
 CANDIDATES = 1024  # looked at first; the whole vocabulary is sorted only where these are too few
 CHUNK = 256  # columns that the first round of a search for the largest sums up in one
 
 
 @dataclass(frozen=True, slots=True)
-class Draws:
+class SamplingColumns:
     """How each row's token is to be picked: columns of length n, on the host."""
 
     temperature: NDArray[np.float64]  # 0: the most likely
@@ -49,28 +49,31 @@ class Draws:
         return bool(self.histories or self.matchers or self.banned)
 
 
-def sample(logits: Tensor, draws: Draws) -> Tensor:
+def sample(logits: Tensor, draws: SamplingColumns) -> Tensor:
     """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes no logits.
 
     -1 where every token is banned.
     """
-    logits = restricted(adjusted(logits, draws.histories), draws.matchers)
+    logits = apply_grammars(penalized(logits, draws.histories), draws.matchers)
     if draws.banned:
         logits = logits.clone()
         for row, tokens in draws.banned.items():
-            logits[row, [token for token in tokens if token < logits.shape[1]]] = NOT_ONE
-    picked = likeliest(logits)
-    none = logits.gather(1, picked.unsqueeze(1)).squeeze(1) == NOT_ONE if draws.ban else None
+            logits[row, [token for token in tokens if token < logits.shape[1]]] = EXCLUDED
+    picked = row_argmax(logits)
+    none = logits.gather(1, picked.unsqueeze(1)).squeeze(1) == EXCLUDED if draws.ban else None
     drawn = np.flatnonzero(draws.temperature)
     filtered = (draws.top_k > 0) | (draws.top_p < 1) | (draws.min_p > 0)
-    for rows, pick in ((drawn[filtered[drawn]], _narrow), (drawn[~filtered[drawn]], _wide)):
+    for rows, pick in (
+        (drawn[filtered[drawn]], _sample_filtered),
+        (drawn[~filtered[drawn]], _sample_unfiltered),
+    ):
         if len(rows):
             at = torch.from_numpy(rows).to(logits.device)
             picked[at] = pick(logits[at], draws, rows)
     return picked if none is None else picked.masked_fill_(none, -1)
 
 
-def likeliest(values: Tensor) -> Tensor:
+def row_argmax(values: Tensor) -> Tensor:
     """Where the largest of each row is, the first of equals: [n, width] -> int64 [n].
 
     In two rounds, because torch's argmax compares one by one on a CPU and its amax does not:
@@ -90,12 +93,14 @@ def likeliest(values: Tensor) -> Tensor:
     return begin.squeeze(1) + inside.argmax(dim=-1)
 
 
-def scale(logits: Tensor, temperature: Tensor) -> Tensor:
+def apply_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
     """Divide by the temperature [n], the largest logit of each row at 0 so that none overflows."""
     return (logits - logits.amax(dim=-1, keepdim=True)) / temperature.unsqueeze(1)
 
 
-def narrow(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple[Tensor, Tensor]:
+def filter_candidates(
+    scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
+) -> tuple[Tensor, Tensor]:
     """Apply the filters in this order, each to what the one before it has left.
 
     scaled [n, vocab]; the others [n]. Returns the candidates' values and ids, the likeliest
@@ -109,7 +114,7 @@ def narrow(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple
         whole = scaled.logsumexp(dim=-1, keepdim=True)
         rank = torch.arange(width, device=scaled.device)
         limited = (top_k > 0).unsqueeze(1)
-        values = values.masked_fill(limited & (rank >= top_k.unsqueeze(1)), NOT_ONE)
+        values = values.masked_fill(limited & (rank >= top_k.unsqueeze(1)), EXCLUDED)
         left = torch.where(limited, values.logsumexp(dim=-1, keepdim=True), whole)
         share = (values - left).exp()
         before = share.cumsum(dim=-1) - share
@@ -118,34 +123,34 @@ def narrow(scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor) -> tuple
         keep[:, 0] = True
         # More could be left beyond the last one looked at, unless a filter has ended before it.
         if width == vocab or not bool((keep[:, -1:] & ~limited).any()):
-            return values.masked_fill(~keep, NOT_ONE), ids
+            return values.masked_fill(~keep, EXCLUDED), ids
         width = vocab
 
 
-def _narrow(logits: Tensor, draws: Draws, rows: NDArray[np.int64]) -> Tensor:
-    column = _columns(rows, logits.device)
-    scaled = scale(logits, column(draws.temperature))
+def _sample_filtered(logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64]) -> Tensor:
+    column = _DeviceColumns(rows, logits.device)
+    scaled = apply_temperature(logits, column(draws.temperature))
     top_k = torch.from_numpy(draws.top_k[rows]).to(logits.device)
-    values, ids = narrow(scaled, top_k, column(draws.top_p), column(draws.min_p))
-    keyed = keyed_tensor(draws.seeds[rows], draws.positions[rows], logits.device)
-    won = (values - exponential(keyed, ids.int()).log_()).argmax(dim=-1, keepdim=True)
+    values, ids = filter_candidates(scaled, top_k, column(draws.top_p), column(draws.min_p))
+    keyed = noise_keys_tensor(draws.seeds[rows], draws.positions[rows], logits.device)
+    won = (values - exponential_noise(keyed, ids.int()).log_()).argmax(dim=-1, keepdim=True)
     return ids.gather(1, won).squeeze(1)
 
 
-def _wide(logits: Tensor, draws: Draws, rows: NDArray[np.int64]) -> Tensor:
+def _sample_unfiltered(logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64]) -> Tensor:
     """Without a filter every token is a candidate: some rows at a time, to stay in the cache."""
-    scaled = scale(logits, _columns(rows, logits.device)(draws.temperature))
-    keyed = keyed_tensor(draws.seeds[rows], draws.positions[rows], logits.device)
+    scaled = apply_temperature(logits, _DeviceColumns(rows, logits.device)(draws.temperature))
+    keyed = noise_keys_tensor(draws.seeds[rows], draws.positions[rows], logits.device)
     ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
     few = rows_at_once(logits.shape[1])
     won = [
-        likeliest(some - exponential(key, ids).log_())
+        row_argmax(some - exponential_noise(key, ids).log_())
         for some, key in zip(torch.split(scaled, few), torch.split(keyed, few), strict=True)
     ]
     return torch.cat(won)
 
 
-class _columns:
+class _DeviceColumns:
     """Some rows of a host column as float32 on the device."""
 
     def __init__(self, rows: NDArray[np.int64], device: torch.device) -> None:
@@ -156,7 +161,7 @@ class _columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class RowLogprobs:
     """Log-probabilities of some rows, still on the device."""
 
     rows: tuple[int, ...]  # of the n that were sampled
@@ -177,20 +182,20 @@ class Scores:
         }
 
 
-def columns(parts: Iterable[Scores]) -> Scored:
+def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
     """Of a prompt's positions, all of which have asked for as many of the most likely."""
-    whole = Scored()
+    whole = LogprobColumns()
     for part in parts:
         drawn, top = part.drawn.double().cpu().numpy(), part.top.double().cpu().numpy()
         ids = part.ids.int().cpu().numpy()
-        whole.extend(Scored(drawn.tobytes(), ids.tobytes(), top.tobytes(), top.shape[1]))
+        whole.extend(LogprobColumns(drawn.tobytes(), ids.tobytes(), top.tobytes(), top.shape[1]))
     return whole
 
 
-def score(logits: Tensor, picked: Tensor, asked: NDArray[np.int64]) -> Scores:
+def token_logprobs(logits: Tensor, picked: Tensor, asked: NDArray[np.int64]) -> RowLogprobs:
     """Natural logarithms of the raw distribution: before bans, temperature and filters.
 
-    logits [n, vocab] float32, picked [n], asked [n] as in Draws.logprobs.
+    logits [n, vocab] float32, picked [n], asked [n] as in SamplingColumns.logprobs.
     """
     rows = np.flatnonzero(asked >= 0)
     at = torch.from_numpy(rows).to(logits.device)
@@ -198,4 +203,4 @@ def score(logits: Tensor, picked: Tensor, asked: NDArray[np.int64]) -> Scores:
     counts = asked[rows].tolist()
     top, ids = logs.topk(min(max(counts), logs.shape[1]), dim=-1)
     drawn = logs.gather(1, picked[at].unsqueeze(1)).squeeze(1)
-    return Scores(tuple(rows.tolist()), tuple(counts), drawn, top, ids)
+    return RowLogprobs(tuple(rows.tolist()), tuple(counts), drawn, top, ids)

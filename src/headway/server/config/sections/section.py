@@ -5,7 +5,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 
 Where = tuple[str | int, ...]  # keys and indices, outermost first
 
@@ -43,7 +43,7 @@ class Section(BaseModel):
 def known(given: Collection[Any], allowed: Collection[str]) -> None:
     for key in given:
         if key not in allowed:
-            raise SettingAtError((str(key),), f"is not known{nearest(str(key), allowed)}")
+            raise SettingAtError((str(key),), f"is not known{did_you_mean(str(key), allowed)}")
 
 
 def _number(value: Any) -> Any:

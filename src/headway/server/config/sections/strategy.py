@@ -14,7 +14,7 @@ from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import CHUNK, Policies
 from headway.core.request import NEVER
-from headway.errors import SettingError, nearest
+from headway.errors import SettingError, did_you_mean
 from headway.server.config.sections.durations import SECOND, Duration
 from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.sections.section import Count, Section
@@ -48,7 +48,9 @@ def _parts(value: Any) -> Any:
             f"{value} waits until its group is full, and a server never knows whether more will "
             "come: use dynamic-lanes"
         )
-    raise SettingError(f"there is no strategy {value!r}{nearest(value, [*NAMED, f'{CHUNKED}256'])}")
+    raise SettingError(
+        f"there is no strategy {value!r}{did_you_mean(value, [*NAMED, f'{CHUNKED}256'])}"
+    )
 
 
 def _chunk(value: Any) -> int | None:
