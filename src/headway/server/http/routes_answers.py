@@ -20,9 +20,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import Wish, chat_wish, completion_wish
 
-ANSWERS = frozenset(
-    {"/v1/chat/completions", "/v1/completions"}
-)  # in a lane, which has its own deadlines
+ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # these run in lanes
 
 Body = TypeVar("Body", bound=BaseModel)
 
