@@ -27,12 +27,18 @@ def headway(monkeypatch, capsys):
 
 
 def test_help_teaches(headway):
+    az = "abcdefghijklmnopqrstuvwxyz"
     status, said, _ = headway("--help")
     assert status == 0 and "Begin with headway demo" in said
     for command in ("demo", "compare", "generate", "serve", "config", "simulate"):
         assert f"│ {command} " in said
-    status, said, _ = headway("generate", "--help")
-    assert status == 0 and "Example: headway generate" in said
+    lines = said.splitlines()
+    for command in [line.split()[1] for line in lines if line.startswith("│ ") and line[2] in az]:
+        status, said, _ = headway(command, "--help")
+        assert status == 0 and f": headway {command}" in said and "…" not in said
+    for command in ("validate", "show", "schema", "key"):
+        status, said, _ = headway("config", command, "--help")
+        assert status == 0 and f"Example: headway config {command}" in said and "…" not in said
     for command, words in (("serve", "Default: 8000."), ("config", "Make an API key.")):
         status, said, _ = headway(command, "--help")
         assert status == 0 and words in said and "…" not in said

@@ -1,73 +1,43 @@
-"""The command line. What it says no to is one line on stderr and exit status 2."""
+"""The command line: its commands, in the order and under the headings of the help."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headway import __version__
+from headway.cli.calibrate import calibrate
+from headway.cli.check import check
+from headway.cli.compare import compare
+from headway.cli.config import config_app
+from headway.cli.demo import demo
+from headway.cli.generate import generate
+from headway.cli.plan import plan
+from headway.cli.replay import replay
+from headway.cli.serve import serve
+from headway.cli.simulate import simulate
 
-SERVE, MEASURE, PREDICT = "Use a model", "Compare strategies", "Predict"
+MEASURE, SERVE, PREDICT = "Compare strategies", "Use a model", "Predict"
 
 app = typer.Typer(
     help="Serve models under a latency budget per endpoint, and measure what batching costs.\n\n"
-    "Begin with `headway demo` (three minutes), or with `headway serve`.",
+    "Begin with `headway demo` (three minutes) or `headway serve`. "
+    "`headway COMMAND --help` shows an example of each command.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Model = Annotated[
-    str | None,
-    typer.Option(help="A checkpoint's folder or hub id. Default: the embedded headway-tiny."),
-]
-
-Traces = Annotated[
-    list[Path] | None,
-    typer.Option("--trace", help="Azure, BurstGPT, Mooncake or shared CSV form; each an endpoint."),
-]
-Lanes = Annotated[Path | None, typer.Option(help="Endpoints and their budgets, as YAML.")]
-Strategies = Annotated[
-    str,
-    typer.Option(help="Names with commas between, or a YAML file. Default: fourteen of them."),
-]
-Seconds = Annotated[
-    float,
-    typer.Option(
-        min=1,
-        help="How many requests: with --rate those of the traces' first so many seconds, else as "
-        "many as last so long at a load of 0.12.",
-    ),
-]
-TokenScale = Annotated[
-    float, typer.Option(min=0.001, help="The traces' token counts are divided by this.")
-]
-Rate = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        show_default=False,
-        help="Requests a second, all endpoints: how fast they come. Default: by --load.",
-    ),
-]
-Load = Annotated[
-    float,
-    typer.Option(
-        min=0,
-        show_default=False,
-        help="Device-seconds of work offered a second. Default: 0.12, below everybody's overload.",
-    ),
-]
-Baseline = Annotated[
-    str,
-    typer.Option(help="The strategy that others are held against. Default: dynamic-lanes."),
-]
-PricePerHour = Annotated[
-    float,
-    typer.Option(min=0, show_default=False, help="Of the machine. Default: the cost file's."),
-]
+app.command(rich_help_panel=MEASURE)(demo)
+app.command(rich_help_panel=MEASURE)(compare)
+app.command(rich_help_panel=SERVE)(check)
+app.command(rich_help_panel=SERVE)(generate)
+app.command(rich_help_panel=SERVE)(serve)
+app.add_typer(config_app, name="config", rich_help_panel=SERVE)
+app.command(rich_help_panel=PREDICT)(calibrate)
+app.command(rich_help_panel=PREDICT)(simulate)
+app.command(rich_help_panel=PREDICT)(replay)
+app.command(rich_help_panel=PREDICT)(plan)
 
 
 def _version(wanted: bool) -> None:
@@ -79,7 +49,8 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def main_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and exit.")
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    pass
+    """The options of `headway` without a command."""

@@ -1,0 +1,37 @@
+"""`headway check`."""
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headway.cli.options import AsJson, Dtype
+
+
+def check(
+    model: Annotated[
+        str | None,
+        typer.Argument(help="A checkpoint's folder or hub id. Default: the embedded headway-tiny."),
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Tokens of a request's prompt. Default: 512."),
+    ] = None,
+    answer_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Tokens of a request's answer. Default: 128."),
+    ] = None,
+    dtype: Dtype = "",
+    as_json: AsJson = False,
+) -> None:
+    """Say whether a checkpoint runs here: why not, its KV memory, and the largest batch.
+
+    Reads config.json and the headers of the weights, nothing more. For a hub id whose weights are
+    not here, it fetches only the config and tokenizer files, and says so. Exit status: 0 if the
+    checkpoint would run; 1 if not, with every reason; 2 if the question itself is wrong.
+
+    Example: headway check ./my-model --answer-tokens 256
+    """
+    from headway.commands.check import run_check
+
+    raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, dtype, as_json, Console()))

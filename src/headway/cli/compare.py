@@ -1,0 +1,75 @@
+"""`headway compare`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from headway.cli.options import (
+    Baseline,
+    Lanes,
+    Load,
+    Model,
+    Rate,
+    Repeat,
+    Seconds,
+    Seed,
+    Strategies,
+    TokenScale,
+    Traces,
+)
+
+
+def compare(
+    model: Model = None,
+    trace: Traces = None,
+    lanes: Lanes = None,
+    strategies: Strategies = "",
+    baseline: Baseline = "",
+    seconds: Seconds = 45.0,
+    rate: Rate = 0.0,
+    load: Load = 0.0,
+    token_scale: TokenScale = 8.0,
+    repeat: Repeat = 1,
+    seed: Seed = 0,
+    price_per_hour: Annotated[
+        float, typer.Option(min=0, metavar="PRICE", help="What the machine costs per hour.")
+    ] = 1.0,
+    journals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="An empty folder, in which each run leaves its journal."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the report is written.")] = (
+        Path("headway-compare")
+    ),
+) -> None:
+    """Serve your traffic under every strategy, and report what each one did.
+
+    All strategies see the same arrivals, prompts and lengths. Without options, the embedded model
+    serves the demo's four endpoints, in a quarter of an hour. report.html and report.json show the
+    latency of each endpoint, the cost of each strategy, and what it made better and worse.
+
+    Example: headway compare --trace mine.csv --strategies static,dynamic-lanes
+    """
+    from headway.commands.compare.compare import Asked, run_compare
+
+    asked = Asked(
+        model=model,
+        traces=tuple(trace or ()),
+        lanes=lanes,
+        strategies=strategies,
+        seconds=seconds,
+        rate=rate,
+        load=load,
+        repeat=repeat,
+        seed=seed,
+        baseline=baseline,
+        price_per_hour=price_per_hour,
+        token_scale=token_scale,
+        journals=journals,
+        out=out,
+    )
+    raise typer.Exit(run_compare(asked, Console()))

@@ -1,0 +1,67 @@
+"""`headway config`: its commands about the server's configuration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headway.cli.options import AsJson
+
+Config = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A YAML file. Default: the one $HEADWAY_CONFIG names."),
+]
+config_app = typer.Typer(
+    help="Check, show and describe the configuration of `headway serve`; make API keys.\n\n"
+    "Example: headway config show --config headway.yaml",
+    no_args_is_help=True,
+)
+
+
+@config_app.command()
+def validate(config: Config = None) -> None:
+    """Check the file and what it names, and say what would be served.
+
+    Looks at the model's files, the cost file, the journal's folder and the free memory. Exit
+    status: 2 if a setting is wrong, with one line that names it.
+
+    Example: headway config validate --config headway.yaml
+    """
+    from headway.server.config.show import validated
+
+    print(validated(config))
+
+
+@config_app.command()
+def show(config: Config = None, as_json: AsJson = False) -> None:
+    """Print every setting in force, and who set it: the file, a variable, or nobody (default).
+
+    Example: headway config show --config headway.yaml
+    """
+    from headway.server.config.show import shown
+
+    print(shown(config, as_json))
+
+
+@config_app.command()
+def schema() -> None:
+    """Print the JSON Schema of the file, for editors and checks.
+
+    Example: headway config schema > headway.schema.json
+    """
+    from headway.server.config.show import schema as described
+
+    print(described())
+
+
+@config_app.command()
+def key(
+    name: Annotated[str, typer.Argument(help="What logs and metrics call the key.")],
+) -> None:
+    """Make an API key. It is printed once, with the entry for the file, which holds its hash.
+
+    Example: headway config key search
+    """
+    from headway.server.config.sections.keys import new_key
+
+    print(new_key(name))

@@ -1,0 +1,53 @@
+"""`headway serve`."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headway.cli.config import Config
+
+
+def serve(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            help="A checkpoint's folder or hub id. It replaces the file's `models`, with their "
+            "name, aliases, dtype and device. Default: the file's, or the embedded headway-tiny."
+        ),
+    ] = None,
+    config: Config = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Address to listen on; 0.0.0.0 for all. Default: 127.0.0.1."
+        ),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="Port to listen on; 0 for any free one. Default: 8000."),
+    ] = None,
+    drain_timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="How long running requests may take after SIGTERM or ctrl-C. Default: 30s.",
+        ),
+    ] = None,
+) -> None:
+    """Serve a model behind OpenAI's API, each lane within its latency budget.
+
+    Without a file there are three lanes (interactive, standard, offline), open to everybody on this
+    machine and to nobody else. A file sets lanes, API keys and limits; an option here overrides it.
+    Exit status: 0 after a signal; 1 if the engine is down for good; 2 if a setting is wrong.
+
+    Example: headway serve --config headway.yaml --port 9000
+    """
+    from headway.server.config.config import ServerConfig
+    from headway.server.run import serve as run
+
+    listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
+    flags: dict[str, Any] = {"server": {k: v for k, v in listen.items() if v is not None}}
+    if model is not None:
+        flags["models"] = [{"path": model}]
+    raise typer.Exit(run(ServerConfig.load(config, flags), Console()))
