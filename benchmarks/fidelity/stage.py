@@ -6,8 +6,8 @@ from itertools import chain
 
 from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
-from headway.commands.calibrate.learn import Measured, concluded, enough, measured
-from headway.commands.calibrate.observe import LEARNED, LiveStep, Observed, traffic
+from headway.commands.calibrate.learn import Measurements, check_enough, conclude, measure_steps
+from headway.commands.calibrate.observe import LEARNED, LiveStep, ObservedRun, observed_trace
 from headway.commands.calibrate.validate import with_residuals
 from headway.core.lane import Lane
 from headway.core.policies.chunk import Fixed
@@ -87,7 +87,7 @@ class Stage:
     rig: Rig
     beside: Rig  # the same model once more, for learning
     kv_bytes: int  # per token
-    first: Measured  # designed batches, and traffic, before anything is compared
+    first: Measurements  # designed batches, and traffic, before anything is compared
     lanes: tuple[Lane, ...]
     windows: tuple[tuple[Request, ...], ...]  # of each round; the last arrives after one second
     scale: Scale
@@ -95,14 +95,14 @@ class Stage:
     def live(self, rate: float, window: int, seed: int) -> Lived:
         """Requests per second, on the machine. seed: of the traffic that is learned from."""
         clock, other = HaltingClock(self.rig.clock), HaltingClock(self.beside.clock)
-        mine = Observed(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate, window))
+        mine = ObservedRun(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate, window))
         seconds = MOST * (self.scale.requests / rate + DRAIN / SECOND)
         beside, cost = replace(self.beside, clock=other), self.first.cost
-        learning = traffic(beside, LEARNED, cost, SLOTS, seconds, seed)
+        learning = observed_trace(beside, LEARNED, cost, SLOTS, seconds, seed)
         span = self.scale.span
         both = Turn(mine.run.going(), clock, span), Turn(learning.run.going(), other, span)
         ends = in_turns(*both)
-        learned = enough(learning.steps(), LEARNED, seconds)
+        learned = check_enough(learning.steps(), LEARNED, seconds)
         level = self.learned(learned)
         began = mine.run.began, learning.run.began
         pauses = split(learned, [(at - began[0], end - began[1]) for at, end in ends])
@@ -112,7 +112,7 @@ class Stage:
 
     def learned(self, steps: Sequence[LiveStep]) -> Calibration:
         """The designed batches' cost model, at the level and with the spread of these steps."""
-        return concluded(self.rig, self.kv_bytes, replace(self.first, learned=steps))
+        return conclude(self.rig, self.kv_bytes, replace(self.first, learned=steps))
 
     def simulated(self, calibration: Calibration, rate: float, window: int, seed: int) -> Outcome:
         """At one level from beginning to end."""
@@ -160,7 +160,7 @@ def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
     unloaded = {name: alone(rig, shape(asks, name, rig.context), prompts) for name in TRACES}
     lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
     # The live runs are the check: nothing else is held out.
-    first = measured(beside, SLOTS, threads, seed, scale.seconds, checking=0.0)
+    first = measure_steps(beside, SLOTS, threads, seed, scale.seconds, checking=0.0)
     spoken = tuple(worded(window, prompts) for window in windows)
     return Stage(rig, beside, bytes_per_token, first, lanes, spoken, scale)
 

@@ -13,11 +13,16 @@ from rich.console import Console
 pytest.importorskip("scipy")
 
 from headway.commands.calibrate import calibrate, learn
-from headway.commands.calibrate.calibrate import Asked, errors_table, run_calibrate, terms_table
-from headway.commands.calibrate.correlation import echoes, normal_scores
+from headway.commands.calibrate.calibrate import (
+    CalibrateOptions,
+    errors_table,
+    run_calibrate,
+    terms_table,
+)
+from headway.commands.calibrate.correlation import correlation_parts, normal_scores
 from headway.commands.calibrate.design import designs
-from headway.commands.calibrate.fit import fitted
-from headway.commands.calibrate.learn import calibrate_rig, enough
+from headway.commands.calibrate.fit import fit_steps
+from headway.commands.calibrate.learn import calibrate_rig, check_enough
 from headway.commands.calibrate.observe import (
     BUSY,
     CALM,
@@ -26,18 +31,18 @@ from headway.commands.calibrate.observe import (
     LEARNED,
     SLOWER,
     STRETCH,
-    Alternating,
+    AlternatingChunks,
     LiveStep,
-    calmed,
-    served,
+    serve_trace,
+    with_calm_spells,
 )
 from headway.commands.calibrate.trials import Sample
 from headway.commands.calibrate.validate import (
     LIMITS,
     engine_rates,
     errors,
-    extra,
-    level,
+    extra_time,
+    fit_live,
     residuals,
 )
 from headway.core.cost.features import row_features
@@ -168,19 +173,19 @@ def left(found, lag):
 
 def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
     times = range(0, 6_000 * STEP, STEP)
-    slow = echoes(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), times)
+    slow = correlation_parts(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), times)
     assert left(slow, 1) == pytest.approx(0.4 * 0.99 + 0.4 * 0.6, abs=0.1)
     assert left(slow, 32) == pytest.approx(0.4 * 0.99**32, abs=0.12)
     assert sum(each.share for each in slow) <= WHOLE
-    assert left(echoes(normal_scores(chains((1, 0.0))), times), 1) < 0.1
-    assert not echoes([0.3] * 50, range(0, 50 * STEP, STEP)), "too few to say"
+    assert left(correlation_parts(normal_scores(chains((1, 0.0))), times), 1) < 0.1
+    assert not correlation_parts([0.3] * 50, range(0, 50 * STEP, STEP)), "too few to say"
 
 
 def test_an_echo_is_heard_across_the_steps_that_are_left_out():
     values = chains((0.5, 0.98), (0.5, 0.0))
     half = [number for number in range(6_000) if number // 100 % 2]
     times = [number * STEP for number in half]
-    found = echoes(normal_scores([values[number] for number in half]), times)
+    found = correlation_parts(normal_scores([values[number] for number in half]), times)
     assert left(found, 8) == pytest.approx(0.5 * 0.98**8, abs=0.12)
 
 
@@ -188,12 +193,12 @@ def test_the_level_is_learned_from_one_run_and_the_correction_is_bounded():
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     for spent in (1.1, 3.0, 0.1):
         steps = [live(spent, k, STEPS[k % 4]) for k in range(400)]
-        levelled = level(fitted(samples), samples, steps[:200], steps[200:])
-        assert levelled.after["all"].steps == 200
-        assert levelled.before["all"].median == pytest.approx(1_000 / spent - 1_000, abs=10)
-        assert LIMITS[0] <= levelled.factor <= LIMITS[1]
+        live_fit = fit_live(fit_steps(samples), samples, steps[:200], steps[200:])
+        assert live_fit.after["all"].steps == 200
+        assert live_fit.before["all"].median == pytest.approx(1_000 / spent - 1_000, abs=10)
+        assert LIMITS[0] <= live_fit.factor <= LIMITS[1]
         if spent == 1.1:
-            assert abs(levelled.after["all"].median) <= 10
+            assert abs(live_fit.after["all"].median) <= 10
     assert errors(COST, [live(1.0)])["all"].median == 0
 
 
@@ -219,29 +224,31 @@ def test_a_few_large_steps_do_not_weigh_like_many():
     steps = [live(1.0, k, small) for k in range(300)] + [
         live(3.0, 300 + k, large) for k in range(3)
     ]
-    levelled = level(fitted(samples), samples, steps, steps)
-    assert levelled.cost.predict(large) < 1.2 * COST.predict(large)
+    live_fit = fit_live(fit_steps(samples), samples, steps, steps)
+    assert live_fit.cost.predict(large) < 1.2 * COST.predict(large)
 
 
 def test_designed_batches_are_brought_to_the_level_of_live_ones():
     """Measured at a quick hour they would pull at the terms that live steps have little of."""
     samples = [Sample(step, COST.predict(step) // 2, 0) for step in STEPS for _ in range(20)]
-    levelled = level(fitted(samples), samples, [live(1.0, k, STEPS[2]) for k in range(400)], [])
-    said = [levelled.cost.predict(step) for step in STEPS]
+    live_fit = fit_live(
+        fit_steps(samples), samples, [live(1.0, k, STEPS[2]) for k in range(400)], []
+    )
+    said = [live_fit.cost.predict(step) for step in STEPS]
     assert said == pytest.approx([COST.predict(step) for step in STEPS], rel=0.02)
 
 
 def test_traffic_is_learned_from_in_chunks_of_every_size():
-    chunks = Alternating()
+    chunks = AlternatingChunks()
     asked = [chunks.allow(View(0, ())).tokens for _ in range(2 * STRETCH * len(CHUNKS))]
     assert asked == 2 * [size for size in CHUNKS for _ in range(STRETCH)]
 
 
 def test_what_was_before_a_step_counts_where_it_is_sure():
     asleep = [live(1.2, k, woken=True) for k in range(20)]
-    assert extra(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
-    assert extra(COST, asleep[:5]) == 0, "too few to say"
-    assert extra(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
+    assert extra_time(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
+    assert extra_time(COST, asleep[:5]) == 0, "too few to say"
+    assert extra_time(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
 
 
 def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the_others():
@@ -253,10 +260,10 @@ def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the
         replace(step, nanoseconds=step.nanoseconds + more, turned=True) if k % 4 == 3 else step
         for k, step in enumerate(steps)
     ]
-    levelled = level(fitted(samples), samples, steps, steps)
-    assert levelled.cost.turn == pytest.approx(more, rel=0.02)
-    assert levelled.cost.predict(decodes) == pytest.approx(COST.predict(decodes), rel=0.02)
-    assert levelled.after["all"].total == pytest.approx(0, abs=5)
+    live_fit = fit_live(fit_steps(samples), samples, steps, steps)
+    assert live_fit.cost.turn == pytest.approx(more, rel=0.02)
+    assert live_fit.cost.predict(decodes) == pytest.approx(COST.predict(decodes), rel=0.02)
+    assert live_fit.after["all"].total == pytest.approx(0, abs=5)
 
 
 def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches():
@@ -265,7 +272,7 @@ def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     dear, other = STEPS[1], row_features(40, 1, logits=1)
     steps = [live(1.0, k, other) if k % 10 else live(1.1, k, dear) for k in range(2_000)]
-    said = level(fitted(samples), samples, steps, []).cost
+    said = fit_live(fit_steps(samples), samples, steps, []).cost
     assert said.predict(dear) == pytest.approx(1.1 * COST.predict(dear), rel=0.01)
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.01)
 
@@ -274,24 +281,24 @@ def test_where_both_have_been_live_steps_decide_and_designed_batches_elsewhere()
     dear, rare, other = STEPS[1], STEPS[0], row_features(40, 1, logits=1)
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(800)]
     steps = [live(1.0, k, other) if k % 10 else live(1.2, k, dear) for k in range(2_000)]
-    said = level(fitted(samples), samples, steps, []).cost
+    said = fit_live(fit_steps(samples), samples, steps, []).cost
     assert said.predict(dear) == pytest.approx(1.2 * COST.predict(dear), rel=0.02)
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.02)
-    without = level(fitted(samples), samples, steps[1::10], [])
+    without = fit_live(fit_steps(samples), samples, steps[1::10], [])
     for step in (dear, rare):
         designed = without.factor * COST.predict(step)
         assert without.cost.predict(step) == pytest.approx(designed, rel=0.005)
 
 
 def test_live_steps_are_counted_with_their_executors_padding():
-    steps = served(virtual(), LEARNED, HOSTED, 8, 5.0, 0, lambda share: None)
+    steps = serve_trace(virtual(), LEARNED, HOSTED, 8, 5.0, 0, lambda share: None)
     reads = [step.features.reads for step in steps if not step.features.prompts]
     assert len(reads) > 50 and not any(each % HOSTED.gathering.block for each in reads)
 
 
 def test_traffic_is_learned_from_in_which_the_engine_sleeps_now_and_then():
     asks = [Ask(1_000 * k, "a", 1, 1) for k in range(2 * (BUSY + CALM))]
-    made = list(calmed(asks))
+    made = list(with_calm_spells(asks))
     gaps = [later.at - ask.at for ask, later in pairwise(made)]
     calm, busy = [1_000 * SLOWER] * CALM, [1_000] * BUSY
     assert gaps == busy[1:] + calm + busy + calm
@@ -373,9 +380,9 @@ def test_neighbours_are_named_before_more_seconds_are_asked_for():
     with pytest.raises(
         HeadwayError, match=r"^other processes kept 1\.4 cores busy .* only 39 steps"
     ):
-        enough(few, LEARNED, 27.0, others=1.4)
+        check_enough(few, LEARNED, 27.0, others=1.4)
     with pytest.raises(HeadwayError, match=r"^only 39 steps of .* give it more seconds"):
-        enough(few, LEARNED, 27.0, others=0.1)
+        check_enough(few, LEARNED, 27.0, others=0.1)
 
 
 OFF = {"all": {"steps": 900, "median": -503, "p90": 700, "total": -410, "within": 90}}
@@ -402,18 +409,22 @@ def told(errors, others):
 
 def test_a_fit_that_is_far_off_is_refused_and_the_neighbours_are_named(monkeypatch, tmp_path):
     out, found = tmp_path / "cost.json", told(OFF, BUSY_MACHINE)
-    status, said = calibrated(monkeypatch, found, Asked(out=out))
+    status, said = calibrated(monkeypatch, found, CalibrateOptions(out=out))
     assert status == 1 and not out.exists()
     assert "was not written" in said and "off by -50% in the median step" in said
     assert "calibrate again when the other processes are done" in said and "--force" in said
     assert said.index("Other processes kept 1.4 cores") < said.index("Predicted against measured")
-    status, said = calibrated(monkeypatch, told(OFF, {"cores_at_work_for_others": 0.0}), Asked())
+    status, said = calibrated(
+        monkeypatch, told(OFF, {"cores_at_work_for_others": 0.0}), CalibrateOptions()
+    )
     assert status == 1 and "give it more --seconds" in said and "other processes" not in said
 
 
 def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
     out = tmp_path / "cost.json"
-    status, said = calibrated(monkeypatch, told(OFF, BUSY_MACHINE), Asked(out=out, force=True))
+    status, said = calibrated(
+        monkeypatch, told(OFF, BUSY_MACHINE), CalibrateOptions(out=out, force=True)
+    )
     assert status == 0 and "marked as not to be believed" in said
     assert "-50% in the median step" in read(out).doubt
 
@@ -421,14 +432,14 @@ def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
 def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
     out = tmp_path / "cost.json"
     good = replace(found, about={**found.about, "cores_at_work_for_others": 0.0})
-    status, said = calibrated(monkeypatch, good, Asked(out=out))
+    status, said = calibrated(monkeypatch, good, CalibrateOptions(out=out))
     assert status == 0 and not read(out).doubt and "doubt" not in found.about
     assert "believed" not in said
 
 
 def test_a_mark_is_in_the_file_for_whoever_reads_it(monkeypatch):
     """Steps that traffic took half as long for as the model learned of."""
-    monkeypatch.setattr(learn, "served", lambda rig, trace, *rest: STEPS_OF[trace])
+    monkeypatch.setattr(learn, "serve_trace", lambda rig, trace, *rest: STEPS_OF[trace])
     about = calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
     assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500
 
@@ -442,12 +453,12 @@ STEPS_OF = {
 @pytest.mark.parametrize(
     "asked, said",
     [
-        (Asked(slots=0), "slots"),
-        (Asked(seconds=inf), "--seconds is inf, not a number"),
-        (Asked(seconds=nan), "--seconds is nan, not a number"),
-        (Asked(price_per_hour=nan), "--price-per-hour is nan, not a number"),
-        (Asked(accelerator="l4"), "needs a model"),
-        (Asked(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
+        (CalibrateOptions(slots=0), "slots"),
+        (CalibrateOptions(seconds=inf), "--seconds is inf, not a number"),
+        (CalibrateOptions(seconds=nan), "--seconds is nan, not a number"),
+        (CalibrateOptions(price_per_hour=nan), "--price-per-hour is nan, not a number"),
+        (CalibrateOptions(accelerator="l4"), "needs a model"),
+        (CalibrateOptions(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
     ],
 )
 def test_what_cannot_be_obeyed_is_said_before_anything_is_measured(asked, said):

@@ -12,15 +12,15 @@ pytest.importorskip("scipy")
 from headway.commands.calibrate.design import designs
 from headway.commands.calibrate.fit import (
     HOST,
-    Fitted,
-    Point,
+    Observation,
+    PiecewiseFit,
     fit_device,
     fit_rates,
     knee,
     segments,
     solve,
 )
-from headway.commands.calibrate.trials import Stand
+from headway.commands.calibrate.trials import Trials
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import Rates, Rounding, StepCost
 from tests.commands.rigs import rig
@@ -36,8 +36,8 @@ def points(cost):
     """Of the designed batches, priced."""
     here = rig(cost=cost)
     made = designs(8, here.context, here.num_blocks, here.block_size, seed=0)
-    samples = Stand(here, 0).measure(made, 60.0, lambda share: None)
-    return [Point(sample.features, sample.nanoseconds) for sample in samples]
+    samples = Trials(here, 0).measure(made, 60.0, lambda share: None)
+    return [Observation(sample.features, sample.nanoseconds) for sample in samples]
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,9 @@ def test_prices_are_means_though_small_steps_spread_more_than_large_ones(priced)
 def test_coefficients_are_whole_and_never_negative(seed):
     random = Random(seed)
     noisy = [
-        Point(Features(tokens, rows, rows, tokens, tokens, rows), random.lognormvariate(14, 2))
+        Observation(
+            Features(tokens, rows, rows, tokens, tokens, rows), random.lognormvariate(14, 2)
+        )
         for tokens, rows in ((random.randint(1, 2_000), random.randint(1, 9)) for _ in range(40))
     ]
     rates = fit_rates(noisy, HOST)
@@ -128,8 +130,8 @@ def test_who_has_little_say_moves_little():
     assert solve(rows, targets, [1.0] * 4)[0] == pytest.approx(1.1, abs=0.01)
     assert solve(rows, targets, [1.0, 1.0, 0.02, 0.02])[0] == pytest.approx(1.0, abs=0.01)
     steps = [Features(tokens, 1, 1, tokens, tokens, 1) for tokens in (10, 20, 40, 80)]
-    points = [Point(step, COST.predict(step) + 50_000) for step in steps]
-    points += [Point(step, COST.predict(step), 0.001) for step in steps]
+    points = [Observation(step, COST.predict(step) + 50_000) for step in steps]
+    points += [Observation(step, COST.predict(step), 0.001) for step in steps]
     found = fit_device(points)
     cost = StepCost(found.rates, found.pieces)
     assert [cost.predict(step) for step in steps] == pytest.approx(
@@ -153,4 +155,4 @@ def test_segments_add_up_to_the_tokens(tokens):
     ],
 )
 def test_the_knee_is_where_tokens_begin_to_decide(pieces, expected):
-    assert knee(Fitted(Rates(step=200), pieces, 0.0, largest=4_096)) == expected
+    assert knee(PiecewiseFit(Rates(step=200), pieces, 0.0, largest=4_096)) == expected

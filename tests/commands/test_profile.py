@@ -9,7 +9,14 @@ from rich.console import Console
 pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
-from headway.commands.calibrate.profile import Load, bound, bytes_of, flops_of, knee, run_profile
+from headway.commands.calibrate.profile import (
+    ProfiledStep,
+    bound,
+    bytes_of,
+    flops_of,
+    knee,
+    run_profile,
+)
 from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read
@@ -17,8 +24,8 @@ from headway.costing.datasheet import shape, work_of
 from headway.runs.live_testbed import kv_bytes, load_here, named_rig
 
 
-def load(rows, milliseconds):
-    return Load(f"{rows}", rows, False, milliseconds * 10**6, 0.0, 0.0, "memory", {})
+def step(rows, milliseconds):
+    return ProfiledStep(f"{rows}", rows, False, milliseconds * 10**6, 0.0, 0.0, "memory", {})
 
 
 def test_the_nearer_ceiling_bounds_a_step_and_neither_where_both_are_far():
@@ -27,7 +34,7 @@ def test_the_nearer_ceiling_bounds_a_step_and_neither_where_both_are_far():
 
 
 def test_the_knee_is_the_last_doubling_that_pays():
-    curve = [load(1, 10), load(2, 11), load(4, 13), load(8, 20), load(16, 39)]
+    curve = [step(1, 10), step(2, 11), step(4, 13), step(8, 20), step(16, 39)]
     assert knee(curve).rows == 4
     assert knee(curve[:3]).rows == 4, "the last, where every one pays"
 

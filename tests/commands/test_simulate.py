@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from headway.commands.compare.compare import Asked
-from headway.commands.simulate.simulate import Simulated, run_simulate
+from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.core.cost.step_cost import StepCost
 from headway.errors import SettingError
 from headway.report import report_json, run_description
@@ -29,7 +29,7 @@ def simulated(folder, calibration=CALIBRATION, **wishes):
     """Its exit status, what it said, and its report as bytes."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
-    status = run_simulate(Simulated(Asked(out=folder, **wishes), calibration), screen)
+    status = run_simulate(SimulateOptions(Asked(out=folder, **wishes), calibration), screen)
     return status, screen.file.getvalue(), (folder / "report.json").read_bytes()
 
 
@@ -218,7 +218,7 @@ def test_a_simulation_offers_what_a_report_says_at_another_price(tmp_path):
         wishes |= {"rate": 0.0, "load": 0.0}
         asked = Asked(out=tmp_path, strategies="one-by-one", **wishes)
         screen = Console(file=StringIO(), width=100, force_terminal=False)
-        assert run_simulate(Simulated(asked, fast, like=first), screen) == 0
+        assert run_simulate(SimulateOptions(asked, fast, like=first), screen) == 0
         runs = [report_json.read(each) for each in (first, tmp_path / "report.json")]
         seen = [
             sorted((r.id, r.arrived, r.prompt) for r in each.runs[name][0].requests)
@@ -249,6 +249,6 @@ def test_a_reports_traffic_is_not_mixed_with_other_wishes(ran, tmp_path, wishes,
         path.write_text(path.read_text().replace("poisson", "{gamma: {cv: 4}}"))
         wishes = {"rate": 0.0}
     asked = Asked(out=tmp_path, strategies=FEW, **{"lanes": path, **wishes})
-    wanted = Simulated(asked, CALIBRATION, sweep, like=ran[0] / "report.json")
+    wanted = SimulateOptions(asked, CALIBRATION, sweep, like=ran[0] / "report.json")
     with pytest.raises(SettingError, match=said):
         run_simulate(wanted, Console(file=StringIO()))

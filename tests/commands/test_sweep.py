@@ -18,10 +18,15 @@ from rich.console import Console
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate import sweep_charts, sweep_page, sweep_report
 from headway.commands.simulate.capacity_text import Found, Scope, said
-from headway.commands.simulate.simulate import Simulated, run_simulate
-from headway.commands.simulate.sweep import Sweeping
-from headway.commands.simulate.sweep_point import Job, attainment, evaluated
-from headway.commands.simulate.sweep_setting import calibration_at, strategy_at, sweep_of, turns
+from headway.commands.simulate.simulate import SimulateOptions, run_simulate
+from headway.commands.simulate.sweep import SweepRun
+from headway.commands.simulate.sweep_point import Job, attainment, simulate_point
+from headway.commands.simulate.sweep_setting import (
+    applies_to,
+    calibration_at,
+    parse_sweep,
+    strategy_at,
+)
 from headway.core.lane import Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic
@@ -47,7 +52,7 @@ def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, 
     """Its exit status, what it said, and sweep.json."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
-    wanted = Simulated(Asked(out=folder, **wishes), calibration, sweep, capacity, workers)
+    wanted = SimulateOptions(Asked(out=folder, **wishes), calibration, sweep, capacity, workers)
     status = run_simulate(wanted, screen)
     return status, screen.file.getvalue(), sweep_report.read(folder / "sweep.json")
 
@@ -75,7 +80,7 @@ def ran(tmp_path_factory):
     ],
 )
 def test_values_are_listed_or_at_equal_distances(said, setting, values):
-    sweep = sweep_of(said)
+    sweep = parse_sweep(said)
     assert (sweep.setting, sweep.values) == (setting, values)
 
 
@@ -100,7 +105,7 @@ def test_values_are_listed_or_at_equal_distances(said, setting, values):
 )
 def test_what_is_no_sweep_is_refused_with_the_remedy(said, why):
     with pytest.raises(SettingError, match=re.escape(why)):
-        sweep_of(said)
+        parse_sweep(said)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +160,8 @@ def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value)
     for make in REGISTRY.values():
         strategy = make(SITE)
         turned = strategy_at(strategy, setting, value)
-        assert (turned != strategy) is turns(strategy, setting)
-        assert (f"; {setting} {value}" in turned.rule) is turns(strategy, setting)
+        assert (turned != strategy) is applies_to(strategy, setting)
+        assert (f"; {setting} {value}" in turned.rule) is applies_to(strategy, setting)
 
 
 def test_steps_with_less_than_a_token_for_each_slot_are_refused():
@@ -169,7 +174,7 @@ def test_steps_with_less_than_a_token_for_each_slot_are_refused():
 def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measured(tmp_path):
     assert calibration_at(CALIBRATION, "num_blocks", 200).num_blocks == 200
     asked = Asked(seconds=8.0, strategies=FEW, lanes=lanes(tmp_path), rate=12.0)
-    few, many = (evaluated(Job(asked, CALIBRATION, "num_blocks", n)) for n in (128, 2_048))
+    few, many = (simulate_point(Job(asked, CALIBRATION, "num_blocks", n)) for n in (128, 2_048))
     assert few.budgets == many.budgets and few.offered == many.offered
     peaks = [max(each.kv_peak for each in point.figures) for point in (few, many)]
     assert peaks[0] > 5 * peaks[1]
@@ -189,7 +194,7 @@ def test_a_page_says_what_memory_more_slots_have(tmp_path):
 
 def test_more_slots_wait_less(tmp_path):
     asked = Asked(seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0)
-    few, many = (evaluated(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
+    few, many = (simulate_point(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
     waits = [point.figures[0].lanes["chat"].queue_p50 for point in (few, many)]
     assert waits[0] > 10 * max(1, waits[1])
 
@@ -254,7 +259,7 @@ def test_the_capacity_is_kept_and_what_is_a_little_above_is_not(ran, tmp_path):
     assert 0 < found["rate"] < found["broken"] <= 1.02 * found["rate"]
     asked = Asked(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
     for rate, kept in ((found["rate"], True), (found["broken"], False)):
-        point = evaluated(Job(asked, CALIBRATION, "rate", rate, "continuous-chunk-64"))
+        point = simulate_point(Job(asked, CALIBRATION, "rate", rate, "continuous-chunk-64"))
         shares = attainment(point, "continuous-chunk-64")
         assert (min(shares.values()) >= 0.95) is kept
         tried = next(each for each in found["tried"] if each["rate"] == rate)
@@ -329,7 +334,7 @@ def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_
     assert [point["offered"]["chat"] for point in plain["points"]] == [24, 24, 24]
     assert [point["rate"] for point in plain["points"]] == pytest.approx([2, 4, 20])
     line = sweep_report.curve(plain, "continuous-mixed", "chat", "ttft_p50")
-    assert [at for at, _ in line] == [2, 4, 20] and sweep_charts.across(plain).high == 20
+    assert [at for at, _ in line] == [2, 4, 20] and sweep_charts.x_axis(plain).high == 20
     html = (tmp_path / "sweep.html").read_text()
     assert "the same 24 at every point" in html
 
@@ -342,7 +347,7 @@ def test_points_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_
     offered = [each["figures"][0]["lanes"]["chat"]["offered"] for each in plain["points"]]
     assert status == 0 and offered == [0, 8]
     for name, lane in (("busy", ""), ("attainment", "chat")):
-        line = sweep_report.amounts(plain, "continuous-mixed", name, lane)
+        line = sweep_report.curve_values(plain, "continuous-mixed", name, lane)
         assert [at for at, _ in line] == [40]
     html = (tmp_path / "sweep.html").read_text()
     assert "nobody is left after the warm-up at 10, which no curve" in html
@@ -372,7 +377,7 @@ def test_an_endpoint_that_was_not_asked_is_not_said_to_be_out_of_budget(ran):
         each["lanes"]["voice"] |= {"offered": 0, "good": 0, "attainment": 0.0}
     name = plain["strategies"][0]
     for lane, asked in (("voice", [10, 16]), ("chat", [4, 10, 16])):
-        line = sweep_report.amounts(plain, name, "attainment", lane)
+        line = sweep_report.curve_values(plain, name, "attainment", lane)
         assert [at for at, _ in line] == asked
     assert cells_of(sweep_page.page(plain), "latency-voice")[1][-2] == "-"
 
@@ -409,13 +414,13 @@ def test_what_stops_the_caller_stops_its_workers():
 
 
 def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):
-    added = Sweeping._add
+    added = SweepRun._add
 
     def add(self, point):
         added(self, point)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Sweeping, "_add", add)
+    monkeypatch.setattr(SweepRun, "_add", add)
     status, said, plain = swept(tmp_path, "rate=4,8,16", workers=1)
     assert status == 130 and "Broken off after 1 of 3 points." in " ".join(said.split())
     assert len(plain["points"]) == 1 and plain["complete"] is False
@@ -474,11 +479,11 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
 def test_lines_stand_where_the_json_says(ran):
     plain = ran[2]
     series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
-    drawn = sweep_charts.amount(plain, "busy", "busy", series, 1.0)
+    drawn = sweep_charts.engine_chart(plain, "busy", "busy", series, 1.0)
     for name, kind in series.items():
         (path,) = re.findall(f'<path class="line {kind}" d="M([^"]*)"', drawn)
         places = [tuple(map(float, each.split())) for each in path.split("L")]
-        wanted = sweep_report.amounts(plain, name, "busy")
+        wanted = sweep_report.curve_values(plain, name, "busy")
         for (x, y), (value, busy) in zip(places, wanted, strict=True):
             assert x == pytest.approx(44 + value / 16 * (360 - 44 - 10), abs=0.06)
             assert y == pytest.approx(230 - 36 - busy * (230 - 36 - 12), abs=0.06)
@@ -527,8 +532,10 @@ def test_said_of_a_capacity():
     unasked = replace(some, tried=(Tried(1.0, {}), good, bad))
     assert told(unasked) == f"{drawn}; at 8 chat keeps 50.0 %"
     about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
-    plain = sweep_report.plain_of(about, [], {"a": Found(unasked, sure)}, scope)
-    assert plain["lanes"] == ["chat", "voice"] and sweep_charts.least(plain, {"a": "s0"})
+    plain = sweep_report.sweep_json(about, [], {"a": Found(unasked, sure)}, scope)
+    assert plain["lanes"] == ["chat", "voice"] and sweep_charts.worst_endpoint_chart(
+        plain, {"a": "s0"}
+    )
     nobody = Capacity(0.0, (0.0, inf), (Tried(1.0, {}),))
     assert told(nobody).endswith("take more --seconds")
     slow = replace(some, tried=(Tried(1.0, {"chat": 0.1}), good, bad))

@@ -8,7 +8,7 @@ from rich.console import Console
 
 pytest.importorskip("torch")
 
-from headway.commands.calibrate.calibrate import Asked, run_calibrate
+from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
 from headway.core.cost.features import row_features
 from headway.costing.calibration import read
 from headway.costing.datasheet import accelerator, analytical, shape, work_of
@@ -70,14 +70,14 @@ def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
     folder, out = tmp_path / "my-model", tmp_path / "cost.json"
     folder.mkdir()
     (folder / "config.json").write_text((EMBEDDED / "config.json").read_text())
-    asked = Asked(model=str(folder), accelerator="l4", out=out)
+    asked = CalibrateOptions(model=str(folder), accelerator="l4", out=out)
     assert run_calibrate(asked, Console(file=StringIO())) == 0
     assert read(out).model == "my-model"
 
 
 def test_an_accelerator_has_256_slots_unless_said_otherwise(tmp_path):
     out = tmp_path / "cost.json"
-    asked = Asked(model="llama-3.1-8b", accelerator="h100-sxm", out=out)
+    asked = CalibrateOptions(model="llama-3.1-8b", accelerator="h100-sxm", out=out)
     assert run_calibrate(asked, Console(file=StringIO())) == 0
     full = read(out)
     assert full.slots == 256 and full.num_blocks == full.fit, "all the memory that there is"
@@ -88,7 +88,7 @@ def test_an_accelerator_has_256_slots_unless_said_otherwise(tmp_path):
 def test_ones_own_sheet_from_the_command_line(tmp_path):
     mine, out = tmp_path / "mine.yaml", tmp_path / "cost.json"
     mine.write_text("box: {memory: 10, bandwidth: 100, products: 20, price: 0.2}\n")
-    asked = Asked(model="qwen2.5-0.5b", accelerator="box", accelerators=mine, out=out)
+    asked = CalibrateOptions(model="qwen2.5-0.5b", accelerator="box", accelerators=mine, out=out)
     console = Console(width=100, record=True, file=StringIO())
     assert run_calibrate(asked, console) == 0
     found = read(out)

@@ -86,9 +86,9 @@ def calibrate(
 
     Example: headway calibrate llama-3.1-8b --accelerator h100-sxm
     """
-    from headway.commands.calibrate.calibrate import Asked, run_calibrate
+    from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
 
-    asked = Asked(
+    options = CalibrateOptions(
         model=model,
         out=out,
         slots=slots,
@@ -102,4 +102,4 @@ def calibrate(
         accelerators=accelerators,
         force=force,
     )
-    raise typer.Exit(run_calibrate(asked, Console()))
+    raise typer.Exit(run_calibrate(options, Console()))

@@ -82,7 +82,7 @@ def simulate(
     Example: headway simulate --trace mine.csv --sweep rate=1..20:8
     """
     from headway.commands.compare.compare import Asked
-    from headway.commands.simulate.simulate import Simulated, run_simulate
+    from headway.commands.simulate.simulate import SimulateOptions, run_simulate
     from headway.costing import calibration
 
     asked = Asked(
@@ -100,5 +100,5 @@ def simulate(
         price_per_hour=price_per_hour,
         out=out,
     )
-    wanted = Simulated(asked, calibration.read(cost), sweep, capacity, workers, like)
+    wanted = SimulateOptions(asked, calibration.read(cost), sweep, capacity, workers, like)
     raise typer.Exit(run_simulate(wanted, Console()))

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from headway.commands.calibrate.learn import SECONDS, Watch, calibrate_rig
+from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_rig
 from headway.core.cost.step_cost import WHOLE, Rounding, StepCost
 from headway.costing import datasheet
 from headway.costing.calibration import OTHERS, Calibration, write
@@ -41,7 +41,7 @@ NOTE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CalibrateOptions:
     """The command line's wishes."""
 
     model: str | None = None  # a checkpoint's folder or hub id; None: the embedded one
@@ -58,46 +58,46 @@ class Asked:
     force: bool = False  # keep a fit that is too bad to be believed
 
 
-def run_calibrate(asked: Asked, console: Console) -> int:
+def run_calibrate(options: CalibrateOptions, console: Console) -> int:
     """The exit status. Raises a HeadwayError for what the user can mend."""
-    _check(asked)
-    if asked.profile and find_spec("matplotlib") is None:
+    _check(options)
+    if options.profile and find_spec("matplotlib") is None:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
-    if asked.accelerator:
-        return _from_sheets(asked, console)
+    if options.accelerator:
+        return _from_sheets(options, console)
     from headway.runs.live_testbed import kv_bytes, load_here, named_rig
 
     kept = "no cost model was written"
     try:
         console.print(Text("Loading the model, and the text that prompts are cut from ..."))
-        loaded = load_here(asked.model, asked.slots or SLOTS, asked.dtype)
-        rig = named_rig(loaded, asked.model)
+        loaded = load_here(options.model, options.slots or SLOTS, options.dtype)
+        rig = named_rig(loaded, options.model)
         console.print(Text(rig.memory, style="dim"))
         with _watched(console) as watch:
             found = calibrate_rig(
                 rig,
                 kv_bytes(loaded),
-                slots=asked.slots or SLOTS,
-                threads=asked.threads,
-                seed=asked.seed,
-                seconds=asked.seconds,
+                slots=options.slots or SLOTS,
+                threads=options.threads,
+                seed=options.seed,
+                seconds=options.seconds,
                 watch=watch,
             )
-        found = replace(found, price_per_hour=asked.price_per_hour)
+        found = replace(found, price_per_hour=options.price_per_hour)
         _tell(found, console)
-        if found.doubt and not asked.force:
-            console.print(Text(_refusal(found, asked.out), style="yellow"))
+        if found.doubt and not options.force:
+            console.print(Text(_refusal(found, options.out), style="yellow"))
             return MISTRUSTED
-        write(found, asked.out)
-        kept = f"the cost model is in {asked.out}"
-        if asked.profile:
+        write(found, options.out)
+        kept = f"the cost model is in {options.out}"
+        if options.profile:
             from headway.commands.calibrate.profile import run_profile
 
-            run_profile(loaded, rig, found, asked.out, console)
+            run_profile(loaded, rig, found, options.out, console)
     except KeyboardInterrupt:
         console.print(Text(f"Interrupted: {kept}.", style="yellow"))
         return INTERRUPTED
-    console.print(Text(f"The cost model is in {asked.out}."))
+    console.print(Text(f"The cost model is in {options.out}."))
     if found.doubt:
         said = "It is marked as not to be believed, and whatever reads it will say so"
         console.print(Text(f"{said}: {found.doubt}.", style="yellow"))
@@ -114,30 +114,30 @@ def _refusal(found: Calibration, out: Path) -> str:
     )
 
 
-def _check(asked: Asked) -> None:
+def _check(options: CalibrateOptions) -> None:
     """Found out before minutes are spent."""
-    number(asked.seconds, "--seconds")
-    number(asked.price_per_hour, "--price-per-hour")
-    if asked.slots is not None and asked.slots < 1:
-        raise SettingError(f"--slots must be 1 or more, not {asked.slots}")
-    if asked.accelerators is not None and not asked.accelerator:
+    number(options.seconds, "--seconds")
+    number(options.price_per_hour, "--price-per-hour")
+    if options.slots is not None and options.slots < 1:
+        raise SettingError(f"--slots must be 1 or more, not {options.slots}")
+    if options.accelerators is not None and not options.accelerator:
         raise SettingError("--accelerators names a file: say which of them with --accelerator")
-    if asked.accelerator and asked.profile:
+    if options.accelerator and options.profile:
         raise SettingError("--profile measures this machine: leave --accelerator away")
-    if asked.accelerator and asked.model is None:
+    if options.accelerator and options.model is None:
         raise SettingError("--accelerator needs a model: a shape's name, or a config.json's folder")
-    if asked.out.is_dir() or not asked.out.parent.is_dir():
-        raise SettingError(f"{asked.out} is no file that can be written; say --out FILE.json")
+    if options.out.is_dir() or not options.out.parent.is_dir():
+        raise SettingError(f"{options.out} is no file that can be written; say --out FILE.json")
 
 
-def _from_sheets(asked: Asked, console: Console) -> int:
-    assert asked.model is not None
-    sheet = accelerator(asked.accelerator, asked.accelerators)
-    slots = asked.slots or datasheet.SLOTS
-    found = analytical(shape(asked.model), sheet, display_name(asked.model), slots)
-    if asked.price_per_hour:
-        found = replace(found, price_per_hour=asked.price_per_hour)
-    write(found, asked.out)
+def _from_sheets(options: CalibrateOptions, console: Console) -> int:
+    assert options.model is not None
+    sheet = accelerator(options.accelerator, options.accelerators)
+    slots = options.slots or datasheet.SLOTS
+    found = analytical(shape(options.model), sheet, display_name(options.model), slots)
+    if options.price_per_hour:
+        found = replace(found, price_per_hour=options.price_per_hour)
+    write(found, options.out)
     console.print(terms_table(found))
     notes = (
         "Analytical: nobody has measured this. Assumed: a step reaches "
@@ -146,7 +146,7 @@ def _from_sheets(asked: Asked, console: Console) -> int:
         f"{duration(datasheet.HOST)}. {found.slots} slots.",
     )
     print_notes(console, notes)
-    console.print(Text(f"The cost model is in {asked.out}."))
+    console.print(Text(f"The cost model is in {options.out}."))
     return 0
 
 
@@ -217,7 +217,7 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
 
 
 @contextmanager
-def _watched(console: Console) -> Iterator[Watch]:
+def _watched(console: Console) -> Iterator[ProgressCallback]:
     """A bar per phase on a terminal, a line elsewhere. Drawn between two steps, by their thread."""
     if not console.is_terminal:
         told = set[str]()

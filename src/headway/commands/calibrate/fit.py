@@ -49,35 +49,39 @@ Line = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class Observation:
     """What was measured of steps of these features."""
 
     features: Features
     nanoseconds: float
-    say: float = 1.0  # beside others
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class PiecewiseFit:
     rates: Rates
     pieces: tuple[tuple[int, int], ...]  # (tokens from which, ps per token)
     error: float  # mean of the absolute relative errors, each at most 1, whatever their say
     largest: int  # tokens in one of them
 
 
-def fitted(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
+def fit_steps(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
     """The device's time and, apart, its host's: building inputs, sampling.
 
     rounding: of the executor that took these steps.
     """
-    device = [Point(s.features, max(1, s.nanoseconds - s.host), s.say) for s in samples]
-    host = [Point(sample.features, sample.host, sample.say) for sample in samples if sample.host]
+    device = [Observation(s.features, max(1, s.nanoseconds - s.host), s.weight) for s in samples]
+    host = [
+        Observation(sample.features, sample.host, sample.weight)
+        for sample in samples
+        if sample.host
+    ]
     found = fit_device(device, rounding)
     rates = fit_rates(host, HOST) if host else Rates()
     return StepCost(found.rates, found.pieces, host=rates, knee=knee(found), rounding=rounding)
 
 
-def fit_device(points: Sequence[Point], rounding: Rounding = EXACTLY) -> Fitted:
+def fit_device(points: Sequence[Observation], rounding: Rounding = EXACTLY) -> PiecewiseFit:
     """The device's rates, with as few pieces as are about as exact as many."""
     knots = [0, *_powers(max(point.features.tokens for point in points))]
     best = _pieced(points, knots, rounding)
@@ -92,32 +96,32 @@ def fit_device(points: Sequence[Point], rounding: Rounding = EXACTLY) -> Fitted:
     return best
 
 
-def fit_rates(points: Sequence[Point], names: Sequence[str]) -> Rates:
+def fit_rates(points: Sequence[Observation], names: Sequence[str]) -> Rates:
     """Of the host: no pieces."""
     rows = [[TERMS[name](point.features) for name in names] for point in points]
     targets = [point.nanoseconds * 1_000 for point in points]
-    solved = solve(rows, targets, [point.say for point in points])
+    solved = solve(rows, targets, [point.weight for point in points])
     return Rates(**{name: round(each) for name, each in zip(names, solved, strict=True)})
 
 
-def knee(fitted: Fitted) -> int:
+def knee(fit_steps: PiecewiseFit) -> int:
     """Tokens from which on a further one costs more than half of what one costs on average.
 
     Where the first one does, the step has no flat part: then the tokens whose time equals what
     the step and its output layer take without any. More than those, and they decide how long it
     takes.
     """
-    begins = [begin for begin, _ in fitted.pieces]
-    amounts = segments(fitted.largest, begins)
-    slopes = [slope for _, slope in fitted.pieces]
-    mean = sum(map(int.__mul__, amounts, slopes)) / fitted.largest
-    at = next((begin for begin, slope in fitted.pieces if 2 * slope > mean), 0)
-    return at or (fitted.rates.step + fitted.rates.head) // max(1, slopes[0])
+    begins = [begin for begin, _ in fit_steps.pieces]
+    amounts = segments(fit_steps.largest, begins)
+    slopes = [slope for _, slope in fit_steps.pieces]
+    mean = sum(map(int.__mul__, amounts, slopes)) / fit_steps.largest
+    at = next((begin for begin, slope in fit_steps.pieces if 2 * slope > mean), 0)
+    return at or (fit_steps.rates.step + fit_steps.rates.head) // max(1, slopes[0])
 
 
-def solve(rows: Sequence[Line], targets: Sequence[float], says: Sequence[float]) -> list[float]:
+def solve(rows: Sequence[Line], targets: Sequence[float], given: Sequence[float]) -> list[float]:
     """Non-negative x with rows @ x near the targets, as a share of what is foretold, and robustly.
-    says: each one's weight.
+    given: the weight of each row.
 
     A share of the measured ones would lie below their mean, the lower the more they spread; and
     small steps spread more than large ones.
@@ -128,13 +132,13 @@ def solve(rows: Sequence[Line], targets: Sequence[float], says: Sequence[float])
     scale = known.max(axis=0)
     scale[scale == 0] = 1.0
     known /= scale
-    own = np.sqrt(np.array(says))
-    foretold, weights = took, own
+    own = np.sqrt(np.array(given))
+    predicted, weights = took, own
     for _ in range(TURNS):
-        shares = weights / foretold
+        shares = weights / predicted
         found = nonnegative(known * shares[:, None], took * shares)
-        foretold = np.maximum(known @ found, LEAST * took)
-        errors = np.abs(took / foretold - 1)
+        predicted = np.maximum(known @ found, LEAST * took)
+        errors = np.abs(took / predicted - 1)
         typical = FAR * 1.4826 * np.median(errors) or inf
         weights = own * np.sqrt(np.minimum(1.0, typical / np.maximum(errors, SMALL)))
     solved: list[float] = (found / scale).tolist()
@@ -159,14 +163,16 @@ def segments(tokens: int, knots: Sequence[int]) -> list[int]:
     return [max(0, min(tokens, end) - begin) for begin, end in zip(knots, ends, strict=True)]
 
 
-def _pieced(points: Sequence[Point], knots: Sequence[int], rounding: Rounding) -> Fitted:
+def _pieced(
+    points: Sequence[Observation], knots: Sequence[int], rounding: Rounding
+) -> PiecewiseFit:
     computed = [rounding.of(point.features.tokens) for point in points]
     rows = [
         [*(TERMS[name](point.features) for name in DEVICE), *segments(tokens, knots)]
         for point, tokens in zip(points, computed, strict=True)
     ]
     targets = [point.nanoseconds * 1_000 for point in points]
-    solved = solve(rows, targets, [point.say for point in points])
+    solved = solve(rows, targets, [point.weight for point in points])
     whole = [round(each) for each in solved]
     said = [sum(value * each for value, each in zip(row, whole, strict=True)) for row in rows]
     errors = [
@@ -174,7 +180,7 @@ def _pieced(points: Sequence[Point], knots: Sequence[int], rounding: Rounding) -
         for target, each in zip(targets, said, strict=True)
     ]
     count = len(DEVICE)
-    return Fitted(
+    return PiecewiseFit(
         rates=Rates(**dict(zip(DEVICE, whole[:count], strict=True))),
         pieces=tuple(zip(knots, whole[count:], strict=True)),
         error=sum(errors) / len(errors),

@@ -7,7 +7,7 @@ from typing import Any
 
 from headway import __version__
 from headway.commands.calibrate.design import Design, designs
-from headway.commands.calibrate.fit import fitted
+from headway.commands.calibrate.fit import fit_steps
 from headway.commands.calibrate.observe import (
     BUSY,
     CALM,
@@ -17,10 +17,10 @@ from headway.commands.calibrate.observe import (
     LOAD,
     SLOWER,
     LiveStep,
-    served,
+    serve_trace,
 )
-from headway.commands.calibrate.trials import Sample, Stand
-from headway.commands.calibrate.validate import ENOUGH, Levelled, level
+from headway.commands.calibrate.trials import Sample, Trials
+from headway.commands.calibrate.validate import ENOUGH, LiveFit, fit_live
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing.calibration import OTHERS, Calibration, doubt
 from headway.costing.machine import SPOILT, Neighbours, machine
@@ -34,11 +34,11 @@ DESIGNED = 0.5  # of them, for the designed batches
 MEETING = 0.05  # for sizes of steps that the designed batches did not have
 LEARNING, CHECKING = 0.27, 0.18  # for one trace's traffic to learn from, and for another's
 
-Watch = Callable[[str, float], object]  # what is being done, and the share of it that is
+ProgressCallback = Callable[[str, float], object]  # what is being done, and the share of it that is
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurements:
     """What a cost model is concluded from."""
 
     samples: Sequence[Sample]  # of designed batches
@@ -59,64 +59,64 @@ def calibrate_rig(
     threads: int = 0,
     seed: int = 0,
     seconds: float = SECONDS,
-    watch: Watch = lambda phase, share: None,
+    watch: ProgressCallback = lambda phase, share: None,
 ) -> Calibration:
     """Designed batches, a fit, and a trace's window served live.
 
     kv_bytes: of KV memory per token. threads: of the executor; 0: one, unless all are much
     quicker. They stay set. Raises HeadwayError where too few steps are done in the time.
     """
-    return concluded(rig, kv_bytes, measured(rig, slots, threads, seed, seconds, watch))
+    return conclude(rig, kv_bytes, measure_steps(rig, slots, threads, seed, seconds, watch))
 
 
-def measured(
+def measure_steps(
     rig: Rig,
     slots: int,
     threads: int,
     seed: int,
     seconds: float,
-    watch: Watch = lambda phase, share: None,
+    watch: ProgressCallback = lambda phase, share: None,
     *,
     checking: float = CHECKING,
-) -> Measured:
+) -> Measurements:
     """As calibrate_rig says. checking: the share of the time; 0: no steps are held out."""
-    others, stand = Neighbours(), Stand(rig, seed)
+    others, trials = Neighbours(), Trials(rig, seed)
     made = designs(slots, rig.context, rig.num_blocks, rig.block_size, seed)
     probes = [Design((rig.context // 8,) * slots), Design(prompts=((0, rig.context // 16),))]
     if threads:
         rig.use_threads(threads)
-    threads = threads or stand.steadiest(probes)
-    samples = stand.measure(
+    threads = threads or trials.choose_threads(probes)
+    samples = trials.measure(
         made, seconds * DESIGNED, lambda share: watch("designed batches", share)
     )
-    cost = replace(fitted(samples, rig.rounding), gathering=rig.gathering)
-    stand.meet(slots + max(CHUNKS), seconds * MEETING)
+    cost = replace(fit_steps(samples, rig.rounding), gathering=rig.gathering)
+    trials.warm_up_sizes(slots + max(CHUNKS), seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
 
     def steps(trace: str, span: float, done: float) -> list[LiveStep]:
         def told(share: float) -> None:
             watch("live traffic", (done + share * span) / sum(live))
 
-        found = served(rig, trace, cost, slots, span, seed, told)
-        return enough(found, trace, span, others.cores())
+        found = serve_trace(rig, trace, cost, slots, span, seed, told)
+        return check_enough(found, trace, span, others.cores())
 
     learned = steps(LEARNED, live[0], 0.0)
     held_out = steps(CHECKED, live[1], live[0]) if checking else []
-    return Measured(
+    return Measurements(
         samples, learned, held_out, cost, slots, threads, seed, sum(live), others.cores()
     )
 
 
-def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
+def conclude(rig: Rig, kv_bytes: int, found: Measurements) -> Calibration:
     """The cost model of what was measured on this rig."""
-    levelled = level(found.cost, found.samples, found.learned, found.held_out)
+    live_fit = fit_live(found.cost, found.samples, found.learned, found.held_out)
     return Calibration(
         model=rig.model,
         dtype=rig.dtype,
         device=rig.device,
         machine=machine(),
         analytical=False,
-        cost=levelled.cost,
+        cost=live_fit.cost,
         kv_bytes=kv_bytes,
         num_blocks=rig.num_blocks,
         fit=rig.fit or rig.num_blocks,
@@ -124,11 +124,13 @@ def concluded(rig: Rig, kv_bytes: int, found: Measured) -> Calibration:
         context=rig.context,
         slots=found.slots,
         threads=found.threads,
-        about=_about(found, levelled),
+        about=_about(found, live_fit),
     )
 
 
-def enough(found: list[LiveStep], trace: str, span: float, others: float = 0.0) -> list[LiveStep]:
+def check_enough(
+    found: list[LiveStep], trace: str, span: float, others: float = 0.0
+) -> list[LiveStep]:
     """HeadwayError where they are too few to say how far steps spread.
 
     others: cores at work for other processes meanwhile, the likelier cause where they are some.
@@ -144,9 +146,9 @@ def enough(found: list[LiveStep], trace: str, span: float, others: float = 0.0) 
     return found
 
 
-def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
+def _about(found: Measurements, live_fit: LiveFit) -> dict[str, Any]:
     off = [
-        abs(levelled.cost.predict(sample.features) / sample.nanoseconds / levelled.factor - 1)
+        abs(live_fit.cost.predict(sample.features) / sample.nanoseconds / live_fit.factor - 1)
         for sample in found.samples
     ]
     about = {
@@ -158,9 +160,9 @@ def _about(found: Measured, levelled: Levelled) -> dict[str, Any]:
             "mean_error": round(WHOLE * mean(off)),
         },
         "live": _live(found.live, found.slots),
-        "factor": round(levelled.factor, 4),
-        "errors_of_designed_alone": {name: asdict(each) for name, each in levelled.before.items()},
-        "errors": {name: asdict(each) for name, each in levelled.after.items()},
+        "factor": round(live_fit.factor, 4),
+        "errors_of_designed_alone": {name: asdict(each) for name, each in live_fit.before.items()},
+        "errors": {name: asdict(each) for name, each in live_fit.after.items()},
         OTHERS: round(found.others, 2),
     }
     said = doubt(about)

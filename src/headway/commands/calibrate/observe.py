@@ -54,7 +54,7 @@ class Recorder:
 
 
 @dataclass(slots=True)
-class Alternating:
+class AlternatingChunks:
     """Chunks of several sizes, each for a stretch of steps: a cost model that has met one size
     foretells steps of another a twentieth too long. For one run, because it counts."""
 
@@ -89,7 +89,7 @@ class LiveStep:
         return not self.woken and not self.turned
 
 
-class Observed:
+class ObservedRun:
     """A run, and its steps with what a cost model has to know of them."""
 
     def __init__(self, rig: Rig, made: Callable[[Rig], Run]) -> None:
@@ -103,18 +103,20 @@ class Observed:
         return list(_steps(self.run.outcome().steps, self._recorder))[FIRST:]
 
 
-def traffic(
+def observed_trace(
     rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
-) -> Observed:
+) -> ObservedRun:
     """A trace's window under continuous batching, to be served."""
     asks = _asks(rig, trace, cost, slots, seconds, seed)
     requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
-    policies = Policies(Continuous(slots), chunk=Alternating(), step_tokens=slots + max(CHUNKS))
+    policies = Policies(
+        Continuous(slots), chunk=AlternatingChunks(), step_tokens=slots + max(CHUNKS)
+    )
     limit = round(seconds * 1e9)
-    return Observed(rig, lambda rig: Run(rig, policies, [Lane(trace)], requests, limit))
+    return ObservedRun(rig, lambda rig: Run(rig, policies, [Lane(trace)], requests, limit))
 
 
-def served(
+def serve_trace(
     rig: Rig,
     trace: str,
     cost: StepCost,
@@ -124,7 +126,7 @@ def served(
     watch: Callable[[float], object],
 ) -> list[LiveStep]:
     """The steps of a trace's window, in order."""
-    seen = traffic(rig, trace, cost, slots, seconds, seed)
+    seen = observed_trace(rig, trace, cost, slots, seconds, seed)
     seen.run.serve(lambda progress: watch(min(1.0, progress.elapsed / (seconds * 1e9))))
     return seen.steps()
 
@@ -137,10 +139,10 @@ def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed
     demand = Demand(load=LOAD)
     taken = within([asked], demand, price(cost, slots), window, seed, rig.context)
     busy = offer([asked], taken, seed, rig.context).asks
-    return [ask for ask in calmed(busy) if ask.at < window]
+    return [ask for ask in with_calm_spells(busy) if ask.at < window]
 
 
-def calmed(asks: Iterable[Ask]) -> Iterator[Ask]:
+def with_calm_spells(asks: Iterable[Ask]) -> Iterator[Ask]:
     """CALM of them, behind BUSY others, come SLOWER times as far apart as they would."""
     at = before = 0
     for number, ask in enumerate(asks):

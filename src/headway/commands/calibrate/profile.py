@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.commands.calibrate.design import Design
-from headway.commands.calibrate.trials import Sample, Stand
+from headway.commands.calibrate.trials import Sample, Trials
 from headway.core.cost.features import Features
 from headway.costing.calibration import Calibration, write
 from headway.costing.datasheet import Work, work_of
@@ -42,7 +42,7 @@ class Ceilings:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ProfiledStep:
     """A step against the ceilings."""
 
     name: str
@@ -69,25 +69,25 @@ def run_profile(
     console.print(Text("Measuring the machine's ceilings, and steps under torch.profiler ..."))
     ceilings = Ceilings(memory_bandwidth(rig.device, now), matmul_speed(rig.dtype, rig.device, now))
     work = replace(work_of(loaded.config), weights=loaded.plan.weights, kv=found.kv_bytes)
-    loads = measured(Stand(rig, 0), designs(found), work, ceilings)
-    sizes = [load for load in loads if not load.prompt]
+    steps = profile_steps(Trials(rig, 0), designs(found), work, ceilings)
+    sizes = [step for step in steps if not step.prompt]
     chosen = knee(sizes)
     reached = chosen is not sizes[-1]
     picture = out.with_suffix(".png")
     draw(sizes, chosen if reached else None, found, picture)
-    console.print(loads_table(loads, ceilings))
-    console.print(operators_table(loads))
+    console.print(steps_table(steps, ceilings))
+    console.print(operators_table(steps))
     print_notes(console, notes(ceilings, chosen, reached, found, picture))
     profile = {
         "ceilings": asdict(ceilings),
         "knee_rows": chosen.rows if reached else 0,  # 0: not within the sizes that were tried
-        "steps": [asdict(load) for load in loads],
+        "steps": [asdict(step) for step in steps],
     }
     write(replace(found, about={**found.about, "profile": profile}), out)
 
 
 def notes(
-    ceilings: Ceilings, chosen: Load, reached: bool, found: Calibration, picture: Path
+    ceilings: Ceilings, chosen: ProfiledStep, reached: bool, found: Calibration, picture: Path
 ) -> tuple[str, str]:
     read, products = f"{ceilings.read / 1e9:.1f} GB/s", f"{ceilings.products / 1e9:,.0f} GFLOP/s"
     rule = "to which doubling the batch raised the throughput by more than the step's time"
@@ -116,18 +116,22 @@ def designs(found: Calibration) -> list[Design]:
     ]
 
 
-def measured(stand: Stand, made: Sequence[Design], work: Work, ceilings: Ceilings) -> list[Load]:
+def profile_steps(
+    trials: Trials, made: Sequence[Design], work: Work, ceilings: Ceilings
+) -> list[ProfiledStep]:
     """All sizes in turn, several times: a slow second falls on each of them."""
-    rounds = [[stand.sample(design) for design in made] for _ in range(SAMPLES)]
+    rounds = [[trials.sample(design) for design in made] for _ in range(SAMPLES)]
     return [
-        _load(stand, design, sorted(samples, key=lambda each: each.nanoseconds), work, ceilings)
+        _profiled_step(
+            trials, design, sorted(samples, key=lambda each: each.nanoseconds), work, ceilings
+        )
         for design, samples in zip(made, zip(*rounds, strict=True), strict=True)
     ]
 
 
-def _load(
-    stand: Stand, design: Design, samples: list[Sample], work: Work, ceilings: Ceilings
-) -> Load:
+def _profiled_step(
+    trials: Trials, design: Design, samples: list[Sample], work: Work, ceilings: Ceilings
+) -> ProfiledStep:
     """samples: by their time, of which the middle one counts."""
     from headway.executor.torch.device_peaks import operator_shares
 
@@ -135,9 +139,9 @@ def _load(
     per_second = 1e9 / middle.nanoseconds
     read = bytes_of(work, middle.features) * per_second
     products = flops_of(work, middle.features) * per_second
-    shares = operator_shares(lambda: stand.sample(design), stand.rig.device)
+    shares = operator_shares(lambda: trials.sample(design), trials.rig.device)
     rows, prompt = len(design.decodes), bool(design.prompts)
-    return Load(
+    return ProfiledStep(
         name=f"prompt of {design.tokens}" if prompt else f"{rows} next tokens",
         rows=rows,
         prompt=prompt,
@@ -165,44 +169,44 @@ def bound(read: float, products: float) -> str:
     return "memory" if read > products else "compute"
 
 
-def knee(loads: Sequence[Load]) -> Load:
+def knee(steps: Sequence[ProfiledStep]) -> ProfiledStep:
     """The last size that took less than GAIN times the time of half as many; it may be the last
     of all."""
     pays = [
         doubled
-        for load, doubled in pairwise(loads)
-        if doubled.nanoseconds < GAIN * load.nanoseconds
+        for step, doubled in pairwise(steps)
+        if doubled.nanoseconds < GAIN * step.nanoseconds
     ]
-    return pays[-1] if pays else loads[0]
+    return pays[-1] if pays else steps[0]
 
 
-def loads_table(loads: Sequence[Load], ceilings: Ceilings) -> Table:
+def steps_table(steps: Sequence[ProfiledStep], ceilings: Ceilings) -> Table:
     table = Table(title="What bounds a step", title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("step", no_wrap=True)
     for column in ("ms", "tokens/s", "GB/s", "of it", "GFLOP/s", "of it"):
         table.add_column(column, justify="right", no_wrap=True)
     table.add_column(" bound", no_wrap=True)
-    for load in loads:
+    for step in steps:
         table.add_row(
-            load.name,
-            f"{load.nanoseconds / 1e6:.2f}",
-            "" if load.prompt else f"{load.tokens_per_second:,.0f}",
-            f"{load.read / 1e9:.1f}",
-            f"{load.read / ceilings.read:.0%}",
-            f"{load.products / 1e9:,.0f}",
-            f"{load.products / ceilings.products:.0%}",
-            f" {load.bound}",
+            step.name,
+            f"{step.nanoseconds / 1e6:.2f}",
+            "" if step.prompt else f"{step.tokens_per_second:,.0f}",
+            f"{step.read / 1e9:.1f}",
+            f"{step.read / ceilings.read:.0%}",
+            f"{step.products / 1e9:,.0f}",
+            f"{step.products / ceilings.products:.0%}",
+            f" {step.bound}",
         )
     return table
 
 
-def operators_table(loads: Sequence[Load]) -> Table:
+def operators_table(steps: Sequence[ProfiledStep]) -> Table:
     table = Table(title="Operators that take most", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("step", no_wrap=True)
     table.add_column("operator, share of the time")
-    for load in loads:
-        said = (f"{short(name)} {each:.0%}" for name, each in load.operators.items())
-        table.add_row(load.name, ", ".join(said))
+    for step in steps:
+        said = (f"{short(name)} {each:.0%}" for name, each in step.operators.items())
+        table.add_row(step.name, ", ".join(said))
     return table
 
 
@@ -211,7 +215,9 @@ def short(operator: str) -> str:
     return operator.rpartition("::")[2].lstrip("_").removesuffix("_for_cpu")
 
 
-def draw(loads: Sequence[Load], chosen: Load | None, found: Calibration, path: Path) -> None:
+def draw(
+    steps: Sequence[ProfiledStep], chosen: ProfiledStep | None, found: Calibration, path: Path
+) -> None:
     """Throughput against latency: what is bought, and what it costs."""
     import matplotlib
 
@@ -219,12 +225,12 @@ def draw(loads: Sequence[Load], chosen: Load | None, found: Calibration, path: P
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")
-    times = [load.nanoseconds / 1e6 for load in loads]
-    axes.plot(times, [load.tokens_per_second for load in loads], marker="o", color="#2a6f97")
-    for time, load in zip(times, loads, strict=True):
+    times = [step.nanoseconds / 1e6 for step in steps]
+    axes.plot(times, [step.tokens_per_second for step in steps], marker="o", color="#2a6f97")
+    for time, step in zip(times, steps, strict=True):
         axes.annotate(
-            str(load.rows),
-            (time, load.tokens_per_second),
+            str(step.rows),
+            (time, step.tokens_per_second),
             textcoords="offset points",
             xytext=(6, -12),
         )

@@ -28,10 +28,10 @@ class Sample:
     features: Features
     nanoseconds: int
     host: int  # of them: building its inputs, sampling
-    say: float = 1.0  # in a fit, beside others
+    weight: float = 1.0  # in a fit
 
 
-class Stand:
+class Trials:
     """Drives a rig's executor without an engine. The rig's next run takes it over as it is."""
 
     def __init__(self, rig: Rig, seed: int) -> None:
@@ -69,7 +69,7 @@ class Stand:
             chosen.append(design)
         return chosen
 
-    def steadiest(self, designs: Sequence[Design]) -> int:
+    def choose_threads(self, designs: Sequence[Design]) -> int:
         """Leaves the executor with one thread, unless all are much quicker: yardstick's rule."""
         counts = sorted({1, self.rig.threads})
         spent = dict.fromkeys(counts, 0)
@@ -81,7 +81,7 @@ class Stand:
         self.rig.use_threads(chosen)
         return chosen
 
-    def meet(self, tokens: int, seconds: float) -> None:
+    def warm_up_sizes(self, tokens: int, seconds: float) -> None:
         """Steps of every size up to so many tokens, the smallest first, while the time lasts."""
         clock, until = self.rig.clock, self.rig.clock.now() + seconds * 1e9
         for size in range(2, tokens + 1):

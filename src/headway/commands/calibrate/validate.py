@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import mean, median
 
-from headway.commands.calibrate.correlation import echoes, normal_scores
-from headway.commands.calibrate.fit import ENGINE, Point, fit_rates, fitted
+from headway.commands.calibrate.correlation import correlation_parts, normal_scores
+from headway.commands.calibrate.fit import ENGINE, Observation, fit_rates, fit_steps
 from headway.commands.calibrate.observe import LiveStep
 from headway.commands.calibrate.trials import Sample
 from headway.core.cost.step_cost import (
@@ -43,7 +43,7 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True)
-class Levelled:
+class LiveFit:
     """A cost model that has seen live traffic, and how it fares with other traffic."""
 
     cost: StepCost
@@ -52,12 +52,12 @@ class Levelled:
     after: dict[str, Errors]
 
 
-def level(
+def fit_live(
     cost: StepCost,
     samples: Sequence[Sample],
     learned: Sequence[LiveStep],
     held_out: Sequence[LiveStep],
-) -> Levelled:
+) -> LiveFit:
     """Fit again, on the samples and on the live steps that may be learned from.
 
     The designed batches tell the terms apart, the live steps say how they add up in traffic: a
@@ -72,23 +72,23 @@ def level(
     # What was measured at another hour's speed must not pull at some of the terms only.
     first = _within(_ratio(cost, learned))
     lived = _balanced(learned, cost.knee)
-    say = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
-    both = [*lived, *(_scaled(sample, first, say) for sample in samples)]
-    refitted = replace(fitted(both, cost.rounding), gathering=cost.gathering)
+    weight = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
+    both = [*lived, *(_scaled(sample, first, weight) for sample in samples)]
+    refitted = replace(fit_steps(both, cost.rounding), gathering=cost.gathering)
     factor = _within(first * _ratio(refitted, learned)) / first
-    levelled = replace(
+    live_fit = replace(
         refitted,
         device=_times(refitted.device, factor),
         pieces=tuple((begin, round(slope * factor)) for begin, slope in refitted.pieces),
         host=_sum(_times(refitted.host, factor), deciding),
         after=behind,
     )
-    woken = extra(levelled, [step for step in learned if step.woken])
-    turned = extra(levelled, [step for step in learned if step.turned])
-    levelled = replace(levelled, wake=woken, turn=turned)
-    alone = replace(cost, host=_sum(cost.host, deciding), after=behind, knee=levelled.knee)
-    final = with_residuals(levelled, learned)
-    return Levelled(
+    woken = extra_time(live_fit, [step for step in learned if step.woken])
+    turned = extra_time(live_fit, [step for step in learned if step.turned])
+    live_fit = replace(live_fit, wake=woken, turn=turned)
+    alone = replace(cost, host=_sum(cost.host, deciding), after=behind, knee=live_fit.knee)
+    final = with_residuals(live_fit, learned)
+    return LiveFit(
         cost=final,
         factor=first * factor,
         before=errors(with_residuals(alone, learned), held_out),
@@ -101,9 +101,9 @@ def _within(factor: float) -> float:
     return min(high, max(low, factor))
 
 
-def _scaled(sample: Sample, factor: float, say: float) -> Sample:
+def _scaled(sample: Sample, factor: float, weight: float) -> Sample:
     spent, host = sample.nanoseconds * factor, sample.host * factor
-    return Sample(sample.features, round(spent), round(host), say)
+    return Sample(sample.features, round(spent), round(host), weight)
 
 
 def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
@@ -125,12 +125,12 @@ def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
 
 def engine_rates(steps: Sequence[LiveStep]) -> tuple[Rates, Rates]:
     """Of deciding a step, and of what is done behind it."""
-    deciding = [Point(step.features, step.deciding) for step in steps if step.deciding > 0]
-    behind = [Point(step.features, step.after) for step in steps if step.after > 0]
+    deciding = [Observation(step.features, step.deciding) for step in steps if step.deciding > 0]
+    behind = [Observation(step.features, step.after) for step in steps if step.after > 0]
     return _engine(deciding), _engine(behind)
 
 
-def _engine(points: Sequence[Point]) -> Rates:
+def _engine(points: Sequence[Observation]) -> Rates:
     """That sum to what was measured.
 
     A robust fit of relative errors lies below the mean of gaps that now and then are long, and
@@ -144,7 +144,7 @@ def _engine(points: Sequence[Point]) -> Rates:
     return _times(rates, measured / predicted) if predicted else rates
 
 
-def extra(cost: StepCost, steps: Sequence[LiveStep]) -> int:
+def extra_time(cost: StepCost, steps: Sequence[LiveStep]) -> int:
     """Nanoseconds more that these steps take, behind a sleep or a step of another kind; 0 where it
     is not sure. What lies far off counts as SURE standard deviations.
 
@@ -174,7 +174,7 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
     signed = [step.predicted(cost) / step.nanoseconds - 1 for step in steps]
     absolute = sorted(map(abs, signed))
     whole = sum(step.nanoseconds for step in steps)
-    within = [step.nanoseconds <= _often(cost, step) for step in steps]
+    within = [step.nanoseconds <= _ninetieth(cost, step) for step in steps]
     return Errors(
         steps=len(steps),
         median=_thousandths(median(signed)),
@@ -184,7 +184,7 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
     )
 
 
-def _often(cost: StepCost, step: LiveStep) -> int:
+def _ninetieth(cost: StepCost, step: LiveStep) -> int:
     """Nanoseconds that nine of ten such steps do not exceed, as a simulation has them."""
     return cost.quantile(step.features, 0.9) + step.more(cost)
 
@@ -199,7 +199,7 @@ def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
         for mine in known
         for step, score in zip(mine, normal_scores(_factors(cost, mine)), strict=True)
     )
-    found = echoes([score for _, score in scored], [began for began, _ in scored])
+    found = correlation_parts([score for _, score in scored], [began for began, _ in scored])
     return replace(cost, residuals=(memory, compute), echoes=found)
 
 

@@ -10,9 +10,9 @@ from rich.text import Text
 from headway.commands.compare.compare import Asked, Contest, baseline, services_of, terminable
 from headway.commands.compare.like import Like, like
 from headway.commands.demo import writable
-from headway.commands.simulate.simulated_rig import REPEATS, noisy, staged
-from headway.commands.simulate.sweep import Sweeping
-from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, sweep_of
+from headway.commands.simulate.simulated_rig import REPEATS, noisy_rig, simulated_setting
+from headway.commands.simulate.sweep import SweepRun
+from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, parse_sweep
 from headway.costing.calibration import Calibration
 from headway.costing.machine import cores
 from headway.errors import SettingError
@@ -25,7 +25,7 @@ from headway.traffic.endpoint_traffic import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Simulated:
+class SimulateOptions:
     """The command line's wishes."""
 
     asked: Asked  # as of a comparison; its model, if named, must be the calibration's
@@ -36,7 +36,7 @@ class Simulated:
     like: Path | None = None  # a report whose traffic is to be offered
 
 
-def run_simulate(wanted: Simulated, console: Console) -> int:
+def run_simulate(wanted: SimulateOptions, console: Console) -> int:
     """The exit status. Raises a HeadwayError for what the user can mend."""
     asked, calibration = _checked(wanted), wanted.calibration
     services = services_of(asked)
@@ -46,11 +46,11 @@ def run_simulate(wanted: Simulated, console: Console) -> int:
     if swept is None:
         folder = writable(asked.out)
         console.print(Text(sentence(origin_of(calibration)), style="yellow"))
-        setting = staged(asked, calibration, services)
+        setting = simulated_setting(asked, calibration, services)
         with terminable():
             return Simulation(setting, makes, asked, folder, console, calibration=calibration).run()
     folder = asked.out
-    sweeping = Sweeping(asked, calibration, swept, wanted.workers or cores(), folder, console)
+    sweeping = SweepRun(asked, calibration, swept, wanted.workers or cores(), folder, console)
     sweeping.check()
     writable(folder)
     console.print(Text(sentence(origin_of(calibration)), style="yellow"))
@@ -58,7 +58,7 @@ def run_simulate(wanted: Simulated, console: Console) -> int:
         return sweeping.run()
 
 
-def _checked(wanted: Simulated) -> Asked:
+def _checked(wanted: SimulateOptions) -> Asked:
     """What was asked for, with the cost file's price where none is stated."""
     asked, calibration = wanted.asked, wanted.calibration
     if asked.model is not None:
@@ -105,13 +105,13 @@ def _alike(asked: Asked, report: Like) -> Asked:
     )
 
 
-def _swept(wanted: Simulated, services: Sequence[Service]) -> Sweep | None:
+def _swept(wanted: SimulateOptions, services: Sequence[Service]) -> Sweep | None:
     """None: one simulation. A capacity alone is looked for over the rate, where there is one."""
     if not wanted.sweep and not wanted.capacity:
         return None
     sweep = Sweep("rate" if services else "load", ())
     if wanted.sweep:
-        sweep = sweep_of(wanted.sweep)
+        sweep = parse_sweep(wanted.sweep)
     if wanted.like is not None and sweep.setting in TRAFFIC:
         raise SettingError(
             f"--like fixes the traffic, so it does not go with a sweep or a capacity over "
@@ -138,4 +138,4 @@ class Simulation(Contest):
         self.reporter = replace(self.reporter, origin=origin_of(self.calibration))
 
     def rig(self, repeat: int) -> Rig:
-        return noisy(self.calibration, self.asked.seed, repeat)
+        return noisy_rig(self.calibration, self.asked.seed, repeat)

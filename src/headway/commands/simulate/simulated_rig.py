@@ -13,19 +13,21 @@ from headway.traffic.endpoint_traffic import Service
 REPEATS = 1_000  # of one seed, before another one's residuals come again
 
 
-def quiet(calibration: Calibration) -> Rig:
+def noiseless_rig(calibration: Calibration) -> Rig:
     """On which each step takes its price: a single request draws few residuals, and a budget that
     is a multiple of it would depend on their luck."""
     cost = replace(calibration.cost, residuals=(Residuals(), Residuals()))
     return priced_rig(replace(calibration, cost=cost), 0)
 
 
-def noisy(calibration: Calibration, seed: int, repeat: int) -> Rig:
+def noisy_rig(calibration: Calibration, seed: int, repeat: int) -> Rig:
     """Fresh for each run, whose nth step gets the nth numbers. Repeats differ in these alone;
     strategies of one repeat have them in common, and what time makes of them is their own."""
     return priced_rig(calibration, REPEATS * seed + repeat)
 
 
-def staged(asked: Asked, calibration: Calibration, services: Sequence[Service]) -> Setting:
+def simulated_setting(
+    asked: Asked, calibration: Calibration, services: Sequence[Service]
+) -> Setting:
     """Budgets and prices as the quiet rig has them, and the traffic that was asked for."""
-    return prepare(quiet(calibration), asked, list(services))
+    return prepare(noiseless_rig(calibration), asked, list(services))

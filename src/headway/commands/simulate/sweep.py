@@ -10,17 +10,23 @@ from rich.text import Text
 from headway.commands.compare.compare import Asked, Terminated, services_of
 from headway.commands.simulate import capacity_text, sweep_report
 from headway.commands.simulate.capacity_text import Found
-from headway.commands.simulate.simulated_rig import staged
+from headway.commands.simulate.simulated_rig import simulated_setting
 from headway.commands.simulate.sweep_page import page
-from headway.commands.simulate.sweep_point import Job, Point, attainment, evaluated, tallies
-from headway.commands.simulate.sweep_range import Reach, reach
+from headway.commands.simulate.sweep_point import (
+    Job,
+    SweepPoint,
+    attainment,
+    simulate_point,
+    tallies,
+)
+from headway.commands.simulate.sweep_range import SweepRange, sweep_range
 from headway.commands.simulate.sweep_setting import (
     POLICY,
     Sweep,
+    applies_to,
     asked_at,
     calibration_at,
     strategy_at,
-    turns,
 )
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
@@ -37,23 +43,23 @@ INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class CapacitySearch:
     """For one strategy's capacity."""
 
     job: Job  # with its setting `rate` or `load`
-    reach: Reach
-    known: tuple[Point, ...]  # that the sweep has simulated already
+    range: SweepRange
+    known: tuple[SweepPoint, ...]  # that the sweep has simulated already
 
 
-def searched(search: Search) -> tuple[str, Found]:
+def find_capacity(search: CapacitySearch) -> tuple[str, Found]:
     """In a worker."""
-    job, limits = search.job, search.reach
+    job, limits = search.job, search.range
     name = job.only
     tried = {each.value: tallies(each, name) for each in search.known}
     known = [Tried(each.value, attainment(each, name)) for each in search.known]
 
     def serve(value: float) -> dict[str, float]:
-        point = evaluated(replace(job, value=value))
+        point = simulate_point(replace(job, value=value))
         tried[value] = tallies(point, name)
         return attainment(point, name)
 
@@ -63,7 +69,7 @@ def searched(search: Search) -> tuple[str, Found]:
 
 
 @dataclass
-class Sweeping:
+class SweepRun:
     """Everything is checked before the first simulation; each is a process's work."""
 
     asked: Asked
@@ -72,10 +78,10 @@ class Sweeping:
     workers: int
     folder: Path
     console: Console
-    points: list[Point] = field(default_factory=list)
+    points: list[SweepPoint] = field(default_factory=list)
     capacities: dict[str, Found] = field(default_factory=dict)
     trace_ends: bool = False  # all of one is offered, at every rate
-    reach: Reach | None = None  # where capacities are looked for; None: they are not
+    range: SweepRange | None = None  # where capacities are looked for; None: they are not
 
     def check(self) -> None:
         """SettingError, with the remedy, for what no worker could do."""
@@ -83,8 +89,8 @@ class Sweeping:
         for value in self.sweep.values:
             calibration_at(self.calibration, self.sweep.setting, value)
             asked = asked_at(self.asked, self.sweep.setting, value)
-            drawn = not any(each.is_recorded for each in services)
-            if drawn and asked.rate * asked.seconds > MOST:
+            is_drawn = not any(each.is_recorded for each in services)
+            if is_drawn and asked.rate * asked.seconds > MOST:
                 raise SettingError(
                     f"{asked.rate:g} requests / s in {asked.seconds:g} s are more than {MOST:,}: "
                     "lower the rate, or the seconds"
@@ -92,10 +98,10 @@ class Sweeping:
         if self.sweep.setting in POLICY:
             self._check_policies(services)
         if self.sweep.setting in ("rate", "load"):
-            self.reach = reach(self.job(0.0), services)
-            first = self.sweep.values[0] if self.sweep.values else self.reach.low
+            self.range = sweep_range(self.job(0.0), services)
+            first = self.sweep.values[0] if self.sweep.values else self.range.low
             asked = asked_at(self.asked, self.sweep.setting, first)
-            self._check_amount(staged(asked, self.calibration, services))
+            self._check_amount(simulated_setting(asked, self.calibration, services))
 
     @property
     def asked_first(self) -> Asked:
@@ -115,10 +121,13 @@ class Sweeping:
 
     def _check_policies(self, services: Sequence[Service]) -> None:
         """That the setting means something to one of the strategies at least."""
-        setting, name = staged(self.asked, self.calibration, services), self.sweep.setting
+        setting, name = (
+            simulated_setting(self.asked, self.calibration, services),
+            self.sweep.setting,
+        )
         makes = chosen(self.asked.strategies)
         strategies = [make(setting.site) for make in makes.values()]
-        if not any(turns(each, name) for each in strategies):
+        if not any(applies_to(each, name) for each in strategies):
             raise SettingError(f"{name} means nothing to {', '.join(makes)}")
         for strategy in strategies:
             for value in self.sweep.values:
@@ -131,8 +140,8 @@ class Sweeping:
         """The exit status. What is done when it is broken off is in both files."""
         try:
             self._points()
-            if self.reach:
-                self._capacities(self.reach)
+            if self.range:
+                self._capacities(self.range)
         except (KeyboardInterrupt, Terminated) as end:
             if self.points or self.capacities:
                 self.keep(complete=False)
@@ -144,7 +153,7 @@ class Sweeping:
         self.keep(complete=True)
         self._page()
         for name, each in self.capacities.items():
-            assert self.reach
+            assert self.range
             said = capacity_text.said(each, self._scope)
             self.console.print(Text.assemble((name, "bold"), f": {said}"))
         said = f"The curves are in {self.folder / 'sweep.html'}; their values, sweep.json."
@@ -153,7 +162,7 @@ class Sweeping:
 
     @property
     def _scope(self) -> capacity_text.Scope:
-        end = self.reach.end if self.reach else ""
+        end = self.range.end if self.range else ""
         return capacity_text.Scope(self.sweep.unit, self.asked.seconds, end, self.trace_ends)
 
     def _points(self) -> None:
@@ -161,18 +170,18 @@ class Sweeping:
             return
         name = self.sweep.setting
         jobs = [(f"{name} {value:g}", self.job(value)) for value in self.sweep.values]
-        in_processes(evaluated, jobs, self.workers, "Points", self.console, self._add)
+        in_processes(simulate_point, jobs, self.workers, "Points", self.console, self._add)
 
-    def _add(self, point: Point) -> None:
+    def _add(self, point: SweepPoint) -> None:
         self.points = sorted([*self.points, point], key=lambda each: each.value)
         self.keep(complete=False)
 
-    def _capacities(self, limits: Reach) -> None:
+    def _capacities(self, limits: SweepRange) -> None:
         jobs = []
         for name in chosen(self.asked.strategies):
             once = replace(self.job(0.0), only=name)
-            jobs.append((name, Search(once, limits, tuple(self.points))))
-        in_processes(searched, jobs, self.workers, "Capacity", self.console, self._found)
+            jobs.append((name, CapacitySearch(once, limits, tuple(self.points))))
+        in_processes(find_capacity, jobs, self.workers, "Capacity", self.console, self._found)
 
     def _found(self, found: tuple[str, Found]) -> None:
         made = self.capacities | dict([found])
@@ -181,8 +190,8 @@ class Sweeping:
 
     def keep(self, complete: bool) -> None:
         """sweep.json, whole or not at all."""
-        about = sweep_report.about_of(self.asked, self.calibration, self.sweep, complete)
-        plain = sweep_report.plain_of(about, self.points, self.capacities, self._scope)
+        about = sweep_report.header_of(self.asked, self.calibration, self.sweep, complete)
+        plain = sweep_report.sweep_json(about, self.points, self.capacities, self._scope)
         sweep_report.write(plain, self.folder / "sweep.json")
 
     def _page(self) -> None:

@@ -3,7 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from headway.commands.simulate.sweep_report import Plain, amounts, curve, drawn
+from headway.commands.simulate.sweep_report import (
+    SweepJson,
+    curve,
+    curve_values,
+    points_with_requests,
+)
 from headway.core.request import NEVER
 from headway.figures.lane_figures import Quantile
 from headway.report.svg_chart import Axis, Chart, log_axis
@@ -17,35 +22,35 @@ Places = Sequence[tuple[float, float]]
 def axis_of(values: Iterable[float], label: str) -> Axis:
     """From 0 on, or logarithmic where the values span a wide range."""
     known = sorted(values)
-    least, most = (known[0], known[-1]) if known else (0.0, 1.0)
-    if least > 0 and most >= WIDE * least:
+    worst_endpoint_chart, most = (known[0], known[-1]) if known else (0.0, 1.0)
+    if worst_endpoint_chart > 0 and most >= WIDE * worst_endpoint_chart:
         return log_axis(known, label)
     return Axis(0, most or 1.0, label)
 
 
-def across(plain: Plain, beyond: Iterable[float] = ()) -> Axis:
+def x_axis(sweep: SweepJson, beyond: Iterable[float] = ()) -> Axis:
     """The setting that is swept, as far as it was offered."""
-    kept = {each["value"] for each in drawn(plain)}
-    missed = {each["value"] for each in plain["points"]} - kept
-    values = [*(value for value in plain["values"] if value not in missed), *beyond]
-    return axis_of(values, f"{plain['setting'].replace('_', ' ')}, {plain['unit']}")
+    kept = {each["value"] for each in points_with_requests(sweep)}
+    missed = {each["value"] for each in sweep["points"]} - kept
+    values = [*(value for value in sweep["values"] if value not in missed), *beyond]
+    return axis_of(values, f"{sweep['setting'].replace('_', ' ')}, {sweep['unit']}")
 
 
-def latency(plain: Plain, lane: str, metric: str, series: Series) -> str:
+def latency(sweep: SweepJson, lane: str, metric: str, series: Series) -> str:
     """p95 solid and p50 dashed, one pair a strategy; the budget, and on TTFT p95 the knees.
 
     A point that did not come within the run, or is of too few values, is not drawn.
     """
     lines = {
-        (name, percent): _milliseconds(curve(plain, name, lane, f"{metric}_p{percent}"))
+        (name, percent): _milliseconds(curve(sweep, name, lane, f"{metric}_p{percent}"))
         for name in series
         for percent in (50, 95)
     }
     heights = [ms for pieces in lines.values() for piece in pieces for _, ms in piece]
-    limits = {point["budgets"][lane][metric] for point in plain["points"]}
+    limits = {point["budgets"][lane][metric] for point in sweep["points"]}
     limit = limits.pop() / 1e6 if len(limits) == 1 and "never" not in limits else 0.0
     y = log_axis([*heights, limit], "milliseconds")
-    chart = Chart(f"{lane}: {NAMES[metric]}", across(plain), y)
+    chart = Chart(f"{lane}: {NAMES[metric]}", x_axis(sweep), y)
     if limit:
         _level(chart, limit, f"budget {limit:.4g} ms")
     for (name, percent), pieces in lines.items():
@@ -54,7 +59,7 @@ def latency(plain: Plain, lane: str, metric: str, series: Series) -> str:
             chart.line(piece, kind, f"{name} p{percent}")
             chart.dots(piece, f"line {kind}")
     for name in series if metric == "ttft" else ():
-        if (at := plain["knees"].get(name, {}).get(lane)) is not None:
+        if (at := sweep["knees"].get(name, {}).get(lane)) is not None:
             height = _between(lines[name, 95], at)
             chart.dots([(at, height)] if height else [], f"line mark {series[name]}")
     return chart.draw("latency")
@@ -80,18 +85,18 @@ def _between(pieces: Iterable[Places], at: float) -> float | None:
     return None
 
 
-def attainment(plain: Plain, lane: str, series: Series) -> str:
+def attainment(sweep: SweepJson, lane: str, series: Series) -> str:
     """Share of an endpoint's requests inside its budget."""
-    chart = Chart(f"{lane}: in budget", across(plain), Axis(0, 1, "share in budget"))
-    _level(chart, plain["share"], f"{100 * plain['share']:g} %")
+    chart = Chart(f"{lane}: in budget", x_axis(sweep), Axis(0, 1, "share in budget"))
+    _level(chart, sweep["share"], f"{100 * sweep['share']:g} %")
     for name, kind in series.items():
-        _plotted(chart, amounts(plain, name, "attainment", lane), kind, name)
+        _plotted(chart, curve_values(sweep, name, "attainment", lane), kind, name)
     return chart.draw("attainment")
 
 
-def least(plain: Plain, series: Series) -> str:
+def worst_endpoint_chart(sweep: SweepJson, series: Series) -> str:
     """The worst endpoint's share, at every rate that was tried, and the capacities."""
-    found = {name: each for name, each in plain["capacity"].items() if name in series}
+    found = {name: each for name, each in sweep["capacity"].items() if name in series}
     tried = {
         name: sorted(
             (each["rate"], min(each["attainment"].values()))
@@ -101,20 +106,20 @@ def least(plain: Plain, series: Series) -> str:
         for name, one in found.items()
     }
     rates = [rate for places in tried.values() for rate, _ in places]
-    chart = Chart("worst endpoint: in budget", across(plain, rates), Axis(0, 1, "least share"))
-    _level(chart, plain["share"], f"{100 * plain['share']:g} %")
+    chart = Chart("worst endpoint: in budget", x_axis(sweep, rates), Axis(0, 1, "least share"))
+    _level(chart, sweep["share"], f"{100 * sweep['share']:g} %")
     for name, places in tried.items():
         _plotted(chart, places, series[name], name)
         if found[name]["rate"] and found[name]["enough"]:
-            chart.dots([(found[name]["rate"], plain["share"])], f"line mark {series[name]}")
+            chart.dots([(found[name]["rate"], sweep["share"])], f"line mark {series[name]}")
     return chart.draw("least")
 
 
-def amount(plain: Plain, name: str, label: str, series: Series, most: float = 0.0) -> str:
+def engine_chart(sweep: SweepJson, name: str, label: str, series: Series, most: float = 0.0) -> str:
     """What the engine did. most: of the axis; 0: what there is."""
-    places = {each: amounts(plain, each, name) for each in series}
+    places = {each: curve_values(sweep, each, name) for each in series}
     top = most or max((y for each in places.values() for _, y in each), default=0.0)
-    chart = Chart(label, across(plain), Axis(0, top or 1.0, label))
+    chart = Chart(label, x_axis(sweep), Axis(0, top or 1.0, label))
     for each, kind in series.items():
         _plotted(chart, places[each], kind, each)
     return chart.draw("amount")

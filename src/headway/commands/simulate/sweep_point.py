@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.commands.compare.compare import Asked, services_of
-from headway.commands.simulate.simulated_rig import noisy, staged
+from headway.commands.simulate.simulated_rig import noisy_rig, simulated_setting
 from headway.commands.simulate.sweep_setting import asked_at, calibration_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
@@ -51,7 +51,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     value: float  # of the setting that is swept
     rate: float  # requests per second, as offered
     load: float  # device-seconds per second at full batches
@@ -62,16 +62,16 @@ class Point:
     figures: tuple[Figures, ...]  # strategies in their order, repeat by repeat
 
 
-def evaluated(job: Job) -> Point:
+def simulate_point(job: Job) -> SweepPoint:
     """The whole point. Raises a HeadwayError for what the user can mend."""
     asked = asked_at(job.asked, job.setting, job.value)
-    setting = staged(asked, job.calibration, services_of(asked))
+    setting = simulated_setting(asked, job.calibration, services_of(asked))
     strategies = [
         strategy_at(make(setting.site), job.setting, job.value)
         for name, make in chosen(asked.strategies).items()
         if job.only in ("", name)
     ]
-    return Point(
+    return SweepPoint(
         value=job.value,
         rate=setting.work.rate,
         load=setting.work.load,
@@ -89,7 +89,7 @@ def _figures(job: Job, setting: Setting, strategies: Iterable[Strategy]) -> Iter
     limit = round(work.window * (1 + DRAIN))
     for repeat in range(job.asked.repeat):
         for strategy in strategies:
-            rig = noisy(calibration, seed, repeat)
+            rig = noisy_rig(calibration, seed, repeat)
             run = Run(rig, strategy.policies, setting.lanes, work.requests, limit)
             yield figures_of(strategy.name, repeat, run.serve(), work, rig.num_blocks)
 
@@ -110,12 +110,12 @@ def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks:
     )
 
 
-def tallies(point: Point, strategy: str) -> dict[str, tuple[Tally, ...]]:
+def tallies(point: SweepPoint, strategy: str) -> dict[str, tuple[Tally, ...]]:
     """By lane and block of time, over all repeats."""
     return summed([each.tallies for each in point.figures if each.strategy == strategy])
 
 
-def attainment(point: Point, strategy: str) -> dict[str, float]:
+def attainment(point: SweepPoint, strategy: str) -> dict[str, float]:
     """By lane, over all repeats, of the lanes that were asked."""
     mine = [each for each in point.figures if each.strategy == strategy]
     made = dict[str, float]()

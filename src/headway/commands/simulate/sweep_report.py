@@ -11,7 +11,7 @@ from typing import Any
 from headway import __version__
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate.capacity_text import Found, Scope, said
-from headway.commands.simulate.sweep_point import Figures, Point
+from headway.commands.simulate.sweep_point import Figures, SweepPoint
 from headway.commands.simulate.sweep_setting import Sweep
 from headway.core.request import NEVER
 from headway.costing.calibration import Calibration
@@ -24,10 +24,10 @@ from headway.runs.provenance import origin_of
 from headway.traffic.workload import WARM_UP
 
 VERSION = 1
-Plain = Mapping[str, Any]  # the file, as JSON has it
+SweepJson = Mapping[str, Any]  # the file, as JSON has it
 
 
-def about_of(
+def header_of(
     asked: Asked, calibration: Calibration, sweep: Sweep, complete: bool
 ) -> dict[str, Any]:
     """What holds for every point."""
@@ -61,8 +61,8 @@ def about_of(
     }
 
 
-def plain_of(
-    about: Plain, points: Sequence[Point], capacities: Mapping[str, Found], scope: Scope
+def sweep_json(
+    about: SweepJson, points: Sequence[SweepPoint], capacities: Mapping[str, Found], scope: Scope
 ) -> dict[str, Any]:
     plain = {**about, "points": [_point(each) for each in points]}
     names = list(points[0].rules) if points else list(capacities)
@@ -85,14 +85,14 @@ def _lanes(capacities: Iterable[Found]) -> list[str]:
     return list(dict.fromkeys(lane for each in tried for lane in each.attainment))
 
 
-def _point(point: Point) -> dict[str, Any]:
+def _point(point: SweepPoint) -> dict[str, Any]:
     return {
         "value": point.value,
         "rate": point.rate,
         "load": point.load,
         "offered": dict(point.offered),
         "trace_ends": point.trace_ends,
-        "budgets": {lane: _nulled(asdict(each)) for lane, each in point.budgets.items()},
+        "budgets": {lane: _json_times(asdict(each)) for lane, each in point.budgets.items()},
         "rules": dict(point.rules),
         "figures": [_figures(each) for each in point.figures],
     }
@@ -103,7 +103,7 @@ def _figures(figures: Figures) -> dict[str, Any]:
         "strategy": figures.strategy,
         "repeat": figures.repeat,
         "lanes": {
-            lane: _nulled(asdict(each))
+            lane: _json_times(asdict(each))
             | {"attainment": each.attainment, "goodput": figures.goodput[lane]}
             for lane, each in figures.lanes.items()
         },
@@ -113,7 +113,7 @@ def _figures(figures: Figures) -> dict[str, Any]:
     }
 
 
-def _nulled(named: Mapping[str, Any]) -> dict[str, Any]:
+def _json_times(named: Mapping[str, Any]) -> dict[str, Any]:
     """As in report.json: "never" is a time that did not come, null a percentile not said."""
     return {name: "never" if value == NEVER else value for name, value in named.items()}
 
@@ -138,7 +138,7 @@ def _capacity(made: Found, scope: Scope) -> dict[str, Any]:
     }
 
 
-def write(plain: Plain, path: Path) -> None:
+def write(plain: SweepJson, path: Path) -> None:
     """Whole or not at all."""
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
@@ -159,30 +159,30 @@ def read(path: Path) -> dict[str, Any]:
 # -- what charts and tables ask of it
 
 
-def repeats(point: Plain, strategy: str) -> list[dict[str, Any]]:
+def repeats(point: SweepJson, strategy: str) -> list[dict[str, Any]]:
     return [each for each in point["figures"] if each["strategy"] == strategy]
 
 
-def times(point: Plain, strategy: str, lane: str, name: str) -> list[Quantile]:
+def times(point: SweepJson, strategy: str, lane: str, name: str) -> list[Quantile]:
     """A percentile in each repeat: nanoseconds, NEVER, or None where it is not said."""
     values = [each["lanes"][lane][name] for each in repeats(point, strategy)]
     return [NEVER if value == "never" else value for value in values]
 
 
-def drawn(plain: Plain) -> list[Plain]:
+def points_with_requests(plain: SweepJson) -> list[SweepJson]:
     """The points of a curve: where nobody is left after the warm-up, nothing is known."""
-    return [each for each in plain["points"] if is_asked(each)]
+    return [each for each in plain["points"] if has_requests(each)]
 
 
-def is_asked(point: Plain) -> bool:
+def has_requests(point: SweepJson) -> bool:
     """Whether anybody is left after the warm-up, of whom the figures could speak."""
     return any(lane["offered"] for each in point["figures"] for lane in each["lanes"].values())
 
 
-def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
+def curve(plain: SweepJson, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
     """The percentile against the setting: of several repeats the (lower) median, so a value."""
     made = []
-    for point in drawn(plain):
+    for point in points_with_requests(plain):
         values = times(point, strategy, lane, name)
         known = [value for value in values if value is not None]
         whole = known and len(known) == len(values)
@@ -190,11 +190,13 @@ def curve(plain: Plain, strategy: str, lane: str, name: str) -> list[tuple[float
     return made
 
 
-def amounts(plain: Plain, strategy: str, name: str, lane: str = "") -> list[tuple[float, float]]:
+def curve_values(
+    plain: SweepJson, strategy: str, name: str, lane: str = ""
+) -> list[tuple[float, float]]:
     """What the engine did against the setting; with a lane, what became of that one, where it was
     asked."""
     made = []
-    for point in drawn(plain):
+    for point in points_with_requests(plain):
         found = [each["lanes"][lane] if lane else each for each in repeats(point, strategy)]
         if lane and not all(each["offered"] for each in found):
             continue

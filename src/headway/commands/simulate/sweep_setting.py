@@ -42,7 +42,7 @@ class Sweep:
         return UNITS[self.setting]
 
 
-def sweep_of(said: str) -> Sweep:
+def parse_sweep(said: str) -> Sweep:
     """`rate=1,2,4`, or `rate=1..20:5` for five values at equal distances."""
     setting, equals, rest = (part.strip() for part in said.partition("="))
     if not equals or not rest:
@@ -117,13 +117,13 @@ def strategy_at(strategy: Strategy, setting: str, value: float) -> Strategy:
     """The strategy with it; one to which it means nothing, as it is."""
     if setting not in POLICY:
         return strategy
-    turned = _turned(strategy.policies, setting, value)
+    turned = _with_setting(strategy.policies, setting, value)
     if turned == strategy.policies:
         return strategy
     return replace(strategy, rule=f"{strategy.rule}; {setting} {value:g}", policies=turned)
 
 
-def turns(strategy: Strategy, setting: str) -> bool:
+def applies_to(strategy: Strategy, setting: str) -> bool:
     """Whether the setting means anything to it."""
     if setting == "chunk":
         return isinstance(strategy.policies.chunk, Fixed)
@@ -134,7 +134,7 @@ def turns(strategy: Strategy, setting: str) -> bool:
     )
 
 
-def _turned(policies: Policies, setting: str, value: float) -> Policies:
+def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
     join, chunk, number = policies.join, policies.chunk, int(value)
     if setting == "step_tokens":
         return replace(policies, step_tokens=number)
