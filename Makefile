@@ -8,7 +8,7 @@ BIN := .venv/bin
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: .venv/ready  ## serve recorded traffic under three strategies, about three minutes
+demo: .venv/ready  ## serve recorded traffic under three strategies, about a minute
 	$(BIN)/headway demo
 
 serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's API

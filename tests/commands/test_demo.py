@@ -1,5 +1,6 @@
 """The whole comparison on the fake executor in virtual time, and its report."""
 
+import inspect
 import json
 from io import StringIO
 from math import inf
@@ -7,13 +8,18 @@ from math import inf
 import pytest
 from rich.console import Console
 
+from headway.cli.demo import demo as demo_command
 from headway.commands import demo
 from headway.core.request import Finish
 from headway.errors import SettingError
-from headway.figures.lane_figures import engine_figures, lane_figures
+from headway.figures.lane_figures import counted, engine_figures, lane_figures
 from headway.figures.pressure import cards
 from headway.report import report_json
+from headway.report.analysis import Analysis
 from headway.report.formatting import milliseconds, pressed, share
+from headway.report.page import page
+from headway.report.reporter import DRAIN
+from headway.report.verdict import verdict
 from headway.sim.executor import Filler
 from headway.traffic.endpoint import ENDPOINTS
 from tests.commands.rigs import rig
@@ -25,9 +31,9 @@ def console(width=80):
 
 def run(path, seconds=12.0, machine=None, width=80):
     screen = console(width)
-    show = demo.prepare(machine or rig(), path, seconds, 0, screen)
-    status = demo.compare(show)
-    return status, show, screen.file.getvalue()
+    contest = demo.contest_of(machine or rig(), demo.asked_of(path.parent, seconds, 0), screen)
+    status = contest.run()
+    return status, contest, screen.file.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -42,31 +48,56 @@ def test_it_ends_well_and_says_everything_on_80_columns(ran):
     assert max(len(line.rstrip()) for line in said.splitlines()) <= 80
     assert "\x1b" not in said and "…" not in said
     plain = " ".join(said.split())
-    for words in ("seed 0", "divided by 8", "Offered load 0.3", "held", "padding", "Pressure:"):
+    for words in ("seed 0", "load 0.3", "held", "padding", "against static: relieved"):
         assert words in plain
     for name in ("static", "dynamic", "continuous", "voice", "completion", "support", "labelling"):
         assert name in said
     assert [s.name for s in show.strategies] == ["static", "dynamic", "continuous"]
 
 
+def test_the_verdict_comes_first_the_tables_follow_and_the_notes_are_few(ran):
+    path, _, _, said = ran
+    found = Analysis(report_json.read(path))
+    after = said[said.index("continuous: ") :].split("\n\n", 1)[1]
+    assert " ".join(after.split()).startswith(verdict(found))
+    order = [after.index(part) for part in ("Latency in", "Throughput, and", "against", "n: req")]
+    assert order == sorted(order)
+    notes = after[order[-1] : after.index("The report is")]
+    assert len(notes.splitlines()) <= 6
+    assert found.tail == 90 and "TTFT p90" in after and "p95" not in after
+
+
+def test_it_takes_less_than_a_minute_with_the_measuring():
+    seconds = inspect.signature(demo_command).parameters["seconds"].default
+    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 45, "a quarter of a minute is left to measure"
+
+
+def test_the_page_opens_with_the_verdict_and_is_made_of_the_json(ran):
+    path, *_ = ran
+    found = Analysis(report_json.read(path))
+    assert path.with_suffix(".html").read_text(encoding="utf-8") == page(found)
+    assert found.baseline == "static"
+
+
 def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
     path, _, show, _ = ran
     outcomes = report_json.read(path).outcomes
-    asked = [(request.id, request.arrived) for request in show.work.requests]
+    asked = [(request.id, request.arrived) for request in show.setting.work.requests]
     for outcome in outcomes.values():
         assert sorted((row.id, row.arrived) for row in outcome.requests) == sorted(asked)
         assert sum(outcome.offered.values()) == len(asked)
         served = [row for row in outcome.requests if row.finish is Finish.LENGTH]
-        wanted = {request.id: request.max_tokens for request in show.work.requests}
+        wanted = {request.id: request.max_tokens for request in show.setting.work.requests}
         assert all(row.generated == wanted[row.id] for row in served)
 
 
 def test_the_figures_follow_from_the_rows(ran):
     path, _, _, said = ran
     plain, read = json.loads(path.read_text()), report_json.read(path)
+    figured = {name: counted(each, read.warm_up) for name, each in read.outcomes.items()}
     assert plain["complete"] is True
     tables = [line.split() for line in said.splitlines()]
-    for part, (name, outcome) in zip(plain["strategies"], read.outcomes.items(), strict=True):
+    for part, (name, outcome) in zip(plain["strategies"], figured.items(), strict=True):
         assert part["name"] == name
         for lane, figures in part["latency"].items():
             again = lane_figures(outcome, lane)
@@ -81,10 +112,10 @@ def test_the_figures_follow_from_the_rows(ran):
         assert part["engine"]["padding"] == engine.padding
         assert part["engine"]["held"] == engine.held
         assert any(line[:2] == [name, f"{engine.seconds:.1f}"] for line in tables)
-    made = cards(read.outcomes, ENDPOINTS)
-    assert [part["pressure"] for part in plain["strategies"]] == [
-        pressed(made[name]) for name in read.outcomes
-    ]
+    assert plain["baseline"] == "static" and plain["strategies"][0]["pressure"] is None
+    for part in plain["strategies"][1:]:
+        pair = {name: figured[name] for name in (part["name"], "static")}
+        assert part["pressure"] == pressed(cards(pair, ENDPOINTS)[part["name"]])
 
 
 def nearest_rank(values, percent):
@@ -122,8 +153,9 @@ def test_the_report_says_what_it_was_made_of_and_where_nothing_of_the_machines_n
 
 def test_a_real_paged_memory_gives_the_same_rows(tmp_path):
     machines = rig(), rig(real_memory=True)
-    paths = [tmp_path / name for name in ("filler.json", "memory.json")]
+    paths = [tmp_path / name / "report.json" for name in ("filler", "memory")]
     for machine, path in zip(machines, paths, strict=True):
+        path.parent.mkdir()
         assert run(path, 1.0, machine)[0] == 0
     first, second = (report_json.read(path).outcomes for path in paths)
     assert first == second
@@ -143,11 +175,11 @@ class Interrupting(Filler):
 
 def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
     executor, path, screen = Interrupting(), tmp_path / "report.json", console()
-    show = demo.prepare(rig(executor=executor), path, 12.0, 0, screen)
+    contest = demo.contest_of(rig(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen)
     executor.left = 40
-    assert demo.compare(show) == 130
+    assert contest.run() == 130
     said = " ".join(screen.file.getvalue().split())
-    assert "Interrupted:" in said and "The rows so far are in" in said
+    assert "Broken off:" in said and "The rows so far are in" in said
     plain, (outcome,) = json.loads(path.read_text()), report_json.read(path).outcomes.values()
     assert plain["complete"] is False and not outcome.complete
     assert sum(each.tokens > 0 for each in outcome.steps) == 39

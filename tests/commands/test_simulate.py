@@ -97,8 +97,9 @@ def test_a_data_sheets_machine_has_its_slots_and_blocks_and_says_so(tmp_path):
     _, said, kept = simulated(tmp_path, sheet, **wishes)
     words = " ".join(said.split())
     assert "simulated: 256 slots, 9,000 of the 9,000 KV blocks that fit (16 tokens each)" in words
-    assert "groups of exactly 16," in words, "256 padded prompts in one step would take a minute"
     plain = json.loads(kept)
+    rules = {each["name"]: each["rule"] for each in plain["rules"]}
+    assert "groups of exactly 16," in rules["static"], "256 padded prompts would take a minute"
     assert (plain["model"]["slots"], plain["model"]["num_blocks"]) == (256, 9_000)
     sizes = {each["name"]: each["policies"]["join"]["size"] for each in plain["strategies"]}
     assert sizes == {"mine": 256, "static": 16}

@@ -33,12 +33,15 @@ class LaneFigures:
     offered: int
     good: int
     queue_p50: Quantile
+    queue_p90: Quantile
     queue_p95: Quantile
     queue_p99: Quantile
     ttft_p50: Quantile
+    ttft_p90: Quantile
     ttft_p95: Quantile
     ttft_p99: Quantile
     tpot_p50: Quantile
+    tpot_p90: Quantile
     tpot_p95: Quantile
     tpot_p99: Quantile
     gaps: int  # requests of two tokens or more that came one by one, of which TPOT speaks
@@ -131,12 +134,15 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
         offered=outcome.offered[lane],
         good=sum(row.good for row in rows),
         queue_p50=percentile(queue, 50),
+        queue_p90=percentile(queue, 90),
         queue_p95=percentile(queue, 95),
         queue_p99=percentile(queue, 99),
         ttft_p50=percentile(ttft, 50),
+        ttft_p90=percentile(ttft, 90),
         ttft_p95=percentile(ttft, 95),
         ttft_p99=percentile(ttft, 99),
         tpot_p50=percentile(tpot, 50),
+        tpot_p90=percentile(tpot, 90),
         tpot_p95=percentile(tpot, 95),
         tpot_p99=percentile(tpot, 99),
         gaps=len(tpot),

@@ -7,6 +7,7 @@ from statistics import median
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.figures.lane_figures import (
+    BEYOND,
     SERVED,
     EngineFigures,
     LaneFigures,
@@ -105,6 +106,13 @@ class Analysis:
         self.num_blocks = int(report.about["model"]["num_blocks"])
         self.price = float(report.about["price_per_hour"])
         self.comparisons = self._comparisons()
+
+    @property
+    def tail(self) -> int:
+        """The higher percentile for the first tables: 95, or 90 where an endpoint has too few
+        requests for it."""
+        counts = [n for runs in self.counted.values() for n in runs[0].offered.values() if n]
+        return 95 if min(counts, default=0) * 5 >= BEYOND * 100 else 90
 
     def goodput(self, name: str, lane: str) -> list[float]:
         """Good requests per second of the same time as the throughput."""

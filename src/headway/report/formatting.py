@@ -30,7 +30,7 @@ def share(value: float) -> str:
     """Of one, in percent; 100 % and 0 % are said only where it is all or nothing."""
     percent = 100 * value
     if 0 < percent < 0.5 or 99.5 <= percent < 100:
-        return f"{percent:.1f} %"
+        return f"{min(max(percent, 0.1), 99.9):.1f} %"
     return f"{percent:.0f} %"
 
 

@@ -74,6 +74,19 @@ def write(
     beside.replace(path)
 
 
+def writable(folder: Path) -> Path:
+    """The folder, made if there is none. SettingError, before minutes are spent, where no report
+    could be written to it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.part").write_text("")
+        (folder / "report.part").unlink()
+    except OSError as error:
+        said = f"the report cannot be written to {folder}: {error.strerror}"
+        raise SettingError(said) from error
+    return folder
+
+
 def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
     figured = counted(outcome, warm_up)
     lanes = {lane: lane_figures(figured, lane) for lane in outcome.offered}

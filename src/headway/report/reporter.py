@@ -1,4 +1,4 @@
-"""What is said about a comparison: to people before and after it, and to its two reports."""
+"""What a comparison prints before and after its runs, and the two reports that it writes."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,42 +15,44 @@ from headway.report.analysis import Analysis
 from headway.report.formatting import pressed
 from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
-from headway.report.show import BUSY, DRAIN, MEASURING
+from headway.report.verdict import verdict
 from headway.runs.experiment import Setting
-from headway.runs.machine_speed import ALONE
 from headway.runs.provenance import Origin
 from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy
 
+BUSY = 0.1  # of a core at work for other processes, mean over a run, that is worth a warning
+MEASURING = "measuring"  # the phase before the runs
+DRAIN = 0.25  # of the window: so long after it what is unfinished is cut off
+FEW = 3  # comparisons that are printed; of more, the first
+
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
+    """Prints to the console, and writes report.json and report.html."""
+
     setting: Setting
     strategies: tuple[Strategy, ...]
     baseline: str
     price_per_hour: float
     console: Console
     origin: Origin = field(default_factory=dict)  # of simulated times
+    command: str = "compare"
 
     def opening(self) -> None:
+        """What will be offered, before minutes are spent."""
         setting, work = self.setting, self.setting.work
         self.console.print(Text(workload_summary.first_line(setting)))
         for remark in workload_summary.remarks(setting):
             self.console.print(Text(remark))
-        if few := workload_summary.too_few(setting):
+        if self.command != "demo" and (few := workload_summary.too_few(setting)):
             self.console.print(Text(few, style="yellow"))
         lanes = {lane.name: lane for lane in setting.lanes}
         offered = {each.name: work.count(each.name) for each in setting.endpoints}
         unloaded = setting.yardstick.unloaded
         budgets = terminal_tables.endpoints_table(setting.endpoints, lanes, unloaded, offered)
         self.console.print(budgets)
-        lines = [
-            f"Unloaded: the median of {ALONE} requests alone. The budgets are the same under "
-            "every strategy:",
-            *[f"- {each.name}: {each.rule}" for each in self.strategies],
-            f"{self._where()}, seed {setting.seed}.",
-        ]
-        terminal_tables.print_notes(self.console, lines)
+        self.console.print(Text(f"{self._where()}, seed {setting.seed}.", style="dim"))
         if not self.origin:
             self._complain({MEASURING: setting.spoilt})
 
@@ -62,7 +64,7 @@ class Reporter:
             return f"{said}: {workload_summary.room(rig)}"
         return (
             f"{rig.model}, {rig.dtype}, {self.setting.yardstick.threads} of {rig.threads} threads "
-            f"(as measured: decision 0006), on {about['cores']} x {about['processor']}"
+            f"on {about['cores']} x {about['processor']}"
         )
 
     def keep(
@@ -94,31 +96,38 @@ class Reporter:
         self.keep(runs, others, folder, complete)
         found = Analysis(report_json.read(folder / "report.json"))
         (folder / "report.html").write_text(page(found), encoding="utf-8")
-        self.console.print()
+        self._print(found, folder)
+        if not self.origin:
+            self._complain(others)
+
+    def _print(self, found: Analysis, folder: Path) -> None:
+        """The verdict, a table of latency and one of throughput, and where the report is."""
+        print_, tail = self.console.print, found.tail
         first = {
             name: {lane: each[0] for lane, each in lanes.items()}
             for name, lanes in found.latency.items()
         }
-        self.console.print(terminal_tables.latency_table(first))
-        terminal_tables.print_notes(self.console, terminal_tables.latency_notes(first))
+        print_()
+        print_(Text(verdict(found), style="bold"))
+        print_()
+        print_(terminal_tables.latency_table(first, tail))
+        print_()
         engine = {name: each[0] for name, each in found.engine.items()}
-        self.console.print()
-        self.console.print(terminal_tables.engine_table(engine))
-        terminal_tables.print_notes(self.console, [terminal_tables.ENGINE_NOTE])
-        for each in found.comparisons:
-            line = Text.assemble(
-                (each.name, "bold"), f" against {each.other}: {pressed(each.card)}"
-            )
-            self.console.print(line)
-        if not self.origin:
-            self._complain(others)
-        self.console.print(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
+        print_(terminal_tables.engine_table(engine))
+        print_()
+        shown = found.comparisons[: None if len(found.comparisons) <= FEW else 1]
+        for each in shown:
+            compared = f" against {each.other}: {pressed(each.card)}."
+            print_(Text.assemble((each.name, "bold"), compared))
+        notes = [*terminal_tables.latency_notes(first, tail), terminal_tables.ENGINE_NOTE]
+        terminal_tables.print_notes(self.console, notes)
+        print_(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
 
     def _complain(self, others: Mapping[str, float]) -> None:
         if spoilt := [f"{phase} {took:.1f}" for phase, took in others.items() if took > BUSY]:
             said = (
                 f"Other processes were at work on these {cores()} cores (mean number of cores: "
-                f"{', '.join(spoilt)}). Times taken meanwhile are too long, and not comparable."
+                f"{', '.join(spoilt)}). Their times are too long, and not comparable."
             )
             self.console.print(Text(said, style="yellow"))
 
@@ -132,7 +141,7 @@ class Reporter:
             where = {"simulated": self.origin, "machine": self.origin["machine"]}
         return {
             "headway": __version__,
-            "command": "simulate" if self.origin else "compare",
+            "command": self.command,
             "all_runs": complete,
             "planned": [each.name for each in self.strategies],
             "rules": [

@@ -11,8 +11,7 @@ from rich.text import Text
 from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.figures.lane_figures import BEYOND, EngineFigures, LaneFigures
-from headway.figures.pressure import Card
-from headway.report.formatting import NOT_SAID, milliseconds, pressed, share
+from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.traffic.endpoint import Endpoint, Unloaded
 
 
@@ -42,8 +41,8 @@ def endpoints_table(
 ) -> Table:
     """Who asks, how many, and what each may be kept waiting."""
     table = _table(
-        "Endpoints, and their budgets as multiples of the unloaded latency (ms)",
-        ("endpoint", "serves"),
+        "Endpoints, and their budgets in ms: multiples of a request's latency alone",
+        ("endpoint",),
         ("n", "TTFT within", "TPOT within"),
     )
     for endpoint in endpoints:
@@ -55,8 +54,7 @@ def endpoints_table(
                 _limit(endpoint.ttft, alone.ttft, budget.ttft),
                 _limit(endpoint.tpot, alone.tpot, budget.tpot),
             ]
-        table.add_row(name, Text(endpoint.serves), str(offered[name]), *limits)
-    table.columns[1].no_wrap = False
+        table.add_row(name, str(offered[name]), *limits)
     return table
 
 
@@ -68,20 +66,20 @@ def _limit(multiple: float, alone: int, limit: int) -> str:
     return f"{multiple:g} x {milliseconds(alone)} = {milliseconds(limit)}"
 
 
-def latency_table(figures: Mapping[str, Mapping[str, LaneFigures]]) -> Table:
+def latency_table(figures: Mapping[str, Mapping[str, LaneFigures]], tail: int = 95) -> Table:
     """figures: by strategy and lane. Grouped by endpoint, whose name stands above, so that its
-    strategies stand together."""
+    strategies stand together. tail: the higher percentile, 90, 95 or 99."""
     table = _table(
         "Latency in milliseconds, by endpoint and strategy",
         ("strategy",),
         (
             "n",
             "queue p50",
-            "queue p95",
+            f"queue p{tail}",
             "TTFT p50",
-            "TTFT p95",
+            f"TTFT p{tail}",
             "TPOT p50",
-            "TPOT p95",
+            f"TPOT p{tail}",
             "in budget",
         ),
     )
@@ -90,40 +88,43 @@ def latency_table(figures: Mapping[str, Mapping[str, LaneFigures]]) -> Table:
         if strategy == strategies[0]:
             table.add_row(f"{lane}:", style="bold")
         mine = figures[strategy][lane]
-        pairs = (mine.queue_p50, mine.queue_p95, mine.ttft_p50, mine.ttft_p95)
-        paces = (mine.tpot_p50, mine.tpot_p95)
+        times = [
+            getattr(mine, f"{metric}_p{percent}")
+            for metric in ("queue", "ttft", "tpot")
+            for percent in (50, tail)
+        ]
         table.add_row(
             strategy,
             str(mine.offered),
-            *[milliseconds(value) for value in (*pairs, *paces)],
+            *[milliseconds(value) for value in times],
             share(mine.attainment) if mine.offered else NOT_SAID,
             end_section=strategy == strategies[-1] and lane != lanes[-1],
         )
     return table
 
 
-def latency_notes(figures: Mapping[str, Mapping[str, LaneFigures]]) -> list[str]:
-    """Why there are dashes and nevers, where there are any."""
-    all_figures = [mine for lanes in figures.values() for mine in lanes.values()]
+def latency_notes(figures: Mapping[str, Mapping[str, LaneFigures]], tail: int = 95) -> list[str]:
+    """What n and a share in budget count, and why there are dashes and nevers, if there are."""
     quantiles = [
-        value
-        for mine in all_figures
-        for value in (mine.queue_p50, mine.queue_p95, mine.ttft_p50, mine.ttft_p95)
+        getattr(mine, f"{metric}_p{percent}")
+        for lanes in figures.values()
+        for mine in lanes.values()
+        for metric in ("queue", "ttft", "tpot")
+        for percent in (50, tail)
     ]
-    paces = [value for mine in all_figures for value in (mine.tpot_p50, mine.tpot_p95)]
-    notes = [
-        "n: requests offered, after the warm-up if there is one. In budget: the share of them that "
-        "ended inside every limit of their endpoint; late, failed and unfinished ones count "
-        "against it."
-    ]
-    if None in quantiles + paces:
-        notes.append(
-            f"{NOT_SAID}: fewer than {BEYOND} values lie beyond that percentile, so it is not "
-            "said. TPOT is only of requests with two tokens or more that do not come all at once."
+    note = (
+        "n: requests offered after the warm-up. In budget: the share of n that ended inside every "
+        "limit of its endpoint."
+    )
+    if None in quantiles:
+        needs = BEYOND * 100 // (100 - tail)
+        note += (
+            f" {NOT_SAID}: too few requests (p50 needs {2 * BEYOND}, p{tail} {needs}), or of TPOT "
+            "too few answers that came token by token."
         )
     if NEVER in quantiles:
-        notes.append("never: not within the run's time limit.")
-    return notes
+        note += " never: not within the run."
+    return [note]
 
 
 def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
@@ -160,21 +161,10 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
 
 
 ENGINE_NOTE = (
-    "Served and not served (refused, failed, late or cut off) add up to n of all endpoints. S: the "
-    "seconds to the end of the last step, from the warm-up's end if there is one; req/s and tok/s "
-    "are over these. Slots used: "
-    "requests computed for in a step, mean over the steps' time. Busy: share of the seconds in "
-    "which a step ran. Waste is the share of the computed tokens that were for nobody: held (slots "
-    "of answers that had ended while their group ran on) and pad (padding: rows filled up to the "
-    "longest)."
+    "Per second of s: from the warm-up's end to the end of the last step. Slots used: mean over "
+    "the steps. Waste, as shares of all tokens computed: held (slots of finished answers) and pad "
+    "(padding up to the longest prompt)."
 )
-
-
-def print_cards(console: Console, cards: Mapping[str, Card]) -> None:
-    console.print("[bold]Pressure: the largest gain and the largest loss against another strategy")
-    for strategy, card in cards.items():
-        line = Text.assemble((strategy, "bold"), " ", pressed(card), ".")
-        console.print(line, soft_wrap=False)
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

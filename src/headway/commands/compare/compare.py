@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.commands.compare.like import Like
-from headway.commands.demo import writable
 from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
 from headway.engine import forgotten
@@ -21,8 +20,8 @@ from headway.errors import SettingError
 from headway.journal.file import JournalFile
 from headway.journal.record import Record
 from headway.live.clock import date
-from headway.report.reporter import Reporter
-from headway.report.show import DRAIN
+from headway.report.report_json import writable
+from headway.report.reporter import DRAIN, Reporter
 from headway.report.workload_summary import refuse_nobody
 from headway.runs.experiment import Setting, demo_setting, own_setting
 from headway.runs.live_testbed import live_rig
@@ -75,20 +74,27 @@ def run_compare(asked: Asked, console: Console) -> int:
     folder = writable(asked.out)
     if asked.journals is not None and list(writable(asked.journals).iterdir()):
         raise SettingError(f"{asked.journals} is not empty: name a new folder for the journals")
+
+    def contest(rig: Rig) -> Contest:
+        return Contest(prepare(rig, asked, services), makes, asked, folder, console)
+
+    return run_contest(asked, console, contest)
+
+
+def run_contest(asked: Asked, console: Console, contest: Callable[[Rig], "Contest"]) -> int:
+    """Load the model, measure the machine, serve every strategy; return the exit status."""
     with terminable():
         try:
-            console.print(Text("Loading the model, and the text that prompts are cut from ..."))
+            console.print(Text("Loading the model and the text that prompts are cut from ..."))
             rig = live_rig(asked.model)
             if rig.memory:
                 console.print(Text(rig.memory, style="dim"))
-            console.print(
-                Text("Measuring this machine: requests alone, and the price of a token ...")
-            )
-            setting = prepare(rig, asked, services)
+            console.print(Text("Measuring this machine: one request alone, and full batches ..."))
+            made = contest(rig)
         except (KeyboardInterrupt, Terminated) as end:
             console.print(Text(NO_REPORT, style="yellow"))
             return _status(end)
-        return Contest(setting, makes, asked, folder, console).run()
+        return made.run()
 
 
 def services_of(asked: Asked) -> list[Service]:
@@ -147,13 +153,19 @@ class Contest:
     console: Console
     runs: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
     others: dict[str, float] = field(default_factory=dict)  # cores at work for them, by strategy
+    command: str = "compare"  # whose report it is
 
     def __post_init__(self) -> None:
         refuse_nobody(self.setting)
         self.strategies = tuple(make(self.setting.site) for make in self.makes.values())
         against = baseline(self.asked, self.makes)
         self.reporter = Reporter(
-            self.setting, self.strategies, against, self.asked.price_per_hour, self.console
+            self.setting,
+            self.strategies,
+            against,
+            self.asked.price_per_hour,
+            self.console,
+            command=self.command,
         )
 
     def run(self) -> int:

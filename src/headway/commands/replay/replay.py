@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headway.commands.demo import writable
 from headway.commands.replay.change import Change, parse_change
 from headway.commands.replay.recording import Recording, load
 from headway.commands.replay.replay_report import (
@@ -22,6 +21,7 @@ from headway.core.cost.gathering import UNPADDED
 from headway.costing import calibration
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
+from headway.report.report_json import writable
 
 
 @dataclass(frozen=True, slots=True)

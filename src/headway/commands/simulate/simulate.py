@@ -9,7 +9,6 @@ from rich.text import Text
 
 from headway.commands.compare.compare import Asked, Contest, baseline, services_of, terminable
 from headway.commands.compare.like import Like, like
-from headway.commands.demo import writable
 from headway.commands.simulate.simulated_rig import REPEATS, noisy_rig, simulated_setting
 from headway.commands.simulate.sweep import SweepRun
 from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, parse_sweep
@@ -17,6 +16,7 @@ from headway.costing.calibration import Calibration
 from headway.costing.machine import cores
 from headway.errors import SettingError
 from headway.models import display_name
+from headway.report.report_json import writable
 from headway.runs.provenance import origin_of, sentence
 from headway.runs.testbed import Rig
 from headway.strategies.from_yaml import chosen
@@ -135,7 +135,8 @@ class Simulation(Contest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.reporter = replace(self.reporter, origin=origin_of(self.calibration))
+        origin = origin_of(self.calibration)
+        self.reporter = replace(self.reporter, origin=origin, command="simulate")
 
     def rig(self, repeat: int) -> Rig:
         return noisy_rig(self.calibration, self.asked.seed, repeat)

@@ -19,7 +19,7 @@ from headway.figures.lane_figures import (
     engine_figures,
     lane_figures,
 )
-from headway.report.show import DRAIN
+from headway.report.reporter import DRAIN
 from headway.runs.experiment import Setting
 from headway.runs.run import Outcome, Run
 from headway.strategies.from_yaml import chosen

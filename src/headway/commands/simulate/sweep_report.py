@@ -19,7 +19,7 @@ from headway.errors import SettingError
 from headway.figures.capacity import SHARE, TOLERANCE
 from headway.figures.knee import RULE, knee
 from headway.figures.lane_figures import Quantile
-from headway.report.show import DRAIN
+from headway.report.reporter import DRAIN
 from headway.runs.provenance import origin_of
 from headway.traffic.workload import WARM_UP
 

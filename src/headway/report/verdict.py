@@ -1,0 +1,117 @@
+"""The verdict that a report opens with: which strategies keep every budget, the cheapest first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from headway.core.lane import Budget
+from headway.figures.capacity import SHARE
+from headway.report.analysis import Analysis
+from headway.report.formatting import duration, share
+
+NAMED = 3  # strategies that fall short are named one by one up to so many
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a strategy that ran to its end stands to the budgets."""
+
+    strategy: str
+    lane: str  # the endpoint with the least attainment
+    attainment: float  # its share; of several repeats the median
+    offered: int  # its requests that count
+    device: float  # nanoseconds of device time per answered token, in the first run
+
+    @property
+    def keeps(self) -> bool:
+        """Whether every endpoint has SHARE of its requests inside their budget."""
+        return self.attainment >= SHARE
+
+    @property
+    def shortfall(self) -> str:
+        percent = share(self.attainment)
+        if 0.94 < self.attainment < SHARE:  # 94.9 % must not read as 95 %
+            percent = f"{int(1_000 * self.attainment) / 10:.1f} %"
+        return f"{percent} of {self.lane} (n {self.offered:,})"
+
+
+def limited(found: Analysis) -> list[str]:
+    """The endpoints that have a budget, and requests that count."""
+    offered = next(iter(found.counted.values()))[0].offered if found.counted else {}
+    return [
+        name
+        for name, lane in found.report.lanes.items()
+        if lane.budget != Budget() and offered.get(name)
+    ]
+
+
+def standings(found: Analysis) -> list[Standing]:
+    """Who keeps every budget, the cheapest first; then the others, the nearest miss first.
+
+    Empty where no endpoint has a budget.
+    """
+    lanes, made = limited(found), list[Standing]()
+    for name in found.strategies if lanes else ():
+        if not found.is_whole(name):
+            continue
+        kept = {
+            lane: median(each.attainment for each in found.latency[name][lane]) for lane in lanes
+        }
+        worst = min(lanes, key=lambda lane: kept[lane])
+        offered = found.latency[name][worst][0].offered
+        device = found.used(name)["device time per answered token"]
+        made.append(Standing(name, worst, kept[worst], offered, device))
+    keeping = sorted((each for each in made if each.keeps), key=lambda each: each.device)
+    missing = sorted((each for each in made if not each.keeps), key=lambda each: -each.attainment)
+    return [*keeping, *missing]
+
+
+def verdict(found: Analysis) -> str:
+    """One sentence, and who falls short, and by what."""
+    ranked = standings(found)
+    keeping, missing = (
+        [each for each in ranked if each.keeps is wanted] for wanted in (True, False)
+    )
+    if not ranked:
+        return "No endpoint that was asked has a budget, so there is none to keep."
+    if not keeping:
+        many = "No strategy keeps" if len(ranked) > 1 else f"{ranked[0].strategy} does not keep"
+        return f"{many} every budget: {_short(missing)}."
+    if not missing:
+        who = f"All {len(keeping)} strategies keep" if len(keeping) > 1 else _verb(keeping)
+        return f"{who} every budget; {_cheapest(keeping)}."
+    return f"{_verb(keeping)} every budget{_order(keeping)}. {_fall(missing)}."
+
+
+def _verb(keeping: Sequence[Standing]) -> str:
+    return f"{_listed([e.strategy for e in keeping])} {'keep' if len(keeping) > 1 else 'keeps'}"
+
+
+def _order(keeping: Sequence[Standing]) -> str:
+    return ", the cheapest first" if len(keeping) > 1 else ""
+
+
+def _cheapest(keeping: Sequence[Standing]) -> str:
+    best = keeping[0]
+    which = f"{best.strategy} is the cheapest, at" if len(keeping) > 1 else "it costs"
+    return f"{which} {duration(best.device)} of device time per answered token"
+
+
+def _fall(missing: Sequence[Standing]) -> str:
+    if len(missing) <= NAMED:
+        return f"{_short(missing)} inside {'their' if len(missing) > 1 else 'its'} budget"
+    nearest = missing[0]
+    return (
+        f"The other {len(missing)} do not; {nearest.strategy} comes nearest, with "
+        f"{nearest.shortfall}"
+    )
+
+
+def _short(missing: Sequence[Standing]) -> str:
+    told = [f"{each.strategy} has {each.shortfall}" for each in missing[:NAMED]]
+    more = f", {len(missing) - NAMED} more have less" if len(missing) > NAMED else ""
+    return f"{', '.join(told)}{more}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
