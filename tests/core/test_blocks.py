@@ -5,7 +5,7 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from headway.core import blocks
+from headway.core import block_table, blocks
 from headway.core.batch import Output
 from headway.core.block_table import publish, release, reserve
 from headway.core.blocks import BlockPool
@@ -49,6 +49,7 @@ class Pool(RuleBasedStateMachine):
         if sequence in self.live:
             return
         known, limit = len(sequence.tokens), sequence.request.limit
+        block_table._hash_blocks(self.pool, sequence, (known - 1) // 2)
         matched = self.pool.match(sequence.hashes[: (known - 1) // 2])
         need = -(-(limit if whole else known) // 2) - len(matched)
         fits = self.pool.can_hold(matched, need)
@@ -84,7 +85,7 @@ class Pool(RuleBasedStateMachine):
 
 
 class Tidy(Pool):
-    """Void places are cleared away at once."""
+    """Stale entries are cleared away at once."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -120,8 +120,8 @@ def test_rows_of_one_position_read_what_their_executor_pads_them_to():
     gathering = Gathering(block=4, at_once=5)
     assert gathering.groups([1, 1, 2, 4]) == [(0, 2), (2, 3), (3, 4)], "three of 2 are 6"
     assert gathering.groups([9, 9]) == [(0, 1), (1, 2)], "one alone may need more"
-    assert gathering.keys([16, 3, 4, 5]) == 2 * 4 + 8 + 16
-    assert gathering.keys([]) == 0
+    assert gathering.reads([16, 3, 4, 5]) == 2 * 4 + 8 + 16
+    assert gathering.reads([]) == 0
     rows = tuple(Row(n, held - 1, (1,), (), Want.LAST) for n, held in enumerate([16, 3, 4, 5]))
     prompt = Row(9, 2, (1,) * 3, (), Want.NOTHING)
     step = Batch(1, (*rows, prompt))
@@ -132,9 +132,9 @@ def test_rows_of_one_position_read_what_their_executor_pads_them_to():
 
 @given(st.lists(st.integers(1, 90), max_size=9), st.integers(1, 16), st.integers(1, 40))
 def test_padding_reads_more_and_never_more_than_the_longest_for_each(lengths, block, at_once):
-    keys = Gathering(block, at_once).keys(lengths)
-    assert sum(lengths) <= keys <= len(lengths) * (max(lengths, default=0) + block - 1)
-    assert keys % block == 0 and Gathering(block).keys(lengths) == sum(lengths)
+    reads = Gathering(block, at_once).reads(lengths)
+    assert sum(lengths) <= reads <= len(lengths) * (max(lengths, default=0) + block - 1)
+    assert reads % block == 0 and Gathering(block).reads(lengths) == sum(lengths)
 
 
 def test_host_time_is_an_account_of_its_own():

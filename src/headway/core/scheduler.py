@@ -25,6 +25,7 @@ from headway.core.settings import Settings
 from headway.core.view import View
 
 NOTHING, LAST, NOT_YET = Want.NOTHING, Want.LAST, Finish.NOT_YET
+make = tuple.__new__  # of a Row or an Event, a sixth of a step faster than Row(...): decisions/0002
 
 
 class Scheduler:
@@ -104,7 +105,6 @@ class Scheduler:
 
     def _build(self, plan: Plan, now: int, since: int) -> Batch:
         rows, begun = list[Row](), list[Begun]()
-        new = tuple.__new__  # faster than Row(...): docs/decisions/0002
         for sequence, take in plan.shares.items():
             start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
             end = start + take
@@ -119,7 +119,7 @@ class Scheduler:
             want = LAST if end == known and known < sequence.limit else NOTHING
             if sequence.scores and sequence.unscored(end):
                 want |= Want.PROMPT
-            rows.append(new(Row, (sequence.number, start, mine, added, want)))
+            rows.append(make(Row, (sequence.number, start, mine, added, want)))
             sequence.scheduled = end
         self.steps += 1
         self.roster.note_batch()
@@ -153,7 +153,7 @@ class Scheduler:
         wasted = rate * waste
         self.committed = now
         events, running = list[Event](), self.roster.running
-        errors, logprobs, new = output.errors, output.logprobs, tuple.__new__
+        errors, logprobs = output.errors, output.logprobs
         for i, row, sampled in zip(range(len(batch.rows)), batch.rows, output.tokens, strict=True):
             length = len(row.tokens)
             share, extra = rate * length + extra, 0
@@ -179,7 +179,9 @@ class Scheduler:
                 if len(known) >= sequence.limit or not sequence.stops.isdisjoint(sampled):
                     events.append(self._complete(sequence, sampled, said, now))
                 else:
-                    events.append(new(Event, (sequence.request.id, sampled, NOT_YET, "", said, ())))
+                    events.append(
+                        make(Event, (sequence.request.id, sampled, NOT_YET, "", said, ()))
+                    )
             elif sequence.computed == sequence.limit:
                 events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:

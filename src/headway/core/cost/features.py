@@ -1,4 +1,4 @@
-"""What a step computes and reads, counted (Features); what its price depends on."""
+"""Counts of what a step computes and reads (Features): all that its price depends on."""
 
 from dataclasses import dataclass
 
@@ -10,15 +10,15 @@ LAST = Want.LAST
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Of a row, or of a step: they add up, but for `decodes`, which a step has once or not."""
+    """Of a row or of a step. Rows' features add up to the step's, but for `decodes`: 0 or 1."""
 
-    tokens: int = 0  # positions computed, wasted ones too
-    rows: int = 0  # sequences and held slots in it
-    prompts: int = 0  # of them, with more than one position: each has an attention of its own
-    reads: int = 0  # keys that are read from the KV memory, padding too
-    pairs: int = 0  # (query, key) pairs: length x (start + length / 2) of each row
+    tokens: int = 0  # positions computed, including waste
+    rows: int = 0  # sequences and held slots
+    prompts: int = 0  # rows with more than one position: attention runs once for each
+    reads: int = 0  # keys read from the KV memory, including padding
+    pairs: int = 0  # (query, key) pairs: length x (start + length / 2) for each row
     logits: int = 0  # positions whose logits are computed
-    decodes: int = 0  # 1: some rows have one position; all of those have one attention together
+    decodes: int = 0  # 1 if any rows have one position: attention runs once for all of them
 
     def __add__(self, other: "Features") -> "Features":
         return Features(
@@ -36,10 +36,10 @@ NONE = Features()
 
 
 def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> Features:
-    """Positions start .. start + length, and padding to their right that sees what the last sees.
+    """Features of one row: positions start .. start + length, and padding to their right.
 
-    logits: of so many positions. What is read beside it because its neighbours are longer is
-    nobody's own, and not in it.
+    Padding attends to as much as the last position. logits: positions whose logits are computed.
+    What is read for the row only because its neighbours are longer is not counted (`gathering`).
     """
     end = start + length
     return Features(
@@ -54,8 +54,10 @@ def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> 
 
 
 def batch_features(batch: Batch, gathering: Gathering = UNPADDED) -> Features:
-    """Of a whole step, its padding and held slots too. gathering: the executor's, of the rows of
-    one position."""
+    """Features of a whole step, including padding and held slots.
+
+    gathering: how the executor reads keys and values for rows of one position.
+    """
     tokens = prompts = reads = pairs = logits = 0
     width, longest, singles = batch.width, 0, list[int]()
     for _, start, mine, _, want in batch.rows:
@@ -63,7 +65,7 @@ def batch_features(batch: Batch, gathering: Gathering = UNPADDED) -> Features:
         end = start + length
         tokens += length
         logits += 1 if want is LAST else _logits(start, length, want)
-        if length == 1 >= width:
+        if length == 1 and width <= 1:
             singles.append(end)
         else:
             prompts += 1
@@ -74,13 +76,13 @@ def batch_features(batch: Batch, gathering: Gathering = UNPADDED) -> Features:
         if end > longest:
             longest = end
     held = batch.held
-    if held and width > 1:  # a prompt's worth of work each
+    if held and width > 1:  # each costs as much as a prompt of this width
         prompts += held
         reads += held * width
         pairs += held * (width * (width + 1) // 2)
-    elif held:  # each attends to as much as the longest row
+    elif held:  # each attends to as many keys as the longest row
         singles += [longest] * held
-    keys, rows = gathering.keys(singles), len(batch.rows) + held
+    keys, rows = gathering.reads(singles), len(batch.rows) + held
     return Features(
         tokens + batch.waste, rows, prompts, reads + keys, pairs + keys, logits, int(bool(singles))
     )
@@ -91,5 +93,5 @@ def _logits(start: int, length: int, want: Want) -> int:
 
 
 def added(row: Row) -> Features:
-    """What one more row brings to a step."""
+    """What one more row adds to a step."""
     return row_features(row.start, len(row.tokens), _logits(row.start, len(row.tokens), row.want))

@@ -1,8 +1,8 @@
-"""What is read for rows of one position: keys and values in whole blocks, and padding among them.
+"""How an executor reads keys and values for rows of one position (Gathering).
 
-An executor without a kernel that walks tables of blocks copies the blocks of several rows into one
-rectangle, as wide as the longest of them, and attends to it once. What such a row costs depends
-on its neighbours, and the sum of the rows' own lengths falls short of it, the more they differ.
+An executor without a paged attention kernel copies the blocks of several rows into one rectangle,
+as wide as the longest of them, and attends to it once. So what a row costs depends on its
+neighbours: the more their lengths differ, the more padding is read.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """How an executor does it: rows in order of length, as many at once as do not exceed a number
-    of blocks, all padded to the last.
+    """Rows in order of length, in groups. A group has at most `at_once` blocks, padding included,
+    or a single row.
 
         row 0 | ##...      |  at_once = 16: 15 blocks are read for rows 0 to 2,
         row 1 | ###..      |
@@ -21,18 +21,21 @@ class Gathering:
     """
 
     block: int = 1  # tokens
-    at_once: int = 0  # blocks; 0: there is no padding, and no more is read than a row has
+    at_once: int = 0  # blocks; 0: there are no groups, and each row reads only its own keys
 
     def groups(self, needs: Sequence[int]) -> list[tuple[int, int]]:
-        """Of rows that need so many blocks, ascending: each from which row on, and up to which."""
+        """The first row of each group and the row after its last.
+
+        needs: blocks of each row, ascending.
+        """
         cuts = [0]
         for i, need in enumerate(needs):
             if i > cuts[-1] and (i + 1 - cuts[-1]) * need > self.at_once:
                 cuts.append(i)
         return list(zip(cuts, [*cuts[1:], len(needs)], strict=True))
 
-    def keys(self, lengths: Sequence[int]) -> int:
-        """That are read for rows of so many tokens, in any order."""
+    def reads(self, lengths: Sequence[int]) -> int:
+        """How many keys are read for rows with so many keys each, in any order."""
         if not self.at_once or not lengths:
             return sum(lengths)
         needs = sorted([-(-length // self.block) for length in lengths])

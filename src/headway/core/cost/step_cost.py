@@ -1,14 +1,14 @@
-"""What a step costs. Its rows' features add up, so that a step can be sized before it is built.
+"""The cost model (StepCost): features of a step to nanoseconds.
 
-The price of a step is not the sum of its rows' prices. What a token costs depends on how many the
-step has, rounded up as the executor does (`pieces`, `rounding`). Four rates of `Rates` are paid
-once a step: `step`, `decode`, `prefill` and `head`. And what is read for a row only because
-its neighbours are longer is nobody's own (`gathering`).
+Features add up over rows, so that a step can be priced before it is built. The price does not. The
+price of a token depends on how many tokens the step has, after the executor has rounded their
+number up (`pieces`, `rounding`). Four rates are paid once per step: `step`, `decode`, `prefill` and
+`head`. And some keys are read for a row only because its neighbours are longer (`gathering`).
 
-All is integer: coefficients are picoseconds per feature, and predictions nanoseconds. A step's
-time is the device's and the host's; what the host does behind a step, before the next one can
-begin, is a third account. The features are those of Vidur (MLSys 2024) for a whole step instead
-of each operator; fitted by `headway calibrate`, which is not needed to evaluate them.
+All numbers are integers: rates are picoseconds per feature, predictions are nanoseconds. A step's
+time is the sum of the device's and the host's. What the host does after a step, before the next
+one can begin, is a third account. The features are those of Vidur (MLSys 2024), for a whole step
+and not for each operator. `headway calibrate` fits the rates; a price needs no such tool.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MEMORY_BOUND, COMPUTE_BOUND = 0, 1  # regimes of a step: up to the knee, and abo
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Picoseconds, none of them negative."""
+    """Prices in picoseconds, none of them negative."""
 
     step: int = 0
     token: int = 0
@@ -32,10 +32,11 @@ class Rates:
     pair: int = 0
     logit: int = 0
     decode: int = 0
-    prefill: int = 0  # once, where any row has more than one position
-    head: int = 0  # once, where any logits are computed: its weights are many
+    prefill: int = 0  # once, if any row has more than one position
+    head: int = 0  # once, if any logits are computed: the head has many weights
 
     def of(self, f: Features) -> int:
+        """Picoseconds of these features."""
         return (
             self.step
             + self.token * f.tokens
@@ -52,12 +53,12 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """By how much steps differ from their prediction: thousandths of it."""
+    """How much steps differ from their prediction: measured over predicted, in thousandths."""
 
-    quantiles: tuple[int, ...] = (WHOLE,)  # at equal distances, from the least to the most
+    quantiles: tuple[int, ...] = (WHOLE,)  # at equal distances, from the smallest to the largest
 
     def at(self, share: float) -> int:
-        """Thousandths that this share of the steps does not exceed; share from 0 to 1."""
+        """Thousandths that this share of the steps, 0 to 1, does not exceed."""
         quantiles = self.quantiles
         last = len(quantiles) - 1
         if (below := int(place := share * last)) >= last:
@@ -68,22 +69,22 @@ class Residuals:
 
 @dataclass(frozen=True, slots=True)
 class Echo:
-    """A part of what makes steps differ that outlasts them: a busy neighbour, a lowered clock."""
+    """A cause that makes many steps in a row differ: a busy neighbour, a lowered clock."""
 
-    share: int  # of the variance, in thousandths
-    lasts: int  # nanoseconds, after which 1/e of it is left
+    share: int  # of the residuals' variance, in thousandths
+    lasts: int  # nanoseconds after which 1/e of its effect is left
 
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """How many tokens an executor computes where a step has so many: it may round them up, so that
-    its device meets few sizes, and none that it is slow at."""
+    """How an executor rounds up the number of tokens that it computes, so that its device meets
+    few sizes, and none at which it is slow."""
 
-    least: int = 1
-    digits: int = 0  # leading binary ones that are kept; 0: all
+    least: int = 1  # tokens
+    digits: int = 0  # leading binary digits that are kept; 0: all
 
     def of(self, tokens: int) -> int:
-        """Tokens computed for so many: none for none."""
+        """How many tokens are computed for this many; 0 for 0."""
         if self.digits:
             step = 1 << max(0, (tokens - 1).bit_length() - self.digits)
             tokens = -(-tokens // step) * step
@@ -92,11 +93,11 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """A device and its host, priced. All zeros: nothing is known of them.
+    """The prices of a device and its host. All zeros: nothing is known of them.
 
     The price of the tokens follows the hardware. Each of `pieces` is a range of the step's token
-    count, and what a token costs in it: little while the weights' bytes are the bound, more
-    behind the `knee`, where the products are.
+    count and what a token costs in it. A token costs little while reading the weights takes
+    longest, and more above the `knee`, where the matrix products do.
 
         picoseconds |          ____/      slope 2
                     |    _____/           slope 1
@@ -106,43 +107,44 @@ class StepCost:
 
     device: Rates = Rates()
     pieces: tuple[tuple[int, int], ...] = ()  # (tokens from which, ps per token), ascending from 0
-    host: Rates = Rates()  # inside a step: deciding it, its inputs, its sampling
-    after: Rates = Rates()  # behind it: committing it, telling callers, keeping rows
-    wake: int = 0  # nanoseconds more that a step takes for which the engine had slept
-    turn: int = 0  # and one without prompts behind one that had some
-    knee: int = 0  # tokens; a step of more is compute-bound
-    rounding: Rounding = Rounding()  # of a step's tokens, before the pieces price them
-    gathering: Gathering = UNPADDED  # that the features are to be counted with
+    host: Rates = Rates()  # in a step: deciding it, preparing inputs, sampling
+    after: Rates = Rates()  # after it: committing it, telling callers, keeping rows
+    wake: int = 0  # nanoseconds more of a step before which the engine slept
+    turn: int = 0  # nanoseconds more of a step without prompts after one with some
+    knee: int = 0  # tokens above which a step is compute-bound
+    rounding: Rounding = Rounding()  # of the step's tokens; the pieces price the result
+    gathering: Gathering = UNPADDED  # with which the features are to be counted
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime
-    echoes: tuple[Echo, ...] = ()  # of the residuals of both; the rest is each step's own
+    echoes: tuple[Echo, ...] = ()  # of both regimes; what is left is each step's own
 
     @classmethod
     def of(cls, base: int, per_token: int = 0, per_pair: int = 0) -> "StepCost":
-        """Nanoseconds: the three that matter most, and no error."""
+        """A cost model of the three rates that matter most, in nanoseconds; no residuals."""
         return cls(Rates(base * 1_000, pair=per_pair * 1_000), ((0, per_token * 1_000),))
 
     @property
     def is_known(self) -> bool:
+        """Whether there is any price in it."""
         return self != StepCost()
 
     def predict(self, features: Features) -> int:
-        """Nanoseconds of a step, host and device."""
+        """Nanoseconds of a step, device and host."""
         return self.picoseconds(features) // 1_000
 
     def picoseconds(self, f: Features) -> int:
-        """The same, before what is less than a nanosecond is left off."""
+        """The same in picoseconds."""
         return self.device.of(f) + self._tokens(f.tokens) + self.host.of(f)
 
     def on_host(self, features: Features) -> int:
-        """Of them, nanoseconds in which the device waits for its host."""
+        """The part of a step's nanoseconds in which the device waits for the host."""
         return self.host.of(features) // 1_000
 
     def behind(self, features: Features) -> int:
-        """Nanoseconds behind a step, before the next can begin."""
+        """The host's nanoseconds after a step, before the next one can begin."""
         return self.after.of(features) // 1_000
 
     def quantile(self, features: Features, share: float) -> int:
-        """Nanoseconds that this share of such steps does not exceed."""
+        """Nanoseconds that this share of such steps, 0 to 1, does not exceed."""
         return self.predict(features) * self.residuals[self.regime(features)].at(share) // WHOLE
 
     def regime(self, features: Features) -> int:
@@ -150,7 +152,7 @@ class StepCost:
         return COMPUTE_BOUND if features.tokens > self.knee else MEMORY_BOUND
 
     def _tokens(self, tokens: int) -> int:
-        """Picoseconds under the pieces, up to so many tokens."""
+        """Picoseconds of so many tokens: the area under the pieces."""
         total, tokens = 0, self.rounding.of(tokens)
         for begin, slope in reversed(self.pieces):
             if tokens > begin:

@@ -1,4 +1,4 @@
-"""How many prompt tokens per step? Asked once per step."""
+"""How many prompt tokens may a step compute? A Chunk answers, once per step."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,8 +10,10 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    tokens: int  # of prompts, over the whole step
-    split: bool  # whether a prompt may get less than all of its tokens
+    """Prompt tokens of a step."""
+
+    tokens: int  # at most, of all prompts
+    split: bool  # whether a prompt may get only some of its tokens
 
 
 class Chunk(Protocol):
@@ -20,7 +22,7 @@ class Chunk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Prompts are not split: one starts while anything is left of the step, and may overrun it."""
+    """A prompt is never split. It starts while any token of the step is left, and may exceed it."""
 
     def allow(self, view: View) -> Allowance:
         return Allowance(NEVER, split=False)
@@ -28,7 +30,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Sarathi's chunked prefill: prompts take at most so many tokens of a step."""
+    """Chunked prefill: all prompts take at most `size` tokens of a step (Sarathi, 2023)."""
 
     size: int
 

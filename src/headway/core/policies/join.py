@@ -1,9 +1,9 @@
-"""When may waiting work start? Asked once per step, over all lanes."""
+"""When may waiting requests start? A Join answers, once per step, over all lanes."""
 
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
@@ -13,18 +13,21 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How many of the waiting may start now, and how they run."""
+    """How many of the waiting may start now, which ones, and how they run."""
 
     count: int = 0
     exclusive: bool = False  # as a group that is the whole batch until its last member ends
-    buckets: tuple[int, ...] = ()  # of a group: its padded widths, ascending; none: the longest
-    together: bool = False  # whose callers are answered when it ends
-    first: frozenset[Sequence] = frozenset()  # members before all others
-    only: bool = False  # and nobody else
-    wake_at: int = NEVER  # if nothing changes, when to ask again
+    buckets: tuple[int, ...] = ()  # widths a group is padded to, ascending; none: its longest row
+    together: bool = False  # a group's callers are answered when it ends
+    first: frozenset[Sequence] = frozenset()  # these start before all others
+    only: bool = False  # nobody but `first` starts
+    wake_at: int = NEVER  # when to ask again if nothing changes
 
 
 class Join(Protocol):
+    """A policy may also have an attribute `steady`. True promises that, while anybody runs, its
+    answer changes only when a request arrives or ends: a simulation then asks it less often."""
+
     def start(self, view: View) -> Start: ...
 
 
@@ -39,13 +42,14 @@ def _check(size: int, buckets: tuple[int, ...] = ()) -> None:
 class Static:
     """Start exactly `size` together; fewer only when no more will come.
 
-    The group's rows are padded to the longest of them, or up to the next of `buckets`. Callers
-    are answered as their own tokens come, which is the baseline's best case, or `together`.
+    The group's rows are padded to the longest of them, or to the next of `buckets`. Callers are
+    answered as their own tokens come, which is this baseline's best case, or all `together`.
     """
 
+    steady: ClassVar[bool] = True
     size: int
     buckets: tuple[int, ...] = ()  # tokens
-    together: bool = False  # answers are held until the group ends, as plain generate does
+    together: bool = False  # answers are withheld until the group ends, as plain generate does
 
     def __post_init__(self) -> None:
         _check(self.size, self.buckets)
@@ -60,13 +64,14 @@ class Static:
 
 @dataclass(frozen=True, slots=True)
 class Dynamic:
-    """Start up to `size` once that many wait or some lane's oldest has waited its window.
+    """Start up to `size` once that many wait, or once some lane's oldest has waited its window.
 
-    One window for all lanes makes the strictest budget the hostage of the laxest: hence one each.
-    Whose window is over are members first, in the order policy's order. (Triton's dynamic batcher
-    and Ray Serve's `@serve.batch` have one window.)
+    Each lane can have its own window: with one for all, the lane with the strictest budget waits
+    as long as the most patient one. (Triton's dynamic batcher and Ray Serve's `@serve.batch` have
+    one window.) Requests whose window is over join first, in the order of the order policy.
     """
 
+    steady: ClassVar[bool] = True
     size: int
     window: int  # nanoseconds, for lanes that `windows` does not name
     windows: Mapping[str, int] = field(default_factory=dict)  # nanoseconds, by lane
@@ -85,7 +90,7 @@ class Dynamic:
         next_due, overdue = NEVER, list[Sequence]()
         for line in view.lines:
             window = self.windows.get(line.lane.name, self.window)
-            for sequence in line.waiting:  # in order of arrival: the first not due ends it
+            for sequence in line.waiting:  # in order of arrival: stop at the first not due
                 due = sequence.request.arrived + window
                 if due > view.now:
                     next_due = min(next_due, due)
@@ -99,14 +104,15 @@ class Dynamic:
 
 @dataclass(frozen=True, slots=True)
 class LengthClasses:
-    """Groups of one prompt length class each: short with short, so that less is padding.
+    """Start groups of prompts of similar length, so that there is less padding.
 
-    A class starts when `size` of it wait or its oldest has waited `window`; of several, the one
-    whose oldest came first.
+    A class starts when `size` of it wait or its oldest has waited `window`. If several classes
+    are ready, the one whose oldest came first starts.
     """
 
+    steady: ClassVar[bool] = True
     size: int
-    bounds: tuple[int, ...]  # longest prompt of each class but the last, ascending; tokens
+    bounds: tuple[int, ...]  # tokens of the longest prompt in each class but the last, ascending
     window: int  # nanoseconds
 
     def __post_init__(self) -> None:
@@ -120,17 +126,17 @@ class LengthClasses:
         classes: dict[int, list[Sequence]] = {}
         waiting = [sequence for line in view.lines for sequence in line.waiting]
         for sequence in sorted(waiting, key=lambda s: s.number):
-            of = bisect_left(self.bounds, len(sequence.request.prompt))
-            classes.setdefault(of, []).append(sequence)
-        ripe, wake_at = list[list[Sequence]](), NEVER
+            number = bisect_left(self.bounds, len(sequence.request.prompt))
+            classes.setdefault(number, []).append(sequence)
+        ready, wake_at = list[list[Sequence]](), NEVER
         for members in classes.values():
             due = members[0].request.arrived + self.window
             if len(members) >= self.size or due <= view.now or view.closing:
-                ripe.append(members)
+                ready.append(members)
             wake_at = min(wake_at, due)
-        if not ripe:
+        if not ready:
             return Start(wake_at=wake_at)
-        chosen = min(ripe, key=lambda members: members[0].number)[: self.size]
+        chosen = min(ready, key=lambda members: members[0].number)[: self.size]
         return Start(len(chosen), exclusive=True, first=frozenset(chosen), only=True)
 
 
@@ -138,6 +144,7 @@ class LengthClasses:
 class Continuous:
     """Start whatever waits, at any step, while fewer than `size` run (Orca, OSDI 2022)."""
 
+    steady: ClassVar[bool] = True
     size: int
 
     def __post_init__(self) -> None:

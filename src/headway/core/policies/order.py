@@ -1,4 +1,4 @@
-"""Who goes first? Asked once per step, over all lanes."""
+"""Who goes first? An Order answers, once per step, over all lanes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from headway.core.view import View
 
 class Order(Protocol):
     def rank(self, view: View) -> Iterator[Sequence]:
-        """The waiting, first to last; lazy, because a step rarely asks for more than a few."""
+        """Yield the waiting, first to last. Lazy, because a step rarely needs more than a few."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FirstCome:
-    """By number, whichever lane it is in."""
+    """By arrival, whatever the lane."""
 
     def rank(self, view: View) -> Iterator[Sequence]:
         return merge(*[line.waiting for line in view.lines], key=attrgetter("number"))
@@ -27,7 +27,7 @@ class FirstCome:
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Lanes by their priority, then in the order they were configured; inside one, by number."""
+    """Lanes by priority, equal ones in the order of the configuration; in a lane, by arrival."""
 
     def rank(self, view: View) -> Iterator[Sequence]:
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
@@ -36,15 +36,15 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class ShortestFirst:
-    """By the tokens that a request may hold at most, then by number.
+    """By the most tokens that a request may hold (prompt + max_tokens), then by arrival.
 
-    It takes callers at their word (prompt + max_tokens), lowers the mean wait, and lets the
-    longest starve while shorter ones keep coming.
+    It lowers the mean wait, and lets the longest starve while shorter ones keep coming. Callers
+    are believed: the length of an answer is not predicted.
     """
 
     def rank(self, view: View) -> Iterator[Sequence]:
         heap = [(each.limit, each.number, each) for line in view.lines for each in line.waiting]
-        heapify(heap)  # linear; a step takes few of them
+        heapify(heap)  # linear, and a step takes few of them
         while heap:
             yield heappop(heap)[2]
 

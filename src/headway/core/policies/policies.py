@@ -9,19 +9,19 @@ from headway.core.policies.order import FirstCome, Order
 from headway.core.policies.preempt import Preempt, Youngest
 from headway.errors import SettingError
 
-CHUNK = 256  # prompt tokens of a mixed step: a CPU's habit (OpenVINO's default too)
+CHUNK = 256  # prompt tokens of a mixed step: suits CPUs, and is OpenVINO's default too
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """A strategy: one answer to each question that a step asks."""
+    """A batching strategy: one policy for each question that a step asks."""
 
     join: Join = Continuous(64)
     order: Order = FirstCome()
     mix: Mix = Mixed()
     chunk: Chunk = Whole()
     preempt: Preempt = Youngest()
-    step_tokens: int = 512  # that a step computes at most; padding does not count
+    step_tokens: int = 512  # that a step computes at most, padding aside
 
     def __post_init__(self) -> None:
         if self.step_tokens < 1:
@@ -34,16 +34,16 @@ class Policies:
 
     @property
     def slots(self) -> int:
-        """Sequences that may run at once; 0: the join policy does not say."""
+        """How many sequences may run at once; 0: the join policy does not say."""
         size: int = getattr(self.join, "size", 0)
         return size
 
     def cells(self, context: int) -> int:
         """The most cells that one step computes, if no sequence holds more tokens than the context.
 
-        Padding, held slots and a whole prompt that overruns the step all count. A group's rectangle
-        is as wide as its longest row and as high as the group, so step_tokens does not bound it
-        (docs/decisions/0015).
+        Padding, held slots and a whole prompt that exceeds step_tokens all count. A group's
+        rectangle is as wide as its longest row and as high as the group, so step_tokens does not
+        bound it (docs/decisions/0015).
         """
         longest = min(context, self.chunk.size) if isinstance(self.chunk, Fixed) else context
         if isinstance(self.join, Static | Dynamic | LengthClasses):
@@ -52,10 +52,10 @@ class Policies:
             return self.join.size * (wider[0] if wider else longest)
         if isinstance(self.chunk, Fixed):
             return self.step_tokens
-        most = self.step_tokens - 1 + context  # the last prompt begins while one token is left
+        most = self.step_tokens - 1 + context  # the last prompt starts when one token is left
         return min(most, self.slots * context) if self.slots else most
 
 
 def usual(slots: int) -> Policies:
-    """Where no policies are named: a step has everybody's next token and a chunk of prompts."""
+    """The default strategy: a step has every sequence's next token and a chunk of prompts."""
     return Policies(Continuous(slots), chunk=Fixed(CHUNK), step_tokens=slots + CHUNK)

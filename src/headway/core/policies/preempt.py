@@ -1,4 +1,4 @@
-"""Whose blocks are taken? Asked once in a step that runs out of them."""
+"""Whose blocks are taken? A Preempt answers, once in a step that runs out of blocks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from headway.core.view import View
 
 class Preempt(Protocol):
     def victims(self, view: View) -> Iterator[Sequence]:
-        """The running, first to be taken first. The scheduler leaves out whom it must."""
+        """Yield the running, the first victim first. The plan skips those it must not take."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Youngest:
-    """Last come, first taken; but the last victim only when nobody else is left."""
+    """The last to arrive is taken first; the last victim only when nobody else is left."""
 
     def victims(self, view: View) -> Iterator[Sequence]:
-        # A generator, so that a step with blocks enough never sorts.
+        # A generator, so that only a step that lacks blocks sorts.
         yield from sorted(view.running, key=lambda s: (s.number == view.last_victim, -s.number))
