@@ -179,9 +179,8 @@ class Scheduler:
                 if len(known) >= sequence.limit or not sequence.stops.isdisjoint(sampled):
                     events.append(self._complete(sequence, sampled, said, now))
                 else:
-                    events.append(
-                        make(Event, (sequence.request.id, sampled, NOT_YET, "", said, ()))
-                    )
+                    id = sequence.request.id
+                    events.append(make(Event, (id, sampled, NOT_YET, "", said, ())))
             elif sequence.computed == sequence.limit:
                 events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
