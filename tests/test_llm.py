@@ -170,7 +170,7 @@ def test_one_prompt_that_is_refused_costs_the_others_nothing(llm):
     assert all(answer.error is None for at in range(0, 16, 4) for answer in answers[at : at + 2])
     for at, kind, words in (
         (2, RefusedError, "3000 prompt tokens and 9 to generate cannot fit"),
-        (6, PromptError, "a prompt has the token 99999"),
+        (6, PromptError, "the prompt has token 99999"),
         (10, RefusedError, "the prompt is empty"),
         (14, PromptError, "the content of message 0 is no text"),
     ):
@@ -292,8 +292,8 @@ def test_no_bias_bans_what_a_grammar_asks_for(llm):
     "prompts, options, words",
     [
         ([], None, ""),
-        ([[1, 99_999]], None, "a prompt has the token 99999; the model has 0 to"),
-        ([[1, "x"]], None, "a prompt has the token 'x'"),
+        ([[1, 99_999]], None, "the prompt has token 99999; the model has 0 to"),
+        ([[1, "x"]], None, "the prompt has token 'x'"),
         ([[]], None, "the prompt is empty"),
         ([[5] * 3_000], None, "cannot fit: a request may hold 2048"),
         ("x", Options(max_tokens=9_000), "9000 to generate cannot fit"),

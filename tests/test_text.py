@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from tokenizers.decoders import ByteFallback
 
 from headway.errors import PromptError, TokenizerError
-from headway.text import TextStream, Tokenizer
+from headway.text_stream import TextStream
+from headway.tokenizer import Tokenizer
 
 TINY = Path(__file__).parent.parent / "src" / "headway" / "models" / "headway-tiny"
 VOCAB = 4096

@@ -111,7 +111,7 @@ def main() -> int:
         said = config(folder, CLIENTS, scale.tokens + 512, asked.threads)
         settings = ServerConfig.model_validate(said).to_engine()
         if asked.threads:
-            from headway.executor.torch.runner import set_thread_count
+            from headway.executor.torch.threads import set_thread_count
 
             set_thread_count(asked.threads)
         same = {name: settings[name] for name in ("policies", "slots", "context", "block_size")}

@@ -59,7 +59,7 @@ def random_checkpoint(folder: Path) -> Path:
 
     from headway.costing.datasheet import SHAPES, shape
     from headway.executor.torch.loading.tensor_names import tensor_shapes
-    from headway.executor.torch.runner import single_threaded
+    from headway.executor.torch.threads import single_threaded
     from headway.yaml_values import read_yaml
 
     config, stream = shape(SHAPE), torch.Generator().manual_seed(0)

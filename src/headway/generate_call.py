@@ -1,4 +1,4 @@
-"""The requests of one generate while they are answered: each has an end of its own."""
+"""GenerateCall: all requests of one generate() while they are answered."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,11 +12,15 @@ from headway.errors import EngineDownError, HeadwayError
 from headway.live.callers import QueueCaller, heard
 from headway.live.engine import LiveEngine
 
-Hear = Callable[[Answer, Event], Delta]  # raises what has ended the answer
+Hear = Callable[[Answer, Event], Delta]  # raises the error that has ended the answer
 
 
 class GenerateCall:
-    """hear: takes an event into an answer. enough: the engine is told that no more will come."""
+    """Puts its requests into the engine together and hears of each until all have ended.
+
+    hear: adds an event to its answer. enough: tell the engine that no more requests will come, so
+    that it starts a group that is not full.
+    """
 
     def __init__(
         self, engine: LiveEngine, answers: Sequence[Answer], hear: Hear, enough: bool
@@ -27,7 +31,11 @@ class GenerateCall:
         self._caller = QueueCaller()
 
     def run(self, shown: bool) -> None:
-        """Until all have ended; who failed has its error. EngineDownError if none could begin."""
+        """Return when all have ended. An answer that failed has its error set.
+
+        shown: a progress bar. Raises EngineDownError if none could begin. Whatever is raised
+        meanwhile cancels the requests that are still open.
+        """
         try:
             requests = [answer.request for answer in self._answers]
             self._engine.offer(requests, self._caller, self._enough)
@@ -43,7 +51,7 @@ class GenerateCall:
             raise
 
     def _next(self) -> int:
-        """Take what is heard next; how many tokens it brought."""
+        """Wait for the next event; return how many tokens it brought."""
         try:
             event = heard(self._caller.queue.get())
         except EngineDownError as down:
@@ -60,7 +68,7 @@ class GenerateCall:
 
 
 def _progress(total: int, shown: bool) -> Progress:
-    """On a terminal only, and not for one answer."""
+    """A bar on stderr: on a terminal only, and not for a single answer."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

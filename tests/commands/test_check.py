@@ -236,18 +236,18 @@ def test_a_dtype_that_is_asked_for(free):
 def test_torch_is_not_needed():
     """Where there is no GPU's driver."""
     code = "import sys; from headway.commands.check import check;"
-    code += "from headway.executor.torch.memory import memory_plan as memory;"
+    code += "from headway.executor.torch.memory import free_memory as memory;"
     code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
 def test_a_gpu_is_asked_only_where_there_is_a_driver(monkeypatch, tmp_path):
-    from headway.executor.torch.memory import memory_plan
+    from headway.executor.torch.memory import free_memory
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (7, 9))
-    monkeypatch.setattr(memory_plan, "DRIVERS", (tmp_path,))
-    assert memory_plan.free_on_default_device() == ("cuda", 7)
-    monkeypatch.setattr(memory_plan, "DRIVERS", (tmp_path / "none",))
-    assert memory_plan.free_on_default_device()[0] == "cpu"
+    monkeypatch.setattr(free_memory, "DRIVERS", (tmp_path,))
+    assert free_memory.free_on_default_device() == ("cuda", 7)
+    monkeypatch.setattr(free_memory, "DRIVERS", (tmp_path / "none",))
+    assert free_memory.free_on_default_device()[0] == "cpu"

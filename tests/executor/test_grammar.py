@@ -36,7 +36,7 @@ from headway.executor.torch.sampling.grammar import (
 from headway.executor.torch.sampling.masks import apply_grammars, token_bitmasks, unpack_bits
 from headway.llm import EMBEDDED
 from headway.sim.simulate import simulate
-from headway.text import Tokenizer
+from headway.tokenizer import Tokenizer
 
 COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)
 EOS, VOCAB = 2, 4096

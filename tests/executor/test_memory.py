@@ -9,10 +9,10 @@ from headway.core.policies.join import Continuous, Start, Static
 from headway.core.policies.policies import Policies, usual
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.config.model_config import parse_config
+from headway.executor.torch.memory.free_memory import free_on_host
 from headway.executor.torch.memory.memory_plan import (
     SCORE_ELEMENTS,
     Limits,
-    free_on_host,
     plan_memory,
     step_bytes,
 )

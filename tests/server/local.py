@@ -24,7 +24,7 @@ from headway.server.engine.handle import State
 from headway.server.intake.service import Front
 from headway.server.intake.tokenizing import Texts
 from headway.server.listening.http_server import HttpServer
-from headway.text import Tokenizer
+from headway.tokenizer import Tokenizer
 
 BLOCK = 16
 

@@ -49,9 +49,10 @@ def generate(
 
     Example: headway generate "The json module" "A list is" --temperature 0.8
     """
-    from headway.answer import Options
-    from headway.llm import LLM, Ask
-    from headway.text import Message
+    from headway.llm import LLM
+    from headway.options import Options
+    from headway.request_builder import Ask
+    from headway.tokenizer import Message
 
     options = Options(
         max_tokens=max_tokens,

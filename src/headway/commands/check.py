@@ -24,9 +24,9 @@ except ModuleNotFoundError as missing:
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, examine, read_files
 from headway.executor.torch.loading.tensor_names import tensor_shapes
+from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import (
     Limits,
-    free_on_default_device,
     gather_budget,
     human_bytes,
     plan_memory,

@@ -39,7 +39,7 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
 def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
     """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
     which is all that random weights can ask for."""
-    from headway.executor.torch.runner import set_thread_count, thread_count
+    from headway.executor.torch.threads import set_thread_count, thread_count
     from headway.live.clock import WallClock
 
     gc.collect()
@@ -65,7 +65,7 @@ def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
 
 def named_rig(loaded: "LoadedModel", model: str | None) -> Rig:
     """With the text that prompts are cut from, in the model's own tokens."""
-    from headway.text import Tokenizer
+    from headway.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
     text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]

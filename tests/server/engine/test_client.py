@@ -14,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from headway.answer import Options
 from headway.commands.replay.recording import load
 from headway.commands.replay.rerun import rerun_journal
 from headway.core.batch import Event
@@ -41,6 +40,7 @@ from headway.live.callers import heard
 from headway.live.clock import WallClock
 from headway.llm import LLM
 from headway.models import display_name
+from headway.options import Options
 from headway.server.engine import engine_process
 from headway.server.engine.client import Remote
 from headway.server.engine.handle import State

@@ -8,9 +8,9 @@ from random import Random
 import httpx2
 import pytest
 
-from headway.answer import Options
 from headway.llm import LLM
 from headway.models import EMBEDDED
+from headway.options import Options
 from headway.server.config.config import ServerConfig
 from tests.server.local import BLOCK, Local, scheduler, serving, until
 

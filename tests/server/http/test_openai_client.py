@@ -7,8 +7,8 @@ import httpx2
 import openai
 import pytest
 
-from headway.answer import Options
 from headway.llm import LLM
+from headway.options import Options
 from headway.server.config.config import ServerConfig
 from tests.server.local import embedded, serving
 

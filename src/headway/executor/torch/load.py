@@ -14,14 +14,9 @@ from headway.executor.torch.config.model_config import ModelConfig, read_config
 from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
+from headway.executor.torch.memory.free_memory import free_memory
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.memory.memory_plan import (
-    Limits,
-    MemoryPlan,
-    free_memory,
-    gather_budget,
-    plan_memory,
-)
+from headway.executor.torch.memory.memory_plan import Limits, MemoryPlan, gather_budget, plan_memory
 from headway.executor.torch.runner import TorchExecutor
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

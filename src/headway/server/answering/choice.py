@@ -9,7 +9,7 @@ from headway.core.request import Finish
 from headway.executor.torch.sampling.logprobs import LogprobColumns
 from headway.server.protocol import response as whole
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
-from headway.text import TextStream
+from headway.text_stream import TextStream
 
 REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.COMPUTED: "length"}
 

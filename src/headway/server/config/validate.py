@@ -17,10 +17,9 @@ except ModuleNotFoundError as missing:
 from headway.costing.calibration import read
 from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, read_config
 from headway.executor.torch.loading.tensor_names import tensor_shapes
+from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
 from headway.executor.torch.memory.memory_plan import (
-    DRIVERS,
     Limits,
-    free_on_host,
     gather_budget,
     human_bytes,
     plan_memory,

@@ -40,7 +40,7 @@ from headway.live.inbox import LiveInbox
 from headway.models import EMBEDDED, display_name
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.heap import Leftovers
-from headway.text import Tokenizer
+from headway.tokenizer import Tokenizer
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready
@@ -143,7 +143,7 @@ class Process:
         self.channel.send(Progress("starting torch"))
         from headway.executor.torch.load import load
         from headway.executor.torch.memory.memory_plan import Limits
-        from headway.executor.torch.runner import set_thread_count
+        from headway.executor.torch.threads import set_thread_count
 
         name = display_name(options.model)
         calibration = read(Path(options.cost)) if options.cost else None

@@ -13,7 +13,7 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
-from headway.text import Tokenizer
+from headway.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

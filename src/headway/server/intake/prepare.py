@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from headway.answer import Answer, Options
+from headway.answer import Answer
 from headway.core.request import Request
+from headway.options import Options
 from headway.server.answering.choice import Choice
 from headway.server.intake.tokenizing import Texts, characters, check_size
 from headway.server.protocol.deadlines import Terms

@@ -12,7 +12,7 @@ from headway.executor.torch.sampling.grammar_check import grammar_problem
 from headway.server import heap
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Prompt
-from headway.text import Message, Tokenizer
+from headway.tokenizer import Message, Tokenizer
 
 T = TypeVar("T")
 

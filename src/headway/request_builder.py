@@ -1,0 +1,94 @@
+"""RequestBuilder: from a prompt and its options to the requests that the engine is given."""
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headway.core.grammar import Grammar
+from headway.core.request import Request
+from headway.errors import PromptError, SettingError
+from headway.executor.torch.sampling.grammar_check import grammar_problem
+from headway.options import Options
+from headway.text_stream import TextStream
+from headway.tokenizer import Message, Tokenizer
+
+Prompt = str | Sequence[int]  # a text, or token ids
+Ask = Prompt | Sequence[Message]  # or a chat
+DEFAULT_TOKENS = 256  # generated at most, where the caller gives no limit
+COMPILE_SECONDS = 10.0  # that a grammar may take: only its own caller waits for it
+
+
+class RequestBuilder:
+    """Checks options, tokenizes prompts, numbers requests and gives them seeds.
+
+    Any number of threads may use one.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        eos: frozenset[int],
+        folder: Path,
+        compile_grammar: Callable[[Grammar], object],
+        seed: int,
+    ) -> None:
+        """eos: the token ids that end the model's answers. folder: the tokenizer's, for grammars.
+
+        compile_grammar: compiles a checked grammar ahead of the step that begins with it.
+        seed: of the stream of seeds for requests that bring none.
+        """
+        self.tokenizer, self.eos, self._folder = tokenizer, eos, folder
+        self._compile_grammar = compile_grammar
+        self._ids = itertools.count()
+        self._random = random.Random(seed)
+
+    def check(self, options: Options) -> None:
+        """Refuse options that cannot be obeyed, whatever the prompt.
+
+        Raises SettingError or PromptError, and GrammarCheckError if the check of a grammar was cut
+        off. The first grammar takes a second more: a process is started that reads the tokenizer.
+        """
+        if problem := options.sampling(0, self.eos, self.tokenizer).problem():
+            raise SettingError(problem)
+        TextStream(self.tokenizer.decode, options.stop)  # raises for an empty stop string
+        if options.grammar:
+            if problem := grammar_problem(options.grammar, self._folder, COMPILE_SECONDS):
+                raise SettingError(problem)
+            self._compile_grammar(options.grammar)  # here, not in a step that others share
+
+    def encode(self, prompt: Ask) -> tuple[int, ...]:
+        """Token ids of a text, of a chat, or of ids as they are. Raises PromptError for an id that
+        is not in the model's vocabulary."""
+        if isinstance(prompt, str):
+            return self.tokenizer.encode(prompt)
+        if prompt and isinstance(prompt[0], dict):
+            return self.tokenizer.chat(prompt)  # type: ignore[arg-type]
+        ids = tuple(prompt)
+        vocab = self.tokenizer.vocab
+        for id in ids:
+            if not isinstance(id, int) or not 0 <= id < vocab:
+                raise PromptError(f"the prompt has token {id!r}; the model has 0 to {vocab - 1}")
+        return ids  # type: ignore[return-value]
+
+    def build(
+        self, prompt: tuple[int, ...], options: Options, capacity: int, now: int
+    ) -> list[Request]:
+        """One request for each of the n choices; the others share the first one's blocks.
+
+        capacity: tokens that one sequence may hold. now: nanoseconds of the engine's clock.
+        """
+        prompt = prompt[-options.truncate :]
+        most = options.max_tokens
+        if most is None:
+            most = max(1, min(DEFAULT_TOKENS, capacity - len(prompt)))
+        sampling = options.sampling(self._random.getrandbits(62), self.eos, self.tokenizer)
+        first = Request(self._next_id(), prompt, most, now, sampling=sampling)
+        return [first, *(first.sibling(self._next_id(), i) for i in range(1, options.n))]
+
+    def empty(self, now: int) -> Request:
+        """Stands for a request that was refused before it was built."""
+        return Request(self._next_id(), (), 0, now)
+
+    def _next_id(self) -> str:
+        return f"r{next(self._ids)}"

@@ -1,0 +1,134 @@
+"""TextStream: token ids in, text out as soon as it is certain; it finds stop strings."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from headway.errors import PromptError
+
+UNFINISHED = "\ufffd"  # what the bytes of half a character decode to
+BYTES = 4  # of a character, at most
+PENDING = 16  # ids that may be unfinished; fewer than BYTES x BYTES may have no end to begin at
+
+
+class TextStream:
+    """Ids in, text out as soon as it is certain. Pure: decode is handed in.
+
+    text      |<------------- certain ----------------->|
+    said      |<---- given out ----->|<- may begin a -->|
+                                         stop string
+    ids       | dropped |<- window --------------------------------------->|
+              window:   |<- read: whole characters ->|<- perhaps not yet ->|
+
+    Each push decodes the window, whose size is bounded: n ids take time in proportion to n. It
+    begins with ids that were read, for a decoder may treat the first of its ids in its own way (as
+    text-generation-inference does).
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        stop: Iterable[str] = (),
+        min_tokens: int = 0,
+    ) -> None:
+        """min_tokens: a stop string counts where a later id has completed it."""
+        self._decode, self._min_tokens = decode, min_tokens
+        self._stop = tuple(stop)
+        if not all(self._stop):
+            raise PromptError("a stop string is empty")
+        self._longest = max(map(len, self._stop), default=0)
+        self._window: list[int] = []
+        self._read = 0  # ids of the window
+        self._known = 0  # characters of the window's text that self.text has
+        self._tail = ""  # the window's text
+        self._count = 0  # ids, all of them
+        self._said = 0
+        self.text = ""
+        self.kept = 0  # ids up to the one that completed a stop string; 0: none did
+
+    def push(self, ids: Iterable[int]) -> str:
+        """What can be given out now. After a stop string, nothing more comes."""
+        if not self._stop:
+            self._take(ids)
+            return self._say(len(self.text))
+        for id in ids:
+            if self.kept:
+                break
+            self._take((id,))
+        return self._say(len(self.text) - (0 if self.kept else self._held()))
+
+    def end(self) -> str:
+        """What was held back, for no more will come."""
+        if not self.kept and self._known < len(self._tail):
+            self._extend(self._tail, len(self._tail), self._window, len(self._window))
+        return self._say(len(self.text))
+
+    def _say(self, upto: int) -> str:
+        new = self.text[self._said : upto]
+        self._said = max(self._said, upto)
+        return new
+
+    def _take(self, ids: Iterable[int]) -> None:
+        new = tuple(ids)
+        window = [*self._window, *new]
+        tail = self._decode(window)
+        if not tail.endswith(UNFINISHED):
+            self._count += len(new)
+            self._extend(tail, len(tail), window, self._read)
+        elif len(new) > 1:  # a character may end at one of them
+            for id in new:
+                self._take((id,))
+        else:
+            self._wait(tail, window)
+
+    def _wait(self, tail: str, window: list[int]) -> None:
+        """The latest id, the last of the window, may be a part of a character."""
+        self._count += 1
+        if tail == self._tail and not self._decode(window[-1:]):
+            return  # it means nothing, as a special token that is skipped
+        self._tail, self._window = tail, window
+        if len(window) - self._read > PENDING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """The window has more ids than one character can, so all but its end is certain.
+
+        If the texts before and from an id make the whole, no character spans that place. If no id
+        near the end is such a place, the decoder works on bytes, and only the last character can
+        change. Then the window may begin at any id that is a character's bytes before the end.
+        """
+        tail, window = self._tail, self._window
+        for at in range(len(window) - 1, 0, -1):
+            rest = self._decode(window[at:])
+            if rest and self._decode(window[:at]) + rest == tail:
+                return self._extend(tail, len(tail) - len(rest), window, at)
+            if len(rest) >= BYTES:
+                return self._extend(tail, len(tail) - 1, window, at)
+
+    def _extend(self, tail: str, upto: int, window: list[int], at: int) -> None:
+        """So much of the window's text is certain. It begins at its id `at` from now on."""
+        new = len(self.text) + 1  # where one that ends in what is new, ends at the earliest
+        self.text += tail[self._known : upto]
+        left = len(tail) - upto
+        self._window = window = window[at:]
+        self._tail = self._decode(window)
+        self._known = len(self._tail) - left
+        self._read = 0 if left else len(window)
+        if not self._stop or self._count <= self._min_tokens:
+            return
+        begins = [(stop, max(self._said, new - len(stop))) for stop in self._stop]
+        found = [at for stop, begin in begins if (at := self.text.find(stop, begin)) >= 0]
+        if found:
+            self.text, self.kept = self.text[: min(found)], self._count
+
+    def _held(self) -> int:
+        """Length of the longest end of the text that may become a stop string.
+
+        It lies in what was not said yet: else it would have been held back then. So each size that
+        is tried in vain is a character that is given out, and is not tried again.
+        """
+        size = min(self._longest - 1, len(self.text) - self._said)
+        while size > 0:
+            end = self.text[-size:]
+            if any(len(stop) > size and stop.startswith(end) for stop in self._stop):
+                break
+            size -= 1
+        return size
