@@ -24,7 +24,7 @@ import httpx2
 
 from benchmarks.report import Figure, finish, machine
 from benchmarks.server_overhead.served import Served, serving
-from headway.runs.testbed import corpus
+from headway.runs.testbed import read_corpus
 
 SEED, SECONDS, SLOTS, NIGHTLY = 0, 20.0, 16, 12
 PICTURE = Path("docs/pictures/lanes.svg")
@@ -82,7 +82,7 @@ async def ask(client: httpx2.AsyncClient, each: Ask, prompt: str, start: float) 
 
 
 async def offered(served: Served) -> list[Seen]:
-    draw, words = random.Random(SEED), corpus().split()
+    draw, words = random.Random(SEED), read_corpus().split()
     all_asks = sorted(asks(draw), key=lambda each: each.due)
     prompts = []
     for _ in all_asks:

@@ -33,24 +33,24 @@ from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
-from headway.costing.token_cost import Ask
+from headway.costing.token_cost import RequestSpec
 from headway.figures.lane_figures import engine_figures, percentile
-from headway.runs.live_testbed import live_rig
-from headway.runs.machine_speed import steadiest, warm_up
+from headway.runs.live_testbed import load_testbed
+from headway.runs.machine_speed import choose_threads, warm_up
 from headway.runs.run import Outcome, Run
-from headway.runs.testbed import Rig
+from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import COMPLETION, SUPPORT
-from headway.traffic.trace import shipped
-from headway.traffic.workload import Prompts, merged, worded
+from headway.traffic.trace import read_shipped_trace
+from headway.traffic.workload import Prompts, merge_traces, with_prompts
 
 SEED, SIZE, CHUNK, EACH, PARTS, ROUNDS, LOAD = 0, 16, 128, 500, 3, 2, 0.8
 LANES = [Lane(COMPLETION.name), Lane(SUPPORT.name)]
 
 
-def strategies(rig: Rig) -> dict[str, Policies]:
+def strategies(testbed: Testbed) -> dict[str, Policies]:
     return {
         "static": Policies(
-            join=Static(SIZE), mix=PrefillFirst(), chunk=Whole(), step_tokens=SIZE * rig.context
+            join=Static(SIZE), mix=PrefillFirst(), chunk=Whole(), step_tokens=SIZE * testbed.context
         ),
         "continuous": Policies(
             join=Continuous(SIZE), mix=Mixed(), chunk=Fixed(CHUNK), step_tokens=SIZE + CHUNK
@@ -58,11 +58,14 @@ def strategies(rig: Rig) -> dict[str, Policies]:
     }
 
 
-def offered(rig: Rig) -> list[Ask]:
+def offered(testbed: Testbed) -> list[RequestSpec]:
     """The trace from its beginning until each service has asked often enough."""
-    traces = {COMPLETION.name: shipped("azure2023-code"), SUPPORT.name: shipped("azure2023-conv")}
-    asks, counts = list[Ask](), {COMPLETION.name: 0, SUPPORT.name: 0}
-    for ask in merged(traces, rig.context):
+    traces = {
+        COMPLETION.name: read_shipped_trace("azure2023-code"),
+        SUPPORT.name: read_shipped_trace("azure2023-conv"),
+    }
+    asks, counts = list[RequestSpec](), {COMPLETION.name: 0, SUPPORT.name: 0}
+    for ask in merge_traces(traces, testbed.context):
         asks.append(ask)
         counts[ask.lane] += 1
         if min(counts.values()) >= EACH:
@@ -70,7 +73,7 @@ def offered(rig: Rig) -> list[Ask]:
     return asks
 
 
-def predicted(asks: Sequence[Ask]) -> float:
+def predicted(asks: Sequence[RequestSpec]) -> float:
     """Longest answer of each group of 16 over the mean answer: slots held for nobody."""
     groups = [asks[at : at + SIZE] for at in range(0, len(asks) - SIZE + 1, SIZE)]
     longest = mean(max(ask.answer for ask in group) for group in groups)
@@ -79,14 +82,14 @@ def predicted(asks: Sequence[Ask]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    rig: Rig
+    testbed: Testbed
     requests: tuple[Request, ...]  # the same prompts in every run: each has its own, empty cache
 
     def pair(self, requests: Sequence[Request], turn: int) -> dict[str, Outcome]:
         """Both strategies on the same requests; which goes first changes from pair to pair."""
-        named = list(strategies(self.rig).items())
+        named = list(strategies(self.testbed).items())
         return {
-            name: Run(self.rig, policies, LANES, requests).serve()
+            name: Run(self.testbed, policies, LANES, requests).serve()
             for name, policies in (named if turn % 2 == 0 else reversed(named))
         }
 
@@ -153,14 +156,17 @@ def latency(pairs: Sequence[dict[str, Outcome]]) -> list[Figure]:
 
 
 def main() -> int:
-    rig = live_rig(None)
-    prompts = Prompts(rig.text, rig.block_size, SEED)
-    asks = offered(rig)
-    warm_up(rig, asks, prompts)
-    threads = steadiest(rig, asks, prompts)
-    bench = Bench(rig, worded(asks, Prompts(rig.text, rig.block_size, SEED)))
+    testbed = load_testbed(None)
+    prompts = Prompts(testbed.text, testbed.block_size, SEED)
+    asks = offered(testbed)
+    warm_up(testbed, asks, prompts)
+    threads = choose_threads(testbed, asks, prompts)
+    bench = Bench(testbed, with_prompts(asks, Prompts(testbed.text, testbed.block_size, SEED)))
     counts = {lane.name: sum(ask.lane == lane.name for ask in asks) for lane in LANES}
-    print(f"{rig.model}, {rig.dtype}, {threads} threads; n: {counts}; {rig.memory}", flush=True)
+    print(
+        f"{testbed.model}, {testbed.dtype}, {threads} threads; n: {counts}; {testbed.memory}",
+        flush=True,
+    )
     predictions = [predicted(asks[bench.part(turn)]) for turn in range(PARTS)]
     first = saturation(bench.saturated(), predictions)
     capacity = next(figure.value for figure in first if figure.name == "static_req_s")

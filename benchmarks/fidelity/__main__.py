@@ -42,7 +42,7 @@ from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
 from headway.core.cost.features import NONE, row_features
 from headway.errors import SettingError
-from headway.figures.capacity import capacity
+from headway.figures.capacity import search_capacity
 from headway.strategies.strategy import SLOTS
 
 GUESSED = 0.04  # tolerance of the first guess at it
@@ -69,7 +69,7 @@ class Bench:
                 [stage.attainment(stage.simulated(first, rate, k, seed=0)) for k in rounds]
             )
 
-        return capacity(serve, begin, 64 * begin, GUESSED).rate
+        return search_capacity(serve, begin, 64 * begin, GUESSED).rate
 
     def capacities(self, guess: float) -> tuple[Grid, Grid, Grid]:
         """Live, and simulated at one level a run and at the machine's pace: each rate and turn from
@@ -131,7 +131,7 @@ class Bench:
 
     def disagreement(self) -> float:
         """Of a step of full slots: the most less the least that the runs say, over the mean."""
-        reads = self.stage.rig.context // 8
+        reads = self.stage.testbed.context // 8
         step = sum((row_features(reads, 1, logits=1) for _ in range(SLOTS)), start=NONE)
         said = [lived.level.cost.predict(step) for lived in self.lived]
         return (max(said) - min(said)) / mean(said)
@@ -214,7 +214,7 @@ def main() -> int:
         parser.error(str(error))
     scale, rate = bench.stage.scale, bench.guess()
     CONSOLE.print(
-        f"{scale.model}, {bench.stage.rig.dtype}, {bench.stage.first.threads} threads; "
+        f"{scale.model}, {bench.stage.testbed.dtype}, {bench.stage.first.threads} threads; "
         f"{scale.rounds} windows of {scale.requests} requests of azure2023-conv and -code, token "
         f"counts divided by {scale.tokens:g}.",
         highlight=False,

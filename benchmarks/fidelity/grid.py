@@ -10,7 +10,7 @@ from statistics import mean
 
 from scipy.optimize import isotonic_regression
 
-from headway.figures.capacity import SHARE
+from headway.figures.capacity import REQUIRED_ATTAINMENT
 
 STEP = 1.1  # from one rate to the next
 AROUND = 2  # rates on either side of the guess, to begin with
@@ -52,10 +52,12 @@ class Grid:
         # What is kept falls with the rate: where it seems to rise, it is taken together.
         falls = isotonic_regression([self._least(each, turns) for each in places], increasing=False)
         kept = dict(zip(places, falls.x.tolist(), strict=True))
-        top = max((place for place in places if kept[place] >= SHARE), default=places[0])
-        if kept[top] < SHARE or top == places[-1]:
+        top = max(
+            (place for place in places if kept[place] >= REQUIRED_ATTAINMENT), default=places[0]
+        )
+        if kept[top] < REQUIRED_ATTAINMENT or top == places[-1]:
             return self.rate(top)
-        share = (kept[top] - SHARE) / (kept[top] - kept[top + 1])
+        share = (kept[top] - REQUIRED_ATTAINMENT) / (kept[top] - kept[top + 1])
         return exp(log(self.rate(top)) + share * log(STEP))
 
     @property
@@ -71,8 +73,10 @@ class Grid:
         """The next rate to ask."""
         halves = [slice(None), slice(0, None, 2), slice(1, None, 2)]
         low, high = min(self.asked), max(self.asked)
-        if low > -FURTHEST and any(self._least(low, each) < SHARE for each in halves):
+        if low > -FURTHEST and any(self._least(low, each) < REQUIRED_ATTAINMENT for each in halves):
             return low - 1
-        if high < FURTHEST and any(self._least(high, each) >= SHARE for each in halves):
+        if high < FURTHEST and any(
+            self._least(high, each) >= REQUIRED_ATTAINMENT for each in halves
+        ):
             return high + 1
         return None

@@ -9,7 +9,7 @@ from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing.calibration import Calibration
-from headway.runs.testbed import Relay, Rig, priced_rig
+from headway.runs.testbed import SharedExecutor, Testbed, simulated_testbed
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
@@ -85,13 +85,13 @@ class Paced(PricedExecutor):
         return super().factor(features) * self._pace.at(self.clock.now()) // WHOLE
 
 
-def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Rig:
+def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Testbed:
     """As priced_rig, and step by step: each asks anew how fast the machine is."""
     clock = VirtualClock()
     priced = Paced(calibration.cost, clock, seed, pace)
     return replace(
-        priced_rig(calibration, seed),
-        executor=Relay(priced),
+        simulated_testbed(calibration, seed),
+        executor=SharedExecutor(priced),
         clock=clock,
         engine=lambda scheduler, executor, inbox, _: VirtualEngine(
             scheduler, executor, inbox, clock, priced

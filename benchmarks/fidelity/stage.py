@@ -15,17 +15,22 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.costing.calibration import Calibration
-from headway.costing.token_cost import Ask
+from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
-from headway.figures.lane_figures import arrived_after, lane_figures
-from headway.runs.live_testbed import kv_bytes, load_here, named_rig, rig_of
-from headway.runs.machine_speed import alone, steadiest, warm_up
+from headway.figures.lane_figures import lane_figures, requests_after_warm_up
+from headway.runs.live_testbed import (
+    kv_bytes_per_token,
+    load_model,
+    testbed_of,
+    testbed_with_corpus,
+)
+from headway.runs.machine_speed import choose_threads, measure_unloaded, warm_up
 from headway.runs.run import Outcome, Run
-from headway.runs.testbed import BLOCK_SIZE, Rig, priced_rig
+from headway.runs.testbed import BLOCK_SIZE, Testbed, simulated_testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.trace import shipped
-from headway.traffic.workload import Prompts, scaled, shape, worded
+from headway.traffic.trace import read_shipped_trace
+from headway.traffic.workload import Prompts, long_request, scale_trace, with_prompts
 
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
@@ -84,8 +89,8 @@ class Lived:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    rig: Rig
-    beside: Rig  # the same model once more, for learning
+    testbed: Testbed
+    beside: Testbed  # the same model once more, for learning
     kv_bytes: int  # per token
     first: Measurements  # designed batches, and traffic, before anything is compared
     lanes: tuple[Lane, ...]
@@ -94,8 +99,10 @@ class Stage:
 
     def live(self, rate: float, window: int, seed: int) -> Lived:
         """Requests per second, on the machine. seed: of the traffic that is learned from."""
-        clock, other = HaltingClock(self.rig.clock), HaltingClock(self.beside.clock)
-        mine = ObservedRun(replace(self.rig, clock=clock), lambda rig: self._run(rig, rate, window))
+        clock, other = HaltingClock(self.testbed.clock), HaltingClock(self.beside.clock)
+        mine = ObservedRun(
+            replace(self.testbed, clock=clock), lambda testbed: self._run(testbed, rate, window)
+        )
         seconds = MOST * (self.scale.requests / rate + DRAIN / SECOND)
         beside, cost = replace(self.beside, clock=other), self.first.cost
         learning = observed_trace(beside, LEARNED, cost, SLOTS, seconds, seed)
@@ -112,11 +119,11 @@ class Stage:
 
     def learned(self, steps: Sequence[LiveStep]) -> Calibration:
         """The designed batches' cost model, at the level and with the spread of these steps."""
-        return conclude(self.rig, self.kv_bytes, replace(self.first, learned=steps))
+        return conclude(self.testbed, self.kv_bytes, replace(self.first, learned=steps))
 
     def simulated(self, calibration: Calibration, rate: float, window: int, seed: int) -> Outcome:
         """At one level from beginning to end."""
-        return self._run(priced_rig(calibration, seed), rate, window).serve()
+        return self._run(simulated_testbed(calibration, seed), rate, window).serve()
 
     def again(self, lived: Lived, rate: float, turn: int, *, paced: bool) -> list[Outcome]:
         """Simulations of a run's window, priced by what was learned in its pauses; each turn's have
@@ -125,20 +132,20 @@ class Stage:
         if not paced:
             return [self.simulated(lived.level, rate, lived.window, seed) for seed in seeds]
         rigs = [paced_rig(lived.even, seed, lived.pace) for seed in seeds]
-        return [self._run(rig, rate, lived.window).serve() for rig in rigs]
+        return [self._run(testbed, rate, lived.window).serve() for testbed in rigs]
 
-    def _run(self, rig: Rig, rate: float, window: int) -> Run:
+    def _run(self, testbed: Testbed, rate: float, window: int) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""
         requests = self.windows[window]
         seconds = len(requests) / rate
         timed = [replace(each, arrived=round(each.arrived * seconds)) for each in requests]
         limit = round(seconds * SECOND) + DRAIN
-        return Run(rig, POLICIES, self.lanes, timed, limit)
+        return Run(testbed, POLICIES, self.lanes, timed, limit)
 
     def counted(self, outcome: Outcome) -> Outcome:
         """Without those that arrived in the warm-up."""
         last = max(row.arrived for row in outcome.requests)
-        return arrived_after(outcome, round(WARM_UP * last))
+        return requests_after_warm_up(outcome, round(WARM_UP * last))
 
     def attainment(self, outcome: Outcome) -> Mapping[str, float]:
         counted = self.counted(outcome)
@@ -151,27 +158,30 @@ def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
     scale = SCALES[name]
     scale = replace(scale, rounds=rounds or scale.rounds, requests=requests or scale.requests)
     made = _tiny if name == "tiny" else _half_b
-    (rig, bytes_per_token), (beside, _) = made(), made()
-    windows = asked(scale, rig.context)
+    (testbed, bytes_per_token), (beside, _) = made(), made()
+    windows = asked(scale, testbed.context)
     asks = list(chain.from_iterable(windows))
-    prompts = Prompts(rig.text, rig.block_size, seed)
-    warm_up(rig, asks, prompts)
-    threads = steadiest(rig, asks, prompts)
-    unloaded = {name: alone(rig, shape(asks, name, rig.context), prompts) for name in TRACES}
+    prompts = Prompts(testbed.text, testbed.block_size, seed)
+    warm_up(testbed, asks, prompts)
+    threads = choose_threads(testbed, asks, prompts)
+    unloaded = {
+        name: measure_unloaded(testbed, long_request(asks, name, testbed.context), prompts)
+        for name in TRACES
+    }
     lanes = tuple(each.lane(unloaded) for each in ENDPOINTS)
     # The live runs are the check: nothing else is held out.
     first = measure_steps(beside, SLOTS, threads, seed, scale.seconds, checking=0.0)
-    spoken = tuple(worded(window, prompts) for window in windows)
-    return Stage(rig, beside, bytes_per_token, first, lanes, spoken, scale)
+    spoken = tuple(with_prompts(window, prompts) for window in windows)
+    return Stage(testbed, beside, bytes_per_token, first, lanes, spoken, scale)
 
 
-def asked(scale: Scale, context: int) -> list[list[Ask]]:
+def asked(scale: Scale, context: int) -> list[list[RequestSpec]]:
     """Of the traces' shipped window, both together: of each round its own, one behind the other,
     each within one second."""
     both = [
         ask
         for lane, trace in TRACES.items()
-        for ask in scaled(shipped(trace), lane, context, scale.tokens)
+        for ask in scale_trace(read_shipped_trace(trace), lane, context, scale.tokens)
     ]
     both.sort(key=lambda ask: ask.at)
     if len(both) < (wanted := scale.rounds * scale.requests):
@@ -181,22 +191,22 @@ def asked(scale: Scale, context: int) -> list[list[Ask]]:
     ]
 
 
-def _within_a_second(asks: Sequence[Ask]) -> list[Ask]:
+def _within_a_second(asks: Sequence[RequestSpec]) -> list[RequestSpec]:
     first, last = asks[0].at, asks[-1].at
     return [replace(ask, at=round((ask.at - first) / (last - first) * SECOND)) for ask in asks]
 
 
-def _tiny() -> tuple[Rig, int]:
-    loaded = load_here(None, SLOTS)
-    return named_rig(loaded, None), kv_bytes(loaded)
+def _tiny() -> tuple[Testbed, int]:
+    loaded = load_model(None, SLOTS)
+    return testbed_with_corpus(loaded, None), kv_bytes_per_token(loaded)
 
 
-def _half_b() -> tuple[Rig, int]:
-    from headway.costing.datasheet import shape as shape_of
+def _half_b() -> tuple[Testbed, int]:
+    from headway.costing.datasheet import read_shape as shape_of
     from headway.executor.torch.load import load_random
     from headway.executor.torch.memory.memory_plan import Limits
 
     context = 1_024
     limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
     loaded = load_random(shape_of("qwen2.5-0.5b"), limits)
-    return rig_of(loaded, SCALES["half-b"].model), kv_bytes(loaded)
+    return testbed_of(loaded, SCALES["half-b"].model), kv_bytes_per_token(loaded)

@@ -17,7 +17,7 @@ import re
 import sys
 from time import monotonic, process_time
 
-from headway.runs.testbed import corpus
+from headway.runs.testbed import read_corpus
 
 WORDS, TOKENS = (20, 60), (8, 40)  # of prompts and of answers: from, to
 HEAD = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -73,7 +73,7 @@ class Callers:
     """answers: [due, sent, ended, status, told to stay away, attempt] of each request."""
 
     def __init__(self, port: int, seed: int) -> None:
-        self.port, self.random, self.words = port, random.Random(seed), corpus().split()
+        self.port, self.random, self.words = port, random.Random(seed), read_corpus().split()
         self.answers: list[tuple[float, float, float, int, float, int]] = []
         self._free: list[Connection] = []
 

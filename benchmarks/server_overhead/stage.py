@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headway.runs.testbed import corpus
+from headway.runs.testbed import read_corpus
 
 TINY = Path(str(files("headway"))) / "models" / "headway-tiny"
 SHAPE = "qwen2.5-0.5b"
@@ -32,7 +32,7 @@ SCALES = {
 
 def prompts(count: int, seed: int) -> Iterator[list[str]]:
     """For ever so many of them, no two of which begin alike."""
-    words, at = corpus().split(), 101 * seed
+    words, at = read_corpus().split(), 101 * seed
     while True:
         made = []
         for _ in range(count):
@@ -57,12 +57,12 @@ def random_checkpoint(folder: Path) -> Path:
     import torch
     from safetensors.torch import save_file
 
-    from headway.costing.datasheet import SHAPES, shape
+    from headway.costing.datasheet import SHAPES, read_shape
     from headway.executor.torch.loading.tensor_names import tensor_shapes
     from headway.executor.torch.threads import single_threaded
     from headway.yaml_values import read_yaml
 
-    config, stream = shape(SHAPE), torch.Generator().manual_seed(0)
+    config, stream = read_shape(SHAPE), torch.Generator().manual_seed(0)
     tensors = {}
     with single_threaded():  # the engine that is measured here is not this thread
         for name, size in tensor_shapes(config).items():

@@ -11,18 +11,18 @@ from headway.core.lane import Lane
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
-from headway.runs.live_testbed import live_rig
+from headway.runs.live_testbed import load_testbed
 from headway.runs.run import Outcome, Run
-from headway.runs.testbed import Rig
+from headway.runs.testbed import Testbed
 
 SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
 RUNNING, LONG, ARRIVES, CHUNKS = 8, 1536, 100 * MS, (64, 128, 256, 512)
 THREADS = 1  # OpenMP waits at its barriers for a core that a neighbour has: 0.2 s a step
 
 
-def said(rig: Rig, requests: list[Request]) -> list[Request]:
+def said(testbed: Testbed, requests: list[Request]) -> list[Request]:
     """The same requests with words of the text; their prompts differ from the first token on."""
-    text = rig.text
+    text = testbed.text
     return [
         replace(
             request,
@@ -32,21 +32,21 @@ def said(rig: Rig, requests: list[Request]) -> list[Request]:
     ]
 
 
-def rigged() -> Rig:
+def rigged() -> Testbed:
     import torch  # here, because whoever reads the other parts needs none
 
     torch.set_num_threads(THREADS)
-    return live_rig(None)
+    return load_testbed(None)
 
 
-def served(rig: Rig, policies: Policies, requests: list[Request]) -> Outcome:
-    return Run(rig, policies, [Lane()], said(rig, requests)).serve()
+def served(testbed: Testbed, policies: Policies, requests: list[Request]) -> Outcome:
+    return Run(testbed, policies, [Lane()], said(testbed, requests)).serve()
 
 
-def decode(rig: Rig, size: int) -> float:
+def decode(testbed: Testbed, size: int) -> float:
     """Median nanoseconds of the steps in which so many decode and nothing else happens."""
     way = Policies(Continuous(size), step_tokens=size * (PROMPT + 1))
-    outcome = served(rig, way, [ask(i, PROMPT, ANSWER) for i in range(size)])
+    outcome = served(testbed, way, [ask(i, PROMPT, ANSWER) for i in range(size)])
     return median([row.nanoseconds for row in outcome.steps if row.rows == row.tokens == size])
 
 
@@ -56,13 +56,13 @@ def curve(quick: bool) -> Part:
     The knee is where a step's fixed cost equals what its sequences add: half of the rate that
     an endless batch would reach.
     """
-    rig = rigged()
+    testbed = rigged()
     sizes, rounds = (SIZES[:4], 1) if quick else (SIZES, ROUNDS)
-    decode(rig, sizes[-1])  # first steps are slow
+    decode(testbed, sizes[-1])  # first steps are slow
     times: dict[int, list[float]] = {size: [] for size in sizes}
     for _ in range(rounds):
         for size in sizes:
-            times[size].append(decode(rig, size))
+            times[size].append(decode(testbed, size))
     figures, samples, rows = dict[str, float](), dict[str, list[float]](), list[list[str]]()
     rate = {size: size / median(times[size]) * 1e9 for size in sizes}
     for size in sizes:
@@ -92,16 +92,16 @@ def gap(outcome: Outcome) -> int:
 
 def stall_measured(quick: bool) -> Part:
     """Pairs in one run: each way once a round, against whole prompts of the same round."""
-    rig = rigged()
+    testbed = rigged()
     rounds, answer = (1, 80) if quick else (ROUNDS, 200)
     ways = policies(CHUNKS[-1:] if quick else CHUNKS, RUNNING)
     requests = workload(RUNNING, PROMPT, LONG, answer, ARRIVES)
     gaps: dict[str, list[float]] = {name: [] for name in ways}
     firsts: dict[str, list[float]] = {name: [] for name in ways}
-    served(rig, ways["mixed_whole"], requests)
+    served(testbed, ways["mixed_whole"], requests)
     for _ in range(rounds):
         for name, way in ways.items():
-            outcome = served(rig, way, requests)
+            outcome = served(testbed, way, requests)
             gaps[name].append(gap(outcome))
             firsts[name] += [row.ttft for row in outcome.requests if row.prompt == LONG]
     figures, samples, rows = dict[str, float](), dict[str, list[float]](), list[list[str]]()

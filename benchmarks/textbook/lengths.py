@@ -11,7 +11,7 @@ from benchmarks.textbook.runs import ROOM, STEPS, Served, ask
 from benchmarks.textbook.runs import counted as simulated
 from headway.core.policies.join import Continuous, Join, LengthClasses, Static
 from headway.core.policies.policies import Policies
-from headway.traffic.trace import shipped
+from headway.traffic.trace import read_shipped_trace
 
 LARGE = 16_384  # tokens of a block: none is ever full, so none is hashed for the prefix cache
 FIRST = 640  # requests, to show what a part of the recorded ones would have said
@@ -83,7 +83,7 @@ def padding() -> Part:
         ),
     ]
     figures, rows = dict[str, float](), list[list[str]]()
-    prompts = {key: [a.prompt for a in shipped(name)] for key, name in TRACES.items()}
+    prompts = {key: [a.prompt for a in read_shipped_trace(name)] for key, name in TRACES.items()}
     for words, name, size, formula, join in ways:
         row = [words]
         for key, lengths in prompts.items():
@@ -109,7 +109,7 @@ def held(figures: dict[str, float]) -> Table:
     """What the same groups lose to answers that end early, and both together."""
     rows = []
     for key, name in TRACES.items():
-        asks = shipped(name)
+        asks = read_shipped_trace(name)
         answers = [arrival.answer for arrival in asks]
         run = grouped([arrival.prompt for arrival in asks], answers, Static(16))
         exact = sum(len(g) * max(g) for g in groups(answers, 16)) - sum(answers)
@@ -184,12 +184,14 @@ def saturation() -> Part:
         one = expected_longest(below, 1)
         add(words, name, drawn(below, name), [expected_longest(below, n) / one for n in GROUPS])
     for key, name in TRACES.items():
-        answers = [arrival.answer for arrival in shipped(name)]
+        answers = [arrival.answer for arrival in read_shipped_trace(name)]
         words = f"{name}, all {len(answers):,}"
         add(words, key, answers, [gain(answers, n) for n in GROUPS])
     for size in GROUPS:
         figures[f"harmonic_{size}"] = sum(1 / k for k in range(1, size + 1))
-    first = {key: [a.answer for a in shipped(name)[:FIRST]] for key, name in TRACES.items()}
+    first = {
+        key: [a.answer for a in read_shipped_trace(name)[:FIRST]] for key, name in TRACES.items()
+    }
     figures["conv_first_16"] = gain(first["conv"], 16)
     figures["code_first_full"], figures["code_first_backlog"] = simulated_gain(first["code"])
     head = ["lengths of the answers", *(f"groups of {n}" for n in GROUPS)]

@@ -16,7 +16,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.errors import SettingError
-from headway.traffic.trace import shipped
+from headway.traffic.trace import read_shipped_trace
 
 COUNT, SLOTS, CHUNK = 1_000, 256, 512  # 256 slots: as vLLM has them on such a device
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.9, 1.1)
@@ -26,7 +26,7 @@ POLICIES = Policies(Continuous(SLOTS), chunk=Fixed(CHUNK), step_tokens=SLOTS + C
 
 def asks() -> list[Request]:
     """Recorded lengths, all there at once; prompts cut at 4,096 and answers at 512 tokens."""
-    recorded = shipped("azure2023-conv")[:COUNT]
+    recorded = read_shipped_trace("azure2023-conv")[:COUNT]
     return [ask(i, min(a.prompt, 4096), min(a.answer, 512)) for i, a in enumerate(recorded)]
 
 

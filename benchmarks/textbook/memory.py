@@ -11,7 +11,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.sequence import Sequence
 from headway.models import EMBEDDED
-from headway.traffic.trace import shipped
+from headway.traffic.trace import read_shipped_trace
 
 BLOCK, POOL = 16, 4096  # tokens; blocks
 OWN, ANSWER = 128, 128
@@ -126,7 +126,7 @@ def reserving() -> Part:
     """KV memory that a request holds and never fills, by what is set aside for it."""
     figures, rows = dict[str, float](), list[list[str]]()
     for key, name in (("code", "azure2023-code"), ("conv", "azure2023-conv")):
-        sizes = [arrival.prompt + arrival.answer for arrival in shipped(name)]
+        sizes = [arrival.prompt + arrival.answer for arrival in read_shipped_trace(name)]
         longest = max(sizes)
         paged = sum(-(-size // BLOCK) * BLOCK for size in sizes)
         ways = {

@@ -12,7 +12,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.costing.datasheet import accelerator, roofline, shape, work_of
+from headway.costing.datasheet import model_work, read_accelerator, read_shape, roofline
 from headway.engine import Engine, Executor
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
@@ -21,7 +21,7 @@ from headway.sim.simulate import simulate
 
 MODEL, ACCELERATOR = "llama-3.1-8b", "h100-sxm"
 # As `headway calibrate MODEL --accelerator ACCELERATOR` works it out: nobody has measured it.
-COST = roofline(work_of(shape(MODEL)), accelerator(ACCELERATOR))
+COST = roofline(model_work(read_shape(MODEL)), read_accelerator(ACCELERATOR))
 STEPS = StepCost.of(1_000_000, per_token=0, per_pair=0)  # every step takes one millisecond
 ROOM = 1 << 30  # tokens of a step that is never full
 MS, SECOND = 1_000_000, 1_000_000_000

@@ -49,14 +49,14 @@ from headway.core.cost.features import row_features
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import WHOLE, Rates, Rounding, StepCost
 from headway.core.view import View
-from headway.costing.calibration import read, write
-from headway.costing.token_cost import Ask
+from headway.costing.calibration import read_cost_file, write_cost_file
+from headway.costing.token_cost import RequestSpec
 from headway.errors import HeadwayError, SettingError
 from headway.models import display_name
 from headway.sim.engine import VirtualEngine
 from tests.commands.priced import CALIBRATION
-from tests.commands.rigs import rig
 from tests.commands.test_fit import COST
+from tests.commands.testbeds import make_testbed
 
 HOSTED = StepCost(
     COST.device, COST.pieces, host=Rates(step=400_000_000, row=9_000_000), knee=128,
@@ -66,8 +66,8 @@ HOSTED = StepCost(
 
 
 def virtual(cost=HOSTED):
-    """A rig whose host takes time too, in a step and behind it; every step is really asked for."""
-    here = rig(cost=cost)
+    """A testbed whose host takes time too, in a step and behind it; every step is really run."""
+    here = make_testbed(cost=cost)
     priced = here.executor.executor
     return replace(
         here,
@@ -110,9 +110,9 @@ def test_errors_are_of_steps_that_nothing_was_learned_from(found):
 
 
 def test_the_file_says_what_it_is_of_and_reads_back(found, tmp_path):
-    write(found, tmp_path / "cost.json")
-    again = read(tmp_path / "cost.json")
-    assert again == read(tmp_path / "cost.json") and again.cost == found.cost
+    write_cost_file(found, tmp_path / "cost.json")
+    again = read_cost_file(tmp_path / "cost.json")
+    assert again == read_cost_file(tmp_path / "cost.json") and again.cost == found.cost
     assert json.loads((tmp_path / "cost.json").read_text())["about"]["live"]["learned_from"]
     assert (again.slots, again.kv_bytes, again.analytical) == (8, 64, False)
     assert (again.num_blocks, again.fit) == (2_048, 9_000)
@@ -297,7 +297,7 @@ def test_live_steps_are_counted_with_their_executors_padding():
 
 
 def test_traffic_is_learned_from_in_which_the_engine_sleeps_now_and_then():
-    asks = [Ask(1_000 * k, "a", 1, 1) for k in range(2 * (BUSY + CALM))]
+    asks = [RequestSpec(1_000 * k, "a", 1, 1) for k in range(2 * (BUSY + CALM))]
     made = list(with_calm_spells(asks))
     gaps = [later.at - ask.at for ask, later in pairwise(made)]
     calm, busy = [1_000 * SLOWER] * CALM, [1_000] * BUSY
@@ -337,8 +337,8 @@ def test_traffic_is_learned_from_in_which_the_engine_sleeps_now_and_then():
 )
 def test_a_damaged_cost_file_is_refused_with_the_cause(place, value, said, tmp_path):
     path = tmp_path / "cost.json"
-    write(CALIBRATION, path)
-    assert read(path).cost == CALIBRATION.cost
+    write_cost_file(CALIBRATION, path)
+    assert read_cost_file(path).cost == CALIBRATION.cost
     plain = json.loads(path.read_text())
     *above, last = [int(each) if each.isdigit() else each for each in place.split(".")]
     inner = plain
@@ -347,16 +347,16 @@ def test_a_damaged_cost_file_is_refused_with_the_cause(place, value, said, tmp_p
     inner[last] = value
     path.write_text(json.dumps(plain))
     with pytest.raises(SettingError, match=rf"cost\.json is damaged .*{said}.*: calibrate again"):
-        read(path)
+        read_cost_file(path)
 
 
 def test_a_cost_file_of_another_version_is_to_be_made_again(tmp_path):
     path = tmp_path / "cost.json"
-    write(CALIBRATION, path)
+    write_cost_file(CALIBRATION, path)
     plain = json.loads(path.read_text())
     path.write_text(json.dumps(plain | {"headway_cost": 2}))
     with pytest.raises(SettingError, match="another version of headway: calibrate again"):
-        read(path)
+        read_cost_file(path)
 
 
 def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
@@ -372,7 +372,7 @@ def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
 def test_a_machine_that_is_too_slow_says_so():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
-        calibrate_rig(rig(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
+        calibrate_rig(make_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
 
 
 def test_neighbours_are_named_before_more_seconds_are_asked_for():
@@ -393,7 +393,7 @@ def calibrated(monkeypatch, found, *more):
     """What the command does where this has been measured: the exit status and what it says."""
     from headway.runs import live_testbed
 
-    here = rig()
+    here = make_testbed()
     monkeypatch.setattr(live_testbed, "load_here", lambda *asked: None)
     monkeypatch.setattr(live_testbed, "named_rig", lambda *asked: here)
     monkeypatch.setattr(live_testbed, "kv_bytes", lambda *asked: 64)
@@ -426,20 +426,20 @@ def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
         monkeypatch, told(OFF, BUSY_MACHINE), CalibrateOptions(out=out, force=True)
     )
     assert status == 0 and "marked as not to be believed" in said
-    assert "-50% in the median step" in read(out).doubt
+    assert "-50% in the median step" in read_cost_file(out).doubt
 
 
 def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
     out = tmp_path / "cost.json"
     good = replace(found, about={**found.about, "cores_at_work_for_others": 0.0})
     status, said = calibrated(monkeypatch, good, CalibrateOptions(out=out))
-    assert status == 0 and not read(out).doubt and "doubt" not in found.about
+    assert status == 0 and not read_cost_file(out).doubt and "doubt" not in found.about
     assert "believed" not in said
 
 
 def test_a_mark_is_in_the_file_for_whoever_reads_it(monkeypatch):
     """Steps that traffic took half as long for as the model learned of."""
-    monkeypatch.setattr(learn, "serve_trace", lambda rig, trace, *rest: STEPS_OF[trace])
+    monkeypatch.setattr(learn, "serve_trace", lambda testbed, trace, *rest: STEPS_OF[trace])
     about = calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
     assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500
 

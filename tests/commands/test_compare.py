@@ -18,20 +18,26 @@ from headway.commands.replay.recording import load
 from headway.commands.replay.replay import ReplayOptions, run_replay
 from headway.commands.replay.rerun import rerun_journal
 from headway.core.request import NEVER, Finish
-from headway.costing.token_cost import Ask, Price
+from headway.costing.token_cost import RequestSpec, TokenCost
 from headway.errors import HeadwayError, SettingError
-from headway.figures.pressure import cards
+from headway.figures.pressure import pressure_cards
 from headway.report import page_tables, report_json, run_description
 from headway.report.analysis import Analysis, Guardrail
 from headway.report.formatting import duration, share
 from headway.report.page import page
-from headway.runs.machine_speed import alone
-from headway.strategies.registry import DEFAULT, GLOBAL, PER_LANE, REGISTRY, Site
-from headway.traffic.endpoint_traffic import from_file, from_traces
+from headway.runs.machine_speed import measure_unloaded
+from headway.strategies.registry import (
+    DEFAULT_STRATEGIES,
+    DYNAMIC_GLOBAL,
+    DYNAMIC_LANES,
+    REGISTRY,
+    StrategyInputs,
+)
+from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
 from headway.traffic.workload import Prompts
 from tests.commands.contests import FEW, compared, contest
-from tests.commands.rigs import TEXT, rig
 from tests.commands.test_demo import Interrupting, nearest_rank
+from tests.commands.testbeds import TEXT, make_testbed
 
 NAMES = FEW.split(",")
 
@@ -157,10 +163,10 @@ def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
 
 def test_one_window_for_all_makes_the_sparse_endpoint_pay_and_the_card_says_how_much(found):
     card = found.comparisons[0]
-    assert (card.name, card.other) == (GLOBAL, PER_LANE)
+    assert (card.name, card.other) == (DYNAMIC_GLOBAL, DYNAMIC_LANES)
     assert card.payer.lane == "voice" and card.payer.points > 0.2
     lines = dict(page_tables.card(found, card))
-    own, other = (found.latency[name]["voice"][0] for name in (GLOBAL, PER_LANE))
+    own, other = (found.latency[name]["voice"][0] for name in (DYNAMIC_GLOBAL, DYNAMIC_LANES))
     assert own.ttft_p50 > 2 * other.ttft_p50
     assert lines["Endpoint that pays"].startswith(
         f"voice: {share(own.attainment)} of its requests are inside their budget instead of "
@@ -171,8 +177,8 @@ def test_one_window_for_all_makes_the_sparse_endpoint_pay_and_the_card_says_how_
 
 
 def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(found):
-    assert found.baseline == PER_LANE
-    assert {each.name for each in found.comparisons} == set(NAMES) - {PER_LANE}
+    assert found.baseline == DYNAMIC_LANES
+    assert {each.name for each in found.comparisons} == set(NAMES) - {DYNAMIC_LANES}
     for each in found.comparisons:
         guard, spent = each.guardrail, {}
         for lane, settings in found.report.lanes.items():
@@ -191,7 +197,7 @@ def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(f
         lines = dict(page_tables.card(found, each))
         assert duration(guard.trigger) in lines["Roll back when"]
         pair = {name: found.first(name) for name in (each.name, each.other)}
-        assert each.card == cards(pair, _endpoints(found))[each.name]
+        assert each.card == pressure_cards(pair, _endpoints(found))[each.name]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +268,7 @@ def test_own_endpoints_and_own_strategies(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text("pairs: {join: {static: {size: 2}}}\ndynamic-lanes:\n")
     wishes = {"strategies": str(mine), "rate": 6.0, "seconds": 10.0, "baseline": "pairs"}
-    status, said = compared(tmp_path, services=from_file(lanes), **wishes)
+    status, said = compared(tmp_path, services=read_endpoints(lanes), **wishes)
     assert status == 0 and "pairs" in said
     found = Analysis(report_json.read(tmp_path / "report.json"))
     assert found.strategies == ["pairs", "dynamic-lanes"] and found.baseline == "pairs"
@@ -277,7 +283,7 @@ def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
     row = '{{"timestamp": {}, "input_length": 1030, "output_length": 40, "hash_ids": [7, 8, {}]}}'
     path.write_text("\n".join(row.format(400 * k, 100 + k) for k in range(60)))
     wishes = {"strategies": "static,continuous-chunk-64", "rate": 5.0, "seconds": 10.0}
-    assert compared(tmp_path, services=from_traces([path]), **wishes)[0] == 0
+    assert compared(tmp_path, services=endpoints_from_traces([path]), **wishes)[0] == 0
     found = Analysis(report_json.read(tmp_path / "report.json"))
     head, rows = page_tables.resources(found)
     hits = {row[0]: dict(zip(head, row, strict=True))["prefix hits"] for row in rows}
@@ -305,7 +311,7 @@ LONG = "arrival_s,input_tokens,output_tokens\n" + "".join(
 def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp_path):
     """By a request that fits, as each of them does: not by a long prompt and a mean answer."""
     (tmp_path / "long.csv").write_text(LONG)
-    services = from_traces([tmp_path / "long.csv"], 1.0)
+    services = endpoints_from_traces([tmp_path / "long.csv"], 1.0)
     wishes = {"strategies": "one-by-one", "rate": 0.5, "seconds": 20.0, "token_scale": 1.0}
     status, said = compared(tmp_path, services=services, **wishes)
     assert status == 0
@@ -319,14 +325,14 @@ def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp
 
 
 def test_what_the_engine_refuses_is_not_called_slow():
-    machine = replace(rig(), context=64)
+    machine = replace(make_testbed(), context=64)
     with pytest.raises(HeadwayError, match=r"refused a request of 60 \+ 9 tokens.*holds 64"):
-        alone(machine, Ask(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
+        measure_unloaded(machine, RequestSpec(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
 
 
 def test_it_says_the_rate_first_and_what_so_few_requests_cannot_say(tmp_path):
     (tmp_path / "few.csv").write_text(LONG.replace("4096", "40"))
-    services = from_traces([tmp_path / "few.csv"])
+    services = endpoints_from_traces([tmp_path / "few.csv"])
     wishes = {"strategies": "one-by-one", "rate": 8.0, "seconds": 12.0}
     _, said = compared(tmp_path, services=services, **wishes)
     words = " ".join(said.split())
@@ -345,7 +351,7 @@ def test_it_says_the_rate_first_and_what_so_few_requests_cannot_say(tmp_path):
 def test_a_comparison_of_nobody_is_refused(tmp_path):
     rows = "".join(f"{at},40,4\n" for at in (0, 0.2, 30, 31))
     (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
-    services = from_traces([tmp_path / "pause.csv"])
+    services = endpoints_from_traces([tmp_path / "pause.csv"])
     with pytest.raises(SettingError, match="all 2 requests arrive in the warm-up"):
         contest(tmp_path, services=services, rate=1.0, seconds=10.0)
 
@@ -373,7 +379,9 @@ def test_one_window_for_all_is_called_a_mistake_only_where_it_created_something(
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_a_strategys_rule_stands_by_itself(name, found):
-    site = Site(tuple(found.report.lanes.values()), Price(1e5, 3e5), 2_048, [5, 6, 7, 8])
+    site = StrategyInputs(
+        tuple(found.report.lanes.values()), TokenCost(1e5, 3e5), 2_048, [5, 6, 7, 8]
+    )
     assert not REGISTRY[name](site).rule.startswith("such")
 
 
@@ -423,7 +431,7 @@ def test_ctrl_c_before_the_first_run_leaves_none(tmp_path, monkeypatch):
 
 def test_ctrl_c_leaves_the_rows_so_far_in_both_reports(tmp_path):
     executor = Interrupting()
-    made = contest(tmp_path, rig(executor=executor), seconds=12.0)
+    made = contest(tmp_path, make_testbed(executor=executor), seconds=12.0)
     executor.left = 120
     assert made.run() == 130
     said = " ".join(made.console.file.getvalue().split())
@@ -441,7 +449,7 @@ from pathlib import Path
 from headway.sim.executor import Filler
 from headway.commands.compare.compare import terminable, Terminated
 from tests.commands.contests import contest
-from tests.commands.rigs import TEXT, rig
+from tests.commands.testbeds import TEXT, make_testbed
 
 class Waiting(Filler):
     left = 10**9
@@ -454,7 +462,7 @@ class Waiting(Filler):
 
 executor = Waiting()
 with terminable():
-    made = contest(Path(sys.argv[1]), rig(executor=executor), seconds=6.0)
+    made = contest(Path(sys.argv[1]), make_testbed(executor=executor), seconds=6.0)
     executor.left = 100
     status = made.run()
 print(made.console.file.getvalue())
@@ -515,8 +523,10 @@ def test_a_baseline_that_does_not_run_is_refused(tmp_path):
 
 def test_the_default_takes_less_than_a_quarter_of_an_hour():
     asked = Asked()
-    assert len(DEFAULT) >= 8
-    assert len(DEFAULT) * asked.seconds * (1 + DRAIN) < 14 * 60, "a minute is left to measure"
+    assert len(DEFAULT_STRATEGIES) >= 8
+    assert len(DEFAULT_STRATEGIES) * asked.seconds * (1 + DRAIN) < 14 * 60, (
+        "a minute is left to measure"
+    )
 
 
 def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
@@ -524,7 +534,7 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
     (folder := tmp_path / "journals").mkdir()
     names = "static,continuous-chunk-64"
     wishes = {"seconds": 4.0, "strategies": names, "repeat": 2}
-    compared(tmp_path, rig(real_memory=True), **wishes, journals=folder)
+    compared(tmp_path, make_testbed(real_memory=True), **wishes, journals=folder)
     kept = sorted(path.name for path in folder.iterdir())
     assert kept == [
         "01-static-1.jsonl",
@@ -544,7 +554,9 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
 
 def test_a_replay_leaves_out_the_warm_up_that_the_comparison_left_out(tmp_path):
     (folder := tmp_path / "journals").mkdir()
-    compared(tmp_path, rig(), seconds=20.0, strategies="continuous-chunk-64", journals=folder)
+    compared(
+        tmp_path, make_testbed(), seconds=20.0, strategies="continuous-chunk-64", journals=folder
+    )
     kept = json.loads((tmp_path / "report.json").read_text())["strategies"][0]
     assert kept["engine"]["served"] < len(kept["requests"]["rows"]), "some are left out"
     path = next(folder.iterdir())

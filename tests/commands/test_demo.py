@@ -12,8 +12,8 @@ from headway.cli.demo import demo as demo_command
 from headway.commands import demo
 from headway.core.request import Finish
 from headway.errors import SettingError
-from headway.figures.lane_figures import counted, engine_figures, lane_figures
-from headway.figures.pressure import cards
+from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.pressure import pressure_cards
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.formatting import milliseconds, pressed, share
@@ -22,7 +22,7 @@ from headway.report.reporter import DRAIN
 from headway.report.verdict import verdict
 from headway.sim.executor import Filler
 from headway.traffic.endpoint import ENDPOINTS
-from tests.commands.rigs import rig
+from tests.commands.testbeds import make_testbed
 
 
 def console(width=80):
@@ -31,7 +31,9 @@ def console(width=80):
 
 def run(path, seconds=12.0, machine=None, width=80):
     screen = console(width)
-    contest = demo.contest_of(machine or rig(), demo.asked_of(path.parent, seconds, 0), screen)
+    contest = demo.contest_of(
+        machine or make_testbed(), demo.asked_of(path.parent, seconds, 0), screen
+    )
     status = contest.run()
     return status, contest, screen.file.getvalue()
 
@@ -94,7 +96,7 @@ def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
 def test_the_figures_follow_from_the_rows(ran):
     path, _, _, said = ran
     plain, read = json.loads(path.read_text()), report_json.read(path)
-    figured = {name: counted(each, read.warm_up) for name, each in read.outcomes.items()}
+    figured = {name: without_warm_up(each, read.warm_up) for name, each in read.outcomes.items()}
     assert plain["complete"] is True
     tables = [line.split() for line in said.splitlines()]
     for part, (name, outcome) in zip(plain["strategies"], figured.items(), strict=True):
@@ -115,7 +117,7 @@ def test_the_figures_follow_from_the_rows(ran):
     assert plain["baseline"] == "static" and plain["strategies"][0]["pressure"] is None
     for part in plain["strategies"][1:]:
         pair = {name: figured[name] for name in (part["name"], "static")}
-        assert part["pressure"] == pressed(cards(pair, ENDPOINTS)[part["name"]])
+        assert part["pressure"] == pressed(pressure_cards(pair, ENDPOINTS)[part["name"]])
 
 
 def nearest_rank(values, percent):
@@ -152,7 +154,7 @@ def test_the_report_says_what_it_was_made_of_and_where_nothing_of_the_machines_n
 
 
 def test_a_real_paged_memory_gives_the_same_rows(tmp_path):
-    machines = rig(), rig(real_memory=True)
+    machines = make_testbed(), make_testbed(real_memory=True)
     paths = [tmp_path / name / "report.json" for name in ("filler", "memory")]
     for machine, path in zip(machines, paths, strict=True):
         path.parent.mkdir()
@@ -175,7 +177,9 @@ class Interrupting(Filler):
 
 def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
     executor, path, screen = Interrupting(), tmp_path / "report.json", console()
-    contest = demo.contest_of(rig(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen)
+    contest = demo.contest_of(
+        make_testbed(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen
+    )
     executor.left = 40
     assert contest.run() == 130
     said = " ".join(screen.file.getvalue().split())

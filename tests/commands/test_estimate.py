@@ -29,9 +29,9 @@ from headway.commands.plan.estimate.waiting import capacity, prompt_wait, unstab
 from headway.core.cost.step_cost import WHOLE, Rates, Residuals, Rounding, StepCost
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
-from headway.costing.token_cost import Ask
+from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
-from headway.traffic.trace import shipped
+from headway.traffic.trace import read_shipped_trace
 
 # About an 8B model on one H100: 7 ms, 35 us a token, 47 ns a key that is read, and little a pair.
 COST = StepCost(Rates(step=7_000_000_000, read=47_000, pair=1_200), ((0, 35_000_000),))
@@ -87,7 +87,7 @@ def test_the_largest_batch_within_a_pace_is_the_scheduler_s(tpot):
 
 
 def test_padding_is_what_groups_compute():
-    lengths = tuple((a.prompt, a.answer) for a in shipped("azure2023-code"))
+    lengths = tuple((a.prompt, a.answer) for a in read_shipped_trace("azure2023-code"))
     traffic, buckets = PlannedTraffic("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
     answers = checks.check_padding(Machine(COST, 16), traffic, 16, buckets)
     assert len(answers) == 3 and all(near(each) for each in answers)
@@ -209,8 +209,8 @@ def test_bursts_are_seen_where_they_are():
     bursts = [number // 50 * 5 * SECOND for number in range(20_000)]
     assert dispersion(bursts, SECOND) == pytest.approx(40, rel=0.05), "0 or 50: variance / mean"
     assert dispersion(times[:3], 60 * SECOND) == 0.0
-    code = [arrival.at for arrival in shipped("azure2023-code")]
-    conv = [arrival.at for arrival in shipped("azure2023-conv")]
+    code = [arrival.at for arrival in read_shipped_trace("azure2023-code")]
+    conv = [arrival.at for arrival in read_shipped_trace("azure2023-conv")]
     assert dispersion(code, 60 * SECOND) > 20 * dispersion(conv, 60 * SECOND)
 
 
@@ -220,9 +220,9 @@ def test_a_bursty_trace_is_under_provisioned_and_a_poisson_one_is_not(monkeypatc
     machine, draw, at, bursts = Machine(COST, 64), Random(4), 0.0, []
     while len(bursts) < 600:
         at += draw.expovariate(0.5) * SECOND
-        bursts += [Ask(int(at), "default", 600, 2)] * draw.randint(1, 20)
+        bursts += [RequestSpec(int(at), "default", 600, 2)] * draw.randint(1, 20)
     calm = steady(1, 600, 2).poisson(600, 10, seed=9)
-    even = traced("calm", [Ask(each.arrived, "default", 600, 2) for each in calm])
+    even = traced("calm", [RequestSpec(each.arrived, "default", 600, 2) for each in calm])
     planned = checks.check_budget_rate(machine, even, 500_000_000)
     assert checks.measure_burstiness(machine, even, 500_000_000, planned).times < 1.25
     found = checks.measure_burstiness(machine, traced("bursts", bursts[:600]), 500_000_000, planned)
@@ -255,7 +255,7 @@ def test_what_cannot_be_is_said_with_its_remedy():
     with pytest.raises(SettingError, match="calibrate again"):
         unstable_rate(StepTimes(StepCost.of(1_000_000)), steady(1, 600, 20))
     with pytest.raises(SettingError, match="no span"):
-        traced("one", [Ask(5, "default", 3, 3)])
+        traced("one", [RequestSpec(5, "default", 3, 3)])
     with pytest.raises(SettingError, match="KV memory"):
         serve(Machine(COST, 4, num_blocks=2), one_prompt(4), steady(1, 600, 2).backlog(1))
 

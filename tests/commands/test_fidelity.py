@@ -175,9 +175,9 @@ def test_a_paced_simulation_takes_as_much_longer_as_the_machine_did():
         often = Residuals((residual,) * 2)
         cost = replace(StepCost.of(10 * MS), residuals=(often, often))
         calibration = replace(CALIBRATION, cost=cost)
-        rig = paced_rig(calibration, 0, Pace(thousandths))
+        testbed = paced_rig(calibration, 0, Pace(thousandths))
         asked = [Request("a", (1, 2, 3), 9, 0, lane="default")]
-        return Run(rig, Policies(), [Lane()], asked).serve().nanoseconds
+        return Run(testbed, Policies(), [Lane()], asked).serve().nanoseconds
 
     assert took((1_000,)) == 90 * MS
     assert took((1_500,)) == 135 * MS

@@ -16,7 +16,7 @@ from headway.commands.plan.estimate.waiting import capacity
 from headway.commands.plan.plan import PlanOptions, run_plan
 from headway.commands.plan.tables import verdict
 from headway.core.cost.step_cost import StepCost
-from headway.costing.calibration import Calibration, read, write
+from headway.costing.calibration import Calibration, read_cost_file, write_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
 
@@ -47,7 +47,7 @@ def cost(tmp_path):
             slots=16,
             price_per_hour=2.0,
         )
-        write(calibration, tmp_path / "cost.json")
+        write_cost_file(calibration, tmp_path / "cost.json")
         return tmp_path / "cost.json"
 
     return made
@@ -128,7 +128,7 @@ def test_off_a_terminal_what_is_being_done_is_said_on_stderr(cost, capsys, as_js
 
 
 class Lengths(tuple):
-    read = 0
+    read_cost_file = 0
 
     def __iter__(self):
         Lengths.read += 1
@@ -146,7 +146,7 @@ def test_lengths_are_read_a_few_times_however_often_their_means_are_asked_for():
 def test_a_marked_cost_file_is_said_to_be_one(cost):
     path = cost()
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
-    write(replace(read(path), about=marked), path)
+    write_cost_file(replace(read_cost_file(path), about=marked), path)
     said = " ".join(printed(PlanOptions(path, rate=5, prompt=120, answer=20)).split())
     assert "The cost file is unreliable" in said and "-50% in the median step" in said
     plain = json.loads(printed(PlanOptions(path, rate=5, prompt=120, answer=20, as_json=True)))

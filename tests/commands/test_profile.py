@@ -19,9 +19,9 @@ from headway.commands.calibrate.profile import (
 )
 from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
-from headway.costing.calibration import Calibration, read
-from headway.costing.datasheet import shape, work_of
-from headway.runs.live_testbed import kv_bytes, load_here, named_rig
+from headway.costing.calibration import Calibration, read_cost_file
+from headway.costing.datasheet import model_work, read_shape
+from headway.runs.live_testbed import kv_bytes_per_token, load_model, testbed_with_corpus
 
 
 def step(rows, milliseconds):
@@ -40,7 +40,7 @@ def test_the_knee_is_the_last_doubling_that_pays():
 
 
 def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
-    work, one = work_of(shape("qwen2.5-0.5b")), row_features(999, 1, logits=1)
+    work, one = model_work(read_shape("qwen2.5-0.5b")), row_features(999, 1, logits=1)
     both = one + one
     assert bytes_of(work, both) - bytes_of(work, one) == 1_000 * 12_288
     assert flops_of(work, both) == 2 * flops_of(work, one)
@@ -48,15 +48,15 @@ def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
 
 
 def test_the_embedded_models_profile(tmp_path):
-    loaded = load_here(None, 2)
-    rig, out = named_rig(loaded, None), tmp_path / "cost.json"
+    loaded = load_model(None, 2)
+    testbed, out = testbed_with_corpus(loaded, None), tmp_path / "cost.json"
     cost = StepCost.of(1_000_000)
     found = Calibration(
-        *("m", "bfloat16", "cpu", {}, False, cost, kv_bytes(loaded), 64, 64, 16, 256, 2)
+        *("m", "bfloat16", "cpu", {}, False, cost, kv_bytes_per_token(loaded), 64, 64, 16, 256, 2)
     )
     console = Console(width=80, record=True, file=StringIO())
-    run_profile(loaded, rig, found, out, console)
-    said, profile = console.export_text(), read(out).about["profile"]
+    run_profile(loaded, testbed, found, out, console)
+    said, profile = console.export_text(), read_cost_file(out).about["profile"]
     assert [step["rows"] for step in profile["steps"]] == [1, 2, 4, 8, 0]
     assert all(step["nanoseconds"] > 0 and step["operators"] for step in profile["steps"])
     assert "8 next tokens" in said and "GFLOP/s" in said and "Knee" in said

@@ -67,7 +67,7 @@ def lived(tmp_path_factory):
 def cost(tmp_path):
     """A cost file of the model that the journal names."""
     path = tmp_path / "cost.json"
-    calibration.write(made(), path)
+    calibration.write_cost_file(made(), path)
     return path
 
 
@@ -328,29 +328,29 @@ def test_a_change_that_cannot_be_made_is_named(wishes, words, tmp_path, cost):
 def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
     with pytest.raises(SettingError, match=r"add --cost cost.json, which headway calibrate writes"):
         told(lived[0], sets=("slots=1",))
-    calibration.write(made(model="other"), tmp_path / "other.json")
+    calibration.write_cost_file(made(model="other"), tmp_path / "other.json")
     with pytest.raises(SettingError, match="this cost file is of other in float32, not of headway"):
         told(lived[0], cost=tmp_path / "other.json")
-    calibration.write(made(dtype="bfloat16"), tmp_path / "other.json")
+    calibration.write_cost_file(made(dtype="bfloat16"), tmp_path / "other.json")
     with pytest.raises(SettingError, match=r"not of headway-tiny .* in float32"):
         told(lived[0], cost=tmp_path / "other.json")
 
 
 def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
     """A journal that names no model, of steps ten times as quick and wider than was fitted."""
-    calibration.write(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
+    calibration.write_cost_file(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
     words = " ".join(told(written(tmp_path), cost=tmp_path / "cost.json").split())
     assert "The journal names no model" in words
     assert "fitted to steps of up to 2 rows; here are steps of 4" in words
     assert "or this one was disturbed" in words
-    calibration.write(made(prices=COST), tmp_path / "cost.json")
+    calibration.write_cost_file(made(prices=COST), tmp_path / "cost.json")
     said = plain(written(tmp_path), cost=tmp_path / "cost.json")
     assert said["pricing"] == 1.0 and len(said["warnings"]) == 1
 
 
 def test_a_marked_cost_file_is_a_warning(lived, tmp_path):
     errors = {"all": {"median": 320, "p90": 500, "total": 180}}
-    calibration.write(replace(made(), about={"errors": errors}), tmp_path / "cost.json")
+    calibration.write_cost_file(replace(made(), about={"errors": errors}), tmp_path / "cost.json")
     said = plain(lived[0], cost=tmp_path / "cost.json")["warnings"]
     assert any("unreliable" in each and "+32% in the median step" in each for each in said)
 
@@ -359,7 +359,7 @@ def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
     timed = [(at * MS, Add(ask(f"r{at}", 8, 3, at * MS, lane="chat"))) for at in (0, 900)]
     case = Case(32, Policies(), timed)
     spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
-    calibration.write(made(prices=replace(COST, wake=2 * MS)), tmp_path / "cost.json")
+    calibration.write_cost_file(made(prices=replace(COST, wake=2 * MS)), tmp_path / "cost.json")
     said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
     assert said["pricing"] == pytest.approx((spent + 2 * 2 * MS) / spent)
 
@@ -367,7 +367,7 @@ def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
 def test_recorded_steps_are_priced_with_the_padding_of_the_cost_file(tmp_path):
     gathering, path = Gathering(4, at_once=40), written(tmp_path)
     cost = replace(COST, device=replace(COST.device, read=MS * 1_000), gathering=gathering)
-    calibration.write(made(prices=cost), tmp_path / "cost.json")
+    calibration.write_cost_file(made(prices=cost), tmp_path / "cost.json")
     spent = sum(row.nanoseconds for row in run(THRASH).scheduler.ledger.steps)
     padded = sum(map(cost.predict, rerun_journal(load(path), gathering).steps))
     assert plain(path, cost=tmp_path / "cost.json")["pricing"] == pytest.approx(padded / spent)
@@ -378,7 +378,7 @@ def test_the_first_step_without_prompts_is_priced_with_the_turn(tmp_path):
     timed = [(0, Add(ask("one", 8, 3, 0, lane="chat")))]
     case = Case(32, Policies(), timed)
     spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
-    calibration.write(made(prices=replace(COST, turn=2 * MS)), tmp_path / "cost.json")
+    calibration.write_cost_file(made(prices=replace(COST, turn=2 * MS)), tmp_path / "cost.json")
     said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
     assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "of three steps, one"
 

@@ -43,9 +43,11 @@ def ran(tmp_path_factory):
 
 def test_a_marked_cost_model_is_said_to_be_one():
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
-    said = provenance.sentence(provenance.origin_of(replace(CALIBRATION, about=marked)))
+    said = provenance.provenance_sentence(
+        provenance.provenance_of(replace(CALIBRATION, about=marked))
+    )
     assert "Do not believe them" in said and "off by -50% in the median step" in said
-    assert "believe" not in provenance.sentence(provenance.origin_of(CALIBRATION))
+    assert "believe" not in provenance.provenance_sentence(provenance.provenance_of(CALIBRATION))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def found(ran):
 
 def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
     folder, said, kept = ran
-    sentence = provenance.sentence(json.loads(kept)["simulated"])
+    sentence = provenance.provenance_sentence(json.loads(kept)["simulated"])
     assert "4 x Abacus 3" in sentence and "handmade in float32" in sentence
     words = " ".join(said.split())
     assert words.startswith(sentence)

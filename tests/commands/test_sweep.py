@@ -32,20 +32,20 @@ from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.figures.capacity import Capacity, Tried
-from headway.figures.capacity_interval import Sureness
-from headway.figures.knee import knee
+from headway.figures.capacity import Capacity, TriedRate
+from headway.figures.capacity_interval import CapacityInterval
+from headway.figures.knee import find_knee
 from headway.report.analysis import Analysis
 from headway.report.report_json import read
-from headway.runs.process_pool import in_processes
-from headway.strategies.registry import REGISTRY, Site, chunked
+from headway.runs.process_pool import run_in_processes
+from headway.strategies.registry import REGISTRY, StrategyInputs, chunked_strategy
 from tests.commands.priced import CALIBRATION, lanes
 from tests.commands.test_simulate import simulated
 
 FEW = "dynamic-lanes,continuous-chunk-64"
-SITE = Site([Lane("chat")], Price(100_000, 1_000_000), 2_048)
+SITE = StrategyInputs([Lane("chat")], TokenCost(100_000, 1_000_000), 2_048)
 
 
 def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, **wishes):
@@ -141,16 +141,16 @@ def test_lanes_with_rates_of_their_own_have_no_capacity(tmp_path):
 
 
 def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
-    policies = strategy_at(chunked(64), "slots", 4).policies
+    policies = strategy_at(chunked_strategy(64), "slots", 4).policies
     assert (policies.join, policies.chunk) == (Continuous(4), Fixed(64))
     assert policies.step_tokens == 4 + 64
-    policies = strategy_at(chunked(64), "chunk", 32).policies
+    policies = strategy_at(chunked_strategy(64), "chunk", 32).policies
     assert policies.chunk == Fixed(32) and policies.step_tokens == 16 + 32
     group = strategy_at(REGISTRY["static"](SITE), "slots", 3).policies
     assert group.join.size == 3 and group.step_tokens == 3 * 2_048
     window = strategy_at(REGISTRY["dynamic-global"](SITE), "window", 2.5).policies
     assert window.join == Dynamic(16, 2_500_000)
-    assert strategy_at(chunked(64), "step_tokens", 99).policies.step_tokens == 99
+    assert strategy_at(chunked_strategy(64), "step_tokens", 99).policies.step_tokens == 99
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,10 @@ def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value)
 
 def test_steps_with_less_than_a_token_for_each_slot_are_refused():
     with pytest.raises(SettingError, match="step_tokens 15 is less than the 16 sequences"):
-        strategy_at(chunked(64), "step_tokens", 15)
-    tight = replace(chunked(64), policies=Policies(Continuous(16), chunk=Fixed(64), step_tokens=64))
+        strategy_at(chunked_strategy(64), "step_tokens", 15)
+    tight = replace(
+        chunked_strategy(64), policies=Policies(Continuous(16), chunk=Fixed(64), step_tokens=64)
+    )
     assert strategy_at(tight, "chunk", 4).policies.step_tokens == 16, "room for the slots stays"
 
 
@@ -205,7 +207,7 @@ def test_more_slots_wait_less(tmp_path):
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=9, unique=True).map(sorted))
 def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
     curve = [(float(at), value) for at, value in enumerate(values)]
-    found = knee(curve)
+    found = find_knee(curve)
     if found is None:
         assert values[-1] < 2 * values[0]
         return
@@ -215,10 +217,10 @@ def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
 
 
 def test_knees_skip_what_is_not_said_and_stand_near_the_rate_before_what_never_came():
-    assert knee([(1, None), (2, 10), (3, 10), (4, 40)]) == pytest.approx(3.5)
-    assert knee([(1, 10**9), (2, 10**9), (3, NEVER)]) == pytest.approx(2.0, abs=0.05)
-    assert knee([(1, None), (2, None)]) is None and knee([]) is None
-    assert knee([(1, 10), (2, 19)]) is None
+    assert find_knee([(1, None), (2, 10), (3, 10), (4, 40)]) == pytest.approx(3.5)
+    assert find_knee([(1, 10**9), (2, 10**9), (3, NEVER)]) == pytest.approx(2.0, abs=0.05)
+    assert find_knee([(1, None), (2, None)]) is None and find_knee([]) is None
+    assert find_knee([(1, 10), (2, 19)]) is None
 
 
 # -- simulated in processes
@@ -409,7 +411,7 @@ def test_what_stops_the_caller_stops_its_workers():
         raise Ended
 
     with pytest.raises(Ended):  # the second would work on for an hour
-        in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
+        run_in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
     assert len(workers) == 2 and has_ended(workers)
 
 
@@ -472,7 +474,7 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
         assert row[1] == found["said"] and found["said"] in " ".join(said.split())
         for cell, lane in zip(row[2:], plain["lanes"], strict=True):
             curve = sweep_report.curve(plain, row[0], lane, "ttft_p95")
-            assert knees[lane] == knee(curve)
+            assert knees[lane] == find_knee(curve)
             assert cell == ("-" if knees[lane] is None else f"{knees[lane]:.3g}")
 
 
@@ -513,38 +515,38 @@ def test_what_is_no_sweep_file_is_refused(tmp_path):
 
 
 def test_said_of_a_capacity():
-    good, bad = Tried(4.0, {"chat": 1.0}), Tried(8.0, {"chat": 0.5, "voice": 0.97})
+    good, bad = TriedRate(4.0, {"chat": 1.0}), TriedRate(8.0, {"chat": 0.5, "voice": 0.97})
     none = Capacity(0.0, (0.0, 8.0), (bad,))
     some = Capacity(4.0, (4.0, 8.0), (good, bad))
     all_ = Capacity(4.0, (4.0, inf), (good,))
-    scope, sure = Scope("requests / s", 12.0, "end"), Sureness(120, "chat", 3.5, 4.5)
+    scope, sure = Scope("requests / s", 12.0, "end"), CapacityInterval(120, "chat", 3.5, 4.5)
 
     def told(found, sure=sure):
         return said(Found(found, sure), scope)
 
     assert told(none).startswith("none: no rate tried (8 requests / s; n 120 of chat) is kept")
     assert "sure" not in told(none)
-    unsure = told(none, Sureness(17, "chat", 0.0, 0.0))
+    unsure = told(none, CapacityInterval(17, "chat", 0.0, 0.0))
     assert unsure.endswith("; so few cannot be sure: take --seconds 75 or more")
     drawn = "4 requests / s (3.5 to 4.5 in nine of ten draws of its blocks of time; n 120 of chat)"
     assert told(some) == f"{drawn}; at 8 chat keeps 50.0 %"
     assert told(all_) == "at least 4 requests / s (n 120): nothing broke up to there (end)"
-    unasked = replace(some, tried=(Tried(1.0, {}), good, bad))
+    unasked = replace(some, tried=(TriedRate(1.0, {}), good, bad))
     assert told(unasked) == f"{drawn}; at 8 chat keeps 50.0 %"
     about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
     plain = sweep_report.sweep_json(about, [], {"a": Found(unasked, sure)}, scope)
     assert plain["lanes"] == ["chat", "voice"] and sweep_charts.worst_endpoint_chart(
         plain, {"a": "s0"}
     )
-    nobody = Capacity(0.0, (0.0, inf), (Tried(1.0, {}),))
+    nobody = Capacity(0.0, (0.0, inf), (TriedRate(1.0, {}),))
     assert told(nobody).endswith("take more --seconds")
-    slow = replace(some, tried=(Tried(1.0, {"chat": 0.1}), good, bad))
+    slow = replace(some, tried=(TriedRate(1.0, {"chat": 0.1}), good, bad))
     assert told(slow).endswith("lower rates are not all kept: 1")
-    few = told(some, Sureness(6, "chat", 4.0, 4.0))
+    few = told(some, CapacityInterval(6, "chat", 4.0, 4.0))
     assert few == (
         "unknown: 6 requests of chat count, and with fewer than 100 95 % is a matter of a few; "
         "take --seconds 210 or more"
     )
     ends = replace(scope, trace_ends=True)
-    few = said(Found(some, Sureness(6, "chat", 4.0, 4.0)), ends)
+    few = said(Found(some, CapacityInterval(6, "chat", 4.0, 4.0)), ends)
     assert few.endswith("95 % is a matter of a few; take a longer trace")

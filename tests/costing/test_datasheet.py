@@ -10,15 +10,22 @@ pytest.importorskip("torch")
 
 from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
 from headway.core.cost.features import row_features
-from headway.costing.calibration import read
-from headway.costing.datasheet import accelerator, analytical, shape, work_of
+from headway.costing.calibration import read_cost_file
+from headway.costing.datasheet import (
+    analytical_calibration,
+    model_work,
+    read_accelerator,
+    read_shape,
+)
 from headway.errors import MemoryPlanError, SettingError
 from headway.models import EMBEDDED
 
 
 def test_eight_billion_parameters_on_one_h100():
     """7 ms a step, 35 us a prompt token, 47 ns a token read: what the literature's fits say."""
-    found = analytical(shape("llama-3.1-8b"), accelerator("h100-sxm"), "llama-3.1-8b")
+    found = analytical_calibration(
+        read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b"
+    )
     alone, prompt = row_features(500, 1, logits=1), row_features(0, 2_048, logits=1)
     assert 5e6 < found.cost.predict(alone) < 9e6
     assert 20e6 < found.cost.pieces[1][1] < 50e6
@@ -30,22 +37,24 @@ def test_eight_billion_parameters_on_one_h100():
     assert found.analytical and found.kv_bytes == 131_072
     held = found.num_blocks * found.block_size * found.kv_bytes
     assert 0.3 * 80e9 < held < 80e9 - 15e9
-    few = analytical(shape("llama-3.1-8b"), accelerator("h100-sxm"), "llama-3.1-8b", slots=16)
+    few = analytical_calibration(
+        read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b", slots=16
+    )
     assert few.num_blocks == 16 * 8_192 // 16, "what sixteen requests can use"
     assert 0.5 * 64e9 < few.fit * few.block_size * few.kv_bytes < 64e9, "beside 16 GB of weights"
 
 
 def test_a_model_has_the_weights_that_its_name_says():
     for name, billions in (("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.6), ("qwen2.5-7b", 7.62)):
-        config = shape(name)
+        config = read_shape(name)
         table = 0 if config.tied else config.vocab * config.hidden
-        assert (work_of(config).weights / 2 + table) / 1e9 == pytest.approx(billions, rel=0.01)
+        assert (model_work(config).weights / 2 + table) / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 def test_what_is_faster_on_paper_is_faster_in_the_model():
-    config, step = shape("qwen2.5-7b"), row_features(100, 1, logits=1)
+    config, step = read_shape("qwen2.5-7b"), row_features(100, 1, logits=1)
     times = [
-        analytical(config, accelerator(name), "qwen2.5-7b").cost.predict(step)
+        analytical_calibration(config, read_accelerator(name), "qwen2.5-7b").cost.predict(step)
         for name in ("l4", "rtx-4090", "a100-80gb", "h100-sxm", "h200", "mi300x")
     ]
     assert times == sorted(times, reverse=True)
@@ -53,17 +62,19 @@ def test_what_is_faster_on_paper_is_faster_in_the_model():
 
 def test_refusals_name_the_nearest(tmp_path):
     with pytest.raises(SettingError, match="did you mean h200"):
-        accelerator("h20")
+        read_accelerator("h20")
     with pytest.raises(SettingError, match="did you mean llama"):
-        shape("llama-3.1-8")
+        read_shape("llama-3.1-8")
     with pytest.raises(MemoryPlanError, match="larger accelerator"):
-        analytical(shape("llama-3.1-70b"), accelerator("h100-sxm"), "llama-3.1-70b")
+        analytical_calibration(
+            read_shape("llama-3.1-70b"), read_accelerator("h100-sxm"), "llama-3.1-70b"
+        )
     mine = tmp_path / "mine.yaml"
     mine.write_text("box: {memory: 10, bandwidth: 100}\nodd: {memory: 10, speed: 3}\n")
     with pytest.raises(SettingError, match="there is no products"):
-        accelerator("box", mine)
+        read_accelerator("box", mine)
     with pytest.raises(SettingError, match="'speed' is not known"):
-        accelerator("odd", mine)
+        read_accelerator("odd", mine)
 
 
 def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
@@ -72,17 +83,17 @@ def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
     (folder / "config.json").write_text((EMBEDDED / "config.json").read_text())
     asked = CalibrateOptions(model=str(folder), accelerator="l4", out=out)
     assert run_calibrate(asked, Console(file=StringIO())) == 0
-    assert read(out).model == "my-model"
+    assert read_cost_file(out).model == "my-model"
 
 
 def test_an_accelerator_has_256_slots_unless_said_otherwise(tmp_path):
     out = tmp_path / "cost.json"
     asked = CalibrateOptions(model="llama-3.1-8b", accelerator="h100-sxm", out=out)
     assert run_calibrate(asked, Console(file=StringIO())) == 0
-    full = read(out)
+    full = read_cost_file(out)
     assert full.slots == 256 and full.num_blocks == full.fit, "all the memory that there is"
     assert run_calibrate(replace(asked, slots=16), Console(file=StringIO())) == 0
-    assert read(out).slots == 16
+    assert read_cost_file(out).slots == 16
 
 
 def test_ones_own_sheet_from_the_command_line(tmp_path):
@@ -91,6 +102,6 @@ def test_ones_own_sheet_from_the_command_line(tmp_path):
     asked = CalibrateOptions(model="qwen2.5-0.5b", accelerator="box", accelerators=mine, out=out)
     console = Console(width=100, record=True, file=StringIO())
     assert run_calibrate(asked, console) == 0
-    found = read(out)
+    found = read_cost_file(out)
     assert found.analytical and found.price_per_hour == 0.2 and found.device == "box"
     assert "nobody has measured" in console.export_text()

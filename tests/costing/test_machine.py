@@ -23,7 +23,7 @@ def test_it_has_a_processor_in_words_and_no_name_of_a_host(tmp_path):
     path.write_text("processor : 0\nmodel name\t: A B: C\n\nprocessor : 1\nmodel name\t: A B: C\n")
     assert processor(path) == "A B: C"
     assert processor(tmp_path / "none")
-    about = machine.machine()
+    about = machine.describe_machine()
     assert about["cores"] >= 1 and platform.node() not in about.values()
 
 

@@ -15,7 +15,7 @@ from benchmarks.diagrams import FOLDER, STRATEGIES, bars, draw, drawings, run
 from benchmarks.textbook.canvas import KINDS
 from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
 from benchmarks.textbook.part import ARITHMETIC, Part, Table
-from headway.traffic.trace import shipped
+from headway.traffic.trace import read_shipped_trace
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "strategies.md"
@@ -76,7 +76,7 @@ def quoted(name):
 
 
 def recorded(name):
-    return [arrival.answer for arrival in shipped(name)]
+    return [arrival.answer for arrival in read_shipped_trace(name)]
 
 
 def longest_over_mean(answers, size):

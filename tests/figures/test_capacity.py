@@ -7,7 +7,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from headway.errors import SettingError
-from headway.figures.capacity import SHARE, TOLERANCE, Tried, capacity
+from headway.figures.capacity import REQUIRED_ATTAINMENT, TOLERANCE, TriedRate, search_capacity
 
 
 def falling(limit):
@@ -21,7 +21,7 @@ def falling(limit):
     tolerance=st.sampled_from([0.005, TOLERANCE, 0.1]),
 )
 def test_the_limit_lies_in_the_bracket_and_the_bracket_within_the_tolerance(limit, low, tolerance):
-    found = capacity(falling(limit), low, 1_000.0, tolerance)
+    found = search_capacity(falling(limit), low, 1_000.0, tolerance)
     kept, broken = found.bracket
     assert found.rate == kept <= limit < broken <= kept * (1 + tolerance)
     assert found.is_bounded and not found.skipped
@@ -41,8 +41,8 @@ def test_rates_that_were_tried_bound_the_search_and_are_not_tried_again(rates, l
         asked.append(rate)
         return serve(rate)
 
-    known = [Tried(float(rate), serve(float(rate))) for rate in rates]
-    found = capacity(counted, 0.5, 200.0, known=known)
+    known = [TriedRate(float(rate), serve(float(rate))) for rate in rates]
+    found = search_capacity(counted, 0.5, 200.0, known=known)
     assert not set(asked) & {float(rate) for rate in rates}
     if min(rates) <= limit < max(rates):
         event("bracketed by what was known")
@@ -55,8 +55,8 @@ def test_rates_that_were_tried_bound_the_search_and_are_not_tried_again(rates, l
 
 
 def test_below_rates_that_all_broke_it_begins_at_the_small_one():
-    known = [Tried(rate, {"chat": 0.2}) for rate in (40.0, 60.0)]
-    found = capacity(falling(5.0), 1.0, 100.0, tolerance=0.1, known=known)
+    known = [TriedRate(rate, {"chat": 0.2}) for rate in (40.0, 60.0)]
+    found = search_capacity(falling(5.0), 1.0, 100.0, tolerance=0.1, known=known)
     assert found.bracket[0] <= 5.0 < found.bracket[1] <= 1.1 * found.bracket[0]
     assert [each.rate for each in found.tried[:4]] == [40, 60, 1, 20.5]
 
@@ -65,8 +65,8 @@ def test_groups_that_fill_between_the_small_rate_and_the_known_ones_are_found():
     def serve(rate):
         return {"chat": min(1.0, rate / 8) if rate <= 20 else 0.0}
 
-    known = [Tried(rate, serve(rate)) for rate in (40.0, 60.0)]
-    found = capacity(serve, 1.0, 100.0, known=known)
+    known = [TriedRate(rate, serve(rate)) for rate in (40.0, 60.0)]
+    found = search_capacity(serve, 1.0, 100.0, known=known)
     assert found.rate <= 20 < found.bracket[1] <= found.rate * 1.02
     assert found.skipped == (1.0, 2.0, 4.0)
 
@@ -75,25 +75,27 @@ def test_a_small_rate_that_breaks_too_leaves_the_climb_above_the_known_ones():
     def serve(rate):
         return {"chat": min(1.0, rate / 100)}
 
-    found = capacity(serve, 1.0, 200.0, known=[Tried(rate, serve(rate)) for rate in (4.0, 60.0)])
+    found = search_capacity(
+        serve, 1.0, 200.0, known=[TriedRate(rate, serve(rate)) for rate in (4.0, 60.0)]
+    )
     assert [each.rate for each in found.tried] == [4, 60, 1, 2, 120, 200]
     assert found.rate == 200 and not found.is_bounded
 
 
 def test_doubling_then_halving_in_this_order():
-    found = capacity(falling(5.0), 1.0, 100.0, tolerance=0.1)
+    found = search_capacity(falling(5.0), 1.0, 100.0, tolerance=0.1)
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
     assert found.bracket == (5, 5.5)
 
 
 def test_what_breaks_at_once_has_none():
-    found = capacity(lambda rate: {"chat": 0.9 / rate}, 1.0, 100.0)
+    found = search_capacity(lambda rate: {"chat": 0.9 / rate}, 1.0, 100.0)
     assert found.rate == 0 and found.bracket == (0, 1.0)
     assert [each.rate for each in found.tried] == [1.0, 2.0], "it gets worse: nothing to hope for"
 
 
 def test_what_never_breaks_is_said_to_be_at_least_that():
-    found = capacity(lambda rate: {"chat": 1.0}, 1.0, 10.0)
+    found = search_capacity(lambda rate: {"chat": 1.0}, 1.0, 10.0)
     assert found.rate == 10.0 and found.bracket == (10.0, inf) and not found.is_bounded
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 10]
 
@@ -102,27 +104,27 @@ def test_groups_that_fill_slowly_break_at_low_rates_and_are_found_above_them():
     def serve(rate):
         return {"chat": min(1.0, rate / 8) if rate <= 20 else 0.0}
 
-    found = capacity(serve, 1.0, 100.0)
+    found = search_capacity(serve, 1.0, 100.0)
     assert found.rate <= 20 < found.bracket[1] <= found.rate * 1.02
     assert found.skipped == (1.0, 2.0, 4.0)
 
 
 def test_every_lane_must_keep_its_share_and_the_share_itself_is_enough():
-    assert Tried(1.0, {"a": SHARE, "b": 1.0}).kept
-    assert not Tried(1.0, {"a": SHARE - 1e-9, "b": 1.0}).kept
-    assert not Tried(1.0, {}).kept, "nobody asked: nothing was kept"
+    assert TriedRate(1.0, {"a": REQUIRED_ATTAINMENT, "b": 1.0}).kept
+    assert not TriedRate(1.0, {"a": REQUIRED_ATTAINMENT - 1e-9, "b": 1.0}).kept
+    assert not TriedRate(1.0, {}).kept, "nobody asked: nothing was kept"
 
 
 def test_rates_at_which_nobody_is_left_to_be_asked_bound_nothing():
     def beyond(start):
         return lambda rate: falling(5.0)(rate) if rate > start else {}
 
-    found = capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1)
+    found = search_capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1)
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
     assert found.bracket == (5, 5.5) and not found.skipped
-    again = capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1, known=[Tried(2.0, {})])
+    again = search_capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1, known=[TriedRate(2.0, {})])
     assert again == found, "that it is known helps nobody"
-    empty = capacity(beyond(100.0), 1.0, 10.0)
+    empty = search_capacity(beyond(100.0), 1.0, 10.0)
     assert [each.rate for each in empty.tried] == [1, 2, 4, 8, 10]
     assert empty.bracket == (0, inf)
 
@@ -131,11 +133,11 @@ def test_a_search_ends_where_nobody_is_left_between_the_kept_and_the_broken():
     def without(low, high):
         return lambda rate: {} if low < rate < high else falling(5.0)(rate)
 
-    assert capacity(without(4.5, 8.0), 1.0, 100.0).bracket == (4, 8)
-    assert capacity(without(3.0, 4.5), 1.0, 100.0, tolerance=0.1).bracket == (5, 5.375)
+    assert search_capacity(without(4.5, 8.0), 1.0, 100.0).bracket == (4, 8)
+    assert search_capacity(without(3.0, 4.5), 1.0, 100.0, tolerance=0.1).bracket == (5, 5.375)
 
 
 @pytest.mark.parametrize("low, high", [(0.0, 1.0), (-1.0, 1.0), (2.0, 1.0), (1.0, inf)])
 def test_impossible_bounds_are_refused(low, high):
     with pytest.raises(SettingError, match="between two rates"):
-        capacity(falling(1.0), low, high)
+        search_capacity(falling(1.0), low, high)

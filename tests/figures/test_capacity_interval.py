@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lane import Budget
-from headway.figures.capacity_interval import BLOCKS, seconds_for_enough, summed, sureness, tallied
+from headway.figures.capacity_interval import (
+    BLOCKS,
+    capacity_interval,
+    seconds_for_enough,
+    sum_repeats,
+    tally_blocks,
+)
 from tests.figures.test_lane_figures import outcome, request
 
 EVEN = [(10, 10)] * BLOCKS
@@ -18,29 +24,31 @@ def halved(misses):
 
 def test_what_every_block_does_alike_leaves_no_doubt():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": EVEN}, 3.0: {"a": [(10, 9)] * BLOCKS}}
-    sure = sureness(tried, 2.0, 1, 0)
+    sure = capacity_interval(tried, 2.0, 1, 0)
     assert sure.low == sure.high == pytest.approx(2.5), "half way from all to nine of ten"
     assert (sure.counted, sure.lane, sure.is_enough) == (200, "a", True)
 
 
 def test_what_a_few_bad_blocks_decide_is_doubtful():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": halved(2)}, 4.0: {"a": halved(6)}}
-    sure = sureness(tried, 2.0, 1, 0)
+    sure = capacity_interval(tried, 2.0, 1, 0)
     assert 1.0 < sure.low < 2.0 < sure.high < 4.0
-    assert sure == sureness(tried, 2.0, 1, 0), "the same seed gives the same draws"
+    assert sure == capacity_interval(tried, 2.0, 1, 0), "the same seed gives the same draws"
 
 
 def test_the_lane_that_has_fewest_is_named_and_one_that_was_not_asked_is_not():
     lanes = {"many": EVEN, "few": [(1, 1)] * BLOCKS, "none": [(0, 0)] * BLOCKS}
-    sure = sureness({1.0: lanes}, 1.0, 1, 0)
+    sure = capacity_interval({1.0: lanes}, 1.0, 1, 0)
     assert (sure.counted, sure.lane, sure.is_enough) == (20, "few", False)
     twice = {lane: [(2 * a, 2 * b) for a, b in each] for lane, each in lanes.items()}
-    assert summed([lanes, lanes]) == {lane: tuple(each) for lane, each in twice.items()}
-    assert sureness({1.0: twice}, 1.0, 2, 0).counted == 20, "a repeat is of the same requests"
+    assert sum_repeats([lanes, lanes]) == {lane: tuple(each) for lane, each in twice.items()}
+    assert capacity_interval({1.0: twice}, 1.0, 2, 0).counted == 20, (
+        "a repeat is of the same requests"
+    )
 
 
 def test_without_a_capacity_there_is_no_interval():
-    none = sureness({1.0: {"a": EVEN}, 2.0: {"a": EVEN}}, 0.0, 1, 0)
+    none = capacity_interval({1.0: {"a": EVEN}, 2.0: {"a": EVEN}}, 0.0, 1, 0)
     assert (none.low, none.high) == (0.0, 0.0) and none.counted == 200, "but of how many"
 
 
@@ -48,7 +56,7 @@ def test_without_a_capacity_there_is_no_interval():
 def test_everyone_offered_is_in_a_block(count, missing):
     rows = [request(f"r{at}") for at in range(count)]
     run = outcome(rows, offered={"chat": count + missing})
-    blocks = tallied(run, 0, 100)["chat"]
+    blocks = tally_blocks(run, 0, 100)["chat"]
     assert len(blocks) == BLOCKS and rows[0].budget != Budget()
     assert sum(a for a, _ in blocks) == count + missing
     assert sum(b for _, b in blocks) == sum(row.good for row in rows)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
-from headway.figures.lane_figures import counted, engine_figures, lane_figures, percentile
+from headway.figures.lane_figures import engine_figures, lane_figures, percentile, without_warm_up
 from headway.runs.run import Outcome
 
 
@@ -137,7 +137,7 @@ ROWS = st.lists(
 def test_goodput_is_never_more_than_throughput_and_everyone_is_somewhere(rows, missing, warm_up):
     steps = [step(1, 0, 90, rows=1, tokens=1)]
     run = outcome(rows, steps, {"chat": len(rows) + missing}, nanoseconds=90)
-    mine = counted(run, warm_up)
+    mine = without_warm_up(run, warm_up)
     lane, engine = lane_figures(mine, "chat"), engine_figures(mine)
     assert lane.goodput(engine) <= engine.requests_per_second
     assert engine.requests_per_second * engine.seconds == pytest.approx(engine.served)

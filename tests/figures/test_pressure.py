@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headway.core.request import NEVER, Finish
-from headway.figures.pressure import cards
+from headway.figures.pressure import pressure_cards
 from headway.report.formatting import duration, milliseconds, pressed, share
 from headway.runs.run import Outcome
 from headway.traffic.endpoint import LABELLING, SUPPORT
@@ -26,7 +26,7 @@ def outcome(ttft, gap, padding=0, unserved=0, labelled=40 * MS):
 
 
 def test_gains_and_losses_are_the_largest_ratios_and_say_against_whom():
-    made = cards(
+    made = pressure_cards(
         {
             "slow": outcome(ttft=90 * MS, gap=2 * MS),
             "middle": outcome(ttft=30 * MS, gap=3 * MS),
@@ -45,14 +45,16 @@ def test_gains_and_losses_are_the_largest_ratios_and_say_against_whom():
 
 
 def test_waste_is_a_pressure_too():
-    made = cards({"a": outcome(9, 2), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
+    made = pressure_cards({"a": outcome(9, 2), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
     assert pressed(made["a"]) == "relieved nothing; created nothing", "zero is no denominator"
-    made = cards({"a": outcome(9, 2, padding=1), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
+    made = pressure_cards(
+        {"a": outcome(9, 2, padding=1), "b": outcome(9, 2, padding=10)}, ENDPOINTS
+    )
     assert pressed(made["b"]).startswith("relieved nothing; created computing for nobody (waste 5")
 
 
 def test_the_backlogs_time_is_that_of_its_last_answer():
-    made = cards({"a": outcome(9, 2), "b": outcome(9, 2, labelled=120 * MS)}, ENDPOINTS)
+    made = pressure_cards({"a": outcome(9, 2), "b": outcome(9, 2, labelled=120 * MS)}, ENDPOINTS)
     assert pressed(made["b"]) == (
         "relieved nothing; created the time that labelling takes (last answer after 120 ms: "
         "3.0 times a's 40 ms)"
@@ -60,14 +62,14 @@ def test_the_backlogs_time_is_that_of_its_last_answer():
 
 
 def test_what_never_came_is_a_lower_bound_and_two_of_those_are_not_compared():
-    made = cards({"a": outcome(50 * MS, 2), "b": outcome(9, 2, unserved=6)}, ENDPOINTS)
+    made = pressure_cards({"a": outcome(50 * MS, 2), "b": outcome(9, 2, unserved=6)}, ENDPOINTS)
     assert "TTFT p50 over 500 ms: over 10 times a's 50 ms" in pressed(made["b"])
     both = {"a": outcome(9, 2, unserved=6), "b": outcome(9, 2, unserved=7)}
-    assert "TTFT" not in pressed(cards(both, ENDPOINTS)["a"])
+    assert "TTFT" not in pressed(pressure_cards(both, ENDPOINTS)["a"])
 
 
 def test_alone_there_is_nothing_to_compare_with():
-    assert cards({"a": outcome(9, 2)}, ENDPOINTS) == {}
+    assert pressure_cards({"a": outcome(9, 2)}, ENDPOINTS) == {}
 
 
 @pytest.mark.parametrize(

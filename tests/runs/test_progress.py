@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.runs.progress import EVERY, shown
+from headway.runs.progress import REDRAW_EVERY, show_progress
 from headway.runs.run import Progress
 
 
@@ -14,10 +14,10 @@ def screen(terminal):
 
 def test_on_a_terminal_a_bar_is_drawn_no_oftener_than_it_can_be_read():
     console = screen(True)
-    with shown(console, "static", 10, 40) as watch:
+    with show_progress(console, "static", 10, 40) as watch:
         for i in range(100):
-            watch(Progress(elapsed=i * EVERY // 25, ended=i // 20, waiting=3, running=7))
-        watch(Progress(elapsed=4 * EVERY, ended=10, waiting=0, running=0))
+            watch(Progress(elapsed=i * REDRAW_EVERY // 25, ended=i // 20, waiting=3, running=7))
+        watch(Progress(elapsed=4 * REDRAW_EVERY, ended=10, waiting=0, running=0))
     said = console.file.getvalue()
     assert "10/10 ended" in said and "3 wait, 7 run, 1 s" in said
     assert said.count("7 run") < 8
@@ -25,6 +25,6 @@ def test_on_a_terminal_a_bar_is_drawn_no_oftener_than_it_can_be_read():
 
 def test_elsewhere_it_is_one_plain_line():
     console = screen(False)
-    with shown(console, "static", 10, 40_000_000_000) as watch:
+    with show_progress(console, "static", 10, 40_000_000_000) as watch:
         watch(Progress(elapsed=1, ended=0, waiting=3, running=7))
     assert console.file.getvalue() == "static: 10 requests arrive within 40 s ...\n"

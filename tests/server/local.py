@@ -17,7 +17,7 @@ from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
 from headway.live.engine import LiveEngine
 from headway.llm import EMBEDDED
-from headway.runs.testbed import Relay
+from headway.runs.testbed import SharedExecutor
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import State
@@ -95,7 +95,7 @@ def tiny():
 @functools.cache
 def relay():
     """Of its executor, to one engine after the other: what the one before left open is dropped."""
-    return Relay(tiny().executor)
+    return SharedExecutor(tiny().executor)
 
 
 def embedded(config):

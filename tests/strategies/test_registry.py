@@ -7,28 +7,32 @@ from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.strategies.from_yaml import chosen, recipe
-from headway.strategies.registry import DEFAULT, REGISTRY, Site, named
+from headway.strategies.from_yaml import read_strategies, strategy_from_parts
+from headway.strategies.registry import DEFAULT_STRATEGIES, REGISTRY, StrategyInputs, find_strategy
 from headway.strategies.strategy import SLOTS
 
 MS = 1_000_000
 VOICE = Lane("voice", Budget(ttft=20 * MS, tpot=15 * MS))
 CHAT = Lane("chat", Budget(ttft=400 * MS, tpot=30 * MS), priority=1)
-SITE = Site((VOICE, CHAT, Lane("bulk")), Price(0.1 * MS, 0.3 * MS), 512, tuple(range(1, 91)))
+INPUTS = StrategyInputs(
+    (VOICE, CHAT, Lane("bulk")), TokenCost(0.1 * MS, 0.3 * MS), 512, tuple(range(1, 91))
+)
 
 
 def made(name):
-    return named(name)(SITE).policies
+    return find_strategy(name)(INPUTS).policies
 
 
 def test_every_name_makes_a_strategy_of_that_name_and_says_its_rule():
     for name, make in REGISTRY.items():
-        strategy = make(SITE)
+        strategy = make(INPUTS)
         assert strategy.name == name and strategy.rule
         assert strategy.settings["step_tokens"] == strategy.policies.step_tokens
-    assert len(DEFAULT) >= 8 and {"dynamic-global", "dynamic-lanes"} <= set(DEFAULT)
+    assert len(DEFAULT_STRATEGIES) >= 8 and {"dynamic-global", "dynamic-lanes"} <= set(
+        DEFAULT_STRATEGIES
+    )
 
 
 def test_the_order_is_the_same_for_all_but_the_two_that_are_about_it():
@@ -54,8 +58,8 @@ def test_what_they_differ_in():
 def test_one_window_for_all_is_that_of_the_endpoint_that_can_wait_the_longest():
     assert made("dynamic-global").join == Dynamic(SLOTS, 100 * MS)
     assert made("dynamic-lanes").join.windows["voice"] == 5 * MS
-    stated = Site(SITE.lanes, SITE.price, 512, (), {"voice": 2 * MS})
-    assert named("dynamic-lanes")(stated).policies.join.windows["voice"] == 2 * MS
+    stated = StrategyInputs(INPUTS.lanes, INPUTS.token_cost, 512, (), {"voice": 2 * MS})
+    assert find_strategy("dynamic-lanes")(stated).policies.join.windows["voice"] == 2 * MS
 
 
 @pytest.mark.parametrize(
@@ -68,18 +72,18 @@ def test_one_window_for_all_is_that_of_the_endpoint_that_can_wait_the_longest():
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name, said):
     with pytest.raises(SettingError, match=said):
-        named(name)
+        find_strategy(name)
 
 
 def test_a_list_of_names():
-    assert [make(SITE).name for make in chosen("static, priority").values()] == [
+    assert [make(INPUTS).name for make in read_strategies("static, priority").values()] == [
         "static",
         "priority",
     ]
     with pytest.raises(SettingError, match="named twice"):
-        chosen("static,static")
+        read_strategies("static,static")
     with pytest.raises(SettingError, match="name at least one"):
-        chosen(" , ")
+        read_strategies(" , ")
 
 
 def test_a_file_of_strategies(tmp_path):
@@ -95,7 +99,9 @@ def test_a_file_of_strategies(tmp_path):
         "  join: {length-classes: {bounds: [64], window: 5}}\n"
         "small: {join: continuous, mix: alternate, chunk: {fixed: 128}, step_tokens: 144}\n"
     )
-    static, pairs, timed, classes, small = (make(SITE) for make in chosen(str(path)).values())
+    static, pairs, timed, classes, small = (
+        make(INPUTS) for make in read_strategies(str(path)).values()
+    )
     assert static.name == "static" and pairs.name == "pairs"
     assert pairs.policies.join == Static(2, (16, 32), together=True)
     assert pairs.policies.order == Priority()
@@ -124,7 +130,7 @@ def test_a_file_of_strategies(tmp_path):
 )
 def test_a_bad_recipe_is_refused_by_its_place(parts, said):
     with pytest.raises(SettingError, match=said):
-        recipe("mine", parts)
+        strategy_from_parts("mine", parts)
 
 
 def test_a_file_that_is_no_mapping(tmp_path):
@@ -132,6 +138,6 @@ def test_a_file_that_is_no_mapping(tmp_path):
     for text, said in (("- a", "a mapping"), ("a: [", "is not YAML"), ("", "a mapping")):
         path.write_text(text)
         with pytest.raises(SettingError, match=said):
-            chosen(str(path))
+            read_strategies(str(path))
     with pytest.raises(SettingError, match=r"none\.yaml cannot be read"):
-        chosen(str(tmp_path / "none.yaml"))
+        read_strategies(str(tmp_path / "none.yaml"))

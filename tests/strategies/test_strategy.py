@@ -3,12 +3,18 @@
 from headway.core.lane import Budget, Lane
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static
-from headway.costing.token_cost import Price
-from headway.strategies.strategy import OFFLINE_WINDOW, SLOTS, chunk_of, strategies, windows_of
-from headway.traffic.endpoint import ENDPOINTS, LABELLING, VOICE, Unloaded
+from headway.costing.token_cost import TokenCost
+from headway.strategies.strategy import (
+    OFFLINE_WINDOW,
+    SLOTS,
+    chunk_within_budgets,
+    demo_strategies,
+    windows_from_budgets,
+)
+from headway.traffic.endpoint import ENDPOINTS, LABELLING, VOICE, UnloadedLatency
 
 MS = 1_000_000
-PRICE = Price(prompt=0.1 * MS, answer=0.3 * MS)
+PRICE = TokenCost(prompt=0.1 * MS, answer=0.3 * MS)
 
 
 def lane(ttft, tpot):
@@ -16,14 +22,14 @@ def lane(ttft, tpot):
 
 
 def test_budgets_are_multiples_of_the_unloaded_latency():
-    alone = {"voice": Unloaded(ttft=7 * MS, tpot=3 * MS)}
+    alone = {"voice": UnloadedLatency(ttft=7 * MS, tpot=3 * MS)}
     assert VOICE.lane(alone).budget == Budget(ttft=21 * MS, tpot=15 * MS)
     assert LABELLING.lane(alone).budget == Budget() and LABELLING.is_offline
     assert [endpoint.priority for endpoint in ENDPOINTS] == [0, 1, 2, 3]
 
 
 def test_all_three_have_the_same_slots_and_the_same_order():
-    made = strategies([lane(20, 15)], PRICE, 2_048)
+    made = demo_strategies([lane(20, 15)], PRICE, 2_048)
     assert [type(each.policies.join) for each in made] == [Static, Dynamic, Continuous]
     assert {each.policies.join.size for each in made} == {SLOTS}
     assert len({each.policies.order for each in made}) == 1
@@ -33,7 +39,7 @@ def test_all_three_have_the_same_slots_and_the_same_order():
 
 
 def test_a_window_is_a_share_of_the_lanes_own_budget():
-    assert windows_of([lane(20, 15), lane(400, 30), Lane("bulk")]) == {
+    assert windows_from_budgets([lane(20, 15), lane(400, 30), Lane("bulk")]) == {
         "20": 5 * MS,
         "400": 100 * MS,
         "bulk": OFFLINE_WINDOW,
@@ -41,13 +47,17 @@ def test_a_window_is_a_share_of_the_lanes_own_budget():
 
 
 def test_a_chunk_fits_beside_a_full_batch_into_the_tightest_budget():
-    assert chunk_of([lane(20, 15), lane(20, 99)], PRICE) == 64, "15 - 16 x 0.3 leaves 102"
-    assert chunk_of([lane(20, 15), Lane("bulk")], Price(0.01 * MS, 0.3 * MS)) == 512
-    assert chunk_of([lane(20, 1)], PRICE) == 32, "nothing is left, and something must be done"
+    assert chunk_within_budgets([lane(20, 15), lane(20, 99)], PRICE) == 64, (
+        "15 - 16 x 0.3 leaves 102"
+    )
+    assert chunk_within_budgets([lane(20, 15), Lane("bulk")], TokenCost(0.01 * MS, 0.3 * MS)) == 512
+    assert chunk_within_budgets([lane(20, 1)], PRICE) == 32, (
+        "nothing is left, and something must be done"
+    )
 
 
 def test_settings_are_said_in_full():
-    static, dynamic, _ = strategies([lane(20, 15)], PRICE, 2_048)
+    static, dynamic, _ = demo_strategies([lane(20, 15)], PRICE, 2_048)
     join = static.settings["join"]
     assert (join["policy"], join["size"], join["buckets"]) == ("Static", SLOTS, ())
     assert join["together"] is False, "callers are answered as their own tokens come"

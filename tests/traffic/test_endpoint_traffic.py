@@ -12,17 +12,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lane import Budget
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.strategies.from_yaml import chosen
-from headway.traffic.endpoint import Unloaded
-from headway.traffic.endpoint_traffic import from_file, from_traces
-from headway.traffic.selection import LOAD, Demand, extent, offer, typical, within
-from headway.traffic.workload import Prompts, worded
-from tests.commands.rigs import TEXT
+from headway.strategies.from_yaml import read_strategies
+from headway.traffic.endpoint import UnloadedLatency
+from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
+from headway.traffic.selection import (
+    DEFAULT_LOAD,
+    Demand,
+    offered_traffic,
+    sample_requests,
+    select_in_window,
+    select_requests,
+)
+from headway.traffic.workload import Prompts, with_prompts
+from tests.commands.testbeds import TEXT
 
 MS, S = 1_000_000, 1_000_000_000
-PRICE = Price(prompt=0.1 * MS, answer=0.3 * MS)
+PRICE = TokenCost(prompt=0.1 * MS, answer=0.3 * MS)
 LANES = """
 voice:
   arrivals: {gamma: {cv: 2}}
@@ -47,12 +54,16 @@ TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},40,10\n" for k 
 
 def inside(services, demand, window, seed):
     """What comes in a window that is given."""
-    return offer(services, within(services, demand, PRICE, window, seed, 2_048), seed, 2_048)
+    return offered_traffic(
+        services, select_in_window(services, demand, PRICE, window, seed, 2_048), seed, 2_048
+    )
 
 
 def fixed(services, demand, span, seed=0, price=PRICE):
     """The requests that traces and seconds say, at that pace."""
-    return offer(services, extent(services, demand, price, span, seed, 2_048), seed, 2_048)
+    return offered_traffic(
+        services, select_requests(services, demand, price, span, seed, 2_048), seed, 2_048
+    )
 
 
 @pytest.fixture
@@ -61,14 +72,14 @@ def lanes(tmp_path):
         (tmp_path / "chat.csv").write_text(trace)
         path = tmp_path / "lanes.yaml"
         path.write_text(text)
-        return from_file(path)
+        return read_endpoints(path)
 
     return write
 
 
 def test_lanes_are_read_in_full(lanes):
     voice, chat, bulk = lanes(LANES)
-    lane = voice.endpoint.lane({"voice": Unloaded(ttft=5 * MS, tpot=MS, e2e=30 * MS)})
+    lane = voice.endpoint.lane({"voice": UnloadedLatency(ttft=5 * MS, tpot=MS, e2e=30 * MS)})
     assert lane.budget == Budget(15 * MS, 25 * MS, 120 * MS, 10 * MS)
     assert (voice.window, voice.weight, voice.endpoint.priority) == (2_500_000, 3.0, 0)
     assert chat.endpoint.lane({}).budget == Budget(ttft=200 * MS) and chat.source.scale == 2
@@ -81,19 +92,19 @@ def test_shares_of_one_rate_by_weight_beside_fixed_rates(lanes):
     counts = {name: each["offered"] for name, each in made.about.items()}
     assert counts["chat"] == 200 and counts["bulk"] == 200
     assert 400 < counts["voice"] < 800, "random, 600 on average"
-    times = [ask.at for ask in made.asks]
+    times = [ask.at for ask in made.specs]
     assert times == sorted(times) and times[-1] < 100 * S
-    chat = [ask for ask in made.asks if ask.lane == "chat"]
+    chat = [ask for ask in made.specs if ask.lane == "chat"]
     assert {(ask.prompt, ask.answer) for ask in chat} == {(20, 5)}
     assert chat[1].at == S // 2, "two seconds of the trace in one"
     assert made.about["chat"]["time_scale"] == 2.0
-    assert {ask.at for ask in made.asks if ask.lane == "bulk"} == {0}
+    assert {ask.at for ask in made.specs if ask.lane == "bulk"} == {0}
 
 
 def test_a_lane_of_no_weight_is_not_asked(lanes):
     text = "{a: {trace: chat.csv}, b: {arrivals: poisson, prompt: 9, answer: 3, weight: 0}}"
     made = inside(lanes(text), Demand(rate=3), 10 * S, 0)
-    assert {ask.lane for ask in made.asks} == {"a"} and made.about["b"]["offered"] == 0
+    assert {ask.lane for ask in made.specs} == {"a"} and made.about["b"]["offered"] == 0
 
 
 def test_token_counts_that_come_to_0_are_counted_where_they_are_offered(lanes):
@@ -104,27 +115,27 @@ def test_token_counts_that_come_to_0_are_counted_where_they_are_offered(lanes):
 
 def test_a_load_is_made_of_the_same_shares(lanes):
     made = inside(lanes(LANES), Demand(load=0.3), 60 * S, 0)
-    assert PRICE.of(made.asks) / (60 * S) == pytest.approx(0.3, rel=0.2)
+    assert PRICE.of(made.specs) / (60 * S) == pytest.approx(0.3, rel=0.2)
 
 
 def test_the_same_seed_gives_the_same_and_another_one_others(lanes):
     services = lanes(LANES)
     first, again, other = (
-        inside(services, Demand(rate=10), 20 * S, seed).asks for seed in (0, 0, 1)
+        inside(services, Demand(rate=10), 20 * S, seed).specs for seed in (0, 0, 1)
     )
     assert first == again != other
 
 
 def test_lengths_have_the_mean_that_was_asked_for(lanes):
     voice = lanes(LANES)[0]
-    asks = list(islice(voice.source.asks("voice", 0, 2_048), 4_000))
+    asks = list(islice(voice.source.specs("voice", 0, 2_048), 4_000))
     assert mean(ask.answer for ask in asks) == pytest.approx(20, rel=0.05)
     assert {ask.prompt for ask in asks} == set(range(16, 49))
     assert asks[-1].at / 4_000 == pytest.approx(S, rel=0.15), "gaps of one second"
 
 
 def test_what_the_machine_is_measured_with_has_all_endpoints_in_turn(lanes):
-    asks = typical(lanes(LANES), 0, 2_048)
+    asks = sample_requests(lanes(LANES), 0, 2_048)
     assert [ask.lane for ask in asks[:4]] == ["voice", "chat", "bulk", "voice"]
 
 
@@ -142,7 +153,7 @@ PAUSE = "arrival_s,input_tokens,output_tokens\n" + "".join(
 @given(times=st.floats(1.001, 9.0))
 def test_a_rate_says_when_requests_come_and_never_which(paused, demand, times):
     faster = Demand(times * demand.rate, times * demand.load)
-    slow, fast = (fixed(paused, each, 20 * S).asks for each in (demand, faster))
+    slow, fast = (fixed(paused, each, 20 * S).specs for each in (demand, faster))
     assert [replace(a, at=0) for a in slow] == [replace(a, at=0) for a in fast]
     assert len(slow) > 3
     for a, b in zip(slow, fast, strict=True):
@@ -156,36 +167,38 @@ def paused(tmp_path_factory):
     (folder / "chat.csv").write_text(PAUSE + "".join(f"{at},40,10\n" for at in range(41, 400)))
     path = folder / "lanes.yaml"
     path.write_text("{a: {trace: chat.csv}, b: {arrivals: poisson, prompt: 900, answer: 90}}")
-    return from_file(path)
+    return read_endpoints(path)
 
 
 def test_a_rate_plays_the_seconds_of_the_trace_pauses_too(tmp_path):
     (tmp_path / "chat.csv").write_text(PAUSE)
-    services = from_traces([tmp_path / "chat.csv"])
-    made = extent(services, Demand(rate=2), PRICE, 21 * S, 0, 2_048)
-    asks = offer(services, made, 0, 2_048).asks
+    services = endpoints_from_traces([tmp_path / "chat.csv"])
+    made = select_requests(services, Demand(rate=2), PRICE, 21 * S, 0, 2_048)
+    asks = offered_traffic(services, made, 0, 2_048).specs
     assert len(asks) == 7 and made.window == 3.5 * S, "seven requests at two a second"
     recorded = [0, S, 2 * S, 3 * S, 4 * S, 19.5 * S, 20 * S]
     assert [6 * ask.at for ask in asks] == pytest.approx(recorded, abs=6)
-    longer = offer(services, extent(services, Demand(rate=2), PRICE, 99 * S, 0, 2_048), 0, 2_048)
-    assert len(longer.asks) == 10 and longer.about["chat"]["trace_ends"]
+    longer = offered_traffic(
+        services, select_requests(services, Demand(rate=2), PRICE, 99 * S, 0, 2_048), 0, 2_048
+    )
+    assert len(longer.specs) == 10 and longer.about["chat"]["trace_ends"]
 
 
 def test_without_a_rate_the_requests_are_those_that_take_the_seconds_at_the_usual_load(lanes):
     services = lanes("{a: {trace: chat.csv, token_scale: 1}}")
-    made = extent(services, Demand(load=LOAD), PRICE, 20 * S, 0, 2_048)
+    made = select_requests(services, Demand(load=DEFAULT_LOAD), PRICE, 20 * S, 0, 2_048)
     assert made.window == 20 * S
-    asks = offer(services, made, 0, 2_048).asks
-    assert PRICE.of(asks) / (20 * S) == pytest.approx(LOAD, rel=0.01)
-    doubled = extent(services, Demand(load=2 * LOAD), PRICE, 20 * S, 0, 2_048)
+    asks = offered_traffic(services, made, 0, 2_048).specs
+    assert PRICE.of(asks) / (20 * S) == pytest.approx(DEFAULT_LOAD, rel=0.01)
+    doubled = select_requests(services, Demand(load=2 * DEFAULT_LOAD), PRICE, 20 * S, 0, 2_048)
     assert doubled.window == 10 * S
 
 
 def test_a_lane_of_its_own_rate_keeps_it_whatever_the_others_do(lanes):
     services = lanes("{a: {trace: chat.csv}, b: {trace: chat.csv, rate: 2}}")
     for rate in (3.0, 6.0, 12.0):
-        made = extent(services, Demand(rate=rate), PRICE, 100 * S, 0, 2_048)
-        asks = offer(services, made, 0, 2_048).asks
+        made = select_requests(services, Demand(rate=rate), PRICE, 100 * S, 0, 2_048)
+        asks = offered_traffic(services, made, 0, 2_048).specs
         counts = Counter(ask.lane for ask in asks)
         assert counts["a"] == 100 and made.window == pytest.approx(100 * S / (rate - 2))
         assert counts["b"] == pytest.approx(2 * made.window / S, abs=1)
@@ -216,7 +229,7 @@ def test_what_the_context_takes_away_is_counted(lanes):
     drawn = fixed(
         lanes("{a: {arrivals: poisson, prompt: 3000, answer: 48}}"), Demand(rate=1), 9 * S
     )
-    assert drawn.about["a"]["cut_to_context"]["requests"] == len(drawn.asks) > 0
+    assert drawn.about["a"]["cut_to_context"]["requests"] == len(drawn.specs) > 0
 
 
 def test_mooncakes_block_ids_make_prompts_that_share_those_prefixes(tmp_path):
@@ -228,10 +241,10 @@ def test_mooncakes_block_ids_make_prompts_that_share_those_prefixes(tmp_path):
             for at, n, ids in rows
         )
     )
-    (service,) = from_traces([path])
+    (service,) = endpoints_from_traces([path])
     assert service.name == "moon"
-    asks = list(service.source.asks("moon", 0, 2_048))
-    requests = worded(asks, Prompts(TEXT, 16, 0))
+    asks = list(service.source.specs("moon", 0, 2_048))
+    requests = with_prompts(asks, Prompts(TEXT, 16, 0))
     first, second, third = (request.prompt for request in requests)
     assert [len(each) for each in (first, second, third)] == [188, 162, 75]
     assert first[:128] == second[:128] and first[128:162] != second[128:]
@@ -242,9 +255,9 @@ def test_arrivals_that_a_coarse_clock_put_together_are_spread(tmp_path):
     path = tmp_path / "coarse.csv"
     rows = "".join(f"{3 * (k // 5)},8,1\n" for k in range(50))
     path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
-    (service,) = from_traces([path])
+    (service,) = endpoints_from_traces([path])
     assert service.source.tick == 3 * S
-    times = [ask.at for ask in service.source.asks("coarse", 0, 2_048)]
+    times = [ask.at for ask in service.source.specs("coarse", 0, 2_048)]
     assert len(set(times)) == 50 and times == sorted(times) and times[-1] < 30 * S
 
 
@@ -292,7 +305,7 @@ def test_the_documents_examples_are_read(tmp_path):
     examples = dict(re.findall(r"<!-- (\w+) -->\n```yaml\n(.*?)```", text, re.DOTALL))
     for name, example in examples.items():
         (tmp_path / f"{name}.yaml").write_text(example)
-    chat, voice, nightly = from_file(tmp_path / "lanes.yaml")
+    chat, voice, nightly = read_endpoints(tmp_path / "lanes.yaml")
     assert len(chat.source.arrivals) == 3_888 and nightly.is_backlog
     assert voice.endpoint.fixed.queue == 40 * MS
-    assert len(chosen(str(tmp_path / "strategies.yaml"))) == 5
+    assert len(read_strategies(str(tmp_path / "strategies.yaml"))) == 5

@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from headway.errors import SettingError
-from headway.traffic.trace import Arrival, read_trace, shipped
+from headway.traffic.trace import Arrival, read_shipped_trace, read_trace
 
 HEADER = "arrival_s,input_tokens,output_tokens\n"
 
@@ -72,7 +72,7 @@ def test_a_file_that_cannot_be_read_is_a_setting_that_cannot_be_obeyed(tmp_path)
 
 @pytest.mark.parametrize("name, rows", [("azure2023-code", 2_183), ("azure2023-conv", 3_888)])
 def test_the_shipped_windows(name, rows):
-    trace = shipped(name)
+    trace = read_shipped_trace(name)
     assert len(trace) == rows
     assert trace[-1].at <= 600 * 10**9
     assert all(arrival.prompt > 0 and arrival.answer > 0 for arrival in trace)

@@ -6,31 +6,36 @@ from dataclasses import replace
 
 import pytest
 
-from headway.costing.token_cost import Ask, Price
+from headway.costing.token_cost import RequestSpec, TokenCost
 from headway.errors import SettingError
-from headway.traffic.trace import Arrival, shipped
+from headway.traffic.trace import Arrival, read_shipped_trace
 from headway.traffic.workload import (
-    LOAD,
+    DEMO_LOAD,
     TRACE_LOAD,
     Prompts,
-    build,
-    merged,
-    paced,
-    raised,
-    scaled,
-    shape,
-    voice,
+    build_demo_workload,
+    count_raised_to_one,
+    long_request,
+    merge_traces,
+    pace_trace,
+    scale_trace,
+    voice_requests,
 )
 
 S = 1_000_000_000
 BLOCK = 16
 TEXT = [ord(letter) for letter in "".join(pydoc_data.topics.topics.values())]
-PRICE = Price(prompt=100_000.0, answer=300_000.0)
-TRACES = {"completion": shipped("azure2023-code"), "support": shipped("azure2023-conv")}
+PRICE = TokenCost(prompt=100_000.0, answer=300_000.0)
+TRACES = {
+    "completion": read_shipped_trace("azure2023-code"),
+    "support": read_shipped_trace("azure2023-conv"),
+}
 
 
 def made(seed=0, window=20 * S, price=PRICE):
-    return build(merged(TRACES, 2048), Prompts(TEXT, BLOCK, seed), price, window)
+    return build_demo_workload(
+        merge_traces(TRACES, 2048), Prompts(TEXT, BLOCK, seed), price, window
+    )
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_one_others():
@@ -52,19 +57,19 @@ def test_the_load_is_what_it_says():
     work = made(window=40 * S)
     work_ns = sum(100_000 * len(r.prompt) + 300_000 * r.max_tokens for r in work.requests)
     assert work.load == pytest.approx(work_ns / (40 * S))
-    assert work.load == pytest.approx(LOAD, rel=0.05)  # voice is random
+    assert work.load == pytest.approx(DEMO_LOAD, rel=0.05)  # voice is random
     assert not work.trace_ends
 
 
 def test_a_machine_of_half_the_speed_gets_the_same_load_from_a_slower_trace():
-    slow = made(window=40 * S, price=Price(200_000.0, 600_000.0))
-    assert slow.load == pytest.approx(LOAD, rel=0.05)
+    slow = made(window=40 * S, price=TokenCost(200_000.0, 600_000.0))
+    assert slow.load == pytest.approx(DEMO_LOAD, rel=0.05)
     assert slow.time_scale < made(window=40 * S).time_scale
 
 
 def test_a_machine_too_fast_for_the_trace_gets_all_of_it_and_is_told():
-    fast = made(window=40 * S, price=Price(100.0, 300.0))
-    assert fast.trace_ends and fast.load < LOAD
+    fast = made(window=40 * S, price=TokenCost(100.0, 300.0))
+    assert fast.trace_ends and fast.load < DEMO_LOAD
     assert fast.count("support") == len(TRACES["support"])
 
 
@@ -77,21 +82,21 @@ def test_arrivals_are_in_order_inside_the_window_and_the_backlog_is_there_at_onc
 
 
 def test_pacing_keeps_every_arrival_and_the_shape_of_the_gaps():
-    asks = [Ask(at * S, "support", 10, 0) for at in (0, 1, 2, 4, 8, 16)]
-    chosen, span = paced(asks, Price(TRACE_LOAD / 4 * S, 0), window=10 * S)
+    asks = [RequestSpec(at * S, "support", 10, 0) for at in (0, 1, 2, 4, 8, 16)]
+    chosen, span = pace_trace(asks, TokenCost(TRACE_LOAD / 4 * S, 0), window=10 * S)
     assert span == 8 * S, "four of a second each make 4 of 10 seconds; the fifth begins at 8"
     assert [ask.at for ask in chosen] == [0, 1.25 * S, 2.5 * S, 5 * S]
 
 
 def test_a_very_slow_machine_gets_one_request_at_least_and_no_trace_is_an_error():
-    assert made(window=S, price=Price(10_000_000.0, 30_000_000.0)).count("support") == 1
+    assert made(window=S, price=TokenCost(10_000_000.0, 30_000_000.0)).count("support") == 1
     with pytest.raises(SettingError, match="no arrivals"):
-        paced([], PRICE, S)
+        pace_trace([], PRICE, S)
 
 
 def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
     arrivals = [Arrival(5, 800, 80), Arrival(6, 3, 2), Arrival(7, 80_000, 80), Arrival(8, 8, 9_000)]
-    assert [(ask.prompt, ask.answer) for ask in scaled(arrivals, "support", 256)] == [
+    assert [(ask.prompt, ask.answer) for ask in scale_trace(arrivals, "support", 256)] == [
         (100, 10),
         (1, 1),
         (246, 10),
@@ -101,28 +106,30 @@ def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
 
 def test_counts_that_come_to_0_are_raised_and_can_be_told():
     arrivals = [Arrival(5, 800, 80), Arrival(6, 3, 0), Arrival(7, 4, 12)]
-    made = [(ask.prompt, ask.answer) for ask in scaled(arrivals, "support", 256)]
-    assert made == [(100, 10), (1, 1), (1, 2)] and raised(arrivals) == 3
+    made = [(ask.prompt, ask.answer) for ask in scale_trace(arrivals, "support", 256)]
+    assert made == [(100, 10), (1, 1), (1, 2)] and count_raised_to_one(arrivals) == 3
 
 
 def test_the_voice_is_sparse_and_seeded():
-    asks = voice(S / 3, 100 * S, seed=0)
-    assert asks == voice(S / 3, 100 * S, seed=0) != voice(S / 3, 100 * S, seed=1)
+    asks = voice_requests(S / 3, 100 * S, seed=0)
+    assert asks == voice_requests(S / 3, 100 * S, seed=0) != voice_requests(S / 3, 100 * S, seed=1)
     assert 250 < len(asks) < 350
     assert all(16 <= ask.prompt <= 48 and 8 <= ask.answer <= 24 for ask in asks)
 
 
 def test_the_shape_of_an_endpoint_is_its_95th_prompt_and_its_mean_answer():
-    asks = [Ask(0, "a", prompt, prompt % 7) for prompt in range(1, 101)]
-    assert shape([*asks, Ask(0, "b", 999, 999)], "a", 256) == Ask(0, "a", 95, 3)
-    one = shape([replace(asks[0], answer=1)], "a", 256)
+    asks = [RequestSpec(0, "a", prompt, prompt % 7) for prompt in range(1, 101)]
+    assert long_request([*asks, RequestSpec(0, "b", 999, 999)], "a", 256) == RequestSpec(
+        0, "a", 95, 3
+    )
+    one = long_request([replace(asks[0], answer=1)], "a", 256)
     assert one.answer == 2, "or there is no gap to measure"
 
 
 def test_the_shape_of_an_endpoint_fits_the_context_as_its_requests_do():
     """A long prompt of a short answer and the mean of the answers: together longer than either."""
-    asks = [Ask(0, "a", 246, 10)] * 9 + [Ask(0, "a", 128, 128)]
-    assert shape(asks, "a", 256) == Ask(0, "a", 256 - 22, 22)
+    asks = [RequestSpec(0, "a", 246, 10)] * 9 + [RequestSpec(0, "a", 128, 128)]
+    assert long_request(asks, "a", 256) == RequestSpec(0, "a", 256 - 22, 22)
 
 
 def test_a_text_too_short_for_so_many_prompts_is_refused():

@@ -100,5 +100,7 @@ def simulate(
         price_per_hour=price_per_hour,
         out=out,
     )
-    wanted = SimulateOptions(asked, calibration.read(cost), sweep, capacity, workers, like)
+    wanted = SimulateOptions(
+        asked, calibration.read_cost_file(cost), sweep, capacity, workers, like
+    )
     raise typer.Exit(run_simulate(wanted, Console()))

@@ -9,12 +9,14 @@ from typing import Any
 
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import WHOLE, Echo, Rates, Residuals, Rounding, StepCost
-from headway.costing.machine import SPOILT
+from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
 
 VERSION = 7
-TOLD = ("median", "p90")  # of a regime's errors
-OTHERS = "cores_at_work_for_others"  # meanwhile, in what a cost file says of itself
+ERROR_NAMES = ("median", "p90")  # of a regime's errors
+CORES_AT_WORK_FOR_OTHERS = (
+    "cores_at_work_for_others"  # meanwhile, in what a cost file says of itself
+)
 DOUBTFUL = 200  # thousandths, from which on an error of the steps' median or sum is no good fit
 
 
@@ -61,15 +63,17 @@ def doubt(about: Mapping[str, Any]) -> str:
     total = max((each.get("total", 0) for each in told), key=abs, default=0)
     if max(abs(median), abs(total)) < DOUBTFUL:
         return ""
-    others = about.get(OTHERS, 0)
-    cause = f"; other processes kept {others:.1f} cores busy meanwhile" if others > SPOILT else ""
+    others = about.get(CORES_AT_WORK_FOR_OTHERS, 0)
+    cause = (
+        f"; other processes kept {others:.1f} cores busy meanwhile" if others > NOISY_CORES else ""
+    )
     return (
         f"in traffic that was kept aside this cost model was off by {median / WHOLE:+.0%} in the "
         f"median step and by {total / WHOLE:+.0%} in all{cause}"
     )
 
 
-def write(calibration: Calibration, path: Path) -> None:
+def write_cost_file(calibration: Calibration, path: Path) -> None:
     """Whole or not at all."""
     beside = path.with_suffix(".part")
     plain = {"headway_cost": VERSION, **asdict(calibration)}
@@ -77,7 +81,7 @@ def write(calibration: Calibration, path: Path) -> None:
     beside.replace(path)
 
 
-def read(path: Path) -> Calibration:
+def read_cost_file(path: Path) -> Calibration:
     """SettingError, with the remedy, if it is not there or no cost file."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
@@ -115,14 +119,14 @@ def _check(made: Calibration) -> None:
     if not isinstance(made.analytical, bool) or not isinstance(made.machine, Mapping):
         raise ValueError("analytical is true or false, and machine has facts by name")
     regimes = [made.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]
-    told = [each[name] for found in regimes for each in found.values() for name in TOLD]
+    told = [each[name] for found in regimes for each in found.values() for name in ERROR_NAMES]
     told += [each.get("total", 0) for found in regimes for each in found.values()]
     if designed := made.about.get("designed"):
         told += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
     if not _are_whole(told, least=-inf):
         raise ValueError("what is told about it has numbers that are none")
-    if not isinstance(made.about.get(OTHERS, 0.0), int | float):
-        raise ValueError(f"{OTHERS} is {made.about[OTHERS]!r}")
+    if not isinstance(made.about.get(CORES_AT_WORK_FOR_OTHERS, 0.0), int | float):
+        raise ValueError(f"{CORES_AT_WORK_FOR_OTHERS} is {made.about[CORES_AT_WORK_FOR_OTHERS]!r}")
 
 
 def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:

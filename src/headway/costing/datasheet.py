@@ -27,7 +27,7 @@ DTYPE, ITEMSIZE = "bfloat16", 2  # what the sheets' products are in
 # file has none of them.
 BANDWIDTH_REACHED = 0.8  # of the sheet's, by a decode step; 0.6 to 0.85 is usual
 PRODUCTS_REACHED = 0.45  # of the sheet's dense ones, by a long prompt; 0.4 to 0.6 is usual
-HOST = 1_000_000  # nanoseconds of a step in which its host decides, builds inputs and samples
+HOST_NS = 1_000_000  # nanoseconds of a step in which its host decides, builds inputs and samples
 SLOTS = 256  # of an accelerator that is full; sixteen leave most of one idle
 CONTEXT = 8_192  # tokens that a request may hold, where the model's is not shorter
 BLOCK_SIZE = 16
@@ -46,7 +46,7 @@ class Accelerator:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ModelWork:
     """Of one step, and of one token in it."""
 
     weights: int  # bytes
@@ -56,7 +56,7 @@ class Work:
     head: int  # FLOP of a position's logits
 
 
-def accelerator(name: str, path: Path | None = None) -> Accelerator:
+def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
     """Of the file that ships, or of the user's own. SettingError names the nearest."""
     sheets = read_yaml(path or SHIPPED)
     if name not in sheets:
@@ -78,7 +78,7 @@ def has_shape(model: str) -> bool:
     return model in read_yaml(SHAPES)
 
 
-def shape(model: str) -> "ModelConfig":
+def read_shape(model: str) -> "ModelConfig":
     """Of a name that ships, or of a folder with a config.json. SettingError names the nearest."""
     from headway.executor.torch.config.model_config import parse_config, read_config
 
@@ -94,7 +94,7 @@ def shape(model: str) -> "ModelConfig":
     return read_config(folder)
 
 
-def analytical(
+def analytical_calibration(
     config: "ModelConfig", sheet: Accelerator, model: str, slots: int = SLOTS, context: int = 0
 ) -> Calibration:
     """context: tokens that a request may hold; 0: CONTEXT, or the model's if that is less.
@@ -108,7 +108,7 @@ def analytical(
         plan_memory,
     )
 
-    work, held = work_of(config), min(context or CONTEXT, config.context)
+    work, held = model_work(config), min(context or CONTEXT, config.context)
     memory = int(sheet.memory * 1e9)
     if work.weights >= memory:
         raise MemoryPlanError(
@@ -136,7 +136,7 @@ def analytical(
     )
 
 
-def roofline(work: Work, sheet: Accelerator) -> StepCost:
+def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
     """The weights' bytes are the step's, the head's where anything is sampled; tokens cost where
     their products take longer than all of them."""
     per_byte = PS / (sheet.bandwidth * 1e9 * BANDWIDTH_REACHED)
@@ -153,12 +153,12 @@ def roofline(work: Work, sheet: Accelerator) -> StepCost:
             logit=round(work.head * per_flop),
         ),
         pieces=((0, 0), (knee, round(token))),
-        host=Rates(step=HOST * 1_000),
+        host=Rates(step=HOST_NS * 1_000),
         knee=knee,
     )
 
 
-def work_of(config: "ModelConfig") -> Work:
+def model_work(config: "ModelConfig") -> ModelWork:
     """Where there are experts a token meets a few of them, and a step reads all."""
     from headway.executor.torch.loading.tensor_names import tensor_shapes
 
@@ -168,7 +168,7 @@ def work_of(config: "ModelConfig") -> Work:
     if (experts := config.experts) is not None:
         one = 3 * config.hidden * config.intermediate
         idle = config.layers * (experts.count - experts.chosen) * one
-    return Work(
+    return ModelWork(
         # of the embedding that is not the head too, a row per token is read
         weights=(parameters - (0 if config.tied else tables // 2)) * ITEMSIZE,
         flops=2 * (parameters - tables - idle),
@@ -184,7 +184,7 @@ def _about() -> dict[str, Any]:
         "assumed": {
             "share_of_bandwidth": BANDWIDTH_REACHED,
             "share_of_products": PRODUCTS_REACHED,
-            "host_ns_per_step": HOST,
+            "host_ns_per_step": HOST_NS,
         },
         "not_in_it": "the spread of step times, several accelerators at once, quantised weights",
     }

@@ -5,11 +5,11 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-SPOILT = 0.3  # cores at work for others, from which on a measurement is another machine's
+NOISY_CORES = 0.3  # cores at work for others, from which on a measurement is another machine's
 WORTH_MEASURING = 2.0  # seconds of cores: the system counts in hundredths
 
 
-def machine() -> dict[str, str | int]:
+def describe_machine() -> dict[str, str | int]:
     return {
         "processor": processor(),
         "cores": cores(),

@@ -1,11 +1,11 @@
-"""What a request asks of the machine, and what that costs."""
+"""What a request specs of the machine, and what that costs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequestSpec:
     """A request before it has words: its times are still the trace's, its tokens scaled."""
 
     at: int  # nanoseconds
@@ -18,25 +18,25 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class Truncation:
     """What the context has taken from requests that are longer."""
 
     requests: int = 0
     share: float = 0.0  # of the tokens of all requests, prompts and answers, that are not asked for
 
 
-def cut(asks: Sequence[Ask]) -> Cut:
-    lost = sum(ask.cut for ask in asks)
-    kept = sum(ask.prompt + ask.answer for ask in asks)
-    return Cut(sum(ask.cut > 0 for ask in asks), lost / (lost + kept) if lost else 0.0)
+def truncation(specs: Sequence[RequestSpec]) -> Truncation:
+    lost = sum(spec.cut for spec in specs)
+    kept = sum(spec.prompt + spec.answer for spec in specs)
+    return Truncation(sum(spec.cut > 0 for spec in specs), lost / (lost + kept) if lost else 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class TokenCost:
     """Nanoseconds of device time at full batches, as measured on this machine."""
 
     prompt: float  # per token
     answer: float  # per token
 
-    def of(self, asks: Iterable[Ask]) -> float:
-        return sum(self.prompt * ask.prompt + self.answer * ask.answer for ask in asks)
+    def of(self, specs: Iterable[RequestSpec]) -> float:
+        return sum(self.prompt * spec.prompt + self.answer * spec.answer for spec in specs)

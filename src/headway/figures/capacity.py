@@ -10,19 +10,19 @@ from math import inf
 
 from headway.errors import SettingError
 
-SHARE = 0.95  # of the offered that must be good, in every lane
+REQUIRED_ATTAINMENT = 0.95  # of the offered that must be good, in every lane
 TOLERANCE = 0.02  # of the rate, between the highest that is kept and the lowest that is not
 
-Serve = Callable[[float], Mapping[str, float]]  # attainment by lane, of those that were asked
+ServeAtRate = Callable[[float], Mapping[str, float]]  # attainment by lane, of those that were asked
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class TriedRate:
     """What came of one rate."""
 
     rate: float
     attainment: Mapping[str, float]  # by lane
-    share: float = SHARE
+    share: float = REQUIRED_ATTAINMENT
 
     @property
     def least(self) -> float:
@@ -46,7 +46,7 @@ class Tried:
 class Capacity:
     rate: float  # the highest that was kept; 0: none
     bracket: tuple[float, float]  # it, and the lowest broken one above it; infinite: none broke
-    tried: tuple[Tried, ...]  # in the order in which they were
+    tried: tuple[TriedRate, ...]  # in the order in which they were
 
     @property
     def is_bounded(self) -> bool:
@@ -60,13 +60,13 @@ class Capacity:
         return tuple(sorted(rate for rate in broken if rate < self.rate))
 
 
-def capacity(
-    serve: Serve,
+def search_capacity(
+    serve: ServeAtRate,
     low: float,
     high: float,
     tolerance: float = TOLERANCE,
-    known: Sequence[Tried] = (),
-    share: float = SHARE,
+    known: Sequence[TriedRate] = (),
+    share: float = REQUIRED_ATTAINMENT,
 ) -> Capacity:
     """Doubled from low until a rate breaks, then bisected.
 
@@ -91,9 +91,9 @@ def capacity(
 
 @dataclass(slots=True)
 class _Search:
-    serve: Serve
+    serve: ServeAtRate
     share: float
-    tried: list[Tried]
+    tried: list[TriedRate]
 
     @property
     def top(self) -> float:
@@ -107,7 +107,7 @@ class _Search:
         return min((t.rate for t in self.tried if t.broken and t.rate > top), default=inf)
 
     def keeps(self, rate: float) -> bool:
-        self.tried.append(Tried(rate, self.serve(rate), self.share))
+        self.tried.append(TriedRate(rate, self.serve(rate), self.share))
         return self.tried[-1].kept
 
     def climb(self, low: float, high: float) -> None:

@@ -13,21 +13,23 @@ from math import ceil
 from random import Random
 
 from headway.core.ledger import RequestRow
-from headway.figures.capacity import SHARE
-from headway.figures.lane_figures import BEYOND
+from headway.figures.capacity import REQUIRED_ATTAINMENT
+from headway.figures.lane_figures import MIN_BEYOND
 from headway.runs.run import Outcome
 
 BLOCKS = 20  # of equal time, after the warm-up
 DRAWS = 400
 COVERED = 0.9  # of the draws lie inside the interval
-ENOUGH = round(BEYOND / (1 - SHARE))  # requests, of which so many may miss: as for a percentile
+ENOUGH_REQUESTS = round(
+    MIN_BEYOND / (1 - REQUIRED_ATTAINMENT)
+)  # requests, of which so many may miss: as for a percentile
 
 Tally = tuple[int, int]  # requests offered, and those of them that were good
 Tallies = Mapping[str, Sequence[Tally]]  # by lane: block by block
 
 
 @dataclass(frozen=True, slots=True)
-class Sureness:
+class CapacityInterval:
     """Of a capacity."""
 
     counted: int  # requests of the lane that has fewest
@@ -37,15 +39,15 @@ class Sureness:
 
     @property
     def is_enough(self) -> bool:
-        return self.counted >= ENOUGH
+        return self.counted >= ENOUGH_REQUESTS
 
 
 def seconds_for_enough(seconds: float, counted: int) -> int:
     """--seconds that would have ENOUGH requests where so many have had these, and a few more."""
-    return ceil(round(1.05 * seconds * ENOUGH / max(1, counted), 3))
+    return ceil(round(1.05 * seconds * ENOUGH_REQUESTS / max(1, counted), 3))
 
 
-def tallied(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple[Tally, ...]]:
+def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple[Tally, ...]]:
     """outcome: of the requests that count; window: nanoseconds in which they arrive."""
     made = dict[str, tuple[Tally, ...]]()
     for lane, offered in outcome.offered.items():
@@ -65,7 +67,7 @@ def _block(row: RequestRow, warm_up: int, window: int) -> int:
     return min(max(0, at), BLOCKS - 1)
 
 
-def summed(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
+def sum_repeats(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
     """Of repeats: their blocks are those of the same requests, so each is one still."""
     return {
         lane: tuple(
@@ -76,19 +78,23 @@ def summed(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
     }
 
 
-def sureness(
-    tried: Mapping[float, Tallies], rate: float, repeats: int, seed: int, share: float = SHARE
-) -> Sureness:
+def capacity_interval(
+    tried: Mapping[float, Tallies],
+    rate: float,
+    repeats: int,
+    seed: int,
+    share: float = REQUIRED_ATTAINMENT,
+) -> CapacityInterval:
     """tried: by rate, of all repeats; rate: the capacity that was found; 0: none."""
     told = tried.get(rate) or tried[max(tried)]
     counts = {lane: sum(a for a, _ in each) // repeats for lane, each in told.items()}
     asked = {lane: count for lane, count in counts.items() if count}
     lane = min(asked, key=lambda name: asked[name], default="")
     if rate not in tried:
-        return Sureness(asked.get(lane, 0), lane, 0.0, 0.0)
+        return CapacityInterval(asked.get(lane, 0), lane, 0.0, 0.0)
     found = sorted(_drawn(tried, seed, share))
     left = round(DRAWS * (1 - COVERED) / 2)
-    return Sureness(asked.get(lane, 0), lane, found[left], found[-1 - left])
+    return CapacityInterval(asked.get(lane, 0), lane, found[left], found[-1 - left])
 
 
 def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[float]:

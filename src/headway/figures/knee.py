@@ -14,7 +14,7 @@ RULE = (
 )
 
 
-def knee(curve: Iterable[tuple[float, Quantile]]) -> float | None:
+def find_knee(curve: Iterable[tuple[float, Quantile]]) -> float | None:
     """curve: rates, ascending, and the percentile at each. None: it never doubles, or is not said.
 
     A percentile that did not come within the run lies far above any line, so the knee is then

@@ -10,7 +10,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.runs.run import Outcome
 
-BEYOND = 5  # a percentile is given only where so many values lie beyond it
+MIN_BEYOND = 5  # a percentile is given only where so many values lie beyond it
 SERVED = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
 
 # Nanoseconds; NEVER: it did not happen in the run; None: too few values to say.
@@ -20,7 +20,7 @@ Quantile = int | None
 def percentile(values: Iterable[int], percent: int) -> Quantile:
     """Nearest rank, on the raw values: the least that `percent` of 100 do not exceed."""
     ordered = sorted(values)
-    if len(ordered) * (100 - percent) < BEYOND * 100:
+    if len(ordered) * (100 - percent) < MIN_BEYOND * 100:
         return None
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
@@ -93,7 +93,7 @@ class EngineFigures:
         return asdict(self) | {"unserved": self.unserved}
 
 
-def arrived_after(outcome: Outcome, warm_up: int) -> Outcome:
+def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
     """Who came later, and the backlog that is there at once."""
     return _of(
         outcome,
@@ -105,11 +105,11 @@ def arrived_after(outcome: Outcome, warm_up: int) -> Outcome:
     )
 
 
-def counted(outcome: Outcome, warm_up: int) -> Outcome:
+def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
     """Of what all figures speak: who arrived after it, the steps after it, and the time from
     there to the last step's end, which is what every figure per second is divided by."""
     return replace(
-        arrived_after(outcome, warm_up),
+        requests_after_warm_up(outcome, warm_up),
         steps=tuple(row for row in outcome.steps if row.began >= warm_up),
         nanoseconds=max(0, outcome.nanoseconds - warm_up),
     )
@@ -128,7 +128,7 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was broken off
     queue = [row.queue for row in rows] + missing
     ttft = [row.ttft for row in rows] + missing
-    tpot = [row.tpot for row in rows if is_paced(row)]
+    tpot = [row.tpot for row in rows if has_tpot(row)]
     return LaneFigures(
         lane=lane,
         offered=outcome.offered[lane],
@@ -149,7 +149,7 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     )
 
 
-def is_paced(row: RequestRow) -> bool:
+def has_tpot(row: RequestRow) -> bool:
     """Whether it has a time per token: two tokens or more, and not all at one moment, as under
     static batching that answers when the group ends."""
     return row.generated >= 2 and row.last_token > row.first_token
@@ -171,7 +171,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
         failed=failed,
         unfinished=sum(outcome.offered.values()) - len(served) - refused - failed,
         requests_per_second=_share(len(served), seconds),
-        tokens_per_second=_share(answered(outcome.requests), seconds),
+        tokens_per_second=_share(answered_tokens(outcome.requests), seconds),
         slots=_share(sum(row.rows * row.nanoseconds for row in steps), spent),
         busy=_share(spent, outcome.nanoseconds),
         held=_share(sum(row.held_tokens for row in steps), computed),
@@ -185,7 +185,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
     )
 
 
-def answered(rows: Sequence[RequestRow]) -> int:
+def answered_tokens(rows: Sequence[RequestRow]) -> int:
     """Tokens of answers that somebody got."""
     return sum(row.generated for row in rows)
 

@@ -14,11 +14,11 @@ from headway.figures.lane_figures import SERVED, Quantile, engine_figures, lane_
 from headway.runs.run import Outcome
 from headway.traffic.endpoint import Endpoint
 
-WORTH_SAYING = 1.1  # a ratio nearer to one is no difference
+MIN_RATIO = 1.1  # a ratio nearer to one is no difference
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class Metric:
     """One way in which strategies differ. Less is better."""
 
     what: str  # is relieved or created
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    gauge: Gauge
+    gauge: Metric
     strategy: str  # whose it is
     other: str  # the one it is compared with
     readings: Mapping[str, Reading]  # of all strategies
@@ -62,18 +62,20 @@ class Pressure:
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class PressureCard:
     """One strategy's. None: nothing that these rows show."""
 
     relieved: Pressure | None
     created: Pressure | None
 
 
-def cards(outcomes: Mapping[str, Outcome], endpoints: tuple[Endpoint, ...]) -> dict[str, Card]:
+def pressure_cards(
+    outcomes: Mapping[str, Outcome], endpoints: tuple[Endpoint, ...]
+) -> dict[str, PressureCard]:
     """By strategy; empty where there is nothing to compare with."""
     if len(outcomes) < 2:
         return {}
-    readings = [gauges(outcome, endpoints) for outcome in outcomes.values()]
+    readings = [readings_of(outcome, endpoints) for outcome in outcomes.values()]
     shared = [gauge for gauge in readings[0] if all(gauge in each for each in readings)]
     table = {
         gauge: dict(zip(outcomes, [each[gauge] for each in readings], strict=True))
@@ -82,7 +84,7 @@ def cards(outcomes: Mapping[str, Outcome], endpoints: tuple[Endpoint, ...]) -> d
     return {name: _card(name, table) for name in outcomes}
 
 
-def _card(name: str, table: Mapping[Gauge, Mapping[str, Reading]]) -> Card:
+def _card(name: str, table: Mapping[Metric, Mapping[str, Reading]]) -> PressureCard:
     pressures = [
         pressure
         for gauge, readings in table.items()
@@ -91,21 +93,21 @@ def _card(name: str, table: Mapping[Gauge, Mapping[str, Reading]]) -> Card:
     ]
     least = min(pressures, key=lambda p: p.ratio, default=None)
     most = max(pressures, key=lambda p: p.ratio, default=None)
-    return Card(
-        relieved=least if least and least.ratio < 1 / WORTH_SAYING else None,
-        created=most if most and most.ratio > WORTH_SAYING else None,
+    return PressureCard(
+        relieved=least if least and least.ratio < 1 / MIN_RATIO else None,
+        created=most if most and most.ratio > MIN_RATIO else None,
     )
 
 
-def gauges(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Gauge, Reading]:
+def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metric, Reading]:
     """What one outcome reads on each gauge that it can be read on."""
-    readings: dict[Gauge, Reading] = {}
+    readings: dict[Metric, Reading] = {}
     for endpoint in endpoints:
         name = endpoint.name
         if endpoint.is_offline:
             rows = [row for row in outcome.requests if row.lane == name]
             ends = [row.finished if row.finish in SERVED else NEVER for row in rows]
-            done = Gauge(f"the time that {name} takes", "last answer after", "ns")
+            done = Metric(f"the time that {name} takes", "last answer after", "ns")
             _read(readings, done, max(ends, default=None), outcome)
             continue
         figures = lane_figures(outcome, name)
@@ -115,18 +117,20 @@ def gauges(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Gauge, Rea
         )
         for what, both in (("first-token wait", waits), ("time per token", paces)):
             value, words = next((each for each in both if each[0] is not None), both[0])
-            _read(readings, Gauge(f"the {what} of {name}", words, "ns"), value, outcome)
+            _read(readings, Metric(f"the {what} of {name}", words, "ns"), value, outcome)
     engine = engine_figures(outcome)
-    readings[Gauge("computing for nobody", "waste", "share")] = Reading(engine.waste)
+    readings[Metric("computing for nobody", "waste", "share")] = Reading(engine.waste)
     tokens = sum(row.generated for row in outcome.requests)
     spent = sum(row.nanoseconds for row in outcome.steps)
     if tokens:
-        device = Gauge("the device time of an answer", "a token of it", "ns")
+        device = Metric("the device time of an answer", "a token of it", "ns")
         readings[device] = Reading(spent / tokens)
     return readings
 
 
-def _read(readings: dict[Gauge, Reading], gauge: Gauge, value: Quantile, outcome: Outcome) -> None:
+def _read(
+    readings: dict[Metric, Reading], gauge: Metric, value: Quantile, outcome: Outcome
+) -> None:
     if value == NEVER:
         readings[gauge] = Reading(outcome.nanoseconds, at_least=True)
     elif value is not None:

@@ -7,21 +7,21 @@ from statistics import median
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.figures.lane_figures import (
-    BEYOND,
+    MIN_BEYOND,
     SERVED,
     EngineFigures,
     LaneFigures,
     Quantile,
-    counted,
     engine_figures,
-    is_paced,
+    has_tpot,
     lane_figures,
     percentile,
+    without_warm_up,
 )
-from headway.figures.pressure import Card, cards
+from headway.figures.pressure import PressureCard, pressure_cards
 from headway.report.report_json import Report
 from headway.runs.run import Outcome
-from headway.strategies.registry import GLOBAL, PER_LANE
+from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 from headway.traffic.endpoint import Endpoint
 
 HOUR = 3_600.0  # seconds
@@ -80,7 +80,7 @@ class Comparison:
 
     name: str
     other: str
-    card: Card
+    card: PressureCard
     payer: Loss | None  # the endpoint that loses most; None: none loses
     guardrail: Guardrail | None  # None: no endpoint has a budget, or too few requests
 
@@ -94,7 +94,8 @@ class Analysis:
         self.lanes = list(report.lanes)
         self.strategies = list(report.runs)
         self.counted = {
-            name: [counted(each, warm_up) for each in runs] for name, runs in report.runs.items()
+            name: [without_warm_up(each, warm_up) for each in runs]
+            for name, runs in report.runs.items()
         }
         self.latency = {
             name: {lane: [lane_figures(each, lane) for each in runs] for lane in self.lanes}
@@ -112,7 +113,7 @@ class Analysis:
         """The higher percentile for the first tables: 95, or 90 where an endpoint has too few
         requests for it."""
         counts = [n for runs in self.counted.values() for n in runs[0].offered.values() if n]
-        return 95 if min(counts, default=0) * 5 >= BEYOND * 100 else 90
+        return 95 if min(counts, default=0) * 5 >= MIN_BEYOND * 100 else 90
 
     def goodput(self, name: str, lane: str) -> list[float]:
         """Good requests per second of the same time as the throughput."""
@@ -162,10 +163,10 @@ class Analysis:
         pairs = [(name, self.baseline) for name in whole if name != self.baseline]
         if self.baseline not in whole:
             pairs = []
-        if GLOBAL in whole and PER_LANE in whole:
+        if DYNAMIC_GLOBAL in whole and DYNAMIC_LANES in whole:
             pairs = [
-                (GLOBAL, PER_LANE),
-                *(pair for pair in pairs if pair != (GLOBAL, PER_LANE)),
+                (DYNAMIC_GLOBAL, DYNAMIC_LANES),
+                *(pair for pair in pairs if pair != (DYNAMIC_GLOBAL, DYNAMIC_LANES)),
             ]
         return [self._compared(name, other) for name, other in pairs]
 
@@ -178,7 +179,7 @@ class Analysis:
         return Comparison(
             name,
             other,
-            cards(pair, endpoints)[name],
+            pressure_cards(pair, endpoints)[name],
             self._payer(pair[name], pair[other]),
             self._guardrail(pair[name], pair[other]),
         )
@@ -223,7 +224,7 @@ def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
     return [
         NEVER if metric == "e2e" and row.finish not in SERVED else getattr(row, metric)
         for row in outcome.requests
-        if row.lane == lane and (metric != "tpot" or is_paced(row))
+        if row.lane == lane and (metric != "tpot" or has_tpot(row))
     ]
 
 

@@ -2,7 +2,7 @@
 
 from headway.core.request import NEVER
 from headway.figures.lane_figures import Quantile
-from headway.figures.pressure import Card, Pressure, Reading
+from headway.figures.pressure import Pressure, PressureCard, Reading
 
 NOT_SAID = "-"  # a percentile of too few values
 
@@ -34,7 +34,7 @@ def share(value: float) -> str:
     return f"{percent:.0f} %"
 
 
-def pressed(card: Card) -> str:
+def pressed(card: PressureCard) -> str:
     """The pressure card in one line."""
     relieved = f"relieved {said(card.relieved)}" if card.relieved else "relieved nothing"
     created = f"created {said(card.created)}" if card.created else "created nothing"

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
-from headway.strategies.registry import CHUNKED, GLOBAL, PER_LANE, REGISTRY
+from headway.strategies.registry import CHUNKED_PREFIX, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
 
 SHOWN = 5  # lines that are on at the beginning
 
@@ -55,7 +55,13 @@ def legend(series: Mapping[str, str], on: Collection[str]) -> str:
 
 def shown(strategies: Sequence[str], baseline: str = "") -> list[str]:
     """A few that differ most; the others are a click away."""
-    first = (baseline, GLOBAL, PER_LANE, "continuous-prefill-first", f"{CHUNKED}64")
+    first = (
+        baseline,
+        DYNAMIC_GLOBAL,
+        DYNAMIC_LANES,
+        "continuous-prefill-first",
+        f"{CHUNKED_PREFIX}64",
+    )
     wanted = dict.fromkeys([*(n for n in first if n in strategies), *strategies])
     return list(wanted)[:SHOWN]
 

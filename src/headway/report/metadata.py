@@ -4,33 +4,33 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from headway.runs.machine_speed import Yardstick
-from headway.runs.testbed import Rig
+from headway.runs.machine_speed import MachineSpeed
+from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.workload import Workload
 
 
-def of_model(rig: Rig) -> dict[str, Any]:
+def of_model(testbed: Testbed) -> dict[str, Any]:
     return {
-        "name": rig.model,
-        "dtype": rig.dtype,
-        "device": rig.device,
-        "context": rig.context,
-        "slots": rig.slots,
-        "num_blocks": rig.num_blocks,
-        "block_size": rig.block_size,
+        "name": testbed.model,
+        "dtype": testbed.dtype,
+        "device": testbed.device,
+        "context": testbed.context,
+        "slots": testbed.slots,
+        "num_blocks": testbed.num_blocks,
+        "block_size": testbed.block_size,
     }
 
 
 def of_endpoints(
-    endpoints: Iterable[Endpoint], work: Workload, yardstick: Yardstick
+    endpoints: Iterable[Endpoint], work: Workload, speed: MachineSpeed
 ) -> list[dict[str, Any]]:
     return [
         {
             **asdict(endpoint),
             "offered": work.count(endpoint.name),
-            "unloaded_ns": _plain(yardstick.unloaded.get(endpoint.name)),
-            "unloaded_shape": _plain(yardstick.shapes.get(endpoint.name)),
+            "unloaded_ns": _plain(speed.unloaded.get(endpoint.name)),
+            "unloaded_shape": _plain(speed.shapes.get(endpoint.name)),
         }
         for endpoint in endpoints
     ]

@@ -8,8 +8,8 @@ from typing import Any
 from headway.core.lane import Budget
 from headway.report import html_parts, page_charts, page_tables, run_description
 from headway.report.analysis import Analysis, Comparison
-from headway.runs.provenance import sentence
-from headway.strategies.registry import GLOBAL, PER_LANE
+from headway.runs.provenance import provenance_sentence
+from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 
 NOTES = (
     "n: requests offered after the warm-up. In budget: the share of them that ended inside every "
@@ -68,7 +68,9 @@ def page(found: Analysis) -> str:
 def _simulated(about: Mapping[str, Any]) -> str:
     if "simulated" not in about:
         return ""
-    return f'<p class="warning" id="simulated">{escape(sentence(about["simulated"]))}</p>'
+    return (
+        f'<p class="warning" id="simulated">{escape(provenance_sentence(about["simulated"]))}</p>'
+    )
 
 
 def _missing(found: Analysis) -> str:
@@ -117,7 +119,7 @@ def _card(found: Analysis, compared: Comparison) -> str:
         f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(said)}</dd>'
         for name, said in page_tables.card(found, compared)
     )
-    is_pair = (compared.name, compared.other) == (GLOBAL, PER_LANE)
+    is_pair = (compared.name, compared.other) == (DYNAMIC_GLOBAL, DYNAMIC_LANES)
     note = ""
     if is_pair:
         is_mistake = compared.card.created is not None

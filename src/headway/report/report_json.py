@@ -11,8 +11,8 @@ from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
-from headway.figures.lane_figures import counted, engine_figures, lane_figures
-from headway.figures.pressure import Card
+from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.pressure import PressureCard
 from headway.report.formatting import pressed
 from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy
@@ -43,7 +43,7 @@ class Report:
 
 
 def write(
-    report: Report, strategies: Iterable[Strategy], cards: Mapping[str, Card], path: Path
+    report: Report, strategies: Iterable[Strategy], cards: Mapping[str, PressureCard], path: Path
 ) -> None:
     """Whole or not at all. Times are integers of nanoseconds from the run's beginning.
 
@@ -88,7 +88,7 @@ def writable(folder: Path) -> Path:
 
 
 def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
-    figured = counted(outcome, warm_up)
+    figured = without_warm_up(outcome, warm_up)
     lanes = {lane: lane_figures(figured, lane) for lane in outcome.offered}
     return {
         "complete": outcome.complete,

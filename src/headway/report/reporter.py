@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.text import Text
 
 from headway import __version__
-from headway.costing.machine import cores, machine
+from headway.costing.machine import cores, describe_machine
 from headway.report import report_json, terminal_tables, workload_summary
 from headway.report.analysis import Analysis
 from headway.report.formatting import pressed
 from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
 from headway.report.verdict import verdict
-from headway.runs.experiment import Setting
-from headway.runs.provenance import Origin
+from headway.runs.experiment import Experiment
+from headway.runs.provenance import Provenance
 from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy
 
@@ -31,39 +31,40 @@ FEW = 3  # comparisons that are printed; of more, the first
 class Reporter:
     """Prints to the console, and writes report.json and report.html."""
 
-    setting: Setting
+    experiment: Experiment
     strategies: tuple[Strategy, ...]
     baseline: str
     price_per_hour: float
     console: Console
-    origin: Origin = field(default_factory=dict)  # of simulated times
+    origin: Provenance = field(default_factory=dict)  # of simulated times
     command: str = "compare"
 
     def opening(self) -> None:
         """What will be offered, before minutes are spent."""
-        setting, work = self.setting, self.setting.work
-        self.console.print(Text(workload_summary.first_line(setting)))
-        for remark in workload_summary.remarks(setting):
+        experiment, work = self.experiment, self.experiment.work
+        self.console.print(Text(workload_summary.first_line(experiment)))
+        for remark in workload_summary.remarks(experiment):
             self.console.print(Text(remark))
-        if self.command != "demo" and (few := workload_summary.too_few(setting)):
+        if self.command != "demo" and (few := workload_summary.too_few(experiment)):
             self.console.print(Text(few, style="yellow"))
-        lanes = {lane.name: lane for lane in setting.lanes}
-        offered = {each.name: work.count(each.name) for each in setting.endpoints}
-        unloaded = setting.yardstick.unloaded
-        budgets = terminal_tables.endpoints_table(setting.endpoints, lanes, unloaded, offered)
+        lanes = {lane.name: lane for lane in experiment.lanes}
+        offered = {each.name: work.count(each.name) for each in experiment.endpoints}
+        unloaded = experiment.speed.unloaded
+        budgets = terminal_tables.endpoints_table(experiment.endpoints, lanes, unloaded, offered)
         self.console.print(budgets)
-        self.console.print(Text(f"{self._where()}, seed {setting.seed}.", style="dim"))
+        self.console.print(Text(f"{self._where()}, seed {experiment.seed}.", style="dim"))
         if not self.origin:
-            self._complain({MEASURING: setting.spoilt})
+            self._complain({MEASURING: experiment.cores_taken})
 
     def _where(self) -> str:
         """The model and what it runs on, or would."""
-        rig, about = self.setting.rig, machine()
+        testbed, about = self.experiment.testbed, describe_machine()
         if self.origin:
-            said = f"{rig.model}, {rig.dtype}, {rig.threads} threads, simulated"
-            return f"{said}: {workload_summary.room(rig)}"
+            said = f"{testbed.model}, {testbed.dtype}, {testbed.threads} threads, simulated"
+            return f"{said}: {workload_summary.room(testbed)}"
         return (
-            f"{rig.model}, {rig.dtype}, {self.setting.yardstick.threads} of {rig.threads} threads "
+            f"{testbed.model}, {testbed.dtype}, "
+            f"{self.experiment.speed.threads} of {testbed.threads} threads "
             f"on {about['cores']} x {about['processor']}"
         )
 
@@ -75,7 +76,7 @@ class Reporter:
         complete: bool,
     ) -> report_json.Report:
         """report.json, whole or not at all; not complete: more runs were planned."""
-        lanes = {lane.name: lane for lane in self.setting.lanes}
+        lanes = {lane.name: lane for lane in self.experiment.lanes}
         kept = report_json.Report(self._about(others, complete), lanes, runs)
         cards = {
             each.name: each.card
@@ -132,10 +133,10 @@ class Reporter:
             self.console.print(Text(said, style="yellow"))
 
     def _about(self, others: Mapping[str, float], complete: bool) -> dict[str, Any]:
-        setting, work = self.setting, self.setting.work
+        experiment, work = self.experiment, self.experiment.work
         where = {
-            "machine": machine(),
-            "cores_of_other_processes": {MEASURING: setting.spoilt, **others},
+            "machine": describe_machine(),
+            "cores_of_other_processes": {MEASURING: experiment.cores_taken, **others},
         }
         if self.origin:  # nothing of this machine, so that the same seed gives the same bytes
             where = {"simulated": self.origin, "machine": self.origin["machine"]}
@@ -150,17 +151,17 @@ class Reporter:
             ],
             "baseline": self.baseline,
             "price_per_hour": self.price_per_hour,
-            "seed": setting.seed,
+            "seed": experiment.seed,
             **where,
-            "model": of_model(setting.rig) | {"threads": setting.yardstick.threads},
+            "model": of_model(experiment.testbed) | {"threads": experiment.speed.threads},
             "workload": {
-                **setting.about,
+                **experiment.about,
                 "window_ns": work.window,
                 "warm_up_ns": work.warm_up,
                 "drain_ns": round(work.window * DRAIN),
                 "offered_load": work.load,
-                "price_ns": asdict(setting.yardstick.price),
+                "price_ns": asdict(experiment.speed.token_cost),
                 "answers": "as long as the trace or the process says: no stop tokens, greedy",
             },
-            "endpoints": of_endpoints(setting.endpoints, work, setting.yardstick),
+            "endpoints": of_endpoints(experiment.endpoints, work, experiment.speed),
         }

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from headway.core.lane import Lane
 from headway.core.request import NEVER
-from headway.figures.lane_figures import BEYOND, EngineFigures, LaneFigures
+from headway.figures.lane_figures import MIN_BEYOND, EngineFigures, LaneFigures
 from headway.report.formatting import NOT_SAID, milliseconds, share
-from headway.traffic.endpoint import Endpoint, Unloaded
+from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 
 def _table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
@@ -36,7 +36,7 @@ def _table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
 def endpoints_table(
     endpoints: Iterable[Endpoint],
     lanes: Mapping[str, Lane],
-    unloaded: Mapping[str, Unloaded],
+    unloaded: Mapping[str, UnloadedLatency],
     offered: Mapping[str, int],
 ) -> Table:
     """Who asks, how many, and what each may be kept waiting."""
@@ -117,10 +117,10 @@ def latency_notes(figures: Mapping[str, Mapping[str, LaneFigures]], tail: int = 
         "limit of its endpoint."
     )
     if None in quantiles:
-        needs = BEYOND * 100 // (100 - tail)
+        needs = MIN_BEYOND * 100 // (100 - tail)
         note += (
-            f" {NOT_SAID}: too few requests (p50 needs {2 * BEYOND}, p{tail} {needs}), or of TPOT "
-            "too few answers that came token by token."
+            f" {NOT_SAID}: too few requests (p50 needs {2 * MIN_BEYOND}, p{tail} {needs}), or of "
+            "TPOT too few answers that came token by token."
         )
     if NEVER in quantiles:
         note += " never: not within the run."

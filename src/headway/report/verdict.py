@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from headway.core.lane import Budget
-from headway.figures.capacity import SHARE
+from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
@@ -25,12 +25,12 @@ class Standing:
     @property
     def keeps(self) -> bool:
         """Whether every endpoint has SHARE of its requests inside their budget."""
-        return self.attainment >= SHARE
+        return self.attainment >= REQUIRED_ATTAINMENT
 
     @property
     def shortfall(self) -> str:
         percent = share(self.attainment)
-        if 0.94 < self.attainment < SHARE:  # 94.9 % must not read as 95 %
+        if 0.94 < self.attainment < REQUIRED_ATTAINMENT:  # 94.9 % must not read as 95 %
             percent = f"{int(1_000 * self.attainment) / 10:.1f} %"
         return f"{percent} of {self.lane} (n {self.offered:,})"
 

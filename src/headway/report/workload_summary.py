@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from headway.errors import SettingError
-from headway.figures.capacity_interval import ENOUGH, seconds_for_enough
+from headway.figures.capacity_interval import ENOUGH_REQUESTS, seconds_for_enough
 from headway.report.run_description import cut_said
-from headway.runs.experiment import Setting
-from headway.runs.testbed import Rig
+from headway.runs.experiment import Experiment
+from headway.runs.testbed import Testbed
 
 
-def first_line(setting: Setting) -> str:
-    work = setting.work
+def first_line(experiment: Experiment) -> str:
+    work = experiment.work
     return (
         f"{work.rate:.3g} requests / s: {len(work.requests):,} requests in "
         f"{work.window / 1e9:.3g} s, load {work.load:.2f} (device-seconds per second at full "
@@ -18,48 +18,55 @@ def first_line(setting: Setting) -> str:
     )
 
 
-def room(rig: Rig) -> str:
+def room(testbed: Testbed) -> str:
     """For how many requests at once."""
-    blocks = f"{rig.num_blocks:,} of the {max(rig.fit, rig.num_blocks):,} KV blocks that fit"
-    return f"{rig.slots} slots, {blocks} ({rig.block_size} tokens each)"
+    blocks = (
+        f"{testbed.num_blocks:,} of the {max(testbed.fit, testbed.num_blocks):,} KV blocks that fit"
+    )
+    return f"{testbed.slots} slots, {blocks} ({testbed.block_size} tokens each)"
 
 
-def remarks(setting: Setting) -> list[str]:
+def remarks(experiment: Experiment) -> list[str]:
     """What somebody should know before minutes are spent: what is cut, and what is too little."""
     said = []
-    if shorter := cut_said(setting.about["cut_to_context"]):
+    if shorter := cut_said(experiment.about["cut_to_context"]):
         said.append(f"Of these, {shorter}.")
-    if setting.work.trace_ends:
+    if experiment.work.trace_ends:
         said.append("All of a trace is offered: more --seconds add nothing to it.")
     return said
 
 
-def refuse_nobody(setting: Setting) -> None:
+def refuse_nobody(experiment: Experiment) -> None:
     """SettingError: a report of nobody would be all zeros."""
-    if not any(setting.counted().values()):
+    if not any(experiment.counted().values()):
         raise SettingError(
-            f"all {len(setting.work.requests)} requests arrive in the warm-up, which is not "
+            f"all {len(experiment.work.requests)} requests arrive in the warm-up, which is not "
             "counted: take more --seconds"
         )
 
 
-def too_few(setting: Setting) -> str:
+def too_few(experiment: Experiment) -> str:
     """Which percentiles will not be said, and what would help; empty: p95 will be."""
-    counts, paced = setting.counted(), setting.counted(2)
-    asked = {each.name for each in setting.endpoints if counts[each.name]}
-    few = {name: counts[name] for name in asked if counts[name] < ENOUGH}
-    slow = {f"TPOT of {name}": paced[name] for name in asked - few.keys() if paced[name] < ENOUGH}
+    counts, paced = experiment.counted(), experiment.counted(2)
+    asked = {each.name for each in experiment.endpoints if counts[each.name]}
+    few = {name: counts[name] for name in asked if counts[name] < ENOUGH_REQUESTS}
+    slow = {
+        f"TPOT of {name}": paced[name]
+        for name in asked - few.keys()
+        if paced[name] < ENOUGH_REQUESTS
+    }
     if not few and not slow:
         return ""
     said = (
-        f"Too few requests for p95, which needs {ENOUGH} after the warm-up: {_listed(few | slow)}."
+        f"Too few requests for p95, which needs {ENOUGH_REQUESTS} after the warm-up: "
+        f"{_listed(few | slow)}."
     )
-    if setting.work.trace_ends:
+    if experiment.work.trace_ends:
         return f"{said} A longer trace would have them."
-    seconds = setting.about["asked"]["span_ns"] / 1e9
+    seconds = experiment.about["asked"]["span_ns"] / 1e9
     least = min((each for each in [*few.values(), *slow.values()] if each), default=1)
     more = seconds_for_enough(seconds, least)
-    return f"{said} --seconds {more} would have about {ENOUGH}."
+    return f"{said} --seconds {more} would have about {ENOUGH_REQUESTS}."
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -7,42 +7,49 @@ from typing import Any
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.costing.machine import Neighbours
-from headway.costing.token_cost import Ask, Price, cut
-from headway.runs.machine_speed import Yardstick, measure
-from headway.runs.testbed import Rig
-from headway.strategies.registry import Site
+from headway.costing.token_cost import RequestSpec, TokenCost, truncation
+from headway.runs.machine_speed import MachineSpeed, measure_speed
+from headway.runs.testbed import Testbed
+from headway.strategies.registry import StrategyInputs
 from headway.traffic.endpoint import COMPLETION, ENDPOINTS, SUPPORT, Endpoint
-from headway.traffic.endpoint_traffic import Service
-from headway.traffic.selection import LOAD, Demand, Extent, extent, offer, typical
-from headway.traffic.trace import shipped
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.selection import (
+    DEFAULT_LOAD,
+    Demand,
+    Selection,
+    offered_traffic,
+    sample_requests,
+    select_requests,
+)
+from headway.traffic.trace import read_shipped_trace
 from headway.traffic.workload import (
     TOKEN_SCALE,
     VOICE_SAMPLE,
     Prompts,
     Workload,
-    build,
-    merged,
-    voice,
-    worded,
+    build_demo_workload,
+    merge_traces,
+    voice_requests,
+    with_prompts,
 )
 
 SHIPPED = "azure2023-code and azure2023-conv, from second 1080 of each file on"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    rig: Rig
+class Experiment:
+    testbed: Testbed
     seed: int
     endpoints: tuple[Endpoint, ...]
-    yardstick: Yardstick
+    speed: MachineSpeed
     work: Workload
     about: Mapping[str, Any]  # the traffic, for the report
     windows: Mapping[str, int]  # that the user has set: nanoseconds, by lane
-    spoilt: float  # cores at work for others while the machine was measured
+    cores_taken: float  # cores at work for others while the machine was measured
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        return tuple(each.lane(self.yardstick.unloaded) for each in self.endpoints)
+        return tuple(each.lane(self.speed.unloaded) for each in self.endpoints)
 
     def counted(self, least: int = 0) -> dict[str, int]:
         """Requests that the figures will speak of, by lane: those of so many tokens or more."""
@@ -56,30 +63,35 @@ class Setting:
         return counts
 
     @property
-    def site(self) -> Site:
+    def strategy_inputs(self) -> StrategyInputs:
         prompts = sorted(len(request.prompt) for request in self.work.requests)
-        price, rig, windows = self.yardstick.price, self.rig, dict(self.windows)
-        full = self.yardstick.full
-        return Site(self.lanes, price, rig.context, prompts, windows, rig.slots, full)
+        token_cost, testbed, windows = self.speed.token_cost, self.testbed, dict(self.windows)
+        full = self.speed.full
+        return StrategyInputs(
+            self.lanes, token_cost, testbed.context, prompts, windows, testbed.slots, full
+        )
 
 
-def demo_setting(
-    rig: Rig, span: int, seed: int, load: float, price: Price | None = None
-) -> Setting:
+def demo_experiment(
+    testbed: Testbed, span: int, seed: int, load: float, token_cost: TokenCost | None = None
+) -> Experiment:
     """The demo's four endpoints on the traces that ship with the package.
 
     span: nanoseconds that the requests take at LOAD; another load has the same ones in more time
-    or in less. price: by which they are counted out; None: as measured.
+    or in less. token_cost: by which they are counted out; None: as measured.
     """
-    traces = {COMPLETION.name: shipped("azure2023-code"), SUPPORT.name: shipped("azure2023-conv")}
-    recorded, others = merged(traces, rig.context), Neighbours()
-    yardstick = measure(rig, ENDPOINTS, recorded, seed, voice(1, VOICE_SAMPLE, seed))
-    spoilt = others.cores()
-    prompts = Prompts(rig.text, rig.block_size, seed)
-    window = round(span * LOAD / load)
-    work = build(recorded, prompts, price or yardstick.price, window, load)
-    asks = [Ask(0, each.lane, len(each.prompt), each.max_tokens) for each in work.requests]
-    work = replace(work, load=yardstick.price.of(asks) / window)
+    traces = {
+        COMPLETION.name: read_shipped_trace("azure2023-code"),
+        SUPPORT.name: read_shipped_trace("azure2023-conv"),
+    }
+    recorded, others = merge_traces(traces, testbed.context), Neighbours()
+    speed = measure_speed(testbed, ENDPOINTS, recorded, seed, voice_requests(1, VOICE_SAMPLE, seed))
+    cores_taken = others.cores()
+    prompts = Prompts(testbed.text, testbed.block_size, seed)
+    window = round(span * DEFAULT_LOAD / load)
+    work = build_demo_workload(recorded, prompts, token_cost or speed.token_cost, window, load)
+    specs = [RequestSpec(0, each.lane, len(each.prompt), each.max_tokens) for each in work.requests]
+    work = replace(work, load=speed.token_cost.of(specs) / window)
     about = {
         **_offered(work),
         "trace": SHIPPED,
@@ -88,36 +100,38 @@ def demo_setting(
         "time_scale": work.time_scale,
         "trace_ends": work.trace_ends,
     }
-    return Setting(rig, seed, ENDPOINTS, yardstick, work, about, {}, spoilt)
+    return Experiment(testbed, seed, ENDPOINTS, speed, work, about, {}, cores_taken)
 
 
-def own_setting(
-    rig: Rig,
-    services: list[Service],
+def custom_experiment(
+    testbed: Testbed,
+    services: list[EndpointTraffic],
     demand: Demand,
     span: int,
     seed: int,
-    taken: Extent | None = None,
-) -> Setting:
+    taken: Selection | None = None,
+) -> Experiment:
     """The user's endpoints. span: nanoseconds, as `extent` has it, unless what is to be taken is
     given already."""
     endpoints, others = tuple(each.endpoint for each in services), Neighbours()
-    yardstick = measure(rig, endpoints, typical(services, seed, rig.context), seed)
-    spoilt = others.cores()
-    price = yardstick.price
-    taken = taken or extent(services, demand, price, span, seed, rig.context)
-    offered = offer(services, taken, seed, rig.context)
+    speed = measure_speed(
+        testbed, endpoints, sample_requests(services, seed, testbed.context), seed
+    )
+    cores_taken = others.cores()
+    token_cost = speed.token_cost
+    taken = taken or select_requests(services, demand, token_cost, span, seed, testbed.context)
+    offered = offered_traffic(services, taken, seed, testbed.context)
     work = Workload(
-        requests=worded(offered.asks, Prompts(rig.text, rig.block_size, seed)),
+        requests=with_prompts(offered.specs, Prompts(testbed.text, testbed.block_size, seed)),
         window=taken.window,
         time_scale=1.0,
-        load=price.of(offered.asks) / taken.window,
+        load=token_cost.of(offered.specs) / taken.window,
         trace_ends=any(each["trace_ends"] for each in offered.about.values()),
-        cut=cut(offered.asks),
+        cut=truncation(offered.specs),
     )
     windows = {each.name: each.window for each in services if each.window != NEVER}
     about = {**_offered(work), "lanes": offered.about}
-    return Setting(rig, seed, endpoints, yardstick, work, about, windows, spoilt)
+    return Experiment(testbed, seed, endpoints, speed, work, about, windows, cores_taken)
 
 
 def _offered(work: Workload) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A rig of any executor that was loaded, with as many slots and whatever weights."""
+"""A testbed of any executor that was loaded, with as many slots and whatever weights."""
 
 import gc
 from collections.abc import Sequence
@@ -6,19 +6,26 @@ from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
 from headway.models import EMBEDDED, display_name
-from headway.runs.testbed import BLOCK_SIZE, CONTEXT, Relay, Rig, corpus, pieces
+from headway.runs.testbed import (
+    BLOCK_SIZE,
+    CONTEXT,
+    SharedExecutor,
+    Testbed,
+    read_corpus,
+    split_text,
+)
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:
     from headway.executor.torch.load import LoadedModel
 
 
-def live_rig(model: str | None) -> Rig:
+def load_testbed(model: str | None) -> Testbed:
     """A checkpoint for the strategies to be compared on. Raises as load_here."""
-    return named_rig(load_here(model, SLOTS), model)
+    return testbed_with_corpus(load_model(model, SLOTS), model)
 
 
-def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") -> "LoadedModel":
+def load_model(model: str | None, slots: int, dtype: str = "", device: str = "") -> "LoadedModel":
     """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
     # torch is an extra, and slow to import: only who runs a model pays for it.
     try:
@@ -36,7 +43,7 @@ def load_here(model: str | None, slots: int, dtype: str = "", device: str = "") 
     return load(folder, Limits(slots, slots * context, context, BLOCK_SIZE), dtype, device)
 
 
-def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
+def testbed_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Testbed:
     """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
     which is all that random weights can ask for."""
     from headway.executor.torch.threads import set_thread_count, thread_count
@@ -44,7 +51,7 @@ def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
 
     gc.collect()
     gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds
-    return Rig(
+    return Testbed(
         model=name,
         dtype=loaded.dtype,
         device=loaded.device,
@@ -52,7 +59,7 @@ def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
         block_size=loaded.plan.block_size,
         context=loaded.plan.context,
         text=text or _numbers(loaded.config.vocab),
-        executor=Relay(loaded.executor),
+        executor=SharedExecutor(loaded.executor),
         clock=WallClock(),
         memory=str(loaded.plan),
         fit=loaded.plan.fit,
@@ -63,16 +70,16 @@ def rig_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Rig:
     )
 
 
-def named_rig(loaded: "LoadedModel", model: str | None) -> Rig:
+def testbed_with_corpus(loaded: "LoadedModel", model: str | None) -> Testbed:
     """With the text that prompts are cut from, in the model's own tokens."""
     from headway.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
-    text = [token for piece in pieces(corpus()) for token in tokenizer.encode(piece)]
-    return rig_of(loaded, display_name(model), text)
+    text = [token for piece in split_text(read_corpus()) for token in tokenizer.encode(piece)]
+    return testbed_of(loaded, display_name(model), text)
 
 
-def kv_bytes(loaded: "LoadedModel") -> int:
+def kv_bytes_per_token(loaded: "LoadedModel") -> int:
     """Per token of one sequence, all layers."""
     return loaded.plan.per_block // loaded.plan.block_size
 

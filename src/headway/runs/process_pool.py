@@ -16,7 +16,7 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def in_processes(
+def run_in_processes(
     work: Callable[[J], R],
     jobs: Iterable[tuple[str, J]],
     workers: int,

@@ -10,15 +10,17 @@ from rich.text import Text
 
 from headway.runs.run import Progress as Seen
 
-EVERY = 500_000_000  # nanoseconds between two drawings: each takes the engine's own time
+REDRAW_EVERY = 500_000_000  # nanoseconds between two drawings: each takes the engine's own time
 
 
-class Watch(Protocol):
+class ProgressDisplay(Protocol):
     def __call__(self, seen: Seen) -> object: ...
 
 
 @contextmanager
-def shown(console: Console, name: str, offered: int, window: int) -> Iterator[Watch]:
+def show_progress(
+    console: Console, name: str, offered: int, window: int
+) -> Iterator[ProgressDisplay]:
     """Drawn by the engine's thread between two steps: no second thread takes a core."""
     if not console.is_terminal:
         said = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
@@ -33,11 +35,11 @@ def shown(console: Console, name: str, offered: int, window: int) -> Iterator[Wa
     )
     with Progress(*columns, console=console, auto_refresh=False) as progress:
         task = progress.add_task(name, total=offered, rest="")
-        drawn = -EVERY
+        drawn = -REDRAW_EVERY
 
         def watch(seen: Seen) -> None:
             nonlocal drawn
-            if seen.elapsed - drawn < EVERY and seen.ended < offered:
+            if seen.elapsed - drawn < REDRAW_EVERY and seen.ended < offered:
                 return
             drawn = seen.elapsed
             rest = f"{seen.waiting} wait, {seen.running} run, {seen.elapsed / 1e9:.0f} s"

@@ -6,13 +6,13 @@ from typing import Any
 from headway.core.cost.step_cost import WHOLE
 from headway.costing.calibration import Calibration, doubt
 
-Origin = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
+Provenance = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
 DESIGNED = "errors_of_designed_alone"
 TOLD = ("errors", DESIGNED, "designed", "headway", "seed")  # apart, or not of the report
 MEASURED, ANALYTICAL = "measured", "data sheets: analytical"
 
 
-def origin_of(calibration: Calibration) -> dict[str, Any]:
+def provenance_of(calibration: Calibration) -> dict[str, Any]:
     return {
         "cost_model": ANALYTICAL if calibration.analytical else MEASURED,
         "model": calibration.model,
@@ -25,21 +25,21 @@ def origin_of(calibration: Calibration) -> dict[str, Any]:
     }
 
 
-def sentence(origin: Origin) -> str:
+def provenance_sentence(origin: Provenance) -> str:
     """What must not be overlooked."""
     which = f"a cost model of {origin['model']} in {origin['dtype']}"
     how = "fitted to steps that were measured on"
     if origin["cost_model"] == ANALYTICAL:
         how = "worked out from data sheets (analytical): nobody has measured it on"
     told = f"The times come from {which}, {how} {machine_of(origin)}."
-    off = errors(origin)
+    off = error_summary(origin)
     checked = f" Its steps' errors there, on other traffic: {off}." if off else ""
     doubtful = doubt(origin["about"])
     warning = f" Do not believe them: {doubtful}." if doubtful else ""
     return f"Simulated: nothing was computed. {told}{checked}{warning}"
 
 
-def errors(origin: Origin, which: str = "errors") -> str:
+def error_summary(origin: Provenance, which: str = "errors") -> str:
     """By regime, in percent of a step's time, as `headway calibrate` found them; empty: not."""
     return "; ".join(
         f"{regime} {100 * each['median'] / WHOLE:+.1f} % in the median, "
@@ -48,29 +48,29 @@ def errors(origin: Origin, which: str = "errors") -> str:
     )
 
 
-def machine_of(origin: Origin) -> str:
+def machine_of(origin: Provenance) -> str:
     """What the cost model is of, in few words."""
     machine = origin["machine"]
     named = machine.get("accelerator") or machine.get("processor")
     if not named:
-        return words(machine) or str(origin["device"])
+        return as_text(machine) or str(origin["device"])
     count = f"{machine['cores']} x " if "accelerator" not in machine and "cores" in machine else ""
-    return f"{count}{words(named)}"
+    return f"{count}{as_text(named)}"
 
 
-def facts(origin: Origin) -> list[tuple[str, str]]:
+def facts(origin: Provenance) -> list[tuple[str, str]]:
     """What the cost file states of itself: its errors, what it was checked on, when."""
     lines = [("Cost model", f"{origin['cost_model']}; fitted up to {origin['slots']} slots")]
-    if off := errors(origin):
+    if off := error_summary(origin):
         lines.append(("Its errors", off))
-    if off := errors(origin, DESIGNED):
+    if off := error_summary(origin, DESIGNED):
         lines.append(("Errors of a fit to designed batches alone", off))
     if designed := origin["about"].get("designed"):
         lines.append(("Designed batches", _designed(designed)))
     if origin["machine"]:
-        lines.append(("Its machine", words(origin["machine"])))
+        lines.append(("Its machine", as_text(origin["machine"])))
     stated = [(name, each) for name, each in origin["about"].items() if name not in TOLD]
-    return lines + [(name.replace("_", " ").capitalize(), words(each)) for name, each in stated]
+    return lines + [(name.replace("_", " ").capitalize(), as_text(each)) for name, each in stated]
 
 
 def _designed(about: Mapping[str, Any]) -> str:
@@ -80,10 +80,12 @@ def _designed(about: Mapping[str, Any]) -> str:
     )
 
 
-def words(value: Any) -> str:
+def as_text(value: Any) -> str:
     """Whatever JSON holds, on one line."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{str(k).replace('_', ' ')}: {words(each)}" for k, each in value.items())
+        return "; ".join(
+            f"{str(k).replace('_', ' ')}: {as_text(each)}" for k, each in value.items()
+        )
     if isinstance(value, list | tuple):
-        return ", ".join(words(each) for each in value)
+        return ", ".join(as_text(each) for each in value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)

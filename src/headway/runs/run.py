@@ -13,7 +13,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import forgotten
 from headway.journal.record import Record
-from headway.runs.testbed import Clock, Rig
+from headway.runs.testbed import Clock, Testbed
 from headway.sim.inbox import TraceInbox, arrivals
 
 
@@ -67,17 +67,19 @@ class Run:
 
     def __init__(
         self,
-        rig: Rig,
+        testbed: Testbed,
         policies: Policies,
         lanes: Sequence[Lane],
         requests: Sequence[Request],
         limit: int = NEVER,
     ) -> None:
         """limit: nanoseconds after the beginning at which what is unfinished is cancelled."""
-        self.rig, self.requests, self.limit = rig, requests, limit
-        settings = Settings(rig.num_blocks, rig.block_size, tuple(lanes), policies, rig.context)
+        self.testbed, self.requests, self.limit = testbed, requests, limit
+        settings = Settings(
+            testbed.num_blocks, testbed.block_size, tuple(lanes), policies, testbed.context
+        )
         self.scheduler = Scheduler(settings)
-        self.began = rig.clock.now()
+        self.began = testbed.clock.now()
 
     def serve(
         self,
@@ -91,13 +93,13 @@ class Run:
 
     def going(self, keep: Callable[[Record], object] = forgotten) -> Iterator[Progress]:
         """Serves a step each time it is asked, for whoever has something to do in between."""
-        rig, clock = self.rig, self.rig.clock
-        rig.executor.hand_over()
+        testbed, clock = self.testbed, self.testbed.clock
+        testbed.executor.hand_over()
         self.began = clock.now()
         timed = [replace(each, arrived=self.began + each.arrived) for each in self.requests]
         limit = min(NEVER, self.began + self.limit)
         inbox = BoundedInbox(timed, limit, clock)
-        engine = rig.engine(self.scheduler, rig.executor, inbox, clock)
+        engine = testbed.engine(self.scheduler, testbed.executor, inbox, clock)
         engine.keep = keep
         ledger = self.scheduler.ledger
         while not self.scheduler.finished:
@@ -108,10 +110,10 @@ class Run:
             yield Progress(elapsed, len(ledger.requests), waiting, load.running)
 
     def outcome(self) -> Outcome:
-        return account(self.scheduler, self.requests, self.began)
+        return outcome_of(self.scheduler, self.requests, self.began)
 
 
-def account(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
+def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
     """What a scheduler's ledger has of these requests. zero: the run's beginning."""
     steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
     asked = Counter(request.lane for request in requests)

@@ -21,8 +21,8 @@ from headway.strategies.strategy import SLOTS
 
 CONTEXT = 2048  # tokens a request may hold: room for the scaled traces' longest
 BLOCK_SIZE = 16
-NUMBERS = 1 << 19  # places at which a simulated prompt may begin
-PIECE = 25  # lines of the text that are encoded at once
+TEXT_LENGTH = 1 << 19  # places at which a simulated prompt may begin
+LINES_PER_PIECE = 25  # lines of the text that are encoded at once
 
 
 class Clock(Protocol):
@@ -35,7 +35,7 @@ class Clock(Protocol):
         ...
 
 
-class Relay:
+class SharedExecutor:
     """One executor for several schedulers, one after the other.
 
     A run that has ended leaves sequences of which the executor was never told: the scheduler
@@ -63,7 +63,7 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class Testbed:
     model: str
     dtype: str
     device: str
@@ -71,7 +71,7 @@ class Rig:
     block_size: int
     context: int  # tokens that a request may hold
     text: Sequence[int]  # token ids that prompts are cut from
-    executor: Relay
+    executor: SharedExecutor
     clock: Clock
     memory: str = ""  # how it was planned, in words
     fit: int = 0  # blocks that there is room for; 0: no more than there are
@@ -84,7 +84,7 @@ class Rig:
     simulated: str = ""  # on whose prices, in words; empty: it is real
 
 
-def priced_rig(calibration: Calibration, seed: int) -> Rig:
+def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
     """Nothing is computed: steps take the time that the cost model says, in no time.
 
     Of a data sheet's machine it has the slots of the cost file, of a measured one those of a
@@ -94,15 +94,15 @@ def priced_rig(calibration: Calibration, seed: int) -> Rig:
     clock = VirtualClock()
     priced = PricedExecutor(calibration.cost, clock, seed=seed)
     kind = "data sheets" if calibration.analytical else "measured steps"
-    return Rig(
+    return Testbed(
         model=calibration.model,
         dtype=calibration.dtype,
         device=calibration.device,
         num_blocks=calibration.num_blocks,
         block_size=calibration.block_size,
         context=calibration.context,
-        text=tuple(range(NUMBERS)),
-        executor=Relay(priced),
+        text=tuple(range(TEXT_LENGTH)),
+        executor=SharedExecutor(priced),
         clock=clock,
         fit=calibration.fit,
         slots=calibration.slots if calibration.analytical else SLOTS,
@@ -114,7 +114,7 @@ def priced_rig(calibration: Calibration, seed: int) -> Rig:
     )
 
 
-def corpus() -> str:
+def read_corpus() -> str:
     """Documentation that the embedded model has not seen in training; it ships with the package."""
     path = files("headway") / "data" / "corpus.txt.gz"
     try:
@@ -123,7 +123,9 @@ def corpus() -> str:
         raise SettingError(f"the text for the prompts cannot be read: {error}") from error
 
 
-def pieces(text: str) -> list[str]:
+def split_text(text: str) -> list[str]:
     """Of half a page each: a tokenizer takes more than linear time over a whole book."""
     lines = text.splitlines(keepends=True)
-    return ["".join(lines[at : at + PIECE]) for at in range(0, len(lines), PIECE)]
+    return [
+        "".join(lines[at : at + LINES_PER_PIECE]) for at in range(0, len(lines), LINES_PER_PIECE)
+    ]

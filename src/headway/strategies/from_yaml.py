@@ -11,7 +11,7 @@ from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import Policies
 from headway.errors import SettingError
-from headway.strategies.registry import REGISTRY, Site, named
+from headway.strategies.registry import REGISTRY, StrategyInputs, find_strategy
 from headway.strategies.strategy import SLOTS, Strategy
 from headway.yaml_values import known, mapping, number, read_yaml, whole, wholes
 
@@ -23,39 +23,39 @@ JOINS = {
 }
 PARTS = ("rule", "join", "order", "mix", "chunk", "step_tokens")
 
-Make = Callable[[Site], Strategy]
+StrategyMaker = Callable[[StrategyInputs], Strategy]
 
 
-def chosen(wanted: str) -> dict[str, Make]:
+def read_strategies(wanted: str) -> dict[str, StrategyMaker]:
     """Names with commas between them, or a YAML file."""
     if wanted.endswith((".yaml", ".yml")):
-        return from_file(Path(wanted))
+        return read_strategy_file(Path(wanted))
     names = [name.strip() for name in wanted.split(",") if name.strip()]
     if not names:
         raise SettingError(f"name at least one strategy; there are {', '.join(REGISTRY)}")
     if len(set(names)) < len(names):
         raise SettingError(f"a strategy is named twice: {wanted}")
-    return {name: named(name) for name in names}
+    return {name: find_strategy(name) for name in names}
 
 
-def from_file(path: Path) -> dict[str, Make]:
+def read_strategy_file(path: Path) -> dict[str, StrategyMaker]:
     """A mapping of names to parts; a name of the registry may have no parts."""
-    made = dict[str, Make]()
+    made = dict[str, StrategyMaker]()
     for name, parts in read_yaml(path).items():
         if parts is None:
-            made[str(name)] = named(str(name))
+            made[str(name)] = find_strategy(str(name))
             continue
         said = (str(name), mapping(parts, f"{path.name}: {name}"), path.name)
-        recipe(*said)  # refused here, before there is a site
+        strategy_from_parts(*said)  # refused here, before the inputs are known
         made[str(name)] = partial(_at_site, *said)
     return made
 
 
-def _at_site(name: str, parts: Mapping[str, Any], file: str, site: Site) -> Strategy:
-    return recipe(name, parts, file, site.slots)
+def _at_site(name: str, parts: Mapping[str, Any], file: str, inputs: StrategyInputs) -> Strategy:
+    return strategy_from_parts(name, parts, file, inputs.slots)
 
 
-def recipe(
+def strategy_from_parts(
     name: str, parts: Mapping[str, Any], file: str = "strategies", slots: int = SLOTS
 ) -> Strategy:
     """slots: of the running batch, where its parts do not say."""

@@ -16,23 +16,26 @@ from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError, did_you_mean
-from headway.strategies.strategy import SLOTS, Strategy, chunk_of, windows_of
+from headway.strategies.strategy import SLOTS, Strategy, chunk_within_budgets, windows_from_budgets
 
 FIRST_COME = FirstCome()
-CHUNKED = "continuous-chunk-"  # and a number of tokens
-GLOBAL, PER_LANE = "dynamic-global", "dynamic-lanes"  # the pair that is always compared
-STEP = 512  # tokens of a step of whole prompts; the last prompt may overrun it
+CHUNKED_PREFIX = "continuous-chunk-"  # and a number of tokens
+DYNAMIC_GLOBAL, DYNAMIC_LANES = (
+    "dynamic-global",
+    "dynamic-lanes",
+)  # the pair that is always compared
+STEP_TOKENS = 512  # tokens of a step of whole prompts; the last prompt may overrun it
 BUCKETS = (32, 64, 128, 256, 512, 1_024, 2_048)  # tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StrategyInputs:
     """What a strategy is fitted to."""
 
     lanes: Collection[Lane]
-    price: Price
+    token_cost: TokenCost
     context: int
     prompts: Sequence[int] = ()  # tokens, ascending: how long they are
     stated: Mapping[str, int] = field(default_factory=dict)  # windows that the user has set, ns
@@ -42,7 +45,7 @@ class Site:
     @property
     def windows(self) -> dict[str, int]:
         """Nanoseconds, by lane."""
-        return windows_of(self.lanes) | dict(self.stated)
+        return windows_from_budgets(self.lanes) | dict(self.stated)
 
     @property
     def window(self) -> int:
@@ -65,7 +68,7 @@ class Site:
     @property
     def chunk(self) -> int:
         """Prompt tokens that fit beside a full batch into the tightest budget."""
-        return chunk_of(self.lanes, self.price, self.full or self.slots)
+        return chunk_within_budgets(self.lanes, self.token_cost, self.full or self.slots)
 
     def group(self, name: str, rule: str, join: Join) -> Strategy:
         policies = Policies(
@@ -77,7 +80,7 @@ class Site:
 def _continuous(
     name: str, rule: str, mix: Mix, chunk: Chunk, slots: int, order: Order = FIRST_COME
 ) -> Strategy:
-    tokens = slots + chunk.size if isinstance(chunk, Fixed) else max(STEP, 2 * slots)
+    tokens = slots + chunk.size if isinstance(chunk, Fixed) else max(STEP_TOKENS, 2 * slots)
     return Strategy(
         name,
         rule,
@@ -85,122 +88,129 @@ def _continuous(
     )
 
 
-def _one_by_one(site: Site) -> Strategy:
-    policies = Policies(join=Continuous(1), chunk=Whole(), step_tokens=site.context)
+def _one_by_one(inputs: StrategyInputs) -> Strategy:
+    policies = Policies(join=Continuous(1), chunk=Whole(), step_tokens=inputs.context)
     return Strategy("one-by-one", "one request at a time, to its end", policies)
 
 
-def _static(site: Site) -> Strategy:
+def _static(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"groups of exactly {site.together}, padded to the longest prompt, run to the last answer"
+        f"groups of exactly {inputs.together}, padded to the longest prompt, run to the last answer"
     )
-    return site.group("static", rule, Static(site.together))
+    return inputs.group("static", rule, Static(inputs.together))
 
 
-def _static_together(site: Site) -> Strategy:
+def _static_together(inputs: StrategyInputs) -> Strategy:
     rule = "as static, and nobody hears anything before the group ends, as plain generate does"
-    return site.group("static-together", rule, Static(site.together, together=True))
+    return inputs.group("static-together", rule, Static(inputs.together, together=True))
 
 
-def _static_buckets(site: Site) -> Strategy:
-    buckets = tuple(each for each in BUCKETS if each <= site.context)
+def _static_buckets(inputs: StrategyInputs) -> Strategy:
+    buckets = tuple(each for each in BUCKETS if each <= inputs.context)
     rule = f"as static, padded up to the next of {', '.join(map(str, buckets))} tokens"
-    return site.group("static-buckets", rule, Static(site.together, buckets))
+    return inputs.group("static-buckets", rule, Static(inputs.together, buckets))
 
 
-def _dynamic_global(site: Site) -> Strategy:
+def _dynamic_global(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"groups of up to {site.together}, begun once anyone has waited "
-        f"{site.window / 1e6:.0f} ms: one window for all, that of the endpoint that can wait the "
+        f"groups of up to {inputs.together}, begun once anyone has waited "
+        f"{inputs.window / 1e6:.0f} ms: one window for all, that of the endpoint that can wait the "
         "longest"
     )
-    return site.group(GLOBAL, rule, Dynamic(site.together, site.window))
+    return inputs.group(DYNAMIC_GLOBAL, rule, Dynamic(inputs.together, inputs.window))
 
 
-def _dynamic_lanes(site: Site) -> Strategy:
-    timed = {lane.name for lane in site.lanes if lane.budget.ttft != NEVER} | set(site.stated)
+def _dynamic_lanes(inputs: StrategyInputs) -> Strategy:
+    timed = {lane.name for lane in inputs.lanes if lane.budget.ttft != NEVER} | set(inputs.stated)
     said = ", ".join(
-        f"{name} {window / 1e6:.0f} ms" for name, window in site.windows.items() if name in timed
+        f"{name} {window / 1e6:.0f} ms" for name, window in inputs.windows.items() if name in timed
     )
     rule = (
-        f"groups of up to {site.together}, begun once someone has waited the window of its "
+        f"groups of up to {inputs.together}, begun once someone has waited the window of its "
         f"endpoint: {said}"
     )
-    most = max(site.windows.values())
-    return site.group(PER_LANE, rule, Dynamic(site.together, most, site.windows))
+    most = max(inputs.windows.values())
+    return inputs.group(DYNAMIC_LANES, rule, Dynamic(inputs.together, most, inputs.windows))
 
 
-def _length_classes(site: Site) -> Strategy:
-    bounds = site.bounds
+def _length_classes(inputs: StrategyInputs) -> Strategy:
+    bounds = inputs.bounds
     rule = (
-        f"groups of up to {site.together} of one class of prompt length (up to "
-        f"{', '.join(map(str, bounds))} tokens and longer), begun after {site.window / 1e6:.0f} ms"
+        f"groups of up to {inputs.together} of one class of prompt length (up to "
+        f"{', '.join(map(str, bounds))} tokens and longer), begun after "
+        f"{inputs.window / 1e6:.0f} ms"
     )
-    return site.group("length-classes", rule, LengthClasses(site.together, bounds, site.window))
+    return inputs.group(
+        "length-classes", rule, LengthClasses(inputs.together, bounds, inputs.window)
+    )
 
 
-def _prefill_first(site: Site) -> Strategy:
-    rule = f"{site.slots} slots; waiting prompts run whole before anybody's next token"
-    return _continuous("continuous-prefill-first", rule, PrefillFirst(), Whole(), site.slots)
+def _prefill_first(inputs: StrategyInputs) -> Strategy:
+    rule = f"{inputs.slots} slots; waiting prompts run whole before anybody's next token"
+    return _continuous("continuous-prefill-first", rule, PrefillFirst(), Whole(), inputs.slots)
 
 
-def _alternate(site: Site) -> Strategy:
-    rule = f"{site.slots} slots; a step of whole prompts, a step of next tokens, in turn"
-    return _continuous("continuous-alternate", rule, Alternate(), Whole(), site.slots)
+def _alternate(inputs: StrategyInputs) -> Strategy:
+    rule = f"{inputs.slots} slots; a step of whole prompts, a step of next tokens, in turn"
+    return _continuous("continuous-alternate", rule, Alternate(), Whole(), inputs.slots)
 
 
-def _mixed(site: Site) -> Strategy:
-    rule = f"{site.slots} slots; whole prompts share steps with next tokens"
-    return _continuous("continuous-mixed", rule, Mixed(), Whole(), site.slots)
+def _mixed(inputs: StrategyInputs) -> Strategy:
+    rule = f"{inputs.slots} slots; whole prompts share steps with next tokens"
+    return _continuous("continuous-mixed", rule, Mixed(), Whole(), inputs.slots)
 
 
-def chunked(size: int, slots: int = SLOTS) -> Strategy:
+def chunked_strategy(size: int, slots: int = SLOTS) -> Strategy:
     rule = f"{slots} slots; prompts in chunks of {size} tokens share steps with next tokens"
-    return _continuous(f"{CHUNKED}{size}", rule, Mixed(), Fixed(size), slots)
+    return _continuous(f"{CHUNKED_PREFIX}{size}", rule, Mixed(), Fixed(size), slots)
 
 
-def _shortest_first(site: Site) -> Strategy:
-    rule = f"as {CHUNKED}{site.chunk}, the shortest request first"
+def _shortest_first(inputs: StrategyInputs) -> Strategy:
+    rule = f"as {CHUNKED_PREFIX}{inputs.chunk}, the shortest request first"
     return _continuous(
-        "shortest-first", rule, Mixed(), Fixed(site.chunk), site.slots, ShortestFirst()
+        "shortest-first", rule, Mixed(), Fixed(inputs.chunk), inputs.slots, ShortestFirst()
     )
 
 
-def _priority(site: Site) -> Strategy:
-    rule = f"as {CHUNKED}{site.chunk}, endpoints by their priority"
-    return _continuous("priority", rule, Mixed(), Fixed(site.chunk), site.slots, Priority())
+def _priority(inputs: StrategyInputs) -> Strategy:
+    rule = f"as {CHUNKED_PREFIX}{inputs.chunk}, endpoints by their priority"
+    return _continuous("priority", rule, Mixed(), Fixed(inputs.chunk), inputs.slots, Priority())
 
 
-def _first_come(site: Site) -> Strategy:
-    rule = f"as {CHUNKED}{site.chunk}, the chunk that the tightest budget allows; first come"
-    return _continuous("first-come", rule, Mixed(), Fixed(site.chunk), site.slots)
+def _first_come(inputs: StrategyInputs) -> Strategy:
+    rule = (
+        f"as {CHUNKED_PREFIX}{inputs.chunk}, the chunk that the tightest budget allows; first come"
+    )
+    return _continuous("first-come", rule, Mixed(), Fixed(inputs.chunk), inputs.slots)
 
 
-REGISTRY: dict[str, Callable[[Site], Strategy]] = {
+REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "one-by-one": _one_by_one,
     "static": _static,
     "static-together": _static_together,
     "static-buckets": _static_buckets,
-    GLOBAL: _dynamic_global,
-    PER_LANE: _dynamic_lanes,
+    DYNAMIC_GLOBAL: _dynamic_global,
+    DYNAMIC_LANES: _dynamic_lanes,
     "length-classes": _length_classes,
     "continuous-prefill-first": _prefill_first,
     "continuous-alternate": _alternate,
     "continuous-mixed": _mixed,
-    f"{CHUNKED}64": lambda site: chunked(64, site.slots),
-    f"{CHUNKED}256": lambda site: chunked(256, site.slots),
+    f"{CHUNKED_PREFIX}64": lambda inputs: chunked_strategy(64, inputs.slots),
+    f"{CHUNKED_PREFIX}256": lambda inputs: chunked_strategy(256, inputs.slots),
     "first-come": _first_come,
     "shortest-first": _shortest_first,
     "priority": _priority,
 }
-DEFAULT = tuple(name for name in REGISTRY if name != "first-come")  # it is one of the chunks
+DEFAULT_STRATEGIES = tuple(
+    name for name in REGISTRY if name != "first-come"
+)  # it is one of the chunks
 
 
-def named(name: str) -> Callable[[Site], Strategy]:
+def find_strategy(name: str) -> Callable[[StrategyInputs], Strategy]:
     """SettingError, with the nearest name, if there is none of that name."""
     if name in REGISTRY:
         return REGISTRY[name]
-    size = name.removeprefix(CHUNKED)
+    size = name.removeprefix(CHUNKED_PREFIX)
     if size != name and size.isdecimal() and int(size):
-        return lambda site: chunked(int(size), site.slots)
+        return lambda inputs: chunked_strategy(int(size), inputs.slots)
     raise SettingError(f"there is no strategy {name!r}{did_you_mean(name, REGISTRY)}")

@@ -11,7 +11,7 @@ from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 
 SLOTS = 16  # of the running batch, for every strategy alike
 CHUNKS = (32, 512)  # least and most prompt tokens per step under continuous batching
@@ -27,16 +27,18 @@ class Strategy:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return dict(described(self.policies))
+        return dict(policy_as_json(self.policies))
 
 
-def strategies(lanes: Collection[Lane], price: Price, context: int) -> tuple[Strategy, ...]:
+def demo_strategies(
+    lanes: Collection[Lane], token_cost: TokenCost, context: int
+) -> tuple[Strategy, ...]:
     """Static, dynamic and continuous, each with its one setting from the lanes' budgets.
 
     The order is the same for all: by the lanes' priority, and first come, first served inside
     one. A group's prompts run in one step, padded to the longest of them.
     """
-    chunk = chunk_of(lanes, price)
+    chunk = chunk_within_budgets(lanes, token_cost)
     group = SLOTS * context  # room for any group's prompts
     static = Policies(
         join=Static(SLOTS),
@@ -45,7 +47,7 @@ def strategies(lanes: Collection[Lane], price: Price, context: int) -> tuple[Str
         chunk=Whole(),
         step_tokens=group,
     )
-    windows = windows_of(lanes)
+    windows = windows_from_budgets(lanes)
     dynamic = Policies(
         join=Dynamic(SLOTS, OFFLINE_WINDOW, windows),
         order=Priority(),
@@ -80,7 +82,7 @@ def strategies(lanes: Collection[Lane], price: Price, context: int) -> tuple[Str
     )
 
 
-def windows_of(lanes: Iterable[Lane]) -> dict[str, int]:
+def windows_from_budgets(lanes: Iterable[Lane]) -> dict[str, int]:
     """Nanoseconds for which each lane's oldest may be held: a share of its first-token budget."""
     return {
         lane.name: OFFLINE_WINDOW
@@ -90,20 +92,20 @@ def windows_of(lanes: Iterable[Lane]) -> dict[str, int]:
     }
 
 
-def chunk_of(lanes: Iterable[Lane], price: Price, slots: int = SLOTS) -> int:
+def chunk_within_budgets(lanes: Iterable[Lane], token_cost: TokenCost, slots: int = SLOTS) -> int:
     """Prompt tokens that fit into a step beside a full batch, inside the tightest TPOT budget.
 
     Sarathi-Serve's rule (OSDI 2024), rounded down to a power of two.
     """
     tightest = min(lane.budget.tpot for lane in lanes)
-    room = (tightest - slots * price.answer) / price.prompt
+    room = (tightest - slots * token_cost.answer) / token_cost.prompt
     least, most = CHUNKS
     return 1 << int(max(least, min(most, room))).bit_length() - 1
 
 
-def described(value: Any) -> Any:
+def policy_as_json(value: Any) -> Any:
     """A policy as JSON: its name, and its fields if it has any."""
     if not is_dataclass(value):
         return dict(value) if isinstance(value, dict) else value
-    named = {each.name: described(getattr(value, each.name)) for each in fields(value)}
+    named = {each.name: policy_as_json(getattr(value, each.name)) for each in fields(value)}
     return {"policy": type(value).__name__, **named}

@@ -7,7 +7,7 @@ from headway.core.lane import Budget, Lane
 
 
 @dataclass(frozen=True, slots=True)
-class Unloaded:
+class UnloadedLatency:
     """What a request costs when it is alone on the engine, in nanoseconds."""
 
     ttft: int
@@ -35,8 +35,8 @@ class Endpoint:
     def is_offline(self) -> bool:
         return not (self.ttft or self.tpot or self.e2e) and self.fixed == Budget()
 
-    def lane(self, unloaded: Mapping[str, Unloaded]) -> Lane:
-        alone = unloaded.get(self.name, Unloaded(0, 0))
+    def lane(self, unloaded: Mapping[str, UnloadedLatency]) -> Lane:
+        alone = unloaded.get(self.name, UnloadedLatency(0, 0))
         budget = Budget(
             ttft=_lower(self.ttft, alone.ttft, self.fixed.ttft),
             tpot=_lower(self.tpot, alone.tpot, self.fixed.tpot),

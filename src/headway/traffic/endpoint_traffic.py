@@ -1,4 +1,4 @@
-"""Endpoints from YAML or from trace files: who asks for what, how often, within which budget.
+"""Endpoints from YAML or from trace files: who specs for what, how often, within which budget.
 
 chat:
   trace: chat.csv            # or azure2023-conv, which ships; token counts are scaled down
@@ -24,20 +24,20 @@ from typing import Any
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.costing.token_cost import Ask
+from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.trace import Arrival, read_trace, shipped
-from headway.traffic.workload import TOKEN_SCALE, fitted, scaled
+from headway.traffic.trace import Arrival, read_shipped_trace, read_trace
+from headway.traffic.workload import TOKEN_SCALE, fit_to_context, scale_trace
 from headway.yaml_values import known, mapping, number, read_yaml, whole
 
-SHIPPED = ("azure2023-code", "azure2023-conv")
+SHIPPED_TRACES = ("azure2023-code", "azure2023-conv")
 KEYS = (
     *("trace", "token_scale", "arrivals", "prompt", "answer"),
     *("budget", "window", "weight", "rate", "priority", "serves"),
 )
 LIMITS = ("ttft", "tpot", "e2e", "queue")
-TIMES = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
+TRACE_BUDGET = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
 SECOND = 1_000_000_000
 _MULTIPLE = re.compile(r"\s*([0-9.]+)\s*x(\s+unloaded)?\s*")
 
@@ -59,7 +59,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ArrivalProcess:
     """Gamma gaps of this spread around a mean of one second; or all at once."""
 
     prompt: Lengths
@@ -67,18 +67,18 @@ class Process:
     cv: float = 1.0  # 1: Poisson
     at_once: bool = False
 
-    def asks(self, lane: str, seed: int, context: int) -> Iterator[Ask]:
+    def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
         random, at = Random(f"{seed} arrivals {lane}"), 0.0
         while True:
             if not self.at_once:
                 at += random.gammavariate(1 / self.cv**2, self.cv**2) if self.cv else 1.0
             answer = self.answer.draw(random)
             prompt = self.prompt.draw(random)
-            yield fitted(Ask(round(at * SECOND), lane, prompt, answer), context)
+            yield fit_to_context(RequestSpec(round(at * SECOND), lane, prompt, answer), context)
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedTrace:
     """A trace; its arrivals where a coarse clock has put them on top of each other are spread."""
 
     arrivals: Sequence[Arrival] = field(repr=False)
@@ -93,20 +93,20 @@ class Recorded:
             return 0
         return min(b - a for a, b in pairwise(times))
 
-    def asks(self, lane: str, seed: int, context: int) -> Iterator[Ask]:
-        made, tick = scaled(self.arrivals, lane, context, self.scale), self.tick
+    def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
+        made, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
         if tick:
             random = Random(f"{seed} jitter {lane}")
-            made = [replace(ask, at=ask.at + random.randrange(tick)) for ask in made]
-        yield from sorted(made, key=lambda ask: ask.at)
+            made = [replace(spec, at=spec.at + random.randrange(tick)) for spec in made]
+        yield from sorted(made, key=lambda spec: spec.at)
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """An endpoint and those who ask it."""
+class EndpointTraffic:
+    """An endpoint and those who spec it."""
 
     endpoint: Endpoint
-    source: Process | Recorded
+    source: ArrivalProcess | RecordedTrace
     weight: float = 1.0
     rate: float = 0.0  # requests per second; 0: by its weight
     window: int = NEVER  # nanoseconds; NEVER: a share of its budget
@@ -117,28 +117,30 @@ class Service:
 
     @property
     def is_recorded(self) -> bool:
-        return isinstance(self.source, Recorded)
+        return isinstance(self.source, RecordedTrace)
 
     @property
     def is_backlog(self) -> bool:
-        return isinstance(self.source, Process) and self.source.at_once
+        return isinstance(self.source, ArrivalProcess) and self.source.at_once
 
 
-def from_traces(paths: Sequence[Path], scale: float = TOKEN_SCALE) -> list[Service]:
+def endpoints_from_traces(
+    paths: Sequence[Path], scale: float = TOKEN_SCALE
+) -> list[EndpointTraffic]:
     """One endpoint for each file, asked in proportion to its arrivals, with one budget for all."""
-    services = list[Service]()
+    services = list[EndpointTraffic]()
     for priority, path in enumerate(paths):
         name = path.name.split(".")[0]
         if any(name == each.name for each in services):
             raise SettingError(f"two traces are called {name}; name the endpoints in --lanes")
         source = _recorded(str(path), Path(), scale)
         said = f"{source.name}, recorded"
-        endpoint = Endpoint(name, "a recorded service", said, priority, *TIMES)
-        services.append(Service(endpoint, source, weight=len(source.arrivals)))
+        endpoint = Endpoint(name, "a recorded service", said, priority, *TRACE_BUDGET)
+        services.append(EndpointTraffic(endpoint, source, weight=len(source.arrivals)))
     return services
 
 
-def from_file(path: Path, scale: float = TOKEN_SCALE) -> list[Service]:
+def read_endpoints(path: Path, scale: float = TOKEN_SCALE) -> list[EndpointTraffic]:
     """The lanes of a YAML file. SettingError names the lane and the key."""
     plain = read_yaml(path)
     return [
@@ -149,12 +151,12 @@ def from_file(path: Path, scale: float = TOKEN_SCALE) -> list[Service]:
 
 def _service(
     name: str, fields: Mapping[str, Any], path: Path, default: tuple[int, float]
-) -> Service:
+) -> EndpointTraffic:
     where = f"{path.name}: {name}"
     known(fields, KEYS, where)
     if ("trace" in fields) == ("arrivals" in fields):
         raise SettingError(f"{where}: say either a trace or arrivals")
-    source: Recorded | Process
+    source: RecordedTrace | ArrivalProcess
     if "trace" in fields:
         scale = number(fields.get("token_scale", default[1]), f"{where}: token_scale")
         source = _recorded(str(fields["trace"]), path.parent, scale)
@@ -168,7 +170,7 @@ def _service(
     serves = str(fields.get("serves", "as its file says"))
     priority = whole(fields.get("priority", default[0]), f"{where}: priority")
     window = fields.get("window")
-    return Service(
+    return EndpointTraffic(
         Endpoint(name, serves, said, priority, fixed=fixed, **times),
         source,
         number(fields.get("weight", 1.0), f"{where}: weight"),
@@ -189,16 +191,16 @@ def _budget(limits: Mapping[str, Any], where: str) -> tuple[dict[str, float], Bu
     return times, Budget(**fixed)
 
 
-def _recorded(trace: str, folder: Path, scale: float) -> Recorded:
+def _recorded(trace: str, folder: Path, scale: float) -> RecordedTrace:
     if not number(scale, "the token scale"):
         raise SettingError(f"the token scale must be more than 0, not {scale:g}")
-    arrivals = shipped(trace) if trace in SHIPPED else read_trace(folder / trace)
+    arrivals = read_shipped_trace(trace) if trace in SHIPPED_TRACES else read_trace(folder / trace)
     if not arrivals:
         raise SettingError(f"the trace {Path(trace).name} has no arrivals")
-    return Recorded(arrivals, Path(trace).name, scale)
+    return RecordedTrace(arrivals, Path(trace).name, scale)
 
 
-def _process(fields: Mapping[str, Any], where: str) -> Process:
+def _process(fields: Mapping[str, Any], where: str) -> ArrivalProcess:
     if missing := [key for key in ("prompt", "answer") if key not in fields]:
         raise SettingError(f"{where}: an arrival process needs {' and '.join(missing)} lengths")
     value, cv = fields["arrivals"], 1.0
@@ -209,7 +211,7 @@ def _process(fields: Mapping[str, Any], where: str) -> Process:
         known(inner, ("cv",) if name == "gamma" else (), f"{where}: {name}")
         cv = number(inner.get("cv", 1.0), f"{where}: cv")
     prompt, answer = (_lengths(fields[key], f"{where}: {key}") for key in ("prompt", "answer"))
-    return Process(prompt, answer, cv, name == "at-once")
+    return ArrivalProcess(prompt, answer, cv, name == "at-once")
 
 
 def _lengths(value: Any, where: str) -> Lengths:

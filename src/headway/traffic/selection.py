@@ -10,15 +10,15 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
 from typing import Any
 
-from headway.costing.token_cost import Ask, Price, cut
+from headway.costing.token_cost import RequestSpec, TokenCost, truncation
 from headway.errors import SettingError
-from headway.traffic.endpoint_traffic import Recorded, Service
-from headway.traffic.workload import raised
+from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
+from headway.traffic.workload import count_raised_to_one
 
 # Below everybody's overload: above it every queue grows, whatever the strategy, and says nothing.
-LOAD = 0.12
-SAMPLE = 512  # requests of an endpoint, from which its mean cost is taken
-MOST = 50_000  # requests of one run
+DEFAULT_LOAD = 0.12
+SAMPLE_SIZE = 512  # requests of an endpoint, from which its mean cost is taken
+MAX_REQUESTS = 50_000  # requests of one run
 SECOND = 1_000_000_000
 
 
@@ -27,11 +27,11 @@ class Demand:
     """Of all endpoints together; one of the two."""
 
     rate: float = 0.0  # requests per second
-    load: float = 0.0  # device-seconds per second at full batches, by the price
+    load: float = 0.0  # device-seconds per second at full batches, by the token cost
 
 
 @dataclass(frozen=True, slots=True)
-class Portion:
+class LaneSelection:
     """Of one endpoint's traffic."""
 
     count: float  # requests, on average where they are drawn
@@ -40,48 +40,52 @@ class Portion:
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
+class Selection:
     """Which requests there are, and how fast they come."""
 
-    portions: Mapping[str, Portion]  # by endpoint
+    portions: Mapping[str, LaneSelection]  # by endpoint
     window: int  # nanoseconds in which all arrivals fall
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    asks: list[Ask]  # by arrival
+class OfferedTraffic:
+    specs: list[RequestSpec]  # by arrival
     about: dict[str, dict[str, Any]]  # by endpoint: what was taken, and how it was stretched
 
 
-def typical(services: Sequence[Service], seed: int, context: int) -> list[Ask]:
+def sample_requests(
+    services: Sequence[EndpointTraffic], seed: int, context: int
+) -> list[RequestSpec]:
     """The first requests of each endpoint, in turn: what the machine is measured with."""
     each = [
-        list(islice(service.source.asks(service.name, seed, context), SAMPLE))
+        list(islice(service.source.specs(service.name, seed, context), SAMPLE_SIZE))
         for service in services
     ]
     longest = max(map(len, each))
-    return [asks[at] for at in range(longest) for asks in each if at < len(asks)]
+    return [specs[at] for at in range(longest) for specs in each if at < len(specs)]
 
 
-def extent(
-    services: Sequence[Service],
+def select_requests(
+    services: Sequence[EndpointTraffic],
     demand: Demand,
-    price: Price,
+    token_cost: TokenCost,
     span: int,
     seed: int,
     context: int,
-) -> Extent:
+) -> Selection:
     """span: nanoseconds. With a rate the requests are those of the traces' first so many; with a
     load, those that take so long at LOAD; of lanes that are all drawn, those of so long a run."""
-    rates = _rates(services, demand, price, seed, context)
+    rates = _rates(services, demand, token_cost, seed, context)
     weighted = [each for each in services if not each.rate and each.weight]
     left = sum(rates[each.name] for each in weighted)
     traces = {each.name: _times(each, seed, context) for each in weighted if each.is_recorded}
     shares = {each.name: rates[each.name] / left for each in weighted}
     recorded = sum(shares[name] for name in traces)
     if demand.load and weighted:
-        costs = _costs(services, price, seed, context)
-        count = LOAD * span / 1e9 / sum(share * costs[name] for name, share in shares.items())
+        costs = _costs(services, token_cost, seed, context)
+        count = (
+            DEFAULT_LOAD * span / 1e9 / sum(share * costs[name] for name, share in shares.items())
+        )
     elif recorded:
         count = sum(_until(times, span) for times in traces.values()) / recorded
     else:
@@ -93,84 +97,94 @@ def extent(
             "take more --seconds"
         )
     window = round(count / left * 1e9) if weighted else span
-    portions = {each.name: Portion(rates[each.name] * span / 1e9, span) for each in services}
+    portions = {each.name: LaneSelection(rates[each.name] * span / 1e9, span) for each in services}
     for name, share in shares.items():
         times = traces.get(name, [])
         is_prefix = not demand.load and round(share * count) == _until(times, span) > 0
         whole = min(span, times[-1] + 1) if is_prefix else 0
-        portions[name] = Portion(share * count, window, whole)
-    return Extent(portions, window)
+        portions[name] = LaneSelection(share * count, window, whole)
+    return Selection(portions, window)
 
 
-def within(
-    services: Sequence[Service],
+def select_in_window(
+    services: Sequence[EndpointTraffic],
     demand: Demand,
-    price: Price,
+    token_cost: TokenCost,
     window: int,
     seed: int,
     context: int,
-) -> Extent:
+) -> Selection:
     """As many requests as come in a window that is given, in nanoseconds."""
-    rates = _rates(services, demand, price, seed, context)
-    return Extent({name: Portion(rates[name] * window / 1e9, window) for name in rates}, window)
+    rates = _rates(services, demand, token_cost, seed, context)
+    return Selection(
+        {name: LaneSelection(rates[name] * window / 1e9, window) for name in rates}, window
+    )
 
 
-def offer(services: Sequence[Service], taken: Extent, seed: int, context: int) -> Offer:
+def offered_traffic(
+    services: Sequence[EndpointTraffic], taken: Selection, seed: int, context: int
+) -> OfferedTraffic:
     """SettingError if that is too many, or has no rate."""
-    asks, about = list[Ask](), dict[str, dict[str, Any]]()
+    specs, about = list[RequestSpec](), dict[str, dict[str, Any]]()
     for service in services:
         portion = taken.portions[service.name]
-        if portion.count > MOST:
+        if portion.count > MAX_REQUESTS:
             raise SettingError(
-                f"{service.name} would be asked {portion.count:.0f} times, and {MOST:,} are the "
-                "most: lower the rate, or the seconds"
+                f"{service.name} would be asked {portion.count:.0f} times, and "
+                f"{MAX_REQUESTS:,} are the most: lower the rate, or the seconds"
             )
         mine, times, ends = _taken(service, portion, taken.window, seed, context)
-        asks += mine
+        specs += mine
         about[service.name] = {
             "time_scale": times,
             "trace_ends": ends,
             "offered": len(mine),
             "portion": asdict(portion),
-            "cut_to_context": asdict(cut(mine)),
+            "cut_to_context": asdict(truncation(mine)),
         }
-        if isinstance(service.source, Recorded):
+        if isinstance(service.source, RecordedTrace):
             used = times * taken.window / 1e9 if mine else 0.0
             about[service.name] |= {"trace_seconds_used": used}
             about[service.name] |= _of_trace(service.source, len(mine))
-    return Offer(sorted(asks, key=lambda ask: ask.at), about)
+    return OfferedTraffic(sorted(specs, key=lambda spec: spec.at), about)
 
 
-def _of_trace(source: Recorded, count: int) -> dict[str, Any]:
+def _of_trace(source: RecordedTrace, count: int) -> dict[str, Any]:
     """What was done to its first so many arrivals."""
     return {
         "trace": source.name,
         "token_scale": source.scale,
         "jitter_ns": source.tick,
-        "raised_to_1": raised(source.arrivals[:count], source.scale),
+        "raised_to_1": count_raised_to_one(source.arrivals[:count], source.scale),
     }
 
 
-def _times(service: Service, seed: int, context: int) -> list[int]:
+def _times(service: EndpointTraffic, seed: int, context: int) -> list[int]:
     """When its trace's requests arrive, ascending."""
-    return [ask.at for ask in service.source.asks(service.name, seed, context)]
+    return [spec.at for spec in service.source.specs(service.name, seed, context)]
 
 
 def _until(times: Sequence[int], end: int) -> int:
     return sum(at < end for at in times)
 
 
-def _costs(services: Sequence[Service], price: Price, seed: int, context: int) -> dict[str, float]:
+def _costs(
+    services: Sequence[EndpointTraffic], token_cost: TokenCost, seed: int, context: int
+) -> dict[str, float]:
     """Device-seconds of a mean request, by endpoint."""
     costs = dict[str, float]()
     for service in services:
-        sample = list(islice(service.source.asks(service.name, seed, context), SAMPLE))
-        costs[service.name] = price.of(sample) / len(sample) / 1e9
+        sample = list(islice(service.source.specs(service.name, seed, context), SAMPLE_SIZE))
+        costs[service.name] = token_cost.of(sample) / len(sample) / 1e9
     return costs
 
 
 def _rates(
-    services: Sequence[Service], demand: Demand, price: Price, seed: int, context: int
+    services: Sequence[EndpointTraffic],
+    demand: Demand,
+    token_cost: TokenCost,
+    seed: int,
+    context: int,
 ) -> dict[str, float]:
     """Requests per second: a service's own, or its share by weight of what is left."""
     rates = {each.name: each.rate for each in services if each.rate}
@@ -179,10 +193,10 @@ def _rates(
         return rates
     whole = sum(weights.values())
     if not whole:
-        raise SettingError("the weights of the lanes sum to 0: nobody would ask")
+        raise SettingError("the weights of the lanes sum to 0: nobody would spec")
     left = demand.rate - sum(rates.values())
     if demand.load:
-        costs = _costs(services, price, seed, context)
+        costs = _costs(services, token_cost, seed, context)
         mean = sum(weight * costs[name] for name, weight in weights.items()) / whole
         left = (demand.load - sum(rate * costs[name] for name, rate in rates.items())) / mean
     if left <= 0:
@@ -191,22 +205,22 @@ def _rates(
 
 
 def _taken(
-    service: Service, portion: Portion, window: int, seed: int, context: int
-) -> tuple[list[Ask], float, bool]:
+    service: EndpointTraffic, portion: LaneSelection, window: int, seed: int, context: int
+) -> tuple[list[RequestSpec], float, bool]:
     """Its requests, seconds of its trace per second of the run, and whether that is all of it."""
     count, filled = portion.count, portion.within
     if not count:
         return [], 1.0, False
-    asks = service.source.asks(service.name, seed, context)
+    specs = service.source.specs(service.name, seed, context)
     if service.is_backlog:
         number = max(1, round(count * window / filled))
-        return [replace(ask, at=0) for ask in islice(asks, number)], 1.0, False
-    if not isinstance(service.source, Recorded):
+        return [replace(spec, at=0) for spec in islice(specs, number)], 1.0, False
+    if not isinstance(service.source, RecordedTrace):
         end = count * window / filled  # of a process that has one arrival a second
-        drawn = takewhile(lambda ask: ask.at < end * 1e9, asks)
-        timed = [replace(ask, at=int(ask.at * filled / 1e9 / count)) for ask in drawn]
+        drawn = takewhile(lambda spec: spec.at < end * 1e9, specs)
+        timed = [replace(spec, at=int(spec.at * filled / 1e9 / count)) for spec in drawn]
         return timed, 1.0, False
-    recorded = list(asks)
+    recorded = list(specs)
     if recorded[0].at == recorded[-1].at:
         raise SettingError(
             f"{service.name}: all requests of {service.source.name} ({len(recorded)}) arrive at "
@@ -216,6 +230,6 @@ def _taken(
     whole = recorded[-1].at + 1
     span = portion.span or (whole if wanted >= len(recorded) else recorded[wanted].at) or 1
     kept = recorded[:wanted] if filled == window else recorded
-    timed = [replace(ask, at=ask.at * filled // span) for ask in kept]
-    chosen = [ask for ask in timed if ask.at < window]
+    timed = [replace(spec, at=spec.at * filled // span) for spec in kept]
+    chosen = [spec for spec in timed if spec.at < window]
     return chosen, span / filled, len(chosen) == len(recorded)

@@ -18,7 +18,7 @@ from headway.errors import SettingError
 
 GZIP = b"\x1f\x8b"  # how such a file begins, whatever it is called
 EPOCH = datetime(1970, 1, 1)
-PREFIX = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
+PREFIX_COLUMN = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
 PREFIX_TOKENS = 512  # of a prompt, that one of those ids stands for
 
 
@@ -69,7 +69,7 @@ def _date(field: object, column: str, where: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TraceFormat:
     """A published form: what its columns are called, and how it writes a time."""
 
     name: str
@@ -84,12 +84,14 @@ class Form:
         return self.at, self.prompt, self.answer
 
 
-FORMS = (
-    Form("headway", "arrival_s", "input_tokens", "output_tokens", _seconds, False),
-    Form("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", _date, True),
-    Form("BurstGPT", "Timestamp", "Request tokens", "Response tokens", _seconds, True),
+CSV_FORMATS = (
+    TraceFormat("headway", "arrival_s", "input_tokens", "output_tokens", _seconds, False),
+    TraceFormat("Azure", "TIMESTAMP", "ContextTokens", "GeneratedTokens", _date, True),
+    TraceFormat("BurstGPT", "Timestamp", "Request tokens", "Response tokens", _seconds, True),
 )
-MOONCAKE = Form("Mooncake", "timestamp", "input_length", "output_length", _milliseconds, True)
+MOONCAKE = TraceFormat(
+    "Mooncake", "timestamp", "input_length", "output_length", _milliseconds, True
+)
 
 
 def read_trace(path: Path | Traversable) -> list[Arrival]:
@@ -106,7 +108,7 @@ def read_trace(path: Path | Traversable) -> list[Arrival]:
         raise SettingError(f"the trace {path.name} cannot be read: {error}") from error
 
 
-def shipped(name: str) -> list[Arrival]:
+def read_shipped_trace(name: str) -> list[Arrival]:
     """A trace that comes with the package: `azure2023-code` or `azure2023-conv`."""
     return read_trace(files("headway") / "data" / "traces" / f"{name}.csv.gz")
 
@@ -134,18 +136,18 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
 Rows = Iterator[tuple[str, list[object]]]  # where it stands; time, prompt, answer, block ids
 
 
-def _csv(first: str, rest: Iterable[str], name: str) -> tuple[Form, Rows]:
+def _csv(first: str, rest: Iterable[str], name: str) -> tuple[TraceFormat, Rows]:
     header = [column.strip() for column in next(csv.reader([first]), [])]
-    form = max(FORMS, key=lambda form: sum(column in header for column in form.columns))
+    form = max(CSV_FORMATS, key=lambda form: sum(column in header for column in form.columns))
     if missing := [column for column in form.columns if column not in header]:
         raise SettingError(f"{name}, line 1: there is no column {', '.join(missing)}")
     return form, _csv_rows(header, form, rest, name)
 
 
-def _csv_rows(header: list[str], form: Form, lines: Iterable[str], name: str) -> Rows:
+def _csv_rows(header: list[str], form: TraceFormat, lines: Iterable[str], name: str) -> Rows:
     rows = csv.reader(lines)
     places = [header.index(column) for column in form.columns]
-    prefix = header.index(PREFIX) if PREFIX in header else -1
+    prefix = header.index(PREFIX_COLUMN) if PREFIX_COLUMN in header else -1
     for row in rows:
         if not row:  # an empty line
             continue
@@ -156,7 +158,7 @@ def _csv_rows(header: list[str], form: Form, lines: Iterable[str], name: str) ->
         yield where, [*(row[place] for place in places), ids]
 
 
-def _json(first: str, rest: Iterable[str], name: str) -> tuple[Form, Rows]:
+def _json(first: str, rest: Iterable[str], name: str) -> tuple[TraceFormat, Rows]:
     return MOONCAKE, _json_rows(first, rest, name)
 
 

@@ -1,4 +1,4 @@
-"""Who asks for what and when: recorded and synthetic arrivals, with seeded prompts."""
+"""Who specs for what and when: recorded and synthetic arrivals, with seeded prompts."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from itertools import accumulate, islice
 from random import Random
 
 from headway.core.request import Request
-from headway.costing.token_cost import Ask, Cut, Price, cut
+from headway.costing.token_cost import RequestSpec, TokenCost, Truncation, truncation
 from headway.errors import SettingError
 from headway.traffic.endpoint import COMPLETION, LABELLING, SUPPORT, VOICE
 from headway.traffic.trace import PREFIX_TOKENS, Arrival
@@ -16,10 +16,10 @@ TOKEN_SCALE = 8  # recorded token counts are divided by this
 # Device-seconds per second, so that the demo weighs the same on any machine. Together about what
 # static batching can just sustain: padding and held slots take two thirds of what it computes.
 TRACE_LOAD, VOICE_LOAD, BACKLOG_LOAD = 0.24, 0.03, 0.03
-LOAD = TRACE_LOAD + VOICE_LOAD + BACKLOG_LOAD
+DEMO_LOAD = TRACE_LOAD + VOICE_LOAD + BACKLOG_LOAD
 VOICE_PROMPT, VOICE_ANSWER = (16, 48), (8, 24)  # tokens: least and most, uniformly
 VOICE_SAMPLE = 200  # of its requests, that its shape is taken from
-BACKLOG_MOST = 2_000  # requests
+MAX_BACKLOG = 2_000  # requests
 WARM_UP = 0.1  # of a comparison's window
 
 
@@ -32,7 +32,7 @@ class Workload:
     time_scale: float  # seconds of the trace per second of the run
     load: float  # predicted device-seconds per second, at full batches
     trace_ends: bool  # all of a trace is in it
-    cut: Cut = Cut()
+    cut: Truncation = Truncation()
 
     @property
     def rate(self) -> float:
@@ -72,18 +72,18 @@ class Prompts:
                 return tuple(self.text[at : at + length])
         raise self._too_short(length)
 
-    def shared(self, ask: Ask) -> tuple[int, ...]:
+    def shared(self, spec: RequestSpec) -> tuple[int, ...]:
         """Made of its blocks, each always the same words: what begins alike is shared indeed."""
         words = list[int]()
-        for block in ask.blocks[: -(-ask.prompt // ask.block)]:
-            last = len(self.text) - ask.block
+        for block in spec.blocks[: -(-spec.prompt // spec.block)]:
+            last = len(self.text) - spec.block
             if last < 0:
-                raise self._too_short(ask.block)
+                raise self._too_short(spec.block)
             at = Random(f"{self.seed} block {block}").randint(0, last)
-            words += self.text[at : at + ask.block]
-        short = ask.prompt - len(words)
-        rest = self.draw(ask.lane, short) if short > 0 else ()
-        return (*words[: ask.prompt], *rest)
+            words += self.text[at : at + spec.block]
+        short = spec.prompt - len(words)
+        rest = self.draw(spec.lane, short) if short > 0 else ()
+        return (*words[: spec.prompt], *rest)
 
     def _too_short(self, length: int) -> SettingError:
         return SettingError(
@@ -92,57 +92,63 @@ class Prompts:
         )
 
 
-def scaled(
+def scale_trace(
     trace: Iterable[Arrival], lane: str, context: int, scale: float = TOKEN_SCALE
-) -> list[Ask]:
+) -> list[RequestSpec]:
     """Recorded arrivals, their token counts divided by the scale and cut to the context."""
-    asks, block = [], max(1, round(PREFIX_TOKENS / scale))
+    specs, block = [], max(1, round(PREFIX_TOKENS / scale))
     for arrival in trace:
         prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
-        asks.append(fitted(Ask(arrival.at, lane, prompt, answer, arrival.blocks, block), context))
-    return asks
+        specs.append(
+            fit_to_context(
+                RequestSpec(arrival.at, lane, prompt, answer, arrival.blocks, block), context
+            )
+        )
+    return specs
 
 
-def fitted(ask: Ask, context: int) -> Ask:
+def fit_to_context(spec: RequestSpec, context: int) -> RequestSpec:
     """Cut to the context, of which an answer gets half at most."""
-    answer = min(ask.answer, context // 2)
-    prompt = min(ask.prompt, context - answer)
-    cut = ask.prompt + ask.answer - prompt - answer
-    return replace(ask, prompt=prompt, answer=answer, cut=cut) if cut else ask
+    answer = min(spec.answer, context // 2)
+    prompt = min(spec.prompt, context - answer)
+    cut = spec.prompt + spec.answer - prompt - answer
+    return replace(spec, prompt=prompt, answer=answer, cut=cut) if cut else spec
 
 
-def raised(trace: Iterable[Arrival], scale: float = TOKEN_SCALE) -> int:
+def count_raised_to_one(trace: Iterable[Arrival], scale: float = TOKEN_SCALE) -> int:
     """How many of its token counts come to 0, and are 1 in what `scaled` makes of them."""
     return sum(round(each / scale) < 1 for one in trace for each in (one.prompt, one.answer))
 
 
-def voice(gap: float, window: int, seed: int) -> list[Ask]:
+def voice_requests(gap: float, window: int, seed: int) -> list[RequestSpec]:
     """Synthetic: Poisson arrivals at this mean gap in nanoseconds, short prompts and answers."""
-    draw, at, asks = Random(f"{seed} voice"), 0.0, list[Ask]()
+    draw, at, specs = Random(f"{seed} voice"), 0.0, list[RequestSpec]()
     while (at := at + draw.expovariate(1 / gap)) < window:
-        asks.append(
-            Ask(int(at), VOICE.name, draw.randint(*VOICE_PROMPT), draw.randint(*VOICE_ANSWER))
+        specs.append(
+            RequestSpec(
+                int(at), VOICE.name, draw.randint(*VOICE_PROMPT), draw.randint(*VOICE_ANSWER)
+            )
         )
-    return asks
+    return specs
 
 
-def labelling(seed: int) -> Iterator[Ask]:
+def labelling_requests(seed: int) -> Iterator[RequestSpec]:
     """Synthetic and endless: a text to read, a label to write; all are there at the beginning."""
     draw = Random(f"{seed} labelling")
     while True:
-        yield Ask(0, LABELLING.name, draw.randint(64, 192), draw.randint(2, 8))
+        yield RequestSpec(0, LABELLING.name, draw.randint(64, 192), draw.randint(2, 8))
 
 
-def merged(traces: Mapping[str, Sequence[Arrival]], context: int) -> list[Ask]:
+def merge_traces(traces: Mapping[str, Sequence[Arrival]], context: int) -> list[RequestSpec]:
     """Two services' recorded arrivals as if they had begun together, in order."""
-    recorded = scaled(traces[COMPLETION.name], COMPLETION.name, context)
-    recorded += scaled(traces[SUPPORT.name], SUPPORT.name, context)
-    return sorted(recorded, key=lambda ask: ask.at)
+    recorded = scale_trace(traces[COMPLETION.name], COMPLETION.name, context)
+    recorded += scale_trace(traces[SUPPORT.name], SUPPORT.name, context)
+    return sorted(recorded, key=lambda spec: spec.at)
 
 
-def paced(
-    recorded: Sequence[Ask], price: Price, window: int, load: float = TRACE_LOAD
-) -> tuple[list[Ask], int]:
+def pace_trace(
+    recorded: Sequence[RequestSpec], token_cost: TokenCost, window: int, load: float = TRACE_LOAD
+) -> tuple[list[RequestSpec], int]:
     """As much of the trace as makes this load when it is replayed within the window.
 
     The arrivals of its first so many nanoseconds, in which their work is load x window,
@@ -151,60 +157,68 @@ def paced(
     """
     if not recorded:
         raise SettingError("the trace has no arrivals")
-    spent = list(accumulate(price.of([ask]) for ask in recorded))
+    spent = list(accumulate(token_cost.of([spec]) for spec in recorded))
     count = min(bisect_left(spent, load * window) + 1, len(recorded))
     span = recorded[count].at if count < len(recorded) else recorded[-1].at + 1
-    return [replace(ask, at=ask.at * window // span) for ask in recorded[:count]], span
+    return [replace(spec, at=spec.at * window // span) for spec in recorded[:count]], span
 
 
-def backlog(price: Price, window: int, seed: int, load: float = BACKLOG_LOAD) -> list[Ask]:
+def labelling_backlog(
+    token_cost: TokenCost, window: int, seed: int, load: float = BACKLOG_LOAD
+) -> list[RequestSpec]:
     """As much labelling as makes this load, or as a lane lets wait with room to spare."""
-    budget, asks = load * window, list[Ask]()
-    for ask in islice(labelling(seed), BACKLOG_MOST):
-        asks.append(ask)
-        if (budget := budget - price.of([ask])) <= 0:
+    budget, specs = load * window, list[RequestSpec]()
+    for spec in islice(labelling_requests(seed), MAX_BACKLOG):
+        specs.append(spec)
+        if (budget := budget - token_cost.of([spec])) <= 0:
             break
-    return asks
+    return specs
 
 
-def build(
-    recorded: Sequence[Ask], prompts: Prompts, price: Price, window: int, load: float = LOAD
+def build_demo_workload(
+    recorded: Sequence[RequestSpec],
+    prompts: Prompts,
+    token_cost: TokenCost,
+    window: int,
+    load: float = DEMO_LOAD,
 ) -> Workload:
-    """Requests with words. The same seed, price and window give the same requests.
+    """Requests with words. The same seed, token cost and window give the same requests.
 
     load: of all together; their proportions stay.
     """
-    times = load / LOAD
-    typical = Ask(0, VOICE.name, sum(VOICE_PROMPT) // 2, sum(VOICE_ANSWER) // 2)
-    spoken = voice(price.of([typical]) / (VOICE_LOAD * times), window, prompts.seed)
-    chosen, span = paced(recorded, price, window, TRACE_LOAD * times)
-    offline = backlog(price, window, prompts.seed, BACKLOG_LOAD * times)
-    asks = sorted([*offline, *spoken, *chosen], key=lambda ask: ask.at)
+    times = load / DEMO_LOAD
+    typical = RequestSpec(0, VOICE.name, sum(VOICE_PROMPT) // 2, sum(VOICE_ANSWER) // 2)
+    spoken = voice_requests(token_cost.of([typical]) / (VOICE_LOAD * times), window, prompts.seed)
+    chosen, span = pace_trace(recorded, token_cost, window, TRACE_LOAD * times)
+    offline = labelling_backlog(token_cost, window, prompts.seed, BACKLOG_LOAD * times)
+    specs = sorted([*offline, *spoken, *chosen], key=lambda spec: spec.at)
     return Workload(
-        requests=worded(asks, prompts),
+        requests=with_prompts(specs, prompts),
         window=window,
         time_scale=span / window,
-        load=price.of(asks) / window,
+        load=token_cost.of(specs) / window,
         trace_ends=len(chosen) == len(recorded),
-        cut=cut(asks),
+        cut=truncation(specs),
     )
 
 
-def worded(asks: Iterable[Ask], prompts: Prompts) -> tuple[Request, ...]:
-    """No stop tokens: each answer is as long as its ask says."""
+def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Request, ...]:
+    """No stop tokens: each answer is as long as its spec says."""
     numbers: dict[str, int] = {}
     requests = []
-    for ask in asks:
-        number = numbers[ask.lane] = numbers.get(ask.lane, 0) + 1
-        prompt = prompts.shared(ask) if ask.blocks else prompts.draw(ask.lane, ask.prompt)
-        requests.append(Request(f"{ask.lane}-{number}", prompt, ask.answer, ask.at, ask.lane))
+    for spec in specs:
+        number = numbers[spec.lane] = numbers.get(spec.lane, 0) + 1
+        prompt = prompts.shared(spec) if spec.blocks else prompts.draw(spec.lane, spec.prompt)
+        requests.append(Request(f"{spec.lane}-{number}", prompt, spec.answer, spec.at, spec.lane))
     return tuple(requests)
 
 
-def shape(asks: Iterable[Ask], lane: str, context: int) -> Ask:
+def long_request(specs: Iterable[RequestSpec], lane: str, context: int) -> RequestSpec:
     """A lane's long request: 95 of 100 prompts are no longer, and its mean answer. Both together
     are cut to the context, as each request was by itself."""
-    mine = [ask for ask in asks if ask.lane == lane]
-    prompts = sorted(ask.prompt for ask in mine)
-    answer = max(2, round(sum(ask.answer for ask in mine) / len(mine)))
-    return Ask(0, lane, min(prompts[-(-len(prompts) * 95 // 100) - 1], context - answer), answer)
+    mine = [spec for spec in specs if spec.lane == lane]
+    prompts = sorted(spec.prompt for spec in mine)
+    answer = max(2, round(sum(spec.answer for spec in mine) / len(mine)))
+    return RequestSpec(
+        0, lane, min(prompts[-(-len(prompts) * 95 // 100) - 1], context - answer), answer
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from headway.costing.calibration import write
+from headway.costing.calibration import write_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
 from headway.server.run import UNREAD, listen
@@ -52,7 +52,7 @@ def running(folder, more=""):
 def test_the_banner_says_that_a_cost_file_is_not_to_be_believed(tmp_path):
     errors = {"all": {"median": -503, "p90": 700, "total": -410}}
     marked = replace(CALIBRATION, model=display_name(None), about={"errors": errors})
-    write(marked, tmp_path / "cost.json")
+    write_cost_file(marked, tmp_path / "cost.json")
     cost = str(tmp_path / "cost.json")
     more = f"engine={{'cost': {cost!r}}}, models=[{{'dtype': {marked.dtype!r}}}]"
     with running(tmp_path, more) as (process, _):

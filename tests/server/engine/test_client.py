@@ -26,7 +26,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
-from headway.costing.calibration import write
+from headway.costing.calibration import write_cost_file
 from headway.errors import (
     CheckpointError,
     DrainingError,
@@ -107,7 +107,7 @@ def served(work, options=OPTIONS):
 
 def costs(path, model):
     """A cost file of this model, whose steps take no time."""
-    write(replace(CALIBRATION, model=model, cost=StepCost.of(1)), path)
+    write_cost_file(replace(CALIBRATION, model=model, cost=StepCost.of(1)), path)
     return replace(OPTIONS, cost=str(path))
 
 

@@ -16,9 +16,9 @@ from rich.text import Text
 from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_rig
 from headway.core.cost.step_cost import WHOLE, Rounding, StepCost
 from headway.costing import datasheet
-from headway.costing.calibration import OTHERS, Calibration, write
-from headway.costing.datasheet import accelerator, analytical, shape
-from headway.costing.machine import SPOILT
+from headway.costing.calibration import CORES_AT_WORK_FOR_OTHERS, Calibration, write_cost_file
+from headway.costing.datasheet import analytical_calibration, read_accelerator, read_shape
+from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
 from headway.models import display_name
 from headway.report.formatting import duration
@@ -65,18 +65,18 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
     if options.accelerator:
         return _from_sheets(options, console)
-    from headway.runs.live_testbed import kv_bytes, load_here, named_rig
+    from headway.runs.live_testbed import kv_bytes_per_token, load_model, testbed_with_corpus
 
     kept = "no cost model was written"
     try:
         console.print(Text("Loading the model, and the text that prompts are cut from ..."))
-        loaded = load_here(options.model, options.slots or SLOTS, options.dtype)
-        rig = named_rig(loaded, options.model)
-        console.print(Text(rig.memory, style="dim"))
+        loaded = load_model(options.model, options.slots or SLOTS, options.dtype)
+        testbed = testbed_with_corpus(loaded, options.model)
+        console.print(Text(testbed.memory, style="dim"))
         with _watched(console) as watch:
             found = calibrate_rig(
-                rig,
-                kv_bytes(loaded),
+                testbed,
+                kv_bytes_per_token(loaded),
                 slots=options.slots or SLOTS,
                 threads=options.threads,
                 seed=options.seed,
@@ -88,12 +88,12 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         if found.doubt and not options.force:
             console.print(Text(_refusal(found, options.out), style="yellow"))
             return MISTRUSTED
-        write(found, options.out)
+        write_cost_file(found, options.out)
         kept = f"the cost model is in {options.out}"
         if options.profile:
             from headway.commands.calibrate.profile import run_profile
 
-            run_profile(loaded, rig, found, options.out, console)
+            run_profile(loaded, testbed, found, options.out, console)
     except KeyboardInterrupt:
         console.print(Text(f"Interrupted: {kept}.", style="yellow"))
         return INTERRUPTED
@@ -106,7 +106,7 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
 
 def _refusal(found: Calibration, out: Path) -> str:
     remedy = "give it more --seconds"
-    if found.about[OTHERS] > SPOILT:
+    if found.about[CORES_AT_WORK_FOR_OTHERS] > NOISY_CORES:
         remedy = "calibrate again when the other processes are done"
     return (
         f"{out} was not written: {found.doubt}. To mend it, {remedy}; --force writes it "
@@ -132,18 +132,20 @@ def _check(options: CalibrateOptions) -> None:
 
 def _from_sheets(options: CalibrateOptions, console: Console) -> int:
     assert options.model is not None
-    sheet = accelerator(options.accelerator, options.accelerators)
+    sheet = read_accelerator(options.accelerator, options.accelerators)
     slots = options.slots or datasheet.SLOTS
-    found = analytical(shape(options.model), sheet, display_name(options.model), slots)
+    found = analytical_calibration(
+        read_shape(options.model), sheet, display_name(options.model), slots
+    )
     if options.price_per_hour:
         found = replace(found, price_per_hour=options.price_per_hour)
-    write(found, options.out)
+    write_cost_file(found, options.out)
     console.print(terms_table(found))
     notes = (
         "Analytical: nobody has measured this. Assumed: a step reaches "
         f"{datasheet.BANDWIDTH_REACHED:.0%} of the data sheet's bandwidth and "
         f"{datasheet.PRODUCTS_REACHED:.0%} of its FLOP/s, and its host takes "
-        f"{duration(datasheet.HOST)}. {found.slots} slots.",
+        f"{duration(datasheet.HOST_NS)}. {found.slots} slots.",
     )
     print_notes(console, notes)
     console.print(Text(f"The cost model is in {options.out}."))
@@ -154,7 +156,7 @@ def _tell(found: Calibration, console: Console) -> None:
     console.print(terms_table(found))
     console.print(errors_table(found.about))
     notes = [NOTE]
-    if (others := found.about[OTHERS]) > SPOILT:
+    if (others := found.about[CORES_AT_WORK_FOR_OTHERS]) > NOISY_CORES:
         notes.insert(
             0,
             f"Other processes kept {others:.1f} cores busy meanwhile, so these are the figures of "

@@ -22,10 +22,10 @@ from headway.commands.calibrate.observe import (
 from headway.commands.calibrate.trials import Sample, Trials
 from headway.commands.calibrate.validate import ENOUGH, LiveFit, fit_live
 from headway.core.cost.step_cost import WHOLE, StepCost
-from headway.costing.calibration import OTHERS, Calibration, doubt
-from headway.costing.machine import SPOILT, Neighbours, machine
+from headway.costing.calibration import CORES_AT_WORK_FOR_OTHERS, Calibration, doubt
+from headway.costing.machine import NOISY_CORES, Neighbours, describe_machine
 from headway.errors import HeadwayError
-from headway.runs.testbed import Rig
+from headway.runs.testbed import Testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.workload import TOKEN_SCALE
 
@@ -53,7 +53,7 @@ class Measurements:
 
 
 def calibrate_rig(
-    rig: Rig,
+    testbed: Testbed,
     kv_bytes: int,
     slots: int = SLOTS,
     threads: int = 0,
@@ -66,11 +66,11 @@ def calibrate_rig(
     kv_bytes: of KV memory per token. threads: of the executor; 0: one, unless all are much
     quicker. They stay set. Raises HeadwayError where too few steps are done in the time.
     """
-    return conclude(rig, kv_bytes, measure_steps(rig, slots, threads, seed, seconds, watch))
+    return conclude(testbed, kv_bytes, measure_steps(testbed, slots, threads, seed, seconds, watch))
 
 
 def measure_steps(
-    rig: Rig,
+    testbed: Testbed,
     slots: int,
     threads: int,
     seed: int,
@@ -80,16 +80,19 @@ def measure_steps(
     checking: float = CHECKING,
 ) -> Measurements:
     """As calibrate_rig says. checking: the share of the time; 0: no steps are held out."""
-    others, trials = Neighbours(), Trials(rig, seed)
-    made = designs(slots, rig.context, rig.num_blocks, rig.block_size, seed)
-    probes = [Design((rig.context // 8,) * slots), Design(prompts=((0, rig.context // 16),))]
+    others, trials = Neighbours(), Trials(testbed, seed)
+    made = designs(slots, testbed.context, testbed.num_blocks, testbed.block_size, seed)
+    probes = [
+        Design((testbed.context // 8,) * slots),
+        Design(prompts=((0, testbed.context // 16),)),
+    ]
     if threads:
-        rig.use_threads(threads)
+        testbed.use_threads(threads)
     threads = threads or trials.choose_threads(probes)
     samples = trials.measure(
         made, seconds * DESIGNED, lambda share: watch("designed batches", share)
     )
-    cost = replace(fit_steps(samples, rig.rounding), gathering=rig.gathering)
+    cost = replace(fit_steps(samples, testbed.rounding), gathering=testbed.gathering)
     trials.warm_up_sizes(slots + max(CHUNKS), seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
 
@@ -97,7 +100,7 @@ def measure_steps(
         def told(share: float) -> None:
             watch("live traffic", (done + share * span) / sum(live))
 
-        found = serve_trace(rig, trace, cost, slots, span, seed, told)
+        found = serve_trace(testbed, trace, cost, slots, span, seed, told)
         return check_enough(found, trace, span, others.cores())
 
     learned = steps(LEARNED, live[0], 0.0)
@@ -107,21 +110,21 @@ def measure_steps(
     )
 
 
-def conclude(rig: Rig, kv_bytes: int, found: Measurements) -> Calibration:
-    """The cost model of what was measured on this rig."""
+def conclude(testbed: Testbed, kv_bytes: int, found: Measurements) -> Calibration:
+    """The cost model of what was measured on this testbed."""
     live_fit = fit_live(found.cost, found.samples, found.learned, found.held_out)
     return Calibration(
-        model=rig.model,
-        dtype=rig.dtype,
-        device=rig.device,
-        machine=machine(),
+        model=testbed.model,
+        dtype=testbed.dtype,
+        device=testbed.device,
+        machine=describe_machine(),
         analytical=False,
         cost=live_fit.cost,
         kv_bytes=kv_bytes,
-        num_blocks=rig.num_blocks,
-        fit=rig.fit or rig.num_blocks,
-        block_size=rig.block_size,
-        context=rig.context,
+        num_blocks=testbed.num_blocks,
+        fit=testbed.fit or testbed.num_blocks,
+        block_size=testbed.block_size,
+        context=testbed.context,
         slots=found.slots,
         threads=found.threads,
         about=_about(found, live_fit),
@@ -137,7 +140,7 @@ def check_enough(
     """
     if len(found) < ENOUGH:
         few = f"only {len(found)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
-        if others > SPOILT:
+        if others > NOISY_CORES:
             raise HeadwayError(
                 f"other processes kept {others:.1f} cores busy meanwhile, and {few}: calibrate "
                 "again when they are done; more seconds help only on a machine left alone"
@@ -163,7 +166,7 @@ def _about(found: Measurements, live_fit: LiveFit) -> dict[str, Any]:
         "factor": round(live_fit.factor, 4),
         "errors_of_designed_alone": {name: asdict(each) for name, each in live_fit.before.items()},
         "errors": {name: asdict(each) for name, each in live_fit.after.items()},
-        OTHERS: round(found.others, 2),
+        CORES_AT_WORK_FOR_OTHERS: round(found.others, 2),
     }
     said = doubt(about)
     return {**about, "doubt": said} if said else about

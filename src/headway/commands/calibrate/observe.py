@@ -14,15 +14,15 @@ from headway.core.policies.chunk import Allowance
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.view import View
-from headway.costing.token_cost import Ask, Price
+from headway.costing.token_cost import RequestSpec, TokenCost
 from headway.engine import Executor
 from headway.runs.run import Run
-from headway.runs.testbed import Relay, Rig
+from headway.runs.testbed import SharedExecutor, Testbed
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.endpoint_traffic import Recorded, Service
-from headway.traffic.selection import Demand, offer, within
-from headway.traffic.trace import shipped
-from headway.traffic.workload import TOKEN_SCALE, Prompts, worded
+from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
+from headway.traffic.selection import Demand, offered_traffic, select_in_window
+from headway.traffic.trace import read_shipped_trace
+from headway.traffic.workload import TOKEN_SCALE, Prompts, with_prompts
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
 CHECKED = "azure2023-code"  # and the one that it is held against
@@ -92,11 +92,11 @@ class LiveStep:
 class ObservedRun:
     """A run, and its steps with what a cost model has to know of them."""
 
-    def __init__(self, rig: Rig, made: Callable[[Rig], Run]) -> None:
-        """made: the run, on the rig that it is given."""
-        rig.executor.hand_over()
-        self._recorder = Recorder(rig.executor, rig.gathering)
-        self.run = made(replace(rig, executor=Relay(self._recorder)))
+    def __init__(self, testbed: Testbed, made: Callable[[Testbed], Run]) -> None:
+        """made: the run, on the testbed that it is given."""
+        testbed.executor.hand_over()
+        self._recorder = Recorder(testbed.executor, testbed.gathering)
+        self.run = made(replace(testbed, executor=SharedExecutor(self._recorder)))
 
     def steps(self) -> list[LiveStep]:
         """But the FIRST, in order."""
@@ -104,20 +104,22 @@ class ObservedRun:
 
 
 def observed_trace(
-    rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
+    testbed: Testbed, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
 ) -> ObservedRun:
     """A trace's window under continuous batching, to be served."""
-    asks = _asks(rig, trace, cost, slots, seconds, seed)
-    requests = worded(asks, Prompts(rig.text, rig.block_size, seed))
+    asks = _asks(testbed, trace, cost, slots, seconds, seed)
+    requests = with_prompts(asks, Prompts(testbed.text, testbed.block_size, seed))
     policies = Policies(
         Continuous(slots), chunk=AlternatingChunks(), step_tokens=slots + max(CHUNKS)
     )
     limit = round(seconds * 1e9)
-    return ObservedRun(rig, lambda rig: Run(rig, policies, [Lane(trace)], requests, limit))
+    return ObservedRun(
+        testbed, lambda testbed: Run(testbed, policies, [Lane(trace)], requests, limit)
+    )
 
 
 def serve_trace(
-    rig: Rig,
+    testbed: Testbed,
     trace: str,
     cost: StepCost,
     slots: int,
@@ -126,23 +128,26 @@ def serve_trace(
     watch: Callable[[float], object],
 ) -> list[LiveStep]:
     """The steps of a trace's window, in order."""
-    seen = observed_trace(rig, trace, cost, slots, seconds, seed)
+    seen = observed_trace(testbed, trace, cost, slots, seconds, seed)
     seen.run.serve(lambda progress: watch(min(1.0, progress.elapsed / (seconds * 1e9))))
     return seen.steps()
 
 
-def _asks(rig: Rig, trace: str, cost: StepCost, slots: int, seconds: float, seed: int) -> list[Ask]:
-    asked = Service(
-        Endpoint(trace, "recorded traffic", trace, 0), Recorded(shipped(trace), trace, TOKEN_SCALE)
+def _asks(
+    testbed: Testbed, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
+) -> list[RequestSpec]:
+    asked = EndpointTraffic(
+        Endpoint(trace, "recorded traffic", trace, 0),
+        RecordedTrace(read_shipped_trace(trace), trace, TOKEN_SCALE),
     )
     window = round(seconds * 1e9)
     demand = Demand(load=LOAD)
-    taken = within([asked], demand, price(cost, slots), window, seed, rig.context)
-    busy = offer([asked], taken, seed, rig.context).asks
+    taken = select_in_window([asked], demand, price(cost, slots), window, seed, testbed.context)
+    busy = offered_traffic([asked], taken, seed, testbed.context).specs
     return [ask for ask in with_calm_spells(busy) if ask.at < window]
 
 
-def with_calm_spells(asks: Iterable[Ask]) -> Iterator[Ask]:
+def with_calm_spells(asks: Iterable[RequestSpec]) -> Iterator[RequestSpec]:
     """CALM of them, behind BUSY others, come SLOWER times as far apart as they would."""
     at = before = 0
     for number, ask in enumerate(asks):
@@ -152,12 +157,12 @@ def with_calm_spells(asks: Iterable[Ask]) -> Iterator[Ask]:
         yield replace(ask, at=at)
 
 
-def price(cost: StepCost, slots: int) -> Price:
+def price(cost: StepCost, slots: int) -> TokenCost:
     """Of a token, in steps full of prompts and in full batches of sequences half a prompt long."""
     prompt = row_features(0, FULL, logits=1)
     one = row_features(FULL // 2, 1, logits=1)
     full = sum([one] * slots, NONE)
-    return Price(
+    return TokenCost(
         (cost.predict(prompt) + cost.behind(prompt)) / FULL,
         (cost.predict(full) + cost.behind(full)) / slots,
     )

@@ -17,10 +17,10 @@ from rich.text import Text
 from headway.commands.calibrate.design import Design
 from headway.commands.calibrate.trials import Sample, Trials
 from headway.core.cost.features import Features
-from headway.costing.calibration import Calibration, write
-from headway.costing.datasheet import Work, work_of
+from headway.costing.calibration import Calibration, write_cost_file
+from headway.costing.datasheet import ModelWork, model_work
 from headway.report.terminal_tables import print_notes
-from headway.runs.testbed import Rig
+from headway.runs.testbed import Testbed
 
 if TYPE_CHECKING:
     from headway.executor.torch.load import LoadedModel
@@ -60,16 +60,18 @@ class ProfiledStep:
 
 
 def run_profile(
-    loaded: "LoadedModel", rig: Rig, found: Calibration, out: Path, console: Console
+    loaded: "LoadedModel", testbed: Testbed, found: Calibration, out: Path, console: Console
 ) -> None:
     """Tables, a plot beside the cost file, and the figures in it."""
     from headway.executor.torch.device_peaks import matmul_speed, memory_bandwidth
 
-    now = rig.clock.now
+    now = testbed.clock.now
     console.print(Text("Measuring the machine's ceilings, and steps under torch.profiler ..."))
-    ceilings = Ceilings(memory_bandwidth(rig.device, now), matmul_speed(rig.dtype, rig.device, now))
-    work = replace(work_of(loaded.config), weights=loaded.plan.weights, kv=found.kv_bytes)
-    steps = profile_steps(Trials(rig, 0), designs(found), work, ceilings)
+    ceilings = Ceilings(
+        memory_bandwidth(testbed.device, now), matmul_speed(testbed.dtype, testbed.device, now)
+    )
+    work = replace(model_work(loaded.config), weights=loaded.plan.weights, kv=found.kv_bytes)
+    steps = profile_steps(Trials(testbed, 0), designs(found), work, ceilings)
     sizes = [step for step in steps if not step.prompt]
     chosen = knee(sizes)
     reached = chosen is not sizes[-1]
@@ -83,7 +85,7 @@ def run_profile(
         "knee_rows": chosen.rows if reached else 0,  # 0: not within the sizes that were tried
         "steps": [asdict(step) for step in steps],
     }
-    write(replace(found, about={**found.about, "profile": profile}), out)
+    write_cost_file(replace(found, about={**found.about, "profile": profile}), out)
 
 
 def notes(
@@ -117,7 +119,7 @@ def designs(found: Calibration) -> list[Design]:
 
 
 def profile_steps(
-    trials: Trials, made: Sequence[Design], work: Work, ceilings: Ceilings
+    trials: Trials, made: Sequence[Design], work: ModelWork, ceilings: Ceilings
 ) -> list[ProfiledStep]:
     """All sizes in turn, several times: a slow second falls on each of them."""
     rounds = [[trials.sample(design) for design in made] for _ in range(SAMPLES)]
@@ -130,7 +132,7 @@ def profile_steps(
 
 
 def _profiled_step(
-    trials: Trials, design: Design, samples: list[Sample], work: Work, ceilings: Ceilings
+    trials: Trials, design: Design, samples: list[Sample], work: ModelWork, ceilings: Ceilings
 ) -> ProfiledStep:
     """samples: by their time, of which the middle one counts."""
     from headway.executor.torch.device_peaks import operator_shares
@@ -139,7 +141,7 @@ def _profiled_step(
     per_second = 1e9 / middle.nanoseconds
     read = bytes_of(work, middle.features) * per_second
     products = flops_of(work, middle.features) * per_second
-    shares = operator_shares(lambda: trials.sample(design), trials.rig.device)
+    shares = operator_shares(lambda: trials.sample(design), trials.testbed.device)
     rows, prompt = len(design.decodes), bool(design.prompts)
     return ProfiledStep(
         name=f"prompt of {design.tokens}" if prompt else f"{rows} next tokens",
@@ -153,12 +155,12 @@ def _profiled_step(
     )
 
 
-def bytes_of(work: Work, features: Features) -> int:
+def bytes_of(work: ModelWork, features: Features) -> int:
     """That a step must read: all weights once, and its rows' keys and values."""
     return work.weights + work.kv * features.reads
 
 
-def flops_of(work: Work, features: Features) -> int:
+def flops_of(work: ModelWork, features: Features) -> int:
     return work.flops * features.tokens + work.pair * features.pairs + work.head * features.logits
 
 

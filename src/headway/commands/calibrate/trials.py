@@ -11,8 +11,8 @@ from headway.commands.calibrate.design import Design
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.cost.features import Features, batch_features
 from headway.core.sampling import Sampling
-from headway.runs.machine_speed import TRIALS, WORTH
-from headway.runs.testbed import Rig
+from headway.runs.machine_speed import MULTITHREADED_BELOW, THREAD_TRIALS
+from headway.runs.testbed import Testbed
 
 BURST = 6  # steps of next tokens in a row, at most: in traffic, too, one follows another
 ROUNDS = 12  # of all designs, at most
@@ -32,20 +32,20 @@ class Sample:
 
 
 class Trials:
-    """Drives a rig's executor without an engine. The rig's next run takes it over as it is."""
+    """Drives a testbed's executor without an engine. The testbed's next run takes it over."""
 
-    def __init__(self, rig: Rig, seed: int) -> None:
-        self.rig, self.random = rig, Random(f"{seed} stand")
+    def __init__(self, testbed: Testbed, seed: int) -> None:
+        self.testbed, self.random = testbed, Random(f"{seed} stand")
         self._steps, self._sequences = count(1), count(1)
         self._open: tuple[int, ...] = ()
-        rig.executor.hand_over()
+        testbed.executor.hand_over()
 
     def measure(
         self, designs: Sequence[Design], seconds: float, watch: Callable[[float], object]
     ) -> list[Sample]:
         """A sample per design and round, in as many rounds as the time allows. The smallest
         designs come first. watch: is told the share of the time that is spent."""
-        clock, began = self.rig.clock, self.rig.clock.now()
+        clock, began = self.testbed.clock, self.testbed.clock.now()
         chosen, samples = self._warmed(designs, seconds), list[Sample]()
         share = seconds / len(chosen) / 3  # of a design in a round: room for three
         for turn in range(ROUNDS):
@@ -62,28 +62,28 @@ class Trials:
         """Each once: kernels are chosen, memory is fetched. Those that take too long are out."""
         chosen, longest = list[Design](), round(seconds * LONGEST * 1e9)
         for design in designs:
-            began = self.rig.clock.now()
+            began = self.testbed.clock.now()
             self._steady(design)
-            if self.rig.clock.now() - began > longest and chosen:
+            if self.testbed.clock.now() - began > longest and chosen:
                 break
             chosen.append(design)
         return chosen
 
     def choose_threads(self, designs: Sequence[Design]) -> int:
-        """Leaves the executor with one thread, unless all are much quicker: yardstick's rule."""
-        counts = sorted({1, self.rig.threads})
+        """Leaves the executor with one thread, unless all are much quicker: speed's rule."""
+        counts = sorted({1, self.testbed.threads})
         spent = dict.fromkeys(counts, 0)
-        for _ in range(TRIALS if len(counts) > 1 else 0):
+        for _ in range(THREAD_TRIALS if len(counts) > 1 else 0):
             for number in counts:
-                self.rig.use_threads(number)
+                self.testbed.use_threads(number)
                 spent[number] += sum(self.sample(design).nanoseconds for design in designs)
-        chosen = counts[-1] if spent[counts[-1]] < WORTH * spent[1] else 1
-        self.rig.use_threads(chosen)
+        chosen = counts[-1] if spent[counts[-1]] < MULTITHREADED_BELOW * spent[1] else 1
+        self.testbed.use_threads(chosen)
         return chosen
 
     def warm_up_sizes(self, tokens: int, seconds: float) -> None:
         """Steps of every size up to so many tokens, the smallest first, while the time lasts."""
-        clock, until = self.rig.clock, self.rig.clock.now() + seconds * 1e9
+        clock, until = self.testbed.clock, self.testbed.clock.now() + seconds * 1e9
         for size in range(2, tokens + 1):
             if clock.now() < until:
                 self._steady(Design(prompts=((0, size),)))
@@ -91,7 +91,7 @@ class Trials:
     def sample(self, design: Design, seconds: float = inf) -> Sample:
         """Of next tokens the medians of a burst that ends when the time is spent; of a step with
         prompts one."""
-        clock, steady = self.rig.clock, self._steady(design)
+        clock, steady = self.testbed.clock, self._steady(design)
         until, several = clock.now() + seconds * 1e9, [self._step(steady)]
         while not design.prompts and len(several) < BURST and clock.now() < until:
             several.append(self._step(steady))
@@ -115,17 +115,17 @@ class Trials:
         return replace(first, rows=rows, begun=(), ended=())
 
     def _step(self, batch: Batch) -> Sample:
-        rig, batch = self.rig, replace(batch, step=next(self._steps))
-        began = rig.clock.now()
-        output = rig.executor.collect(rig.executor.submit(batch))
-        spent = rig.clock.now() - began
-        return Sample(batch_features(batch, rig.gathering), spent, output.host)
+        testbed, batch = self.testbed, replace(batch, step=next(self._steps))
+        began = testbed.clock.now()
+        output = testbed.executor.collect(testbed.executor.submit(batch))
+        spent = testbed.clock.now() - began
+        return Sample(batch_features(batch, testbed.gathering), spent, output.host)
 
     def _begin(self, design: Design) -> tuple[tuple[Begun, ...], tuple[Row, ...]]:
         """On scattered blocks, as a memory in use has them."""
-        size, text = self.rig.block_size, self.rig.text
+        size, text = self.testbed.block_size, self.testbed.text
         needs = [-(-length // size) for length in design.lengths]
-        taken = iter(self.random.sample(range(1, self.rig.num_blocks + 1), sum(needs)))
+        taken = iter(self.random.sample(range(1, self.testbed.num_blocks + 1), sum(needs)))
         spans = [(held, 1, Want.LAST) for held in design.decodes]
         want = Want.NOTHING if design.unfinished else Want.LAST
         spans += [(start, length, want) for start, length in design.prompts]

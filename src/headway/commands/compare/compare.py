@@ -23,16 +23,16 @@ from headway.live.clock import date
 from headway.report.report_json import writable
 from headway.report.reporter import DRAIN, Reporter
 from headway.report.workload_summary import refuse_nobody
-from headway.runs.experiment import Setting, demo_setting, own_setting
-from headway.runs.live_testbed import live_rig
-from headway.runs.progress import shown
+from headway.runs.experiment import Experiment, custom_experiment, demo_experiment
+from headway.runs.live_testbed import load_testbed
+from headway.runs.progress import show_progress
 from headway.runs.run import Outcome, Run
-from headway.runs.testbed import Rig
-from headway.strategies.from_yaml import Make, chosen
-from headway.strategies.registry import DEFAULT, PER_LANE
+from headway.runs.testbed import Testbed
+from headway.strategies.from_yaml import StrategyMaker, read_strategies
+from headway.strategies.registry import DEFAULT_STRATEGIES, DYNAMIC_LANES
 from headway.strategies.strategy import Strategy
-from headway.traffic.endpoint_traffic import Service, from_file, from_traces
-from headway.traffic.selection import LOAD, Demand
+from headway.traffic.endpoint_traffic import EndpointTraffic, endpoints_from_traces, read_endpoints
+from headway.traffic.selection import DEFAULT_LOAD, Demand
 from headway.traffic.workload import TOKEN_SCALE
 from headway.yaml_values import number
 
@@ -69,35 +69,35 @@ class Terminated(BaseException):
 def run_compare(asked: Asked, console: Console) -> int:
     """The exit status. Raises a HeadwayError for what the user can mend."""
     services = services_of(asked)
-    makes = chosen(asked.strategies or ",".join(DEFAULT))
+    makes = read_strategies(asked.strategies or ",".join(DEFAULT_STRATEGIES))
     baseline(asked, makes)
     folder = writable(asked.out)
     if asked.journals is not None and list(writable(asked.journals).iterdir()):
         raise SettingError(f"{asked.journals} is not empty: name a new folder for the journals")
 
-    def contest(rig: Rig) -> Contest:
-        return Contest(prepare(rig, asked, services), makes, asked, folder, console)
+    def contest(testbed: Testbed) -> Contest:
+        return Contest(prepare(testbed, asked, services), makes, asked, folder, console)
 
     return run_contest(asked, console, contest)
 
 
-def run_contest(asked: Asked, console: Console, contest: Callable[[Rig], "Contest"]) -> int:
+def run_contest(asked: Asked, console: Console, contest: Callable[[Testbed], "Contest"]) -> int:
     """Load the model, measure the machine, serve every strategy; return the exit status."""
     with terminable():
         try:
             console.print(Text("Loading the model and the text that prompts are cut from ..."))
-            rig = live_rig(asked.model)
-            if rig.memory:
-                console.print(Text(rig.memory, style="dim"))
+            testbed = load_testbed(asked.model)
+            if testbed.memory:
+                console.print(Text(testbed.memory, style="dim"))
             console.print(Text("Measuring this machine: one request alone, and full batches ..."))
-            made = contest(rig)
+            made = contest(testbed)
         except (KeyboardInterrupt, Terminated) as end:
             console.print(Text(NO_REPORT, style="yellow"))
             return _status(end)
         return made.run()
 
 
-def services_of(asked: Asked) -> list[Service]:
+def services_of(asked: Asked) -> list[EndpointTraffic]:
     """Empty: the demo's endpoints. SettingError, also where a number is none or has no end."""
     for name in NUMBERS:
         number(getattr(asked, name), f"--{name.replace('_', '-')}")
@@ -106,9 +106,9 @@ def services_of(asked: Asked) -> list[Service]:
     if asked.rate and asked.load:
         raise SettingError("say --rate or --load, not both")
     if asked.lanes is not None:
-        return from_file(asked.lanes, asked.token_scale)
+        return read_endpoints(asked.lanes, asked.token_scale)
     if asked.traces:
-        return from_traces(asked.traces, asked.token_scale)
+        return endpoints_from_traces(asked.traces, asked.token_scale)
     if asked.rate or asked.token_scale != TOKEN_SCALE:
         raise SettingError("--rate and --token-scale need --lanes or --trace; --load does not")
     return []
@@ -116,25 +116,25 @@ def services_of(asked: Asked) -> list[Service]:
 
 def baseline(asked: Asked, names: Collection[str]) -> str:
     """The strategy that all others are held against."""
-    wanted = asked.baseline or (PER_LANE if PER_LANE in names else next(iter(names)))
+    wanted = asked.baseline or (DYNAMIC_LANES if DYNAMIC_LANES in names else next(iter(names)))
     if wanted not in names:
         said = f"the baseline {wanted} is not among the strategies"
         raise SettingError(f"{said}: {', '.join(names)}")
     return wanted
 
 
-def prepare(rig: Rig, asked: Asked, services: list[Service]) -> Setting:
+def prepare(testbed: Testbed, asked: Asked, services: list[EndpointTraffic]) -> Experiment:
     """Measure the machine, and choose what every strategy will be offered."""
     span, like = round(asked.seconds * 1e9), asked.like
-    demand = Demand(asked.rate, 0.0 if asked.rate else asked.load or LOAD)
+    demand = Demand(asked.rate, 0.0 if asked.rate else asked.load or DEFAULT_LOAD)
     if like:
         like.check_names([each.name for each in services])
     if services:
         taken = like.extent if like else None
-        made = own_setting(rig, services, demand, span, asked.seed, taken)
+        made = custom_experiment(testbed, services, demand, span, asked.seed, taken)
     else:
         price = like.price if like else None
-        made = demo_setting(rig, span, asked.seed, demand.load, price)
+        made = demo_experiment(testbed, span, asked.seed, demand.load, price)
     if like:
         like.check({each.name: made.work.count(each.name) for each in made.endpoints})
     wishes = {"rate": demand.rate, "load": demand.load, "span_ns": span}
@@ -146,8 +146,8 @@ def prepare(rig: Rig, asked: Asked, services: list[Service]) -> Setting:
 class Contest:
     """All strategies, one after the other, as often as was asked for."""
 
-    setting: Setting
-    makes: Mapping[str, Make]
+    experiment: Experiment
+    makes: Mapping[str, StrategyMaker]
     asked: Asked
     folder: Path
     console: Console
@@ -156,11 +156,13 @@ class Contest:
     command: str = "compare"  # whose report it is
 
     def __post_init__(self) -> None:
-        refuse_nobody(self.setting)
-        self.strategies = tuple(make(self.setting.site) for make in self.makes.values())
+        refuse_nobody(self.experiment)
+        self.strategies = tuple(
+            make(self.experiment.strategy_inputs) for make in self.makes.values()
+        )
         against = baseline(self.asked, self.makes)
         self.reporter = Reporter(
-            self.setting,
+            self.experiment,
             self.strategies,
             against,
             self.asked.price_per_hour,
@@ -178,9 +180,9 @@ class Contest:
         self.reporter.closing(self.runs, self.others, self.folder, complete=True)
         return 0
 
-    def rig(self, repeat: int) -> Rig:
+    def testbed(self, repeat: int) -> Testbed:
         """That a run is served on: one machine, whichever repeat it is."""
-        return self.setting.rig
+        return self.experiment.testbed
 
     def _serve_all(self) -> None:
         """Strategies alternate inside a repeat: what drifts, drifts for all of them."""
@@ -193,13 +195,13 @@ class Contest:
 
     def _serve(self, strategy: Strategy, said: str) -> None:
         """Its rows are kept, also of a run that is broken off."""
-        setting, others, name = self.setting, Neighbours(), strategy.name
-        requests, limit = setting.work.requests, round(setting.work.window * (1 + DRAIN))
-        rig = self.rig(len(self.runs.get(name, ())))
-        run = Run(rig, strategy.policies, setting.lanes, requests, limit)
+        experiment, others, name = self.experiment, Neighbours(), strategy.name
+        requests, limit = experiment.work.requests, round(experiment.work.window * (1 + DRAIN))
+        testbed = self.testbed(len(self.runs.get(name, ())))
+        run = Run(testbed, strategy.policies, experiment.lanes, requests, limit)
         try:
             with (
-                shown(self.console, said, len(requests), setting.work.window) as watch,
+                show_progress(self.console, said, len(requests), experiment.work.window) as watch,
                 self._journal(said, run) as keep,
             ):
                 run.serve(watch, keep)
@@ -213,14 +215,14 @@ class Contest:
         if self.asked.journals is None:
             yield forgotten
             return
-        rig, number = run.rig, sum(map(len, self.runs.values())) + 1
+        testbed, number = run.testbed, sum(map(len, self.runs.values())) + 1
         name = f"{number:02}-{re.sub(r'[^0-9A-Za-z.-]+', '-', said)}.jsonl"
         about = {
-            "model": rig.model,
-            "dtype": rig.dtype,
-            "device": rig.device,
+            "model": testbed.model,
+            "dtype": testbed.dtype,
+            "device": testbed.device,
             "begun": date(),
-            WARM_UP_NS: self.setting.work.warm_up,
+            WARM_UP_NS: self.experiment.work.warm_up,
             FIRST_NS: min((each.arrived for each in run.requests), default=0),
         }
         with JournalFile(self.asked.journals / name, run.scheduler.settings, about) as file:
@@ -231,7 +233,7 @@ class Contest:
             self.reporter.closing(self.runs, self.others, self.folder, complete=False)
             half = [name for name, runs in self.runs.items() if not runs[-1].complete]
             name = half[0] if half else list(self.runs)[-1]
-            ended = f"{len(self.runs[name][-1].requests)} of {len(self.setting.work.requests)}"
+            ended = f"{len(self.runs[name][-1].requests)} of {len(self.experiment.work.requests)}"
             ended += f" requests of {name}"
             kept = f"The rows so far are in {self.folder / 'report.json'}."
             self.console.print(Text(f"Broken off: {ended} had ended. {kept}", style="yellow"))

@@ -5,9 +5,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.traffic.selection import Extent, Portion
+from headway.traffic.selection import LaneSelection, Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,8 @@ class Like:
     rate: float  # that was asked for; 0: a load was
     load: float  # that was asked for; 0: a rate was
     token_scale: float  # that was asked for
-    price: Price  # as it was there
-    extent: Extent  # without portions: of the demo's endpoints
+    price: TokenCost  # as it was there
+    extent: Selection  # without portions: of the demo's endpoints
     offered: Mapping[str, int]  # requests, by endpoint
 
     def check_names(self, names: Collection[str]) -> None:
@@ -48,7 +48,7 @@ def like(path: Path) -> Like:
         plain = json.loads(path.read_text(encoding="utf-8"))
         work = plain["workload"]
         asked, lanes = work["asked"], work.get("lanes", {})
-        portions = {name: Portion(**each["portion"]) for name, each in lanes.items()}
+        portions = {name: LaneSelection(**each["portion"]) for name, each in lanes.items()}
         return Like(
             name=path.name,
             seed=plain["seed"],
@@ -56,8 +56,8 @@ def like(path: Path) -> Like:
             rate=asked["rate"],
             load=asked["load"],
             token_scale=asked["token_scale"],
-            price=Price(**work["price_ns"]),
-            extent=Extent(portions, work["window_ns"]),
+            price=TokenCost(**work["price_ns"]),
+            extent=Selection(portions, work["window_ns"]),
             offered={each["name"]: each["offered"] for each in plain["endpoints"]},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -29,11 +29,11 @@ from headway.commands.plan.estimate.shape import kv_or_why_not
 from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.headline import headline, rates
 from headway.commands.plan.tables import print_answers, print_burstiness, print_head
-from headway.costing.calibration import Calibration, read
+from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
-from headway.traffic.endpoint_traffic import SHIPPED
-from headway.traffic.trace import read_trace, shipped
-from headway.traffic.workload import raised, scaled
+from headway.traffic.endpoint_traffic import SHIPPED_TRACES
+from headway.traffic.trace import read_shipped_trace, read_trace
+from headway.traffic.workload import count_raised_to_one, scale_trace
 from headway.yaml_values import number
 
 NUMBERS = ("rate", "ttft", "tpot", "token_scale", "price_per_hour")  # of what is asked
@@ -71,7 +71,7 @@ def run_plan(asked: PlanOptions, console: Console) -> int:
     """Returns 0. SettingError where the inputs are impossible, with the remedy."""
     for name in NUMBERS:
         number(getattr(asked, name), f"--{name.replace('_', '-')}")
-    calibration = read(asked.cost)
+    calibration = read_cost_file(asked.cost)
     if not calibration.cost.is_known:
         raise SettingError(f"{asked.cost.name} prices nothing: run headway calibrate")
     traffic, notes = _planned_traffic(asked, calibration.context)
@@ -179,14 +179,16 @@ def _planned_traffic(asked: PlanOptions, context: int) -> tuple[PlannedTraffic, 
     if asked.token_scale <= 0:
         raise SettingError(f"the token scale must be more than 0, not {asked.token_scale:g}")
     name = Path(asked.trace).name
-    arrivals = shipped(name) if asked.trace in SHIPPED else read_trace(Path(asked.trace))
-    asks = scaled(arrivals, "default", context, asked.token_scale)
+    arrivals = (
+        read_shipped_trace(name) if asked.trace in SHIPPED_TRACES else read_trace(Path(asked.trace))
+    )
+    asks = scale_trace(arrivals, "default", context, asked.token_scale)
     traffic, notes = traced(name, asks), list[str]()
     whole = sum(a.prompt + a.answer for a in arrivals) / asked.token_scale
     if not whole:
         raise SettingError(f"every token count of {name} is 0: nothing can be planned for it")
     lost = 1 - sum(a.prompt + a.answer for a in asks) / whole
-    if zeros := raised(arrivals, asked.token_scale):
+    if zeros := count_raised_to_one(arrivals, asked.token_scale):
         notes.append(f"{zeros} of the trace's token counts came to 0 and were raised to 1")
     if lost > 0.01:
         notes.append(

@@ -16,10 +16,10 @@ from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
-from headway.costing.token_cost import Price
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.strategies.from_yaml import chosen
-from headway.strategies.registry import STEP, Site
+from headway.strategies.from_yaml import read_strategies
+from headway.strategies.registry import STEP_TOKENS, StrategyInputs
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import known, number, whole
 
@@ -69,21 +69,25 @@ def parse_change(strategy: str, sets: Iterable[str]) -> Change:
 
 def _policies(wanted: str, rerun: Rerun, cost: StepCost) -> Policies:
     """The strategy's policies for the recorded endpoints and prompts."""
-    makes = chosen(wanted)
+    makes = read_strategies(wanted)
     if len(makes) != 1:
         raise SettingError(
             f"--strategy {wanted} names {len(makes)} strategies, give one: {', '.join(makes)}"
         )
     settings = rerun.recording.settings
     prompts = sorted(len(request.prompt) for request in rerun.requests.values())
-    site = Site(settings.lanes, _price(cost), min(settings.context, LONGEST), prompts)
+    site = StrategyInputs(settings.lanes, _price(cost), min(settings.context, LONGEST), prompts)
     return makes.popitem()[1](site).policies
 
 
-def _price(cost: StepCost) -> Price:
+def _price(cost: StepCost) -> TokenCost:
     """The price of a token in a step full of prompts, and in one full of answers."""
-    answer = sum((row_features(STEP, 1, 1) for _ in range(SLOTS - 1)), row_features(STEP, 1, 1))
-    return Price(cost.predict(row_features(0, STEP, 1)) / STEP, cost.predict(answer) / SLOTS)
+    answer = sum(
+        (row_features(STEP_TOKENS, 1, 1) for _ in range(SLOTS - 1)), row_features(STEP_TOKENS, 1, 1)
+    )
+    return TokenCost(
+        cost.predict(row_features(0, STEP_TOKENS, 1)) / STEP_TOKENS, cost.predict(answer) / SLOTS
+    )
 
 
 # -- one function a key: the settings, the value, and where it was given, for the message

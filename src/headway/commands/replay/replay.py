@@ -61,7 +61,7 @@ def run_replay(options: ReplayOptions, console: Console) -> int:
 
 def _cost_file(path: Path, recording: Recording) -> Calibration:
     """Read the cost file. SettingError if it is for another model than the journal."""
-    found, about = calibration.read(path), recording.about
+    found, about = calibration.read_cost_file(path), recording.about
     if "model" in about:
         found.check_model(str(about["model"]), str(about.get("dtype", "")))
     return found

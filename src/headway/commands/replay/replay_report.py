@@ -17,11 +17,11 @@ from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
 from headway.costing.calibration import Calibration
-from headway.figures.lane_figures import counted, engine_figures, lane_figures
+from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
 from headway.report import report_json, terminal_tables
 from headway.report.formatting import share
 from headway.runs.run import Outcome
-from headway.strategies.strategy import Strategy, described
+from headway.strategies.strategy import Strategy, policy_as_json
 
 RECORDED, CONTROL, WHAT_IF = "as recorded", "as priced", "what if"
 RULES = {
@@ -70,7 +70,7 @@ class ReplayReport:
 
     def counted(self, run: ReplayedRun) -> Outcome:
         """The part that figures are about: without the warm-up, as in the comparison."""
-        return counted(run.outcome, self.rerun.recording.warm_up)
+        return without_warm_up(run.outcome, self.rerun.recording.warm_up)
 
     def _left_out(self) -> str:
         warm_up, run = self.rerun.recording.warm_up, self.runs[RECORDED]
@@ -252,7 +252,7 @@ def _run_json(run: ReplayedRun, outcome: Outcome) -> dict[str, Any]:
     settings = run.settings
     figures = {lane: lane_figures(outcome, lane) for lane in outcome.offered}
     return {
-        "policies": described(settings.policies),
+        "policies": policy_as_json(settings.policies),
         "num_blocks": settings.num_blocks,
         "block_size": settings.block_size,
         "steps": len(outcome.steps),

@@ -14,7 +14,7 @@ from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import JournalError
-from headway.runs.run import Outcome, account
+from headway.runs.run import Outcome, outcome_of
 from headway.sim.replay import JournalInbox
 
 BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
@@ -35,7 +35,7 @@ class Rerun:
 
     @property
     def outcome(self) -> Outcome:
-        return account(self.scheduler, self.requests.values(), self.start)
+        return outcome_of(self.scheduler, self.requests.values(), self.start)
 
     @property
     def incomplete(self) -> Mapping[Finish, int]:

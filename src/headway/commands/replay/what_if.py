@@ -9,7 +9,7 @@ from headway.core.commands import Cancel, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.runs.run import Outcome, account
+from headway.runs.run import Outcome, outcome_of
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
@@ -89,7 +89,7 @@ def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
         engine.step()
     scheduler.check()
     return WhatIfRun(
-        account(scheduler, rerun.requests.values(), rerun.start),
+        outcome_of(scheduler, rerun.requests.values(), rerun.start),
         {id: rerun.sampled[id][:given] for id, given in answers.given.items()},
         frozenset(answers.ran_out),
     )

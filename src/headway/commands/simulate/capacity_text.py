@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.figures.capacity import Capacity
-from headway.figures.capacity_interval import ENOUGH, Sureness, seconds_for_enough
+from headway.figures.capacity_interval import ENOUGH_REQUESTS, CapacityInterval, seconds_for_enough
 
 DRAWN = "nine of ten draws of its blocks of time"  # interval.COVERED
 
@@ -14,7 +14,7 @@ class Found:
     """A strategy's capacity."""
 
     capacity: Capacity
-    sure: Sureness
+    sure: CapacityInterval
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ def said(made: Found, scope: Scope) -> str:
         )
     if not sure.is_enough:
         return (
-            f"unknown: {sure.counted} requests of {sure.lane} count, and with fewer than {ENOUGH} "
-            f"95 % is a matter of a few; {_remedy(sure, scope)}"
+            f"unknown: {sure.counted} requests of {sure.lane} count, and with fewer than "
+            f"{ENOUGH_REQUESTS} 95 % is a matter of a few; {_remedy(sure, scope)}"
         )
     counted = _counted(made)
     if not found.is_bounded:
@@ -67,7 +67,7 @@ def _counted(made: Found) -> str:
     return f"n {sure.counted:,}" + (f" of {sure.lane}" if len(_lanes(made.capacity)) > 1 else "")
 
 
-def _remedy(sure: Sureness, scope: Scope) -> str:
+def _remedy(sure: CapacityInterval, scope: Scope) -> str:
     if scope.trace_ends:
         return "take a longer trace"
     return f"take --seconds {seconds_for_enough(scope.seconds, sure.counted)} or more"

@@ -17,11 +17,11 @@ from headway.costing.machine import cores
 from headway.errors import SettingError
 from headway.models import display_name
 from headway.report.report_json import writable
-from headway.runs.provenance import origin_of, sentence
-from headway.runs.testbed import Rig
-from headway.strategies.from_yaml import chosen
-from headway.strategies.registry import DEFAULT
-from headway.traffic.endpoint_traffic import Service
+from headway.runs.provenance import provenance_of, provenance_sentence
+from headway.runs.testbed import Testbed
+from headway.strategies.from_yaml import read_strategies
+from headway.strategies.registry import DEFAULT_STRATEGIES
+from headway.traffic.endpoint_traffic import EndpointTraffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ def run_simulate(wanted: SimulateOptions, console: Console) -> int:
     """The exit status. Raises a HeadwayError for what the user can mend."""
     asked, calibration = _checked(wanted), wanted.calibration
     services = services_of(asked)
-    makes = chosen(asked.strategies)
+    makes = read_strategies(asked.strategies)
     baseline(asked, makes)
     swept = _swept(wanted, services)
     if swept is None:
         folder = writable(asked.out)
-        console.print(Text(sentence(origin_of(calibration)), style="yellow"))
+        console.print(Text(provenance_sentence(provenance_of(calibration)), style="yellow"))
         setting = simulated_setting(asked, calibration, services)
         with terminable():
             return Simulation(setting, makes, asked, folder, console, calibration=calibration).run()
@@ -53,7 +53,7 @@ def run_simulate(wanted: SimulateOptions, console: Console) -> int:
     sweeping = SweepRun(asked, calibration, swept, wanted.workers or cores(), folder, console)
     sweeping.check()
     writable(folder)
-    console.print(Text(sentence(origin_of(calibration)), style="yellow"))
+    console.print(Text(provenance_sentence(provenance_of(calibration)), style="yellow"))
     with terminable():
         return sweeping.run()
 
@@ -77,7 +77,9 @@ def _checked(wanted: SimulateOptions) -> Asked:
     if wanted.like is not None:
         asked = _alike(asked, like(wanted.like))
     price = asked.price_per_hour or calibration.price_per_hour or 1.0
-    return replace(asked, strategies=asked.strategies or ",".join(DEFAULT), price_per_hour=price)
+    return replace(
+        asked, strategies=asked.strategies or ",".join(DEFAULT_STRATEGIES), price_per_hour=price
+    )
 
 
 def _alike(asked: Asked, report: Like) -> Asked:
@@ -105,7 +107,7 @@ def _alike(asked: Asked, report: Like) -> Asked:
     )
 
 
-def _swept(wanted: SimulateOptions, services: Sequence[Service]) -> Sweep | None:
+def _swept(wanted: SimulateOptions, services: Sequence[EndpointTraffic]) -> Sweep | None:
     """None: one simulation. A capacity alone is looked for over the rate, where there is one."""
     if not wanted.sweep and not wanted.capacity:
         return None
@@ -135,8 +137,8 @@ class Simulation(Contest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        origin = origin_of(self.calibration)
+        origin = provenance_of(self.calibration)
         self.reporter = replace(self.reporter, origin=origin, command="simulate")
 
-    def rig(self, repeat: int) -> Rig:
+    def testbed(self, repeat: int) -> Testbed:
         return noisy_rig(self.calibration, self.asked.seed, repeat)

@@ -6,28 +6,28 @@ from dataclasses import replace
 from headway.commands.compare.compare import Asked, prepare
 from headway.core.cost.step_cost import Residuals
 from headway.costing.calibration import Calibration
-from headway.runs.experiment import Setting
-from headway.runs.testbed import Rig, priced_rig
-from headway.traffic.endpoint_traffic import Service
+from headway.runs.experiment import Experiment
+from headway.runs.testbed import Testbed, simulated_testbed
+from headway.traffic.endpoint_traffic import EndpointTraffic
 
 REPEATS = 1_000  # of one seed, before another one's residuals come again
 
 
-def noiseless_rig(calibration: Calibration) -> Rig:
+def noiseless_rig(calibration: Calibration) -> Testbed:
     """On which each step takes its price: a single request draws few residuals, and a budget that
     is a multiple of it would depend on their luck."""
     cost = replace(calibration.cost, residuals=(Residuals(), Residuals()))
-    return priced_rig(replace(calibration, cost=cost), 0)
+    return simulated_testbed(replace(calibration, cost=cost), 0)
 
 
-def noisy_rig(calibration: Calibration, seed: int, repeat: int) -> Rig:
+def noisy_rig(calibration: Calibration, seed: int, repeat: int) -> Testbed:
     """Fresh for each run, whose nth step gets the nth numbers. Repeats differ in these alone;
     strategies of one repeat have them in common, and what time makes of them is their own."""
-    return priced_rig(calibration, REPEATS * seed + repeat)
+    return simulated_testbed(calibration, REPEATS * seed + repeat)
 
 
 def simulated_setting(
-    asked: Asked, calibration: Calibration, services: Sequence[Service]
-) -> Setting:
-    """Budgets and prices as the quiet rig has them, and the traffic that was asked for."""
+    asked: Asked, calibration: Calibration, services: Sequence[EndpointTraffic]
+) -> Experiment:
+    """Budgets and prices as the quiet testbed has them, and the traffic that was asked for."""
     return prepare(noiseless_rig(calibration), asked, list(services))

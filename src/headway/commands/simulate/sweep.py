@@ -30,14 +30,14 @@ from headway.commands.simulate.sweep_setting import (
 )
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
-from headway.figures.capacity import Tried, capacity
-from headway.figures.capacity_interval import sureness
+from headway.figures.capacity import TriedRate, search_capacity
+from headway.figures.capacity_interval import capacity_interval
 from headway.report.workload_summary import refuse_nobody, remarks, room, too_few
-from headway.runs.experiment import Setting
-from headway.runs.process_pool import in_processes
-from headway.strategies.from_yaml import chosen
-from headway.traffic.endpoint_traffic import Service
-from headway.traffic.selection import MOST
+from headway.runs.experiment import Experiment
+from headway.runs.process_pool import run_in_processes
+from headway.strategies.from_yaml import read_strategies
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.selection import MAX_REQUESTS
 
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
 
@@ -56,16 +56,16 @@ def find_capacity(search: CapacitySearch) -> tuple[str, Found]:
     job, limits = search.job, search.range
     name = job.only
     tried = {each.value: tallies(each, name) for each in search.known}
-    known = [Tried(each.value, attainment(each, name)) for each in search.known]
+    known = [TriedRate(each.value, attainment(each, name)) for each in search.known]
 
     def serve(value: float) -> dict[str, float]:
         point = simulate_point(replace(job, value=value))
         tried[value] = tallies(point, name)
         return attainment(point, name)
 
-    found = capacity(serve, limits.low, limits.high, known=known)
+    found = search_capacity(serve, limits.low, limits.high, known=known)
     asked = job.asked
-    return name, Found(found, sureness(tried, found.rate, asked.repeat, asked.seed))
+    return name, Found(found, capacity_interval(tried, found.rate, asked.repeat, asked.seed))
 
 
 @dataclass
@@ -90,10 +90,10 @@ class SweepRun:
             calibration_at(self.calibration, self.sweep.setting, value)
             asked = asked_at(self.asked, self.sweep.setting, value)
             is_drawn = not any(each.is_recorded for each in services)
-            if is_drawn and asked.rate * asked.seconds > MOST:
+            if is_drawn and asked.rate * asked.seconds > MAX_REQUESTS:
                 raise SettingError(
-                    f"{asked.rate:g} requests / s in {asked.seconds:g} s are more than {MOST:,}: "
-                    "lower the rate, or the seconds"
+                    f"{asked.rate:g} requests / s in {asked.seconds:g} s are more than "
+                    f"{MAX_REQUESTS:,}: lower the rate, or the seconds"
                 )
         if self.sweep.setting in POLICY:
             self._check_policies(services)
@@ -110,23 +110,23 @@ class SweepRun:
             return self.asked
         return asked_at(self.asked, self.sweep.setting, self.sweep.values[0])
 
-    def _check_amount(self, setting: Setting) -> None:
+    def _check_amount(self, setting: Experiment) -> None:
         """Of recorded requests there are as many at every rate."""
         refuse_nobody(setting)
         self.trace_ends = setting.work.trace_ends
-        self.console.print(Text(f"Every rate has {room(setting.rig)}."))
+        self.console.print(Text(f"Every rate has {room(setting.testbed)}."))
         for said in (*remarks(setting), too_few(setting)):
             if said:
                 self.console.print(Text(said, style="yellow"))
 
-    def _check_policies(self, services: Sequence[Service]) -> None:
+    def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
         """That the setting means something to one of the strategies at least."""
         setting, name = (
             simulated_setting(self.asked, self.calibration, services),
             self.sweep.setting,
         )
-        makes = chosen(self.asked.strategies)
-        strategies = [make(setting.site) for make in makes.values()]
+        makes = read_strategies(self.asked.strategies)
+        strategies = [make(setting.strategy_inputs) for make in makes.values()]
         if not any(applies_to(each, name) for each in strategies):
             raise SettingError(f"{name} means nothing to {', '.join(makes)}")
         for strategy in strategies:
@@ -170,7 +170,7 @@ class SweepRun:
             return
         name = self.sweep.setting
         jobs = [(f"{name} {value:g}", self.job(value)) for value in self.sweep.values]
-        in_processes(simulate_point, jobs, self.workers, "Points", self.console, self._add)
+        run_in_processes(simulate_point, jobs, self.workers, "Points", self.console, self._add)
 
     def _add(self, point: SweepPoint) -> None:
         self.points = sorted([*self.points, point], key=lambda each: each.value)
@@ -178,14 +178,14 @@ class SweepRun:
 
     def _capacities(self, limits: SweepRange) -> None:
         jobs = []
-        for name in chosen(self.asked.strategies):
+        for name in read_strategies(self.asked.strategies):
             once = replace(self.job(0.0), only=name)
             jobs.append((name, CapacitySearch(once, limits, tuple(self.points))))
-        in_processes(find_capacity, jobs, self.workers, "Capacity", self.console, self._found)
+        run_in_processes(find_capacity, jobs, self.workers, "Capacity", self.console, self._found)
 
     def _found(self, found: tuple[str, Found]) -> None:
         made = self.capacities | dict([found])
-        self.capacities = {n: made[n] for n in chosen(self.asked.strategies) if n in made}
+        self.capacities = {n: made[n] for n in read_strategies(self.asked.strategies) if n in made}
         self.keep(complete=False)
 
     def keep(self, complete: bool) -> None:

@@ -40,7 +40,7 @@ def page(sweep: SweepJson) -> str:
     series = {name: f"s{number}" for number, name in enumerate(sweep["strategies"])}
     on, points = html_parts.shown(sweep["strategies"]), sweep["points"]
     title = sweep["setting"].replace("_", " ") if points else "capacity"
-    simulated = provenance.sentence(sweep["simulated"])
+    simulated = provenance.provenance_sentence(sweep["simulated"])
     sections = [_stated(sweep)]
     if sweep["capacity"]:
         sections.append(_capacity(sweep, series, on))

@@ -11,18 +11,18 @@ from headway.commands.simulate.simulated_rig import noisy_rig, simulated_setting
 from headway.commands.simulate.sweep_setting import asked_at, calibration_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
-from headway.figures.capacity_interval import Tallies, Tally, summed, tallied
+from headway.figures.capacity_interval import Tallies, Tally, sum_repeats, tally_blocks
 from headway.figures.lane_figures import (
     EngineFigures,
     LaneFigures,
-    counted,
     engine_figures,
     lane_figures,
+    without_warm_up,
 )
 from headway.report.reporter import DRAIN
-from headway.runs.experiment import Setting
+from headway.runs.experiment import Experiment
 from headway.runs.run import Outcome, Run
-from headway.strategies.from_yaml import chosen
+from headway.strategies.from_yaml import read_strategies
 from headway.strategies.strategy import Strategy
 from headway.traffic.workload import Workload
 
@@ -67,8 +67,8 @@ def simulate_point(job: Job) -> SweepPoint:
     asked = asked_at(job.asked, job.setting, job.value)
     setting = simulated_setting(asked, job.calibration, services_of(asked))
     strategies = [
-        strategy_at(make(setting.site), job.setting, job.value)
-        for name, make in chosen(asked.strategies).items()
+        strategy_at(make(setting.strategy_inputs), job.setting, job.value)
+        for name, make in read_strategies(asked.strategies).items()
         if job.only in ("", name)
     ]
     return SweepPoint(
@@ -83,19 +83,19 @@ def simulate_point(job: Job) -> SweepPoint:
     )
 
 
-def _figures(job: Job, setting: Setting, strategies: Iterable[Strategy]) -> Iterable[Figures]:
+def _figures(job: Job, setting: Experiment, strategies: Iterable[Strategy]) -> Iterable[Figures]:
     calibration = calibration_at(job.calibration, job.setting, job.value)
     work, seed = setting.work, job.asked.seed
     limit = round(work.window * (1 + DRAIN))
     for repeat in range(job.asked.repeat):
         for strategy in strategies:
-            rig = noisy_rig(calibration, seed, repeat)
-            run = Run(rig, strategy.policies, setting.lanes, work.requests, limit)
-            yield figures_of(strategy.name, repeat, run.serve(), work, rig.num_blocks)
+            testbed = noisy_rig(calibration, seed, repeat)
+            run = Run(testbed, strategy.policies, setting.lanes, work.requests, limit)
+            yield figures_of(strategy.name, repeat, run.serve(), work, testbed.num_blocks)
 
 
 def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks: int) -> Figures:
-    mine = counted(outcome, work.warm_up)
+    mine = without_warm_up(outcome, work.warm_up)
     lanes = {lane: lane_figures(mine, lane) for lane in outcome.offered}
     engine = engine_figures(mine)
     return Figures(
@@ -106,13 +106,13 @@ def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks:
         engine=engine,
         kv_mean=1 - engine.free_mean / blocks,
         kv_peak=1 - engine.free_least / blocks,
-        tallies=tallied(mine, work.warm_up, work.window),
+        tallies=tally_blocks(mine, work.warm_up, work.window),
     )
 
 
 def tallies(point: SweepPoint, strategy: str) -> dict[str, tuple[Tally, ...]]:
     """By lane and block of time, over all repeats."""
-    return summed([each.tallies for each in point.figures if each.strategy == strategy])
+    return sum_repeats([each.tallies for each in point.figures if each.strategy == strategy])
 
 
 def attainment(point: SweepPoint, strategy: str) -> dict[str, float]:

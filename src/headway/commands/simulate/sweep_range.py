@@ -6,9 +6,9 @@ from headway.commands.simulate.simulated_rig import simulated_setting
 from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_setting import asked_at
 from headway.errors import SettingError
-from headway.runs.experiment import Setting
-from headway.traffic.endpoint_traffic import Service
-from headway.traffic.selection import LOAD, MOST, Demand, extent
+from headway.runs.experiment import Experiment
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.selection import DEFAULT_LOAD, MAX_REQUESTS, Demand, select_requests
 
 HIGHEST_LOAD = 4.0  # device-seconds per second: four times what full batches could do
 LOWEST_SHARE = 1 / 8  # of the load that a comparison has by itself
@@ -23,47 +23,51 @@ class SweepRange:
     end: str  # why not higher, in words
 
 
-def sweep_range(job: Job, services: list[Service]) -> SweepRange:
+def sweep_range(job: Job, services: list[EndpointTraffic]) -> SweepRange:
     """job.setting: `rate` or `load`. SettingError where there is no rate to turn."""
     if not services:
-        return SweepRange(LOAD * LOWEST_SHARE, HIGHEST_LOAD, LIMIT)
+        return SweepRange(DEFAULT_LOAD * LOWEST_SHARE, HIGHEST_LOAD, LIMIT)
     if all(each.rate for each in services):
         raise SettingError(
             "every lane has a rate of its own, so there is none to turn: give one of them a weight"
         )
-    asked = asked_at(replace(job.asked, rate=0.0), "load", LOAD)
-    setting = simulated_setting(asked, job.calibration, services)
+    asked = asked_at(replace(job.asked, rate=0.0), "load", DEFAULT_LOAD)
+    experiment = simulated_setting(asked, job.calibration, services)
     own = sum(each.rate for each in services)
-    rate = setting.work.rate
-    low, high = own + (rate - own) * LOWEST_SHARE, own + (rate - own) * HIGHEST_LOAD / LOAD
+    rate = experiment.work.rate
+    low, high = own + (rate - own) * LOWEST_SHARE, own + (rate - own) * HIGHEST_LOAD / DEFAULT_LOAD
     if job.setting == "load":
-        low, high = LOAD * LOWEST_SHARE, HIGHEST_LOAD
-    if _is_small_enough(high, job, setting, services):
+        low, high = DEFAULT_LOAD * LOWEST_SHARE, HIGHEST_LOAD
+    if _is_small_enough(high, job, experiment, services):
         return SweepRange(low, high, LIMIT)
-    if not _is_small_enough(low, job, setting, services):
+    if not _is_small_enough(low, job, experiment, services):
         raise SettingError(
-            f"in {job.asked.seconds:g} s there are more than {MOST:,} requests at any rate: "
-            "take fewer --seconds"
+            f"in {job.asked.seconds:g} s there are more than {MAX_REQUESTS:,} requests at any "
+            "rate: take fewer --seconds"
         )
     return SweepRange(
-        low, _highest_rate(low, high, job, setting, services), f"more than {MOST:,} requests"
+        low,
+        _highest_rate(low, high, job, experiment, services),
+        f"more than {MAX_REQUESTS:,} requests",
     )
 
 
 def _highest_rate(
-    low: float, high: float, job: Job, setting: Setting, services: list[Service]
+    low: float, high: float, job: Job, experiment: Experiment, services: list[EndpointTraffic]
 ) -> float:
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (
-            (middle, high) if _is_small_enough(middle, job, setting, services) else (low, middle)
+            (middle, high) if _is_small_enough(middle, job, experiment, services) else (low, middle)
         )
     return low
 
 
-def _is_small_enough(value: float, job: Job, setting: Setting, services: list[Service]) -> bool:
+def _is_small_enough(
+    value: float, job: Job, experiment: Experiment, services: list[EndpointTraffic]
+) -> bool:
     """Whether the requests are not too many: those of processes that are drawn for so long."""
     demand, span = Demand(**{job.setting: value}), round(job.asked.seconds * 1e9)
-    price, seed, context = setting.yardstick.price, job.asked.seed, setting.rig.context
-    made = extent(services, demand, price, span, seed, context)
-    return sum(each.count for each in made.portions.values()) <= MOST
+    price, seed, context = experiment.speed.token_cost, job.asked.seed, experiment.testbed.context
+    made = select_requests(services, demand, price, span, seed, context)
+    return sum(each.count for each in made.portions.values()) <= MAX_REQUESTS

@@ -16,11 +16,11 @@ from headway.commands.simulate.sweep_setting import Sweep
 from headway.core.request import NEVER
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
-from headway.figures.capacity import SHARE, TOLERANCE
-from headway.figures.knee import RULE, knee
+from headway.figures.capacity import REQUIRED_ATTAINMENT, TOLERANCE
+from headway.figures.knee import RULE, find_knee
 from headway.figures.lane_figures import Quantile
 from headway.report.reporter import DRAIN
-from headway.runs.provenance import origin_of
+from headway.runs.provenance import provenance_of
 from headway.traffic.workload import WARM_UP
 
 VERSION = 1
@@ -36,7 +36,7 @@ def header_of(
         "headway_sweep": VERSION,
         "headway": __version__,
         "complete": complete,
-        "simulated": origin_of(calibration),
+        "simulated": provenance_of(calibration),
         "setting": sweep.setting,
         "unit": sweep.unit,
         "values": list(sweep.values),
@@ -56,7 +56,7 @@ def header_of(
         "block_size": calibration.block_size,
         "context": calibration.context,
         "knee_rule": RULE,
-        "share": SHARE,
+        "share": REQUIRED_ATTAINMENT,
         "tolerance": TOLERANCE,
     }
 
@@ -72,7 +72,7 @@ def sweep_json(
         "strategies": names,
         "lanes": lanes,
         "knees": {
-            name: {lane: knee(curve(plain, name, lane, "ttft_p95")) for lane in lanes}
+            name: {lane: find_knee(curve(plain, name, lane, "ttft_p95")) for lane in lanes}
             for name in names
             if is_rate and points
         },

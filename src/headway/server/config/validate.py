@@ -14,7 +14,7 @@ except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
-from headway.costing.calibration import read
+from headway.costing.calibration import read_cost_file
 from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, read_config
 from headway.executor.torch.loading.tensor_names import tensor_shapes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
@@ -45,7 +45,7 @@ def check(config: ServerConfig) -> tuple[str, ...]:
         if not (folder / TOKENIZER).is_file():
             raise CheckpointError(f"{folder} has no {TOKENIZER}")
     if engine.cost:
-        cost = read(Path(engine.cost))
+        cost = read_cost_file(Path(engine.cost))
         cost.check_model(display_name(config.model.path or None))
     if model:
         return ()

@@ -22,7 +22,7 @@ from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.costing.calibration import read
+from headway.costing.calibration import read_cost_file
 from headway.engine import Engine, Executor, forgotten
 from headway.errors import (
     EngineDownError,
@@ -146,7 +146,7 @@ class Process:
         from headway.executor.torch.threads import set_thread_count
 
         name = display_name(options.model)
-        calibration = read(Path(options.cost)) if options.cost else None
+        calibration = read_cost_file(Path(options.cost)) if options.cost else None
         if calibration:
             calibration.check_model(name)  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))

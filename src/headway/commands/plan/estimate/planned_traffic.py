@@ -7,7 +7,7 @@ from random import Random
 from statistics import fmean
 
 from headway.core.request import Request
-from headway.costing.token_cost import Ask
+from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
 
 SECOND = 1_000_000_000
@@ -112,7 +112,7 @@ def steady(rate: float, prompt: int, answer: int) -> PlannedTraffic:
     return PlannedTraffic(f"{prompt} + {answer} tokens, Poisson", ((prompt, answer),), rate)
 
 
-def traced(name: str, asks: Sequence[Ask]) -> PlannedTraffic:
+def traced(name: str, asks: Sequence[RequestSpec]) -> PlannedTraffic:
     if len(asks) < 2 or asks[-1].at == asks[0].at:
         raise SettingError(f"the trace {name} has no span: it needs two arrivals or more")
     rate = len(asks) * SECOND / (asks[-1].at - asks[0].at)

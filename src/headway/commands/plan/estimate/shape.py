@@ -5,7 +5,7 @@ from dataclasses import replace
 from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
 from headway.commands.plan.estimate.memory import kv_estimate, kv_per_token
 from headway.costing.calibration import Calibration
-from headway.costing.datasheet import has_shape, shape
+from headway.costing.datasheet import has_shape, read_shape
 from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED, display_name
 
@@ -43,7 +43,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
         ) from error
 
     if model is not None and has_shape(model):
-        config = shape(model)
+        config = read_shape(model)
     else:
         config = read_config(locate(model or EMBEDDED, ("*.json",)))
     if calibration.dtype not in ITEMSIZES:

@@ -1,10 +1,10 @@
-"""A rig without a model and in no time: the fake executor's paged memory on a virtual clock."""
+"""A testbed without a model and in no time: the fake executor's paged memory on a virtual clock."""
 
 import pydoc_data.topics
 
 from headway.core.cost.step_cost import StepCost
 from headway.executor.fake import FakeExecutor
-from headway.runs.testbed import Relay, Rig
+from headway.runs.testbed import SharedExecutor, Testbed
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import Filler, PricedExecutor
 
@@ -12,11 +12,11 @@ TEXT = [ord(letter) % 97 for letter in "".join(pydoc_data.topics.topics.values()
 COST = StepCost.of(3_000_000, per_token=100_000, per_pair=20)
 
 
-def rig(real_memory=False, blocks=2_048, cost=COST, executor=None):
+def make_testbed(real_memory=False, blocks=2_048, cost=COST, executor=None):
     """Filler says token 0 without looking; real_memory: slower, and it reads what it kept."""
     clock = VirtualClock()
     inner = executor or (FakeExecutor(blocks, 16) if real_memory else Filler())
-    return Rig(
+    return Testbed(
         model="fake",
         dtype="none",
         device="none",
@@ -24,6 +24,6 @@ def rig(real_memory=False, blocks=2_048, cost=COST, executor=None):
         block_size=16,
         context=2_048,
         text=TEXT,
-        executor=Relay(PricedExecutor(cost, clock, inner)),
+        executor=SharedExecutor(PricedExecutor(cost, clock, inner)),
         clock=clock,
     )
