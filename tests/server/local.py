@@ -20,9 +20,9 @@ from headway.llm import EMBEDDED
 from headway.runs.testbed import SharedExecutor
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
-from headway.server.engine.handle import State
-from headway.server.intake.service import Front
-from headway.server.intake.tokenizing import Texts
+from headway.server.engine.handle import EngineState
+from headway.server.intake.service import Service
+from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.listening.http_server import HttpServer
 from headway.tokenizer import Tokenizer
 
@@ -56,13 +56,13 @@ class Hop:
 
 
 class Local:
-    """server.engine.handle.EngineSide over a LiveEngine."""
+    """server.engine.handle.EngineHandle over a LiveEngine."""
 
     def __init__(self, scheduler, executor):
         self.loop = asyncio.get_running_loop()
         self.rows = lambda steps, requests: None
         self.events = lambda events: None
-        self.state, self.down, self.journal = State.READY, "", ""
+        self.state, self.down, self.journal = EngineState.READY, "", ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
 
@@ -136,16 +136,16 @@ def until(holds):
         assert monotonic() < end
 
 
-def front_of(config, engine):
-    front = Front(config, engine)
-    front.ready(Texts(tokenizer(), EMBEDDED), frozenset({2}))
-    return front
+def service_of(config, engine):
+    service = Service(config, engine)
+    service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}))
+    return service
 
 
-def app_of(front):
+def app_of(service):
     """The application; what tests look at of it hangs on the front."""
-    app = make_app(front)
-    front.bodies, front.metrics = app.state.bodies, app.state.metrics
+    app = make_app(service)
+    service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 
 
@@ -160,16 +160,16 @@ def serving(config=None, engine=embedded):
 
     async def serve():
         local = kept["engine"] = engine(config)
-        front = kept["front"] = front_of(config, local)
-        server = kept["server"] = HttpServer(app_of(front), config.server, 1_024)
-        front.http_server = server
+        service = kept["front"] = service_of(config, local)
+        server = kept["server"] = HttpServer(app_of(service), config.server, 1_024)
+        service.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))
         began.set()
         await task
         await asyncio.to_thread(local.live.close)
-        front.close()
+        service.close()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

@@ -6,7 +6,7 @@ import threading
 
 from headway.core.batch import Batch
 from headway.executor.fake import FakeExecutor
-from tests.server.local import BLOCK, Local, app_of, front_of, scheduler
+from tests.server.local import BLOCK, Local, app_of, scheduler, service_of
 
 LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True}
 BLOCKS = 512
@@ -74,16 +74,16 @@ def inside(config, engine, scene):
 
     async def play():
         local = engine(config)
-        front = front_of(config, local)
+        service = service_of(config, local)
         rows = []
-        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         try:
-            await scene(app_of(front), front, rows)
-            assert front.door.open == 0
+            await scene(app_of(service), service, rows)
+            assert service.admission.open == 0
             await until(lambda: local.load.running == 0)
         finally:
             await asyncio.to_thread(local.live.close)
-            front.close()
+            service.close()
         local.live._engine.scheduler.check()
         assert local.load.free_blocks == BLOCKS
 

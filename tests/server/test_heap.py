@@ -12,8 +12,8 @@ from headway.core.batch import Event, Logprob
 from headway.llm import EMBEDDED
 from headway.server import heap
 from headway.server.config.config import ServerConfig
-from headway.server.heap import LARGE, SCORED, Handled, Leftovers
-from headway.server.intake.tokenizing import Texts
+from headway.server.heap import LARGE, SCORED, BodyTrimmer, ScoreTrimmer
+from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.protocol.problem import Problem
 from tests.server.http.hostile import Hostile, body
 from tests.server.local import fake, serving, tokenizer, until
@@ -28,7 +28,7 @@ def resident():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_a_long_texts_memory_is_given_back_once_it_is_tokenized():
-    texts = Texts(tokenizer(), EMBEDDED)
+    texts = AsyncTokenizer(tokenizer(), EMBEDDED)
     # Three tokens a character, and more than a hundred bytes a token.
     text = ("<|pad|>" + "".join(map(chr, range(0xE000, 0xF900)))) * 110
     asyncio.run(texts.encode(text[:5_000]))
@@ -61,10 +61,10 @@ def test_who_has_gone_leaves_no_text_to_the_collector(path, asked, no_collector)
     async def never(*given):
         await asyncio.Event().wait()
 
-    async def scene(app, front, rows):
-        front.texts.encode = never
+    async def scene(app, service, rows):
+        service.tokenizer.encode = never
         client = Client(app, asked, path=path)
-        await turns(lambda: front.door._held)
+        await turns(lambda: service.admission._held)
         client.left.set()
         await client.task
         assert client.status == 499 and not problems()
@@ -73,7 +73,7 @@ def test_who_has_gone_leaves_no_text_to_the_collector(path, asked, no_collector)
 
 
 def test_who_is_refused_once_it_was_read_leaves_no_prompt_to_the_collector(no_collector):
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         client = Client(app, {"prompt": [5] * 4_000})
         await client.task
         assert client.status == 400 and not problems()
@@ -83,9 +83,9 @@ def test_who_is_refused_once_it_was_read_leaves_no_prompt_to_the_collector(no_co
 
 def test_a_body_that_made_room_is_not_left_to_the_collector(no_collector):
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
-    with serving(ServerConfig(server={"limits": limits}), fake) as (url, front):
+    with serving(ServerConfig(server={"limits": limits}), fake) as (url, service):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
-        until(lambda: front.bodies.held_bytes == 90_000)
+        until(lambda: service.bodies.held_bytes == 90_000)
         second = Hostile(url).say(body(100_000), b" " * 20_000)
         assert first.status() == 429
         until(lambda: not problems())
@@ -94,19 +94,19 @@ def test_a_body_that_made_room_is_not_left_to_the_collector(no_collector):
 
 
 def test_what_large_bodies_leave_is_given_back_once_for_all_of_a_while(monkeypatch):
-    given, handled = [], Handled()
+    given, trimmer = [], BodyTrimmer()
     monkeypatch.setattr(heap, "give_back", lambda: given.append(threading.current_thread()))
     monkeypatch.setattr(heap, "LATER", 0.0)
 
     async def scene():
-        handled.add(LARGE - 1)
-        assert not handled._due
+        trimmer.add(LARGE - 1)
+        assert not trimmer._due
         for _ in range(3):
-            handled.add(LARGE)
-        assert handled._due and not given
+            trimmer.add(LARGE)
+        assert trimmer._due and not given
         await turns(lambda: given)
-        assert not handled._due
-        handled.add(LARGE)
+        assert not trimmer._due
+        trimmer.add(LARGE)
         await turns(lambda: len(given) == 2)
 
     asyncio.run(scene())
@@ -115,9 +115,9 @@ def test_what_large_bodies_leave_is_given_back_once_for_all_of_a_while(monkeypat
 
 def test_bodies_are_heard_of_when_they_were_read_and_when_they_were_worked_on(monkeypatch):
     heard = []
-    monkeypatch.setattr(Handled, "add", lambda handled, size: heard.append(size))
+    monkeypatch.setattr(BodyTrimmer, "add", lambda trimmer, size: heard.append(size))
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         for asked, times in (({"prompt": "word"}, 2), ({"promt": "word"}, 1)):
             heard.clear()
             client = Client(app, asked, path="/tokenize")
@@ -130,7 +130,7 @@ def test_bodies_are_heard_of_when_they_were_read_and_when_they_were_worked_on(mo
 def test_what_scores_leave_is_given_back_when_nothing_runs(monkeypatch):
     given = []
     monkeypatch.setattr(heap, "give_back", lambda: given.append(len(steps)))
-    steps, left = [], Leftovers()
+    steps, left = [], ScoreTrimmer()
     few, many = (Event("a", prompt_logprobs=(Logprob(-1.0),) * n) for n in (SCORED // 2, SCORED))
     for events, running in [
         ([few], 0),

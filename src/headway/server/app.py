@@ -19,7 +19,7 @@ from headway.server.http.openapi import complete
 from headway.server.http.routes_answers import ANSWERS, answer_routes
 from headway.server.http.routes_state import probe_routes, state_routes
 from headway.server.http.routes_text import text_routes
-from headway.server.intake.service import Front
+from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import measured
 
 REQUEST_ID = b"x-request-id"
@@ -36,7 +36,7 @@ class Documented(FastAPI):
         return self.openapi_schema
 
 
-def make_app(front: Front) -> FastAPI:
+def make_app(service: Service) -> FastAPI:
     """The front may still be loading its model: then it answers 503, and /health 200."""
     app = Documented(
         title="headway",
@@ -46,24 +46,24 @@ def make_app(front: Front) -> FastAPI:
         redoc_url=None,
     )
     install_error_handlers(app)
-    limits = front.config.server.limits
-    body_time = front.config.server.connections.body_time
-    bodies = BodyReader(limits.bodies_bytes, body_time, front.door.handled.add)
-    metrics = measured(front)
+    limits = service.config.server.limits
+    body_time = service.config.server.connections.body_time
+    bodies = BodyReader(limits.bodies_bytes, body_time, service.admission.trimmer.add)
+    metrics = measured(service)
     app.state.bodies, app.state.metrics = bodies, metrics
     for router in (
-        answer_routes(front, bodies),
-        text_routes(front, bodies),
-        state_routes(front),
-        probe_routes(front, metrics),
+        answer_routes(service, bodies),
+        text_routes(service, bodies),
+        state_routes(service),
+        probe_routes(service, metrics),
     ):
         app.include_router(router)
     # The last one that is added is the first to hear of a request.
     app.add_middleware(CallTimeLimit, exempt=ANSWERS, time=limits.call_time)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BrowserGuard, config=front.config)
+    app.add_middleware(BrowserGuard, config=service.config)
     app.add_middleware(RequestId)
-    if origins := front.config.server.cors_origins:
+    if origins := service.config.server.cors_origins:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),

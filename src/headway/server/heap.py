@@ -20,7 +20,7 @@ def give_back() -> None:
         _trim(0)
 
 
-class Handled:
+class BodyTrimmer:
     """Bodies that were read, and those that were turned into tokens or text. A large one's fields,
     ids and answer leave up to 40 times its size in the front.
 
@@ -41,7 +41,7 @@ class Handled:
         asyncio.get_running_loop().run_in_executor(None, give_back)
 
 
-class Leftovers:
+class ScoreTrimmer:
     """Of the engine's scores. To score a prompt takes memory for the whole vocabulary at each of
     its tokens, and malloc keeps it: 24 MB with the embedded model, after any number of prompts.
 

@@ -20,16 +20,16 @@ from headway.server.banner import banner, served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import SECOND, written
 from headway.server.config.validate import check
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Welcome
-from headway.server.engine.restarts import Succession
-from headway.server.intake.service import Front
-from headway.server.intake.tokenizing import Texts
+from headway.server.engine.restarts import RestartingEngine
+from headway.server.intake.service import Service
+from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
-from headway.server.observe.access import Access
+from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged
-from headway.server.observe.tracing import traced
+from headway.server.observe.tracing import start_tracing
 
 if TYPE_CHECKING:
     from headway.server.observe.spans import Spans
@@ -49,7 +49,7 @@ def serve(config: ServerConfig, console: Console) -> int:
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):
-            running = Running(config, logs)
+            running = Server(config, logs)
             status = asyncio.run(running.run())
             logs.log.info("stopped", status=status)
     finally:
@@ -74,16 +74,16 @@ def listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-class Running:
+class Server:
     """One server, from its socket to its end."""
 
     def __init__(self, config: ServerConfig, logs: Logs) -> None:
         self.config, self.logs, self.log = config, logs, logs.log
         options = EngineOptions(**config.to_engine())
-        self.engine = Succession(options, config.engine.restart, self.log)
-        self.front = Front(config, self.engine)
-        self.engine.renewed = self.front.engine_ready
-        heard = Access(make_app(self.front), self.log, config.logs.access)
+        self.engine = RestartingEngine(options, config.engine.restart, self.log)
+        self.service = Service(config, self.engine)
+        self.engine.renewed = self.service.engine_ready
+        heard = AccessLog(make_app(self.service), self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
         self._began = clock.now()
@@ -94,7 +94,7 @@ class Running:
 
     async def run(self) -> int:
         listening = listen(self.config.server.host, self.config.server.port)
-        self._spans = traced(self.front, listening.getsockname()[1])
+        self._spans = start_tracing(self.service, listening.getsockname()[1])
         loop = asyncio.get_running_loop()
         for each in SIGNALS:
             loop.add_signal_handler(each, self.leave)
@@ -114,9 +114,9 @@ class Running:
             for task in (self._leaving, self._standing):
                 if task:
                     task.cancel()
-            down = self.engine.state is State.DOWN
+            down = self.engine.state is EngineState.DOWN
             await self.engine.close()
-            self.front.close()
+            self.service.close()
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
@@ -125,16 +125,16 @@ class Running:
         if not self._banner:
             self.log.info("starting", version=__version__, pid=os.getpid())
         welcome = await self.engine.start(self._told)
-        texts = await asyncio.to_thread(Texts, welcome.tokenizer, Path(welcome.folder))
+        tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
-        self.front.ready(texts, welcome.eos)
+        self.service.ready(tokenizer, welcome.eos)
         return welcome
 
     async def _stand(self) -> None:
         """What fails is started again; when that ends, so does the server."""
         await self.engine.stand()
-        if self.engine.state is State.DOWN:
+        if self.engine.state is EngineState.DOWN:
             self.web.should_exit = True
 
     def leave(self) -> None:
@@ -152,7 +152,7 @@ class Running:
             self._standing.cancel()
         timeout = self.config.server.drain_timeout
         self.log.info(
-            f"draining: {self.front.door.open} requests have {written(timeout)} to end; "
+            f"draining: {self.service.admission.open} requests have {written(timeout)} to end; "
             "once more to end at once"
         )
         await self.engine.drain(timeout / SECOND)

@@ -42,8 +42,8 @@ from headway.llm import LLM
 from headway.models import display_name
 from headway.options import Options
 from headway.server.engine import engine_process
-from headway.server.engine.client import Remote
-from headway.server.engine.handle import State
+from headway.server.engine.client import EngineClient
+from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Step, Welcome
 from headway.sim.replay import replay
 from tests.commands.priced import CALIBRATION
@@ -92,7 +92,7 @@ def served(work, options=OPTIONS):
     """Run `work(remote)` against an engine that is ready; its process is gone afterwards."""
 
     async def main():
-        remote = Remote(options)
+        remote = EngineClient(options)
         try:
             await remote.start()
             pid = remote.pid
@@ -117,14 +117,14 @@ def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
         return remote.load.drift
 
     assert served(work, costs(tmp_path / "mine.json", display_name(None))) > 1_000
-    other = Remote(costs(tmp_path / "other.json", "gpt"))
+    other = EngineClient(costs(tmp_path / "other.json", "gpt"))
     with pytest.raises(SettingError, match=r"is of gpt in float32, not of headway-tiny \(embedded"):
         asyncio.run(other.start())
 
 
 def test_the_process_computes_what_a_thread_would():
     async def work(remote):
-        assert remote.state is State.READY and remote.load.capacity == 512
+        assert remote.state is EngineState.READY and remote.load.capacity == 512
         rows = []
         remote.rows = lambda steps, requests: rows.extend(requests)
         callers = [ask(remote, f"r{i}", (i + 3, *PROMPT)) for i in range(6)]
@@ -142,8 +142,8 @@ def test_the_process_computes_what_a_thread_would():
 
 def test_welcome_and_progress():
     async def main():
-        said, remote = [], Remote(OPTIONS)
-        assert remote.state is State.LOADING
+        said, remote = [], EngineClient(OPTIONS)
+        assert remote.state is EngineState.LOADING
         with pytest.raises(EngineDownError, match="still loading"):
             remote.submit([request("a")], Heard())
         welcome = await remote.start(said.append)
@@ -156,7 +156,7 @@ def test_welcome_and_progress():
         )
         assert welcome.num_blocks == remote.load.num_blocks and welcome.eos
         await remote.drain(10)
-        assert (remote.state, remote.down, remote.pid) == (State.DRAINING, "", 0), "no fault"
+        assert (remote.state, remote.down, remote.pid) == (EngineState.DRAINING, "", 0), "no fault"
         with pytest.raises(DrainingError, match="the engine is closed"):
             remote.submit([request("a")], Heard())
 
@@ -165,10 +165,10 @@ def test_welcome_and_progress():
 
 def test_what_the_process_cannot_do_with_is_raised_here(tmp_path):
     async def main():
-        remote = Remote(replace(OPTIONS, model=str(tmp_path / "nothing")))
+        remote = EngineClient(replace(OPTIONS, model=str(tmp_path / "nothing")))
         with pytest.raises(CheckpointError) as caught:
             await remote.start()
-        assert remote.state is State.DOWN and remote.down == str(caught.value)
+        assert remote.state is EngineState.DOWN and remote.down == str(caught.value)
         await remote.close()
 
     asyncio.run(main())
@@ -215,7 +215,7 @@ def test_a_killed_process_fails_every_caller_at_once():
             with pytest.raises(EngineDownError, match="has died: killed by SIGKILL"):
                 await each.end()
         async with asyncio.timeout(10):
-            while remote.state is not State.DOWN:
+            while remote.state is not EngineState.DOWN:
                 await asyncio.sleep(0.01)
         assert "SIGKILL" in remote.down
         with pytest.raises(EngineDownError, match="SIGKILL"):
@@ -243,7 +243,7 @@ def test_draining_finishes_what_was_accepted(tmp_path):
         callers = [ask(remote, f"r{i}", most=40) for i in range(6)]
         draining = asyncio.create_task(remote.drain(60))
         await asyncio.sleep(0)
-        assert remote.state is State.DRAINING
+        assert remote.state is EngineState.DRAINING
         with pytest.raises(RefusedError, match="the engine is closing"):
             remote.submit([request("late")], Heard())
         assert [(await each.end())[1] for each in callers] == [Finish.LENGTH] * 6
@@ -261,7 +261,7 @@ def test_draining_finishes_what_was_accepted(tmp_path):
 def test_a_journal_that_cannot_be_is_refused_before_the_model_is_loaded(tmp_path):
     options = replace(OPTIONS, model=str(tmp_path / "no-model"))
     for path, words in ((tmp_path / "no" / "a.jsonl", "no such folder"), (tmp_path, "is a folder")):
-        said, remote = [], Remote(replace(options, journal=str(path)))
+        said, remote = [], EngineClient(replace(options, journal=str(path)))
         with pytest.raises(JournalError, match=words):
             asyncio.run(remote.start(said.append))
         assert said == []
@@ -276,7 +276,7 @@ def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capf
         resource.prlimit(remote.pid, resource.RLIMIT_FSIZE, limit)
         for name in ("a", "b"):
             assert (await ask(remote, name, most=LONG).end())[1] is Finish.LENGTH
-        assert remote.journal == "File too large" and remote.state is State.READY
+        assert remote.journal == "File too large" and remote.state is EngineState.READY
 
     served(work, replace(OPTIONS, journal=str(tmp_path / "run.jsonl")))
     (path,) = tmp_path.iterdir()
@@ -358,7 +358,7 @@ class Told:
 def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
     """Without a process: one that says nothing after its second step."""
     hand = ByHand()
-    remote, caller, rows = Remote(OPTIONS), Told(), []
+    remote, caller, rows = EngineClient(OPTIONS), Told(), []
     remote._clock = remote._loop = hand
     remote._welcome = SimpleNamespace(cancelled=lambda: True, done=lambda: True)
     remote.rows = lambda steps, requests: rows.append(hand.time)
@@ -371,22 +371,24 @@ def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
     remote._room.acquire()
     remote._take(Welcome("m", "", None, "", "", 512, 9, 16, 512, frozenset(), "", load))
     hand.advance(1_000)
-    assert remote.state is State.READY, "it has nothing to do"
+    assert remote.state is EngineState.READY, "it has nothing to do"
     remote.submit([request("a")], caller)
     hand.advance(1_100)
     step(1, 1)
     hand.advance(1_219)
     step(1, 1)
     hand.advance(1_338)
-    assert remote.state is State.READY and not caller.news
+    assert remote.state is EngineState.READY and not caller.news
     hand.advance(1_340)
     why = "the engine has work and has said nothing for 120 s: its device may hang"
     assert [str(each) for each in caller.news] == [why]
-    assert (remote.state, remote.down) == (State.DOWN, why)
+    assert (remote.state, remote.down) == (EngineState.DOWN, why)
     with pytest.raises(EngineDownError, match="its device may hang"):
         remote.submit([request("b")], caller)
     step(0, 1)
-    assert rows == [1_100, 1_219] and remote.state is State.DOWN, "what it says later is not heard"
+    assert rows == [1_100, 1_219] and remote.state is EngineState.DOWN, (
+        "what it says later is not heard"
+    )
     remote._ended(0)
     assert remote.down == why and len(caller.news) == 1 and not hand.timers
 
@@ -395,10 +397,10 @@ def test_the_front_loads_no_torch_and_leaves_no_orphan():
     """In a process of its own, which ends without a word to its engine; then one that is killed."""
     code = """
 import asyncio, os, sys
-from headway.server.engine.client import EngineOptions, Remote
+from headway.server.engine.client import EngineOptions, EngineClient
 
 async def main():
-    remote = Remote(EngineOptions(context=64))
+    remote = EngineClient(EngineOptions(context=64))
     await remote.start()
     assert "torch" not in sys.modules
     print(remote.pid, flush=True)
@@ -457,13 +459,13 @@ def test_a_caller_that_fails_over_the_end_does_not_hide_that_the_process_has_gon
             raise ValueError("mine")
 
     async def main():
-        remote = Remote(EngineOptions())
+        remote = EngineClient(EngineOptions())
         remote._welcome = asyncio.get_running_loop().create_future()
         remote._callers.add(["a"], Breaks())
         with pytest.raises(ExceptionGroup):
             remote._ended(-signal.SIGKILL)
         async with asyncio.timeout(30):
             await remote.over()
-        assert remote.state is State.DOWN and remote._gone.is_set() and remote._welcome.done()
+        assert remote.state is EngineState.DOWN and remote._gone.is_set() and remote._welcome.done()
 
     asyncio.run(main())

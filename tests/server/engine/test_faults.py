@@ -10,9 +10,9 @@ import httpx2
 from headway.models import EMBEDDED
 from headway.server.answering.choice import Choice
 from headway.server.config.config import ServerConfig
-from headway.server.engine.client import EngineOptions, Remote
-from headway.server.intake.service import Front
-from headway.server.intake.tokenizing import Texts
+from headway.server.engine.client import EngineClient, EngineOptions
+from headway.server.intake.service import Service
+from headway.server.intake.tokenizing import AsyncTokenizer
 from tests.server.engine.faulty import BAD, WHY, WORST, Faulty
 from tests.server.local import app_of, fake, serving, tokenizer, until
 
@@ -54,12 +54,12 @@ def test_a_fault_a_pause_and_the_end():
         assert sorted(outcomes) == [("error", "5.0"), ("good", "2.0"), ("refused", "1.0")]
 
     async def main():
-        remote = Remote(Faulty(EngineOptions(**config.to_engine())))
-        front = Front(config, remote)
+        remote = EngineClient(Faulty(EngineOptions(**config.to_engine())))
+        service = Service(config, remote)
         try:
             welcome = await remote.start()
-            front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
-            transport = httpx2.ASGITransport(app=app_of(front))
+            service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), welcome.eos)
+            transport = httpx2.ASGITransport(app=app_of(service))
             async with (
                 asyncio.timeout(60),
                 httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client,
@@ -67,7 +67,7 @@ def test_a_fault_a_pause_and_the_end():
                 await scene(remote, client)
         finally:
             await remote.close()
-            front.close()
+            service.close()
 
     asyncio.run(main())
 
@@ -81,7 +81,7 @@ def test_a_fault_of_ours_in_an_answer_is_that_calls_alone(monkeypatch):
         return hear(choice, event)
 
     monkeypatch.setattr(Choice, "hear", broken)
-    with serving(ServerConfig(), fake) as (url, front):
+    with serving(ServerConfig(), fake) as (url, service):
 
         async def both():
             async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
@@ -91,8 +91,8 @@ def test_a_fault_of_ours_in_an_answer_is_that_calls_alone(monkeypatch):
                 )
 
         failed, fine = asyncio.run(both())
-        until(lambda: not front.engine.load.running)
-        assert front.engine.load.free_blocks == front.engine.load.num_blocks
+        until(lambda: not service.engine.load.running)
+        assert service.engine.load.free_blocks == service.engine.load.num_blocks
     said = failed.json()["error"]
     assert (failed.status_code, said["code"]) == (500, "fault") and "KeyError" in said["message"]
     assert fine.status_code == 200

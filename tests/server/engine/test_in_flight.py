@@ -11,7 +11,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.server.engine.in_flight import Backlog
+from headway.server.engine.in_flight import InFlight
 from tests.traces import BLOCK, ask
 
 LANES = Lane("chat", max_waiting=3), Lane("bulk", max_waiting_tokens=20)
@@ -19,7 +19,7 @@ LANES = Lane("chat", max_waiting=3), Lane("bulk", max_waiting_tokens=20)
 
 def made():
     settings = Settings(64, BLOCK, LANES, Policies(Continuous(2)))
-    scheduler, backlog = Scheduler(settings), Backlog()
+    scheduler, backlog = Scheduler(settings), InFlight()
     backlog.publish(scheduler.load(0), 0)
     return scheduler, backlog
 

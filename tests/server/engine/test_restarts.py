@@ -16,11 +16,11 @@ from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
 from headway.server.engine import client as engine_client
 from headway.server.engine import restarts
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions
-from headway.server.engine.restarts import Succession
-from headway.server.intake.service import Front
-from headway.server.intake.tokenizing import Texts
+from headway.server.engine.restarts import RestartingEngine
+from headway.server.intake.service import Service
+from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import logger
 from tests.server.local import app_of, tokenizer
 
@@ -31,22 +31,24 @@ LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
 @asynccontextmanager
 async def asked(config, most, lines):
     """An application over engine processes that are started again, and a client."""
-    engine = Succession(EngineOptions(**config.to_engine()), most, logger("info", lines.append))
-    front = Front(config, engine)
-    engine.renewed = front.engine_ready
+    engine = RestartingEngine(
+        EngineOptions(**config.to_engine()), most, logger("info", lines.append)
+    )
+    service = Service(config, engine)
+    engine.renewed = service.engine_ready
     standing = None
     try:
         welcome = await engine.start(lambda said: None)
-        front.ready(Texts(tokenizer(), EMBEDDED), welcome.eos)
+        service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), welcome.eos)
         standing = asyncio.create_task(engine.stand())
-        transport = httpx2.ASGITransport(app=app_of(front))
+        transport = httpx2.ASGITransport(app=app_of(service))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            yield engine, front, client, standing
+            yield engine, service, client, standing
     finally:
         if standing:
             standing.cancel()
         await engine.close()
-        front.close()
+        service.close()
 
 
 async def until(holds):
@@ -60,7 +62,7 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
     lines = []
     config = ServerConfig(engine={**ENGINE, "journal": str(tmp_path / "run.jsonl")})
 
-    async def scene(engine, front, client, standing):
+    async def scene(engine, service, client, standing):
         async def ask(**rest):
             answer = await client.post("/v1/completions", json={**LONG, **rest})
             return answer, answer.json().get("error", {}).get("message", "")
@@ -76,29 +78,29 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
         heard, why = await broken(signal.SIGKILL)
         assert heard.status_code == 503 and "has died: killed by SIGKILL" in why
         assert int(heard.headers["retry-after"]) > 0
-        await until(lambda: engine.state is State.LOADING)
+        await until(lambda: engine.state is EngineState.LOADING)
         refused, why = await ask()
         assert refused.status_code == 503 and "is being started again, because it failed" in why
         assert "SIGKILL" in why and int(refused.headers["retry-after"]) > 0
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/ready")).status_code == 503
         assert 'state="loading"} 1.0' in (await client.get("/metrics")).text
-        await until(lambda: engine.state is State.READY)
+        await until(lambda: engine.state is EngineState.READY)
         assert engine.pid not in (0, first) and not engine.down
         assert (await ask(max_tokens=3))[0].status_code == 200
         assert engine.load.free_blocks == engine.load.num_blocks
         said = (await client.get("/metrics")).text
         ends = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)
         assert sorted(ends) == [("error", "1.0"), ("good", "1.0"), ("refused", "1.0")]
-        assert not front.metrics._requests._failed, "of whom no row will come"
+        assert not service.metrics._requests._failed, "of whom no row will come"
         assert len(list(tmp_path.glob("run-*.jsonl"))) == 2, "each has a journal of its own"
 
         monkeypatch.setattr(engine_client, "SILENT", 1.0)
-        engine._remote._watch()
+        engine._client._watch()
         heard, why = await broken(signal.SIGSTOP)
         assert heard.status_code == 503 and "its device may hang" in why
         await asyncio.wait_for(standing, 60)
-        assert engine.state is State.DOWN and "may hang" in engine.down
+        assert engine.state is EngineState.DOWN and "may hang" in engine.down
         assert (await client.get("/health")).status_code == 503
 
     async def main():
@@ -112,10 +114,10 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
 
 
 class Played:
-    """In place of a Remote: it dies when it is told to."""
+    """In place of a EngineClient: it dies when it is told to."""
 
     def __init__(self, options, said):
-        self.options, self.state, self.down, self.load = options, State.LOADING, "", Load()
+        self.options, self.state, self.down, self.load = options, EngineState.LOADING, "", Load()
         self.pid, self.fault, self.ends = 1, None, True
         self._over = asyncio.Event()
         self.welcome = SimpleNamespace(folder="f", eos=frozenset(), context=512)
@@ -124,11 +126,11 @@ class Played:
     async def start(self, progress=None):
         if self.fault:
             raise self.fault
-        self.state = State.READY
+        self.state = EngineState.READY
         return self.welcome
 
     def fail(self, why):
-        self.state, self.down = State.DOWN, self.down or why
+        self.state, self.down = EngineState.DOWN, self.down or why
         self._over.set()
 
     async def over(self):
@@ -138,7 +140,7 @@ class Played:
         return self.ends
 
     async def drain(self, timeout):
-        self.state = State.DOWN if self.down else State.DRAINING
+        self.state = EngineState.DOWN if self.down else EngineState.DRAINING
         self._over.set()
 
 
@@ -156,11 +158,13 @@ def played(monkeypatch):
         await real(0)
 
     monkeypatch.setattr(Played, "starts", staticmethod(starts), raising=False)
-    monkeypatch.setattr(restarts, "Remote", Played)
+    monkeypatch.setattr(restarts, "EngineClient", Played)
     monkeypatch.setattr(restarts, "asyncio", SimpleNamespace(sleep=sleep))
     monkeypatch.setattr(restarts, "clock", SimpleNamespace(now=lambda: seen.now))
     seen.lines = []
-    seen.made = lambda most: Succession(EngineOptions(), most, logger("info", seen.lines.append))
+    seen.made = lambda most: RestartingEngine(
+        EngineOptions(), most, logger("info", seen.lines.append)
+    )
     return seen
 
 
@@ -181,12 +185,12 @@ def test_pauses_grow_and_a_row_of_faults_ends(played):
     async def scene(standing):
         for count in range(1, 6):
             await until(lambda count=count: len(played.remotes) == count)
-            await until(lambda: engine.state is State.READY)
+            await until(lambda: engine.state is EngineState.READY)
             played.remotes[-1].fail(f"fault {count}")
 
     stood(engine, scene)
     assert played.pauses == [1.0, 4.0, 16.0, 30.0]
-    assert (engine.state, engine.down) == (State.DOWN, "fault 5")
+    assert (engine.state, engine.down) == (EngineState.DOWN, "fault 5")
     assert played.lines[-1]["event"] == "engine down for good"
 
 
@@ -196,12 +200,12 @@ def test_ten_minutes_of_service_end_the_row(played):
     async def scene(standing):
         for count in (1, 2, 3):
             await until(lambda count=count: len(played.remotes) == count)
-            await until(lambda: engine.state is State.READY)
+            await until(lambda: engine.state is EngineState.READY)
             played.now += 601_000_000_000 if count < 3 else 599_000_000_000
             played.remotes[-1].fail("again")
 
     stood(engine, scene)
-    assert played.pauses == [1.0, 1.0] and engine.state is State.DOWN
+    assert played.pauses == [1.0, 1.0] and engine.state is EngineState.DOWN
 
 
 @pytest.mark.parametrize(
@@ -246,7 +250,7 @@ def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
 
     def alter(remote):
         async def start(progress=None):
-            remote.state = State.READY
+            remote.state = EngineState.READY
             await checked.wait()
             return remote.welcome
 
@@ -260,12 +264,14 @@ def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
 
     async def scene(standing):
         played.remotes[0].fail("first")
-        await until(lambda: played.remotes[-1].state is State.READY and len(played.remotes) == 2)
-        assert (engine.state, engine.down, renewed) == (State.LOADING, "first", [])
+        await until(
+            lambda: played.remotes[-1].state is EngineState.READY and len(played.remotes) == 2
+        )
+        assert (engine.state, engine.down, renewed) == (EngineState.LOADING, "first", [])
         with pytest.raises(EngineDownError, match="first"):
             engine.submit([], None)
         checked.set()
-        await until(lambda: engine.state is State.READY)
+        await until(lambda: engine.state is EngineState.READY)
         assert not engine.down and renewed
         played.remotes[-1].fail("second")
 
@@ -280,12 +286,12 @@ def test_without_restarts_and_with_one_that_cannot_be_killed_the_first_fault_is_
         played.remotes[-1].fail("why")
 
     stood(engine, scene)
-    assert (engine.state, engine.down, played.pauses) == (State.DOWN, "why", [])
+    assert (engine.state, engine.down, played.pauses) == (EngineState.DOWN, "why", [])
 
     engine = played.made(3)
     played.remotes[-1].ends = False
     stood(engine, scene)
-    assert engine.state is State.DOWN and not played.pauses
+    assert engine.state is EngineState.DOWN and not played.pauses
     assert played.lines[-1]["cause"] == "the engine's process cannot be ended"
 
 
@@ -306,7 +312,7 @@ def test_while_it_is_between_two_nothing_runs_and_draining_starts_none(played, m
         played.remotes[0].fail("first")
 
     stood(engine, scene)
-    assert states == [State.LOADING, State.DRAINING] and len(played.remotes) == 1
+    assert states == [EngineState.LOADING, EngineState.DRAINING] and len(played.remotes) == 1
 
 
 def test_an_error_of_the_engine_process_is_an_error_of_the_log(played):

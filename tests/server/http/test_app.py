@@ -12,7 +12,7 @@ from headway.models import EMBEDDED
 from headway.server.answering import outgoing
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from tests.server.local import Permitted, fake, serving
 from tests.server.scene import BLOCKS, LONG, Client, inside, paced, until
 
@@ -23,10 +23,10 @@ def error(response):
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_is_out_and_the_others_stay(stream):
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         stays = Client(app, LONG | {"max_tokens": 50})
         goes = Client(app, LONG | {"stream": stream})
-        await until(lambda: front.engine.load.running == 2)
+        await until(lambda: service.engine.load.running == 2)
         goes.left.set()
         await asyncio.gather(stays.task, goes.task)
         await until(lambda: len(rows) == 2)
@@ -42,7 +42,7 @@ def test_a_client_that_goes_is_out_and_the_others_stay(stream):
 def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         slow = Client(app, LONG | {"stream": True})
         slow.reads.clear()
         await slow.task
@@ -57,7 +57,7 @@ def test_echoes_that_come_while_one_is_being_sent_are_not_held_against_who_reads
     monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
     asked = {"prompt": [f"{each} " + "word " * 800 for each in range(5)], "max_tokens": 1}
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         reads = Client(app, asked | {"echo": True, "ignore_eos": True, "stream": True})
         reads.reads.clear()
         await until(lambda: len(rows) == 5)
@@ -73,11 +73,11 @@ def test_one_steps_news_may_be_any_size(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 500)
     executor = Permitted()
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         # Of a seed: the first step is one choice's alone, and of 97 tokens six have no text.
         client = Client(app, LONG | {"n": 4, "max_tokens": 8, "stream": True, "seed": 1})
-        await until(lambda: front.door.open)
-        call = next(iter(front.door._calls.values()))
+        await until(lambda: service.admission.open)
+        call = next(iter(service.admission._calls.values()))
         most = 0
         while not call.done:
             client.reads.clear()
@@ -99,9 +99,9 @@ def test_one_steps_news_may_be_any_size(monkeypatch):
 def test_the_latest_of_a_key_takes_the_place_of_the_one_before():
     same = [(b"x-headway-supersede", b"editor")]
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         first = Client(app, LONG, same)
-        await until(lambda: front.engine.load.running == 1)
+        await until(lambda: service.engine.load.running == 1)
         streamed = Client(app, LONG | {"stream": True}, same)
         await first.task
         assert (first.status, first.headers["x-should-retry"]) == (409, "false")
@@ -121,15 +121,15 @@ def test_the_latest_of_a_key_takes_the_place_of_the_one_before():
 def test_the_latest_is_the_one_that_arrived_last():
     same = [(b"x-headway-supersede", b"editor")]
 
-    async def scene(app, front, rows):
-        front.texts._worker.submit(hold.wait, 10)
+    async def scene(app, service, rows):
+        service.tokenizer._worker.submit(hold.wait, 10)
         first = Client(app, {"prompt": "word " * 900, "max_tokens": 3}, same)
-        await until(lambda: front.texts._worker._work_queue.qsize())
+        await until(lambda: service.tokenizer._worker._work_queue.qsize())
         last = Client(app, LONG, same)
-        await until(lambda: front.engine.load.running == 1)
+        await until(lambda: service.engine.load.running == 1)
         hold.set()
         await first.task
-        assert (first.status, front.door.open) == (409, 1)
+        assert (first.status, service.admission.open) == (409, 1)
         last.left.set()
         await last.task
 
@@ -138,13 +138,13 @@ def test_the_latest_is_the_one_that_arrived_last():
 
 
 def test_cancel_by_id_of_ones_own():
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         runs = Client(app, LONG | {"stream": True}, [(b"x-request-id", b"mine")])
         await until(lambda: b"\n\n" in runs.said)
         assert runs.headers["x-request-id"] == "mine"
         id = json.loads(runs.said.split(b"\n\n")[0][6:])["id"]
         assert "mine" not in id
-        assert front.door.cancel("another tenant", id) == 0
+        assert service.admission.cancel("another tenant", id) == 0
         asked = Client(app, {}, path=f"/v1/requests/{id}/cancel")
         await asyncio.gather(asked.task, runs.task)
         assert json.loads(asked.said)["cancelled"] == 1
@@ -157,7 +157,7 @@ def test_cancel_by_id_of_ones_own():
 
 
 def test_an_id_of_ours_cancels_too_and_a_long_one_is_replaced():
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         for said in ((), [(b"x-request-id", b"x" * 257)]):
             runs = Client(app, LONG | {"stream": True}, said)
             await until(lambda runs=runs: b"\n\n" in runs.said)
@@ -171,8 +171,8 @@ def test_an_id_of_ours_cancels_too_and_a_long_one_is_replaced():
 
 
 def test_a_fault_of_ours_has_the_requests_id(monkeypatch):
-    with serving(engine=fake) as (url, front):
-        monkeypatch.setattr(front.keys, "authenticate", None)  # which is then called
+    with serving(engine=fake) as (url, service):
+        monkeypatch.setattr(service.keys, "authenticate", None)  # which is then called
         answer = httpx2.get(f"{url}/v1/models", headers={"X-Request-Id": "mine"})
     assert (answer.status_code, error(answer)["code"]) == (500, "fault")
     assert answer.headers["x-request-id"] == "mine"
@@ -181,11 +181,11 @@ def test_a_fault_of_ours_has_the_requests_id(monkeypatch):
 def test_a_full_lane_says_when_to_come_back():
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         runs = Client(app, LONG)
-        await until(lambda: front.engine.load.running == 1)
+        await until(lambda: service.engine.load.running == 1)
         waits = Client(app, LONG | {"max_tokens": 2})
-        await until(lambda: front.engine.load.lanes["standard"].waiting == 1)
+        await until(lambda: service.engine.load.lanes["standard"].waiting == 1)
         for stream in (True, False):
             refused = Client(app, LONG | {"stream": stream})
             await refused.task
@@ -201,7 +201,7 @@ def test_a_full_lane_says_when_to_come_back():
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_request_past_its_time_is_not_retried(stream):
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         late = Client(app, LONG | {"stream": stream}, [(b"x-headway-timeout-ms", b"0.001")])
         await late.task
         assert (late.status, late.headers["x-should-retry"]) == (408, "false")
@@ -211,7 +211,7 @@ def test_a_request_past_its_time_is_not_retried(stream):
 
 
 def test_a_tightened_budget_is_what_a_request_is_judged_by():
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         await Client(app, LONG | {"max_tokens": 9}, [(b"x-slo-tpot-ms", b"0.000001")]).task
         await Client(app, LONG | {"max_tokens": 9}).task
         assert [row.good for row in rows] == [False, True]
@@ -219,10 +219,12 @@ def test_a_tightened_budget_is_what_a_request_is_judged_by():
     inside(ServerConfig(), paced, scene)
 
 
-@pytest.mark.parametrize("state, code", [(State.DRAINING, "draining"), (State.LOADING, "loading")])
+@pytest.mark.parametrize(
+    "state, code", [(EngineState.DRAINING, "draining"), (EngineState.LOADING, "loading")]
+)
 def test_a_server_that_takes_nothing_says_when_to_come_back(state, code):
-    with serving(engine=fake) as (url, front):
-        front.engine.state = state
+    with serving(engine=fake) as (url, service):
+        service.engine.state = state
         for response in (
             httpx2.post(f"{url}/v1/completions", json={"prompt": "x"}),
             httpx2.get(f"{url}/ready"),
@@ -230,10 +232,10 @@ def test_a_server_that_takes_nothing_says_when_to_come_back(state, code):
             assert (response.status_code, error(response)["code"]) == (503, code)
             assert int(response.headers["retry-after"]) >= 1
         assert httpx2.get(f"{url}/health").status_code == 200
-        front.engine.state, front.engine.down = State.DOWN, "the engine has died"
+        service.engine.state, service.engine.down = EngineState.DOWN, "the engine has died"
         assert error(httpx2.get(f"{url}/health"))["message"] == "the engine has died"
         assert httpx2.post(f"{url}/tokenize", json={"prompt": "x"}).status_code == 503
-        front.engine.state = State.READY
+        service.engine.state = EngineState.READY
         assert httpx2.get(f"{url}/ready").status_code == 200
 
 
@@ -374,10 +376,10 @@ def test_a_key_has_as_many_requests_at_once_as_it_may(stream):
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         for ends in ("left", "done"):
             runs = Client(app, LONG | {"stream": stream}, mine)
-            await until(lambda: front.engine.load.running == 1)
+            await until(lambda: service.engine.load.running == 1)
             for path in ("/v1/completions", "/tokenize"):
                 refused = Client(app, "not read", mine, path)
                 await refused.task
@@ -387,7 +389,7 @@ def test_a_key_has_as_many_requests_at_once_as_it_may(stream):
             if ends == "left":
                 runs.left.set()
             await runs.task
-            await until(lambda: front.engine.load.running == 0)
+            await until(lambda: service.engine.load.running == 0)
         for _ in range(2):
             wrong = Client(app, "not an object", mine)
             await wrong.task
@@ -400,7 +402,7 @@ def test_an_answer_in_pieces_is_one_of_its_keys_requests_until_all_of_it_is_sent
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         slow = Client(app, LONG | {"max_tokens": 3, "logprobs": 1}, mine)
         slow.reads.clear()
         await until(lambda: slow.said)
@@ -418,13 +420,13 @@ def test_an_answer_in_pieces_is_one_of_its_keys_requests_until_all_of_it_is_sent
 
 def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():
     key = {"name": "team", "sha256": digest("secret").hex(), "tokens_per_minute": 400}
-    with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, front):
+    with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, service):
         mine = {"authorization": "Bearer secret"}
         asked = {"messages": [{"role": "user", "content": "Say more."}], "ignore_eos": True}
         post = f"{url}/v1/chat/completions"
         answer = httpx2.post(post, json=asked, headers=mine, timeout=60)
         assert answer.status_code == 200, "the context has more than a minute"
-        assert answer.json()["usage"]["total_tokens"] == front.engine.load.capacity > 400
+        assert answer.json()["usage"]["total_tokens"] == service.engine.load.capacity > 400
         again = httpx2.post(post, json=asked | {"max_tokens": 1}, headers=mine)
         assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, "it is owed"
 
@@ -459,7 +461,7 @@ def test_what_a_call_costs_follows_from_its_usage_and_the_prices(stream):
     if stream:
         asked |= {"stream": True, "stream_options": {"include_usage": True}}
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         for cached in (0, 32):  # the first two blocks
             client = Client(app, asked)
             await client.task
@@ -475,7 +477,7 @@ def test_what_a_call_costs_follows_from_its_usage_and_the_prices(stream):
 
 
 def test_what_has_no_price_is_not_said_to_cost_anything():
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         client = Client(app, LONG | {"max_tokens": 1})
         await client.task
         assert not {"cost", "machine_cost"} & json.loads(client.said)["metrics"].keys()

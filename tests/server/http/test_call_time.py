@@ -22,29 +22,29 @@ async def never(*given, **more):
 @pytest.mark.parametrize(("path", "asked"), TEXT)
 @pytest.mark.parametrize("own", [True, False])
 def test_text_that_is_not_ready_in_time_is_given_up(path, asked, own):
-    async def scene(app, front, rows):
-        front.texts.encode = never
+    async def scene(app, service, rows):
+        service.tokenizer.encode = never
         headers = [(b"x-headway-timeout-ms", b"50")] if own else []
         client = Client(app, asked, headers, path=path)
         await client.task
         assert client.status == 408
         assert json.loads(client.said)["error"]["code"] == "deadline_exceeded"
         assert client.headers["x-should-retry"] == "false" and client.headers["x-request-id"]
-        assert not front.door._held and not front.bodies.held_bytes
+        assert not service.admission._held and not service.bodies.held_bytes
 
     inside(ServerConfig() if own else SOON, fake, scene)
 
 
 @pytest.mark.parametrize(("path", "asked"), TEXT)
 def test_a_client_that_goes_gives_back_what_its_text_held(path, asked):
-    async def scene(app, front, rows):
-        front.texts.encode = never
+    async def scene(app, service, rows):
+        service.tokenizer.encode = never
         client = Client(app, asked, path=path)
-        await until(lambda: front.door._held)
+        await until(lambda: service.admission._held)
         client.left.set()
         await client.task
         assert client.status == 499
-        assert not front.door._held and not front.bodies.held_bytes
+        assert not service.admission._held and not service.bodies.held_bytes
 
     inside(ServerConfig(), fake, scene)
 

@@ -27,9 +27,9 @@ def config(limits=(), **connections):
 @contextmanager
 def edge(settings):
     """A served front, its URL and its connections."""
-    with serving(settings, fake) as (url, front):
-        until(lambda: hasattr(front, "http_server"))
-        yield url, front.http_server.connections
+    with serving(settings, fake) as (url, service):
+        until(lambda: hasattr(service, "http_server"))
+        yield url, service.http_server.connections
 
 
 def health(url):
@@ -162,15 +162,15 @@ def test_who_must_go_while_its_body_comes_is_told_when_to_come_back():
 
 def test_while_all_that_may_be_are_answered_probes_still_are():
     executor = Permitted()
-    with serving(config(most=3), executor.engine) as (url, front):
-        until(lambda: hasattr(front, "http_server"))
+    with serving(config(most=3), executor.engine) as (url, service):
+        until(lambda: hasattr(service, "http_server"))
 
         async def overload():
             limits = httpx2.Limits(max_connections=None)
             async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
                 calls = [client.post("/v1/completions", json=ASKED) for _ in range(3)]
                 asked = [asyncio.create_task(each) for each in calls]
-                while front.door.open < 3:
+                while service.admission.open < 3:
                     await asyncio.sleep(0)
                 silent = [Hostile(url) for _ in range(100)]
                 probes = [(await client.get(path)).status_code for path in ("/health", "/ready")]
@@ -288,38 +288,38 @@ def test_an_address_has_its_limit_where_one_is_configured():
 
 def test_bodies_together_are_bounded_and_the_largest_goes():
     limits = {"body_bytes": 100_000, "bodies_bytes": 250_000}
-    with serving(config(limits), fake) as (url, front):
+    with serving(config(limits), fake) as (url, service):
         large = [Hostile(url).say(body(100_000), b" " * 80_000) for _ in range(4)]
-        until(lambda: 160_000 <= front.bodies.held_bytes <= 250_000)
+        until(lambda: 160_000 <= service.bodies.held_bytes <= 250_000)
         answers = [httpx2.post(f"{url}/v1/completions", json=ASKED) for _ in range(3)]
         assert [each.status_code for each in answers] == [200] * 3, "small ones pass"
         late = httpx2.post(f"{url}/tokenize", json={"prompt": "x" * 90_000})
         assert late.status_code == 200, "and so does a large one that comes at once"
         for each in large:
             each.close()
-        until(lambda: not front.bodies.held_bytes)
+        until(lambda: not service.bodies.held_bytes)
 
 
 def test_what_a_refused_body_held_is_given_back_and_it_is_told():
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
-    with serving(config(limits), fake) as (url, front):
+    with serving(config(limits), fake) as (url, service):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
-        until(lambda: front.bodies.held_bytes == 90_000)
+        until(lambda: service.bodies.held_bytes == 90_000)
         second = Hostile(url).say(body(100_000), b" " * 20_000)
         assert first.status() == 429
         first.close()
-        until(lambda: front.bodies.held_bytes == 20_000)
+        until(lambda: service.bodies.held_bytes == 20_000)
         second.close()
-        until(lambda: not front.bodies.held_bytes)
+        until(lambda: not service.bodies.held_bytes)
 
 
 def test_a_body_has_no_longer_than_its_client_waits(monkeypatch):
     monkeypatch.setattr(bodies, "LEAST_TIME", 0)
-    with serving(config(), fake) as (url, front):
+    with serving(config(), fake) as (url, service):
         head = body(100).replace(b"Host:", b"X-Headway-Timeout-Ms: 50\r\nHost:")
         hostile = Hostile(url).say(head, b"{")
         assert hostile.status() == 408
-        until(lambda: not front.bodies.held_bytes)
+        until(lambda: not service.bodies.held_bytes)
         hostile.close()
         said = httpx2.get(f"{url}/metrics").text
     counted = [line for line in said.splitlines() if 'reason="deadline_exceeded"} 1' in line]

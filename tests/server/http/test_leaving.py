@@ -49,7 +49,7 @@ def in_float32(config):
 
 
 async def stream(client, asked, enough):
-    """Texts until the end, or until so many have come."""
+    """AsyncTokenizer until the end, or until so many have come."""
     said = []
     async with client.stream("POST", "/completions", json={**asked, "stream": True}) as answer:
         assert answer.status_code == 200
@@ -96,11 +96,11 @@ async def crowd(url):
 
 def test_who_stays_has_the_undisturbed_text_and_who_leaves_holds_nothing(undisturbed):
     rows = []
-    with serving(ServerConfig(), in_float32) as (url, front):
-        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+    with serving(ServerConfig(), in_float32) as (url, service):
+        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         said = asyncio.run(crowd(url))
-        load = front.engine
-        until(lambda: not front.door.open and not load.load.running and len(rows) == CLIENTS)
+        load = service.engine
+        until(lambda: not service.admission.open and not load.load.running and len(rows) == CLIENTS)
         assert load.load.free_blocks == load.load.num_blocks
         assert all(not lane.waiting and not lane.tokens for lane in load.load.lanes.values())
     stayed = [i for i, (fate, _) in enumerate(ways()) if fate is STAYS]

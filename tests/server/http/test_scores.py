@@ -13,7 +13,7 @@ from headway.executor.torch.sampling.logprobs import LogprobColumns
 from headway.server.config.config import ServerConfig
 from headway.server.http import sse
 from headway.server.protocol.logprobs import PIECE, Scores, chat_logprobs, pieces, text_logprobs
-from tests.server.local import Permitted, app_of, embedded, front_of, serving
+from tests.server.local import Permitted, app_of, embedded, service_of, serving
 from tests.server.scene import Client, inside, until
 
 ROWS = [Logprob(-0.5 * i, tuple((i + j, -float(j)) for j in range(20))) for i in range(700)]
@@ -111,7 +111,7 @@ def test_others_have_their_turn_while_scores_are_written():
     asked = {"prompt": [5] * 400, "echo": True, "logprobs": 20, "max_tokens": 0}
     turns = 0
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         nonlocal turns
         client = Client(app, asked)
         await until(lambda: client.said or client.task.done())
@@ -126,16 +126,16 @@ def test_others_have_their_turn_while_scores_are_written():
 
 async def _alone(config, scene):
     local = embedded(config)
-    front = front_of(config, local)
+    service = service_of(config, local)
     try:
-        await scene(app_of(front), front, [])
+        await scene(app_of(service), service, [])
     finally:
         await asyncio.to_thread(local.live.close)
-        front.close()
+        service.close()
 
 
 def test_what_a_stream_has_sent_is_given_up(url):
-    with serving(ServerConfig(), embedded) as (served, front):
+    with serving(ServerConfig(), embedded) as (served, service):
         asked = {"prompt": "The json", "max_tokens": 200, "logprobs": 20, "stream": True}
         asked |= {"ignore_eos": True}
         kept = []
@@ -150,7 +150,7 @@ def test_what_a_stream_has_sent_is_given_up(url):
             def left(self, call, open):
                 kept.extend(len(each.answer.logprobs) for each in call.choices.values())
 
-        front.door.watchers.append(Watcher())
+        service.admission.watchers.append(Watcher())
         said = httpx2.post(f"{served}/v1/completions", json=asked, timeout=60).text
         assert said.count('"top_logprobs"') >= 100
     assert kept == [0]
@@ -160,7 +160,7 @@ def test_a_stream_that_falls_silent_later_is_kept_alive_too(monkeypatch):
     monkeypatch.setattr(sse, "KEEPALIVE", 0.01)
     executor = Permitted()
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         # Of this seed each token is text: of half a character nothing would be streamed.
         asked = {"prompt": [5, 6, 7], "max_tokens": 3, "ignore_eos": True, "seed": 1}
         client = Client(app, asked | {"stream": True})

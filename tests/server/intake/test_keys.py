@@ -14,7 +14,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, new_key
 from headway.server.config.tenant import Tenant
 from headway.server.intake import keys as module
-from headway.server.intake.concurrency import Turn
+from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import Denied, KeyRing
 from headway.server.intake.rate_limits import MINUTE, Bucket, RateLimit
 
@@ -138,9 +138,9 @@ def test_as_many_at_once_as_the_key_may():
     one, two = (made.authenticate(f"Bearer {key}") for key in ("one", "two"))
     assert [made.begin(one) for _ in range(3)] == [True, True, False]
     assert all(made.begin(two) for _ in range(9))
-    turn = Turn(made, one)
-    turn.end()
-    turn.end()
+    permit = Permit(made, one)
+    permit.end()
+    permit.end()
     assert [made.begin(one) for _ in range(2)] == [True, False], "it has ended once"
 
 

@@ -11,8 +11,8 @@ from headway.core.lane import Lane
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
-from headway.server.intake.admission import Door
-from headway.server.intake.retry_schedule import Returns
+from headway.server.intake.admission import Admission
+from headway.server.intake.retry_schedule import RetrySchedule
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import LEAST, MOST
 from tests.server.local import Permitted, fake, serving, until
@@ -27,7 +27,7 @@ def without_jitter(monkeypatch):
 
 
 def test_who_is_refused_comes_back_one_after_another(without_jitter):
-    returns, drained = Returns(), 10 * SECOND
+    returns, drained = RetrySchedule(), 10 * SECOND
     assert [returns.next("a", "k", 0, drained, 2 * SECOND) for _ in range(3)] == [10, 12, 14]
     assert returns.next("b", "k", 0, drained, 2 * SECOND) == 10, "each lane has its own"
     assert returns.next("a", "k", 9 * SECOND, drained, 2 * SECOND) == 7, "the place at 16 s"
@@ -35,7 +35,7 @@ def test_who_is_refused_comes_back_one_after_another(without_jitter):
 
 
 def test_refusals_of_one_key_move_no_other_keys_return(without_jitter):
-    returns, drained = Returns(), 2 * SECOND
+    returns, drained = RetrySchedule(), 2 * SECOND
     flood = [returns.next("a", "flood", 0, drained, SECOND) for _ in range(300)]
     assert flood[:3] == [2, 3, 4] and flood[-1] == MOST
     assert returns.next("a", "other", 0, drained, SECOND) == 2
@@ -48,26 +48,26 @@ def test_refusals_of_one_key_move_no_other_keys_return(without_jitter):
 
 
 def test_nobody_is_sent_away_for_longer_than_clients_wait(without_jitter):
-    returns = Returns()
+    returns = RetrySchedule()
     said = [returns.next("a", "k", 0, 70 * SECOND, SECOND) for _ in range(1_000)]
     assert said[:12] == [*range(70, 81), MOST] and set(said[12:]) == {MOST}
     assert returns.next("a", "k", 5 * SECOND, 0, 0) < MOST, "and none is given away beyond that"
 
 
 def test_the_jitter_is_half_of_it():
-    said = [Returns().next("a", "k", 0, 10 * SECOND, 0) for _ in range(200)]
+    said = [RetrySchedule().next("a", "k", 0, 10 * SECOND, 0) for _ in range(200)]
     assert 10 <= min(said) < 11 and 14 < max(said) <= 15
 
 
-def door(waiting, now=SECOND):
+def admission(waiting, now=SECOND):
     """Five may wait, each for half a second."""
     line = LaneLoad(Lane("chat", max_waiting=5), waiting, 10 * waiting, drain=20.0)
-    return Door(SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now)
+    return Admission(SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now)
 
 
 def test_a_full_lane_is_refused_at_the_door(without_jitter):
-    door(waiting=4).check_room("chat", NEVER, 1)
-    full = door(waiting=5)
+    admission(waiting=4).check_room("chat", NEVER, 1)
+    full = admission(waiting=5)
     for retry in (2.5, 3.0, 4.0):  # the second one's call has two requests
         with pytest.raises(Problem, match="5 requests wait in 'chat' already") as caught:
             full.check_room("chat", NEVER, 2 if retry == 3.0 else 1)
@@ -75,7 +75,7 @@ def test_a_full_lane_is_refused_at_the_door(without_jitter):
 
 
 def test_who_would_be_late_is_told_at_once(without_jitter):
-    crowded = door(waiting=4)
+    crowded = admission(waiting=4)
     crowded.check_room("chat", 4 * SECOND, 1)
     with pytest.raises(
         Problem, match=r"about 2 s and may be 3 s.* must start within 2 s"
@@ -85,7 +85,7 @@ def test_who_would_be_late_is_told_at_once(without_jitter):
 
 
 def test_a_flood_of_one_key_at_the_door_leaves_what_another_is_told(without_jitter):
-    full = door(waiting=5)
+    full = admission(waiting=5)
     for key, count, last in (("flood", 300, MOST), ("other", 1, 2.5)):
         for _ in range(count):
             with pytest.raises(Problem) as caught:
@@ -107,10 +107,10 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
     bodies = [
         {"prompt": [5 + i] * LONGEST, "max_tokens": 4, "ignore_eos": True} for i in range(count)
     ]
-    with serving(config, executor.engine) as (url, front):
+    with serving(config, executor.engine) as (url, service):
 
         def let_go():
-            until(lambda: front.door.open == count)  # its snapshot is still of an empty line
+            until(lambda: service.admission.open == count)  # its snapshot is still of an empty line
             executor.permits.release(10_000)
 
         async def burst():
@@ -118,8 +118,8 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
             return answers
 
         answers = asyncio.run(burst())
-        until(lambda: not front.engine.load.running)
-        assert front.engine.load.free_blocks == front.engine.load.num_blocks
+        until(lambda: not service.engine.load.running)
+        assert service.engine.load.free_blocks == service.engine.load.num_blocks
     refused = [each for each in answers if each.status_code == 429]
     served = [each for each in answers if each.status_code == 200]
     assert len(served) + len(refused) == count
@@ -140,21 +140,21 @@ def test_a_prompt_that_may_never_wait_is_not_told_to_come_back():
 def test_refusing_takes_no_tokenizing(monkeypatch):
     executor = Permitted()
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
-    with serving(config, executor.engine) as (url, front):
+    with serving(config, executor.engine) as (url, service):
         body = {"prompt": "x", "max_tokens": 5, "ignore_eos": True}
 
         async def crowd():
             first = asyncio.create_task(asked(url, [body]))
             executor.permits.release()
-            while not front.engine.load.running:
+            while not service.engine.load.running:
                 await asyncio.sleep(0)
             second = asyncio.create_task(asked(url, [body]))
-            while front.door.open < 2:
+            while service.admission.open < 2:
                 await asyncio.sleep(0)
             executor.permits.release(2)  # the second step finds it there, if not the first
-            while not front.engine.load.lanes["standard"].waiting:
+            while not service.engine.load.lanes["standard"].waiting:
                 await asyncio.sleep(0)
-            monkeypatch.setattr(front.texts, "encode", None)
+            monkeypatch.setattr(service.tokenizer, "encode", None)
             refused = await asked(url, [body])
             executor.permits.release(10)
             return refused + await first + await second

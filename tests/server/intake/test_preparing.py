@@ -15,7 +15,8 @@ from headway.core.lane import Budget, Lane
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
 from headway.models import EMBEDDED
-from headway.server.answering.call import Who
+from headway.server.answering.arrival import Arrival
+from headway.server.answering.routed import Routed
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
@@ -23,16 +24,17 @@ from headway.server.http.disconnect import Client as Waiting
 from headway.server.intake import admission as doors
 from headway.server.intake import supersede as latests
 from headway.server.intake import tokenizing as tokenizing
-from headway.server.intake.admission import Door
-from headway.server.intake.concurrency import Turn
+from headway.server.intake.admission import Admission
+from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import KeyRing
-from headway.server.intake.prepare import Model, spelled
-from headway.server.intake.supersede import Latest
-from headway.server.intake.tokenizing import FITTING, Texts
+from headway.server.intake.prepare import ServedModel, tokenize
+from headway.server.intake.supersede import Supersession
+from headway.server.intake.tokenizing import FITTING, AsyncTokenizer
+from headway.server.protocol.deadlines import Deadlines
 from headway.server.protocol.fields import CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
-from headway.server.protocol.request import completion_wish
+from headway.server.protocol.request import completion_request
 from tests.server.local import tokenizer
 from tests.server.scene import LONG, Client, inside, paced, until
 
@@ -48,21 +50,21 @@ def held():
     event.set()
 
 
-def hold(front, held):
-    front.texts._worker.submit(held.wait, 30)
+def hold(service, held):
+    service.tokenizer._worker.submit(held.wait, 30)
 
 
-def in_line(front):
-    return front.texts._worker._work_queue.qsize()
+def in_line(service):
+    return service.tokenizer._worker._work_queue.qsize()
 
 
 def code(client):
     return json.loads(client.said)["error"]["code"]
 
 
-def counted(front):
+def counted(service):
     """What the metrics have counted of the lane, but for zeros."""
-    told = front.metrics._requests
+    told = service.metrics._requests
     return {
         (what, word): count
         for what, counter in (
@@ -80,38 +82,38 @@ def test_who_goes_meanwhile_is_neither_tokenized_nor_submitted(held, monkeypatch
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         goes = Client(app, TOKENIZED | {"stream": stream})
-        await until(lambda: in_line(front))
+        await until(lambda: in_line(service))
         goes.left.set()
         await goes.task
         assert goes.status == 499
         held.set()
-        await asyncio.to_thread(front.texts._worker.submit(int).result, 30)
+        await asyncio.to_thread(service.tokenizer._worker.submit(int).result, 30)
         assert not encoded and not rows
-        assert counted(front) == {("ended", "cancelled"): 1, ("left", "client_gone"): 1}
-        assert not front.door.coming_to["standard"] and not front.door._held
+        assert counted(service) == {("ended", "cancelled"): 1, ("left", "client_gone"): 1}
+        assert not service.admission.preparing["standard"] and not service.admission._held
 
     inside(ServerConfig(), paced, scene)
 
 
 @pytest.mark.parametrize("header", [b"x-headway-timeout-ms", b"x-slo-ttft-ms"])
 def test_a_deadline_passes_in_the_tokenizers_line_too(held, header):
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         late = Client(app, TOKENIZED, [(header, b"20")])
         await asyncio.wait_for(late.task, 30)
         assert (late.status, late.headers["x-should-retry"]) == (408, "false")
         assert code(late) == "deadline_exceeded" and not rows
-        assert counted(front) == {("ended", "expired"): 1, ("refused", "deadline_exceeded"): 1}
+        assert counted(service) == {("ended", "expired"): 1, ("refused", "deadline_exceeded"): 1}
 
     inside(ServerConfig(), paced, scene)
 
 
 def test_a_deadline_passes_while_a_grammar_is_tried():
-    async def scene(app, front, rows):
-        front.texts.problem = lambda *about: asyncio.get_running_loop().create_future()
+    async def scene(app, service, rows):
+        service.tokenizer.check_grammar = lambda *about: asyncio.get_running_loop().create_future()
         shaped = LONG | {"structured_outputs": {"regex": "a+"}}
         del shaped["ignore_eos"]
         late = Client(app, shaped, [(b"x-headway-timeout-ms", b"20")])
@@ -123,10 +125,10 @@ def test_a_deadline_passes_while_a_grammar_is_tried():
 
 
 def test_who_is_being_tokenized_holds_a_place_in_the_lane(held):
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         both = [Client(app, TOKENIZED) for _ in range(2)]
-        await until(lambda: front.door.coming_to["standard"] == 2)
+        await until(lambda: service.admission.preparing["standard"] == 2)
         third = Client(app, LONG)
         await third.task
         assert (third.status, code(third)) == (429, "lane_full")
@@ -141,28 +143,32 @@ def test_who_is_being_tokenized_holds_a_place_in_the_lane(held):
 
 
 def test_more_than_ever_may_wait_holds_no_places_while_it_is_tokenized(held):
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         many = Client(app, TOKENIZED | {"n": 3})
         await asyncio.wait_for(many.task, 30)
         assert many.status == 400 and b"3 requests come together" in many.said
-        assert not front.door.coming_to["standard"] and not in_line(front)
+        assert not service.admission.preparing["standard"] and not in_line(service)
 
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
 
 
 def test_what_is_being_prepared_is_seen_and_can_be_cancelled_by_its_own_id(held):
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         goes = Client(app, TOKENIZED, [(b"x-request-id", b"mine")])
-        await until(lambda: in_line(front))
-        tenant = front.who({}).tenant.name
-        assert front.door.cancel("another", "mine") == front.door.cancel(tenant, "other") == 0
-        assert front.door.coming_to == {"standard": 1}
-        assert front.door.cancel(tenant, "mine") == 1
+        await until(lambda: in_line(service))
+        tenant = service.authenticate({}).tenant.name
+        assert (
+            service.admission.cancel("another", "mine")
+            == service.admission.cancel(tenant, "other")
+            == 0
+        )
+        assert service.admission.preparing == {"standard": 1}
+        assert service.admission.cancel(tenant, "mine") == 1
         await goes.task
         assert (goes.status, code(goes)) == (409, "cancelled") and not rows
-        assert front.door.cancel(tenant, "mine") == 0
+        assert service.admission.cancel(tenant, "mine") == 0
 
     inside(ServerConfig(), paced, scene)
 
@@ -172,8 +178,8 @@ def test_a_text_that_cannot_fit_is_not_tokenized(chat, monkeypatch):
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
-    async def scene(app, front, rows):
-        most = front.engine.load.capacity * front.texts.words.longest
+    async def scene(app, service, rows):
+        most = service.engine.load.capacity * service.tokenizer.inner.longest
         text, field = "a" * (most + 1), "messages" if chat else "prompt"
         body = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
         path = "/v1/chat/completions" if chat else "/v1/completions"
@@ -199,21 +205,21 @@ def test_a_text_is_bounded_where_no_context_bounds_it(path, asked, field, monkey
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
-    async def scene(app, front, rows):
-        assert front.text_bytes == TEXT_BYTES
+    async def scene(app, service, rows):
+        assert service.text_bytes == TEXT_BYTES
         client = Client(app, asked, path=path)
         await asyncio.wait_for(client.task, 30)
         assert (client.status, code(client)) == (400, "text_too_long")
         told = json.loads(client.said)["error"]
         assert told["param"] == field and not encoded
         assert str(TEXT_BYTES) in told["message"] and "limits.text_bytes" in told["message"]
-        assert not front.door._held
+        assert not service.admission._held
 
     inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
 
 
 def test_as_much_text_as_there_may_be_is_tokenized():
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         text = "\ue000" * (TEXT_BYTES // 3)
         client = Client(app, {"prompt": text}, path="/tokenize")
         await asyncio.wait_for(client.task, 30)
@@ -227,8 +233,8 @@ def test_as_much_text_as_there_may_be_is_tokenized():
 
 
 def test_a_large_context_allows_longer_texts():
-    async def scene(app, front, rows):
-        assert front.text_bytes == FITTING * front.engine.load.capacity > 100
+    async def scene(app, service, rows):
+        assert service.text_bytes == FITTING * service.engine.load.capacity > 100
 
     inside(ServerConfig(server={"limits": {"text_bytes": 100}}), paced, scene)
 
@@ -236,10 +242,10 @@ def test_a_large_context_allows_longer_texts():
 def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):
     monkeypatch.setattr(doors, "MOST_HELD", 10_000)
 
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         first = Client(app, TOKENIZED)
-        await until(lambda: in_line(front))
+        await until(lambda: in_line(service))
         for path, body in (("/v1/completions", {"prompt": "word " * 2_000}),
                            ("/tokenize", {"prompt": "word " * 2_000})):  # fmt: skip
             more = Client(app, body, path=path)
@@ -271,14 +277,14 @@ def test_whatever_fails_beside_the_loop_is_an_answer_and_holds_nothing(monkeypat
 
     monkeypatch.setattr(tokenizing, "_encode", fails)
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         body = TOKENIZED if path != "/tokenize" else {"prompt": TOKENIZED["prompt"]}
         asked = Client(app, body, path=path)
         await asyncio.wait([asked.task], timeout=30)
         assert asked.task.done() and asked.task.exception(), "the app hands it on, for the log"
         assert asked.status == 500
-        assert not front.door._held and not front.door.coming_to["standard"]
-        assert not front.door._preparing
+        assert not service.admission._held and not service.admission.preparing["standard"]
+        assert not service.admission._clients
 
     inside(ServerConfig(), paced, scene)
 
@@ -289,11 +295,11 @@ def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
         raise fault
 
     monkeypatch.setattr(tokenizing, "grammar_problem", fails)
-    made = Texts(SimpleNamespace(decode=fails, spellings=fails), EMBEDDED)
+    made = AsyncTokenizer(SimpleNamespace(decode=fails, spellings=fails), EMBEDDED)
 
     async def scene():
         for waits in (
-            made.problem(Grammar("regex", "a"), 10**9),
+            made.check_grammar(Grammar("regex", "a"), 10**9),
             made.decode((5,) * 2_000, skip_special=True),
             made.spellings(["word" * 1_000]),
         ):
@@ -307,12 +313,12 @@ def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
 def test_a_chat_of_every_private_character_is_answered():
     every = "".join(map(chr, range(0xE000, 0xF900)))
 
-    async def scene(app, front, rows):
+    async def scene(app, service, rows):
         body = {"messages": [{"role": "user", "content": f"<|pad|>{every}"}]}
         chat = Client(app, body, path="/tokenize")
         await asyncio.wait_for(chat.task, 30)
         assert chat.status == 200 and json.loads(chat.said)["count"] > len(every)
-        assert not front.door._held
+        assert not service.admission._held
 
     inside(ServerConfig(), paced, scene)
 
@@ -326,8 +332,8 @@ def test_who_has_left_is_forgotten_at_once():
 
         config = ServerConfig()
         ring = KeyRing(config.keys, config.lanes, config.default_lane)
-        turn = Turn(ring, ring.authenticate(""))
-        client = Waiting(receive, turn)
+        permit = Permit(ring, ring.authenticate(""))
+        client = Waiting(receive, permit)
         seen = weakref.ref(client)
         await asyncio.sleep(0)
         client.close()
@@ -346,10 +352,10 @@ def test_who_has_left_is_forgotten_at_once():
 
 
 def test_what_supersedes_nothing_finds_no_room_in_a_full_lane(held):
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         first = Client(app, TOKENIZED)
-        await until(lambda: front.door.coming_to["standard"])
+        await until(lambda: service.admission.preparing["standard"])
         refused = Client(app, TOKENIZED, EDITOR)
         await refused.task
         assert (refused.status, code(refused)) == (429, "lane_full")
@@ -361,14 +367,14 @@ def test_what_supersedes_nothing_finds_no_room_in_a_full_lane(held):
 
 
 def test_the_later_one_is_over_before_the_earlier_is_tokenized(held):
-    async def scene(app, front, rows):
-        hold(front, held)
+    async def scene(app, service, rows):
+        hold(service, held)
         first = Client(app, TOKENIZED, EDITOR)
-        await until(lambda: in_line(front))
+        await until(lambda: in_line(service))
         last = Client(app, LONG | {"max_tokens": 2}, EDITOR)
         await asyncio.gather(last.task, first.task)
         assert (last.status, first.status, code(first)) == (200, 409, "superseded")
-        assert len(rows) == 1 and counted(front)["left", "superseded"] == 1
+        assert len(rows) == 1 and counted(service)["left", "superseded"] == 1
         other = Client(app, LONG | {"max_tokens": 2}, EDITOR)
         await other.task
         assert other.status == 200
@@ -379,16 +385,19 @@ def test_the_later_one_is_over_before_the_earlier_is_tokenized(held):
 # -- the door
 
 
-def who(key="editor", lane="chat", tenant="t"):
-    return Who(Tenant(tenant, "k", frozenset({lane}), lane, ""), lane, Budget(), supersedes=key)
+def routed(key="editor", lane="chat", tenant="t", at=1):
+    headers = {"x-headway-supersede": key}
+    arrival = Arrival(Tenant(tenant, "k", frozenset({lane}), lane, ""), headers, at)
+    asked = SimpleNamespace(prompts=("x",), options=SimpleNamespace(n=1))
+    return Routed("", asked, arrival, "", lane, Deadlines(Budget(), NEVER, NEVER))
 
 
 class Heard:
     """A call, or who prepares one."""
 
-    def __init__(self, caller, arrived=1):
-        self.caller, self.arrived, self.problem = caller, arrived, None
-        self.unheard = [f"of {arrived}"]
+    def __init__(self, routed):
+        self.routed, self.arrived, self.problem = routed, routed.arrival.at, None
+        self.unheard = [f"of {self.arrived}"]
 
     def end(self, problem):
         self.problem = problem
@@ -398,44 +407,49 @@ def test_who_really_takes_anothers_place_needs_no_room():
     lanes = {
         name: LaneLoad(Lane(name, max_waiting=1), 1, 10, drain=20.0) for name in ("chat", "bulk")
     }
-    door = Door(SimpleNamespace(load=Load(lanes=lanes)), None, lambda: 0)
+    admission = Admission(SimpleNamespace(load=Load(lanes=lanes)), None, lambda: 0)
 
-    def let_in(caller):
+    def let_in(call):
         with ExitStack() as stack:
-            stack.enter_context(door.coming(caller, 5, NEVER, 1, Heard(caller)))
+            stack.enter_context(admission.reserving(call, Heard(call)))
             return True
 
     with pytest.raises(Problem, match="1 requests wait in 'chat' already"):
-        let_in(who())
-    door._latest.enter(Heard(who()))
-    assert let_in(who())
-    for another in (who(key="other"), who(tenant="u"), who(lane="bulk"), who(key="")):
+        let_in(routed(at=5))
+    admission._supersession.enter(Heard(routed()))
+    assert let_in(routed(at=5))
+    for another in (
+        routed("other", at=5),
+        routed(tenant="u", at=5),
+        routed(lane="bulk", at=5),
+        routed("", at=5),
+    ):
         with pytest.raises(Problem, match="already"):
             let_in(another)
 
 
 def test_a_later_arrival_ends_who_is_being_prepared_and_the_earlier_never_enters():
-    latest, early, late = Latest(), Heard(who(), 3), Heard(who(), 4)
-    latest.come(who(), 3, early)
-    latest.come(who(), 4, late)
+    latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
+    latest.come(routed(at=3), early)
+    latest.come(routed(at=4), late)
     assert early.problem.code == "superseded" and not late.problem
-    latest.came(who(), early)
+    latest.came(routed(), early)
     latest.clear(late)
     latest.enter(late)
-    latest.came(who(), late)
+    latest.came(routed(), late)
     latest.leave(late)
-    for stale in (lambda: latest.clear(early), lambda: latest.come(who(), 3, early)):
+    for stale in (lambda: latest.clear(early), lambda: latest.come(routed(at=3), early)):
         with pytest.raises(Problem) as caught:
             stale()
         assert (caught.value.status, caught.value.final) == (409, True)
-    latest.come(who(tenant="u"), 3, Heard(who(tenant="u")))
+    latest.come(routed(tenant="u", at=3), Heard(routed(tenant="u")))
     assert not late.problem
 
 
 def test_who_is_inside_leaves_when_the_later_one_enters():
-    latest, early, late = Latest(), Heard(who(), 3), Heard(who(), 4)
+    latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
     latest.enter(early)
-    latest.come(who(), 4, late)
+    latest.come(routed(at=4), late)
     assert not early.problem, "the later one may still be refused for what it asks"
     assert latest.clear(late) == ["of 3"], "it leaves its place in line"
     assert early.problem.code == "superseded"
@@ -443,13 +457,13 @@ def test_who_is_inside_leaves_when_the_later_one_enters():
 
 def test_keys_are_forgotten_in_the_order_of_their_use(monkeypatch):
     monkeypatch.setattr(latests, "MOST", 2)
-    latest = Latest()
+    latest = Supersession()
     for at, key in enumerate(["a", "b", "a", "c"], 10):
-        latest.come(who(key), at, call := Heard(who(key)))
-        latest.came(who(key), call)
+        latest.come(routed(key, at=at), call := Heard(routed(key)))
+        latest.came(routed(key), call)
     with pytest.raises(Problem):
-        latest.come(who("a"), 1, Heard(who("a")))
-    latest.come(who("b"), 1, Heard(who("b")))
+        latest.come(routed("a", at=1), Heard(routed("a")))
+    latest.come(routed("b", at=1), Heard(routed("b")))
     assert len(latest._arrived) == 2 and len(latest._coming) == 1
 
 
@@ -497,7 +511,7 @@ NEAR = {
     + [pytest.param(False, work, id=f"at once: {name}") for name, work in NEAR.items()],
 )
 def test_what_takes_long_is_done_beside_the_loop(beside, work, monkeypatch):
-    made = Texts(where := Where(), EMBEDDED)
+    made = AsyncTokenizer(where := Where(), EMBEDDED)
     found = asyncio.run(work(made))
     threads = {thread for _, thread in where.used}
     assert threads == (set(made._worker._threads) if beside else {threading.main_thread()})
@@ -515,12 +529,12 @@ def test_all_of_a_call_is_spelled_there():
         "bad_words": ["x" * 1_000, "y" * 1_000],
     }
     bounds = LimitSettings()
-    wish = completion_wish(read(CompletionBody, json.dumps(body).encode()), bounds)
-    made = Texts(where := Where(), EMBEDDED)
-    said = asyncio.run(spelled(wish, Model(made, frozenset(), 2_048, 100, 32_768)))
+    asked = completion_request(read(CompletionBody, json.dumps(body).encode()), bounds)
+    made = AsyncTokenizer(where := Where(), EMBEDDED)
+    said = asyncio.run(tokenize(asked, ServedModel(made, frozenset(), 2_048, 100, 32_768)))
     words, here = tokenizer(), threading.main_thread()
     assert {name for name, thread in where.used if thread is here} == {"vocab"}
-    assert [len(each) for each in said.prompts] == [1_000, 1_000] and said.most == (16, 16)
+    assert [len(each) for each in said.prompts] == [1_000, 1_000] and said.max_tokens == (16, 16)
     assert said.echoes == tuple([words.decode(each) for each in said.prompts])
     assert said.bad_words == words.spellings(body["bad_words"])
     made.close()

@@ -14,9 +14,9 @@ from rich.console import Console
 from headway.server.answering.choice import Choice
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.logs import LogSettings
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from headway.server.observe import access, logs
-from headway.server.observe.access import Access
+from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged, logger
 from tests.server.scene import LONG, Client, inside, paced
 from tests.server.scene import until as turns
@@ -123,11 +123,11 @@ def played(scene, config=None, level="info", requests=True):
     """The lines of what is asked in `scene(client, front)`, over ASGI."""
     lines = []
 
-    async def play(app, front, rows):
-        wrapped = Access(app, logger(level, lines.append), requests)
+    async def play(app, service, rows):
+        wrapped = AccessLog(app, logger(level, lines.append), requests)
         transport = httpx2.ASGITransport(app=wrapped)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            await scene(client, front)
+            await scene(client, service)
 
     inside(config or ServerConfig(), paced, play)
     return lines
@@ -137,7 +137,7 @@ def played(scene, config=None, level="info", requests=True):
 def test_a_request_is_told_with_its_ids_key_lane_tokens_and_times(stream):
     heard = []
 
-    async def scene(client, front):
+    async def scene(client, service):
         asked = {"prompt": SECRET, "max_tokens": 5, "ignore_eos": True, "stream": stream}
         headers = BEARER | {"x-request-id": "mine", "x-headway-lane": "offline"}
         answer = await client.post("/v1/completions?q=1", json=asked, headers=headers)
@@ -154,7 +154,7 @@ def test_a_request_is_told_with_its_ids_key_lane_tokens_and_times(stream):
 
 
 def test_a_refusal_and_a_stranger_are_told_with_their_codes():
-    async def scene(client, front):
+    async def scene(client, service):
         await client.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": "a"})
         wrong = {"prompt": "x", "temperatur": 1}
         await client.post("/v1/completions", json=wrong, headers=BEARER)
@@ -172,7 +172,7 @@ def test_a_refusal_and_a_stranger_are_told_with_their_codes():
 
 
 def test_who_calls_the_server_by_a_foreign_name_is_told_with_its_code():
-    async def scene(client, front):
+    async def scene(client, service):
         await client.get("/v1/models", headers={"host": "evil.example"})
 
     (line,) = played(scene)
@@ -180,10 +180,10 @@ def test_who_calls_the_server_by_a_foreign_name_is_told_with_its_code():
 
 
 def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(monkeypatch):
-    monkeypatch.setattr("headway.server.http.routes_state._model", lambda front, name: 1 // 0)
+    monkeypatch.setattr("headway.server.http.routes_state._model", lambda service, name: 1 // 0)
     heard = []
 
-    async def scene(client, front):
+    async def scene(client, service):
         heard.append(await client.get("/v1/models"))
 
     fault, request = played(scene)
@@ -196,8 +196,8 @@ def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(mon
 def test_who_leaves_its_stream_is_told_with_what_it_had():
     lines = []
 
-    async def play(app, front, rows):
-        goes = Client(Access(app, logger("info", lines.append)), LONG | {"stream": True})
+    async def play(app, service, rows):
+        goes = Client(AccessLog(app, logger("info", lines.append)), LONG | {"stream": True})
         await turns(lambda: goes.said)
         goes.left.set()
         await goes.task
@@ -211,8 +211,8 @@ def test_a_storm_of_refusals_does_not_fill_the_log(monkeypatch):
     at = [0]
     monkeypatch.setattr(access, "clock", SimpleNamespace(now=lambda: at[0]))
 
-    async def scene(client, front):
-        monkeypatch.setattr(front.engine, "state", State.DRAINING)
+    async def scene(client, service):
+        monkeypatch.setattr(service.engine, "state", EngineState.DRAINING)
         for _ in range(30):
             await client.post("/v1/completions", json={"prompt": "x"})
         at[0] += 1_000_000_000
@@ -226,7 +226,7 @@ def test_a_storm_of_refusals_does_not_fill_the_log(monkeypatch):
 
 
 def test_probes_that_find_nothing_are_for_debug():
-    async def scene(client, front):
+    async def scene(client, service):
         for path in ("/health", "/ready", "/metrics"):
             assert (await client.get(path)).status_code == 200
 
@@ -241,7 +241,7 @@ def test_a_fault_in_an_answer_names_its_request(monkeypatch):
     monkeypatch.setattr(Choice, "hear", broken)
     faults = []
 
-    async def scene(client, front):
+    async def scene(client, service):
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, about: faults.append(about["exception"]))
         headers = {"x-request-id": "mine"}

@@ -23,8 +23,8 @@ from headway.core.request import NEVER, Finish
 from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
-from headway.server.engine.client import EngineOptions, Remote
-from headway.server.engine.handle import State
+from headway.server.engine.client import EngineClient, EngineOptions
+from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Step
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.histogram import TIMES, TOKENS, Histogram
@@ -68,17 +68,17 @@ def test_a_served_hour_in_small():
     executor = Permitted()
 
     def lane(name):
-        return front.engine.load.lanes[name]
+        return service.engine.load.lanes[name]
 
-    with serving(ONE_AT_A_TIME, executor.engine) as (url, front), ThreadPoolExecutor() as pool:
+    with serving(ONE_AT_A_TIME, executor.engine) as (url, service), ThreadPoolExecutor() as pool:
         before = scraped(url)
         assert before["headway_refusals_total"]["chat", "lane_full"] == 0
         first = pool.submit(ask, url, 8)
-        until(lambda: front.door.open == 1)
+        until(lambda: service.admission.open == 1)
         executor.permits.release()
         until(lambda: lane("chat").running == 1)
         second = pool.submit(ask, url, x_request_id="second")
-        until(lambda: front.door.open == 2)
+        until(lambda: service.admission.open == 2)
         executor.permits.release(2)  # the first of them was being decided when it came
         until(lambda: lane("chat").waiting == 1)
         now = scraped(url)
@@ -154,9 +154,9 @@ def ends(url):
 
 
 def test_a_journal_that_has_stopped_is_seen():
-    with serving(engine=fake) as (url, front):
+    with serving(engine=fake) as (url, service):
         assert scraped(url)["headway_journal_stopped"] == {(): 0}
-        front.engine.journal = "No space left on device"
+        service.engine.journal = "No space left on device"
         assert scraped(url)["headway_journal_stopped"] == {(): 1}
 
 
@@ -171,9 +171,9 @@ def test_what_the_engine_fails_is_an_error():
 
 def test_the_others_of_a_call_that_was_failed_are_errors():
     """One in the same step, and two choices that wait for those to be computed."""
-    with serving(engine=Failing(1).engine) as (url, front):
+    with serving(engine=Failing(1).engine) as (url, service):
         rows = []
-        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         asked = {"prompt": [[5, 6, 7], [6, 7]], "max_tokens": 3, "n": 2}
         assert httpx2.post(f"{url}/v1/completions", json=asked).status_code == 500
         until(lambda: len(rows) == 4)
@@ -182,12 +182,12 @@ def test_the_others_of_a_call_that_was_failed_are_errors():
 
 def test_what_a_drain_does_not_wait_for_is_an_error_and_once():
     executor = Permitted()
-    with serving(ONE_AT_A_TIME, executor.engine) as (url, front), ThreadPoolExecutor() as pool:
+    with serving(ONE_AT_A_TIME, executor.engine) as (url, service), ThreadPoolExecutor() as pool:
         rows = []
-        front.door.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         asked = pool.submit(ask, url, 8)
-        until(lambda: front.door.open == 1)
-        front.engine.live._callers.fail(DrainingError("not in time"))
+        until(lambda: service.admission.open == 1)
+        service.engine.live._callers.fail(DrainingError("not in time"))
         answer = asked.result()
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "draining"
         assert int(answer.headers["retry-after"]) >= 1
@@ -196,7 +196,7 @@ def test_what_a_drain_does_not_wait_for_is_an_error_and_once():
         until(lambda: rows)
         assert rows[0].finish is Finish.CANCELLED
         assert ends(url) == ({"error": 1}, {"error": 1})
-        assert not front.metrics._requests._failed
+        assert not service.metrics._requests._failed
 
 
 def test_two_servers_count_their_own():
@@ -207,8 +207,8 @@ def test_two_servers_count_their_own():
 
 
 def test_a_server_that_takes_nothing_says_so():
-    with serving(engine=fake) as (url, front):
-        front.engine.state = State.DRAINING
+    with serving(engine=fake) as (url, service):
+        service.engine.state = EngineState.DRAINING
         assert ask(url).status_code == 503
         now = scraped(url)
         assert now["headway_refusals_total"]["", "draining"] == 1
@@ -219,8 +219,8 @@ def test_a_server_that_takes_nothing_says_so():
 
 def test_keys_are_counted_by_their_names(monkeypatch):
     config = ServerConfig(keys=[{"name": "app", "sha256": "0" * 64, "requests_per_minute": 1}])
-    with serving(config, fake) as (url, front):
-        monkeypatch.setattr(front.keys, "authenticate", lambda header: front.keys._known[0][1])
+    with serving(config, fake) as (url, service):
+        monkeypatch.setattr(service.keys, "authenticate", lambda header: service.keys._known[0][1])
         assert [ask(url).status_code for _ in range(2)] == [200, 429]
         now = scraped(url)
     assert now["headway_key_requests_total"] == {("accepted", "app"): 1, ("refused", "app"): 1}
@@ -339,7 +339,7 @@ def test_the_front_hears_of_rows_then_events_then_its_callers_do():
         def flush(self):
             pass
 
-    remote = Remote(EngineOptions())
+    remote = EngineClient(EngineOptions())
     remote.rows = lambda steps, requests: told.append("rows")
     remote.events = told.append
     remote._callers.add(["a"], Heard())
@@ -357,9 +357,9 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 @pytest.fixture(scope="module")
 def families():
     """Of a fresh server with keys and a cost file: name as in queries -> type and own labels."""
-    with serving(engine=priced) as (url, front):
-        front.metrics._keys.asked("app", 1)
-        front.metrics._keys.left("app", 1, 1)
+    with serving(engine=priced) as (url, service):
+        service.metrics._keys.asked("app", 1)
+        service.metrics._keys.left("app", 1, 1)
         text = httpx2.get(f"{url}/metrics").text
     found = {}
     for family in text_string_to_metric_families(text):

@@ -14,9 +14,9 @@ from headway import __version__
 from headway.errors import SettingError
 from headway.server import clock
 from headway.server.config.config import ServerConfig
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from headway.server.observe.spans import Spans
-from headway.server.observe.tracing import traced
+from headway.server.observe.tracing import start_tracing
 from tests.server.local import Permitted, fake, serving, until
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
@@ -65,9 +65,9 @@ def collecting(monkeypatch, config=None, engine=fake):
         thread.start()
         monkeypatch.setenv(ENDPOINT, f"http://127.0.0.1:{collector.server_port}")
         try:
-            with serving(config, engine) as (url, front):
-                spans = traced(front, 8_000)
-                yield url, front, collector
+            with serving(config, engine) as (url, service):
+                spans = start_tracing(service, 8_000)
+                yield url, service, collector
             spans.close()
         finally:
             collector.shutdown()
@@ -167,11 +167,11 @@ def test_choices_share_a_span(monkeypatch):
 def test_who_has_left_is_told_apart_from_what_went_wrong(monkeypatch):
     """With the rows of what was cancelled, which come after the client has gone."""
     executor = Permitted()
-    with collecting(monkeypatch, engine=executor.engine) as (url, front, collector):
+    with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
         with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
             next(answer.iter_lines())
-        until(lambda: not front.door.open)
+        until(lambda: not service.admission.open)
         executor.permits.release()
         late = httpx2.post(
             f"{url}/v1/completions",
@@ -195,8 +195,8 @@ def test_who_has_left_is_told_apart_from_what_went_wrong(monkeypatch):
 
 def test_who_is_refused_has_a_span(monkeypatch):
     config = ServerConfig(keys=[{"name": "app", "sha256": "0" * 64, "requests_per_minute": 1}])
-    with collecting(monkeypatch, config) as (url, front, collector):
-        monkeypatch.setattr(front.keys, "authenticate", lambda header: front.keys._known[0][1])
+    with collecting(monkeypatch, config) as (url, service, collector):
+        monkeypatch.setattr(service.keys, "authenticate", lambda header: service.keys._known[0][1])
         for status in (200, 429):
             done = httpx2.post(f"{url}/v1/completions", json={"prompt": "x", "max_tokens": 1})
             assert done.status_code == status
@@ -212,22 +212,22 @@ def test_who_is_refused_has_a_span(monkeypatch):
 def test_who_is_refused_for_its_lane_has_a_span(monkeypatch):
     config = ServerConfig(lanes={"chat": {"max_waiting": 1}}, engine={"slots": 1})
     executor = Permitted()
-    with collecting(monkeypatch, config, executor.engine) as (url, front, collector):
+    with collecting(monkeypatch, config, executor.engine) as (url, service, collector):
         asked = {"prompt": [5], "max_tokens": 9, "ignore_eos": True}
         how = {"json": asked, "timeout": 60}
 
         def begin(opened):
             made = threading.Thread(target=httpx2.post, args=(f"{url}/v1/completions",), kwargs=how)
             made.start()
-            until(lambda: front.door.open == opened)
+            until(lambda: service.admission.open == opened)
             executor.permits.release()
             return made
 
         threads = [begin(1)]
-        until(lambda: front.engine.load.running)
+        until(lambda: service.engine.load.running)
         threads.append(begin(2))
         executor.permits.release(2)
-        until(lambda: front.engine.load.lanes["chat"].waiting == 1)
+        until(lambda: service.engine.load.lanes["chat"].waiting == 1)
         headers = {"traceparent": CALLER, "X-Request-Id": "mine"}
         refused = httpx2.post(f"{url}/v1/completions", json=asked, headers=headers)
         assert refused.status_code == 429
@@ -242,13 +242,13 @@ def test_who_is_refused_for_its_lane_has_a_span(monkeypatch):
 
 def test_an_engine_that_is_down_owes_no_rows(monkeypatch):
     executor = Permitted()
-    with collecting(monkeypatch, engine=executor.engine) as (url, front, collector):
+    with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
         with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
             lines = answer.iter_lines()  # kept, or the client would leave here
             next(lines)
-            front.engine.state = State.DOWN
-        until(lambda: not front.door.open)
+            service.engine.state = EngineState.DOWN
+        until(lambda: not service.admission.open)
         executor.permits.release()
     (call,) = collector.calls()
     assert collector.below(call) == []
@@ -256,12 +256,12 @@ def test_an_engine_that_is_down_owes_no_rows(monkeypatch):
 
 def test_who_left_an_engine_that_then_failed_is_told_when_the_next_one_is_ready(monkeypatch):
     executor = Permitted()
-    with collecting(monkeypatch, engine=executor.engine) as (url, front, collector):
+    with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
         with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
             next(answer.iter_lines())
-        until(lambda: not front.door.open)
-        (spans,) = [each for each in front.door.watchers if isinstance(each, Spans)]
+        until(lambda: not service.admission.open)
+        (spans,) = [each for each in service.admission.watchers if isinstance(each, Spans)]
         assert spans._open, "its row is still to come"
         spans.ready()
         assert not spans._open
@@ -271,11 +271,11 @@ def test_who_left_an_engine_that_then_failed_is_told_when_the_next_one_is_ready(
 
 
 def test_there_is_nothing_to_trace_for_without_an_endpoint(monkeypatch):
-    front = None  # is not touched
-    assert traced(front, 0) is None
+    service = None  # is not touched
+    assert start_tracing(service, 0) is None
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    assert traced(front, 0) is None
+    assert start_tracing(service, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -290,4 +290,4 @@ def test_what_cannot_be_traced_is_said_at_once(monkeypatch, name, value, said):
     monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)  # not installed
     with pytest.raises(SettingError, match=said):
-        traced(None, 0)
+        start_tracing(None, 0)

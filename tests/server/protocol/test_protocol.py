@@ -15,12 +15,12 @@ from headway.server.config.tenant import Tenant
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.protocol import reading
 from headway.server.protocol.chunks import Chunks, failed
-from headway.server.protocol.deadlines import terms
+from headway.server.protocol.deadlines import deadlines_of
 from headway.server.protocol.fields import ChatBody, CompletionBody
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
-from headway.server.protocol.request import chat_wish, completion_wish
+from headway.server.protocol.request import chat_request, completion_request
 from headway.server.protocol.retry_after import jittered
 
 BOUNDS = LimitSettings()
@@ -29,12 +29,12 @@ SECOND = 1_000_000_000
 
 def chat(**said):
     body = {"messages": [{"role": "user", "content": "hello"}]} | said
-    return chat_wish(read(ChatBody, json.dumps(body).encode()), BOUNDS)
+    return chat_request(read(ChatBody, json.dumps(body).encode()), BOUNDS)
 
 
 def completion(**said):
     body = {"prompt": "hello"} | said
-    return completion_wish(read(CompletionBody, json.dumps(body).encode()), BOUNDS)
+    return completion_request(read(CompletionBody, json.dumps(body).encode()), BOUNDS)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +285,9 @@ LEAVES = (
     )
 )
 def test_whatever_the_object_the_answer_is_a_wish_or_a_problem(body):
-    for model, wish in ((ChatBody, chat_wish), (CompletionBody, completion_wish)):
+    for model, asked in ((ChatBody, chat_request), (CompletionBody, completion_request)):
         try:
-            wish(read(model, json.dumps(body).encode()), BOUNDS)
+            asked(read(model, json.dumps(body).encode()), BOUNDS)
         except Problem as problem:
             assert problem.status == 400 and problem.body["error"]["message"]
 
@@ -344,17 +344,17 @@ def test_the_nearest_name_of_a_lane_goes_first():
 
 def test_headers_tighten_and_never_loosen():
     lane = Budget(ttft=SECOND, tpot=SECOND, queue=2 * SECOND)
-    held = terms(lane, {}, 5)
+    held = deadlines_of(lane, {}, 5)
     assert (held.budget, held.start_by, held.end_by) == (lane, 5 + 2 * SECOND, NEVER)
     tight = {"x-slo-ttft-ms": "100", "x-slo-tpot-ms": "0.5", "x-headway-timeout-ms": "3000"}
-    held = terms(lane, tight, 5)
+    held = deadlines_of(lane, tight, 5)
     assert held.budget == Budget(SECOND // 10, 500_000, 3 * SECOND, SECOND // 10)
     assert (held.start_by, held.end_by) == (5 + SECOND // 10, 5 + 3 * SECOND)
     loose = {"x-slo-ttft-ms": "9000", "x-slo-tpot-ms": "9000"}
-    assert terms(lane, loose, 5) == terms(lane, {}, 5)
+    assert deadlines_of(lane, loose, 5) == deadlines_of(lane, {}, 5)
     for wrong in ("0", "-1", "soon", "nan", "inf", ""):
         with pytest.raises(Problem, match="x-slo-ttft-ms"):
-            terms(lane, {"x-slo-ttft-ms": wrong}, 5)
+            deadlines_of(lane, {"x-slo-ttft-ms": wrong}, 5)
 
 
 @given(st.floats(min_value=-1e9, max_value=1e12))

@@ -3,24 +3,21 @@
 Everything here runs on the event loop's thread.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from headway.answer import Delta
 from headway.core.batch import Event
-from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
 from headway.live.callers import News
 from headway.server.answering.choice import Choice, Said
 from headway.server.answering.outgoing import Outgoing, Parts
+from headway.server.answering.routed import Routed
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.config.tenant import Tenant
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
-from headway.server.protocol.request import Wish
 from headway.server.protocol.response import whole
 from headway.server.protocol.retry_after import SOON, jittered
 from headway.server.protocol.usage import metrics, usage
@@ -30,7 +27,7 @@ SLOW = "slow_reader"
 EACH = 64  # bytes of JSON that a log-probability comes to, about
 
 
-class Ways(Protocol):
+class CallOwner(Protocol):
     """What a call asks of the door while it runs."""
 
     def check_open(self) -> None: ...
@@ -42,19 +39,6 @@ class Ways(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Who:
-    """Asked, and on which terms."""
-
-    tenant: Tenant
-    lane: str
-    budget: Budget  # its lane's, perhaps tightened
-    known_as: str = ""  # its own X-Request-Id
-    supersedes: str = ""  # its X-Headway-Supersede; empty: nothing
-    prices: PriceSettings = PriceSettings()
-    headers: Mapping[str, str] = field(default_factory=dict)  # as they came
-
-
 class Call:
     """As a live.Caller it hears of all its requests.
 
@@ -63,31 +47,33 @@ class Call:
 
     def __init__(
         self,
-        about: tuple[str, int, str],  # id, Unix seconds, model
-        wish: Wish,
-        caller: Who,
+        routed: Routed,
+        created: int,  # Unix seconds
         choices: Sequence[Choice],
-        ways: Ways,
+        prices: PriceSettings,
+        owner: CallOwner,
     ) -> None:
-        self.about, self.wish, self.caller = about, wish, caller
+        self.routed, self.asked = routed, routed.asked
+        self.about = routed.id, created, routed.model
+        self._prices = prices
         self.choices = {each.answer.request.id: each for each in choices}
         self.rows: dict[str, RequestRow] = {}
         self.problem: Problem | None = None
         self.done = False
         self.charged = 0  # tokens, by the door
-        self._ways = ways
+        self._owner = owner
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
-        self._chunks = Chunks(wish.chat, *about, usage=wish.usage)
+        self._chunks = Chunks(self.asked.chat, *self.about, usage=self.asked.usage)
         self.out = Outgoing()
 
     @property
     def id(self) -> str:
-        return self.about[0]
+        return self.routed.id
 
     @property
     def arrived(self) -> int:
-        return self.requests[0].arrived
+        return self.routed.arrival.at
 
     @property
     def requests(self) -> list[Request]:
@@ -112,7 +98,7 @@ class Call:
             self.end(problem)
         except Exception as error:
             self.end(Problem(500, f"the server has failed: {type(error).__name__}", code="fault"))
-            error.add_note(f"request {self.caller.known_as!r}, answer {self.id}")
+            error.add_note(f"request {self.routed.request_id!r}, answer {self.id}")
             raise
 
     def flush(self) -> None:
@@ -135,7 +121,7 @@ class Call:
 
     def _close(self) -> None:
         self.done = True
-        self._ways.leave(self, self._open)
+        self._owner.leave(self, self._open)
 
     # -- who answers the client
 
@@ -155,12 +141,12 @@ class Call:
     @property
     def is_scored(self) -> bool:
         """Its JSON may be long, and is sent piece by piece."""
-        return self.wish.options.logprobs >= 0
+        return self.asked.options.logprobs >= 0
 
     def whole(self) -> Iterator[str]:
         """The answer of one that has ended well and does not stream: JSON, piece by piece."""
         choices = (choice.whole() for choice in self.choices.values())
-        return whole(self.wish.chat, self.about, choices, self.usage(), self._metrics())
+        return whole(self.asked.chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
         """So far; a prompt counts once for all of its choices."""
@@ -193,7 +179,7 @@ class Call:
         rows = [self.rows[id] for id in self.choices if id in self.rows]
         spent = sum([row.nanoseconds for row in rows])
         prompt, answer = self.tokens
-        return metrics(rows) | self.caller.prices.bill(prompt, self._cached, answer, spent)
+        return metrics(rows) | self._prices.bill(prompt, self._cached, answer, spent)
 
     # -- events
 
@@ -202,27 +188,27 @@ class Call:
             self._open.pop(event.id, None)
         if event.finish in UNWELL:
             if event.finish is Finish.REFUSED:  # it has begun to drain in between
-                self._ways.check_open()
+                self._owner.check_open()
             raise _unwell(event)
         choice = self.choices[event.id]
         before = choice.answer.stopped
         delta = choice.hear(event)
         if choice.answer.stopped and not before and not event.finish:
-            self._ways.stop(event.id, choice.answer.text.kept)
-        if self.wish.stream and (delta.text or delta.tokens or delta.finish):
+            self._owner.stop(event.id, choice.answer.text.kept)
+        if self.asked.stream and (delta.text or delta.tokens or delta.finish):
             self._say(self._index[event.id], choice, delta)
         if not self._open:
-            if self.wish.stream:
-                if self.wish.usage:
+            if self.asked.stream:
+                if self.asked.usage:
                     self.out.put(self._chunks.usage(self.usage(), self._metrics()))
                 self.out.put(DONE)
             self._close()
 
     def _say(self, index: int, choice: Choice, delta: Delta) -> None:
-        if self.wish.chat and not choice.begun:
+        if self.asked.chat and not choice.begun:
             self.out.put(self._chunks.role(index))
         echo = "" if choice.begun or choice.echo is None else choice.echo
-        so_far = self.usage() if self.wish.running_usage else None
+        so_far = self.usage() if self.asked.running_usage else None
         chunks = self._chunks_of(index, choice.said(delta), so_far)
         if choice.echo is None or not (echo or choice.scores):
             for chunk in chunks:
@@ -237,7 +223,7 @@ class Call:
         self, index: int, said: Iterator[Said], so_far: dict[str, Any] | None
     ) -> Iterator[bytes]:
         for text, finish, logprobs in said:
-            if self.wish.chat and finish and text:  # the last text, and then the end by itself
+            if self.asked.chat and finish and text:  # the last text, and then the end by itself
                 yield self._chunks.text(index, text, "", logprobs, so_far)
                 text, logprobs = "", None
             if text or finish or logprobs:

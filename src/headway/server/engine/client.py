@@ -23,11 +23,11 @@ from headway.errors import DrainingError, EngineDownError, HeadwayError, Refused
 from headway.live.callers import Caller, Callers
 from headway.live.clock import WallClock
 from headway.server.engine.engine_process import run
-from headway.server.engine.handle import Rows, State
-from headway.server.engine.in_flight import Backlog
+from headway.server.engine.handle import EngineState, Rows
+from headway.server.engine.in_flight import InFlight
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 
-__all__ = ["EngineOptions", "Remote", "Welcome"]
+__all__ = ["EngineClient", "EngineOptions", "Welcome"]
 
 BEHIND = 256  # messages that the loop may be behind before no more are read
 GRACE = 5.0  # seconds for a process to end, once nothing keeps it
@@ -39,8 +39,8 @@ def _nobody(*told: list[Any]) -> None:
     """Who takes the ledger's rows and the events, as long as nobody does."""
 
 
-class Remote:
-    """An engine in a process of its own; server.engine.handle.EngineSide. Started once.
+class EngineClient:
+    """An engine in a process of its own; server.engine.handle.EngineHandle. Started once.
 
     Bounds, towards a front that is slow: BEHIND messages here, a message being one step's news;
     then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that
@@ -58,11 +58,11 @@ class Remote:
         self._said = said
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
-        self._state, self._fault = State.LOADING, ""  # DOWN is by a fault, and for good
+        self._state, self._fault = EngineState.LOADING, ""  # DOWN is by a fault, and for good
         self.journal = ""  # why it has stopped
         self._clock = WallClock()
         self._heard = self._clock.now()  # of a step, or that it had nothing to do
-        self._backlog = Backlog()
+        self._in_flight = InFlight()
         self._callers = Callers()
         self._outbox: SimpleQueue[tuple[Command, ...] | None] = SimpleQueue()
         self._process: SpawnProcess | None = None
@@ -72,7 +72,7 @@ class Remote:
         self._room = threading.Semaphore(BEHIND)
 
     @property
-    def state(self) -> State:
+    def state(self) -> EngineState:
         return self._state
 
     @property
@@ -83,7 +83,7 @@ class Remote:
     @property
     def load(self) -> Load:
         """As of the latest step that was heard of, and with what was sent since."""
-        return self._backlog.load
+        return self._in_flight.load
 
     @property
     def pid(self) -> int:
@@ -116,15 +116,15 @@ class Remote:
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:
-        """As EngineSide has it. The caller is told, and flushed once per step, by the loop's
+        """As EngineHandle has it. The caller is told, and flushed once per step, by the loop's
         thread."""
         asked = tuple(requests)
         self._callers.check_up()
-        if self._state is State.LOADING:
+        if self._state is EngineState.LOADING:
             raise EngineDownError("the engine is still loading its model: ask again")
         now = self._clock.now()
-        self._heard = self._heard if self._backlog.pending else now
-        if refused := self._backlog.admit(asked, now, instead):
+        self._heard = self._heard if self._in_flight.pending else now
+        if refused := self._in_flight.admit(asked, now, instead):
             raise RefusedError(refused.reason, refused.retry_at)
         self._callers.add([request.id for request in asked], caller)
         self._send([Add(request) for request in asked])
@@ -139,7 +139,7 @@ class Remote:
     async def drain(self, timeout: float) -> None:
         """Take no more, finish what was accepted, and close. What has not ended within so many
         seconds hears of a DrainingError."""
-        if self._state is State.READY:
+        if self._state is EngineState.READY:
             self._leave()
             self._send([Close()])
             if not await self._ends_within(timeout):
@@ -170,9 +170,9 @@ class Remote:
 
     def _leave(self) -> None:
         self._leaving = True
-        if self._state is not State.DOWN:
-            self._state = State.DRAINING
-        self._backlog.close()
+        if self._state is not EngineState.DOWN:
+            self._state = EngineState.DRAINING
+        self._in_flight.close()
 
     async def _ends_within(self, seconds: float) -> bool:
         with suppress(TimeoutError):
@@ -231,7 +231,7 @@ class Remote:
                 pass  # it had seemed to hang: its callers were told, and are gone
             case Step(events, steps, requests, load, taken, journal):
                 self._heard, self.journal = self._clock.now(), journal
-                self._backlog.publish(load, taken)
+                self._in_flight.publish(load, taken)
                 try:
                     self.rows(steps, requests)
                     self.events(events)
@@ -242,8 +242,8 @@ class Remote:
             case Failed(error):
                 self._error = error
             case Welcome() if not self._leaving:
-                self._backlog.publish(message.load, 0)
-                self._state = State.READY
+                self._in_flight.publish(message.load, 0)
+                self._state = EngineState.READY
                 self._watch()
                 if not self._welcome.cancelled():
                     self._welcome.set_result(message)
@@ -253,7 +253,7 @@ class Remote:
         if self._fault or self._gone.is_set():
             return
         left = SILENT
-        if self._backlog.pending:
+        if self._in_flight.pending:
             silent = (self._clock.now() - self._heard) / 1e9
             if silent >= SILENT:
                 silence = f"has said nothing for {silent:.0f} s"
@@ -265,8 +265,8 @@ class Remote:
     def fail(self, fault: str) -> None:
         """It is down, and who waits hears why."""
         self._fault = self._fault or fault
-        self._state = State.DOWN
-        self._backlog.close()
+        self._state = EngineState.DOWN
+        self._in_flight.close()
         self._over.set()
         self._callers.fail(EngineDownError(self._fault))
 

@@ -39,7 +39,7 @@ from headway.live.clock import WallClock, date
 from headway.live.inbox import LiveInbox
 from headway.models import EMBEDDED, display_name
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
-from headway.server.heap import Leftovers
+from headway.server.heap import ScoreTrimmer
 from headway.tokenizer import Tokenizer
 
 SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
@@ -88,7 +88,7 @@ def run(options: EngineOptions, channel: Connection, words: Connection | None = 
     inbox = CountingInbox(WallClock())
     threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
     try:
-        Process(options, channel, inbox).serve()
+        EngineProcess(options, channel, inbox).serve()
     except HeadwayError as error:
         channel.send(Failed(error))
     except BaseException as error:  # the process's edge: the front is told, and so is stderr
@@ -111,7 +111,7 @@ def _limit_stall(channel: Connection) -> None:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
 
 
-class Process:
+class EngineProcess:
     """The engine, from its options to its last step."""
 
     def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
@@ -125,7 +125,7 @@ class Process:
         gc.freeze()  # what is there now stays: to look through it again would hold a step
         self.channel.send(welcome)
         scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
-        left = Leftovers()
+        left = ScoreTrimmer()
         while not scheduler.finished:
             events = engine.step()
             fault = self._journal.fault if self._journal else self._unkept

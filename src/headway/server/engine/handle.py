@@ -13,7 +13,7 @@ from headway.live.callers import Caller
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 
 
-class State(StrEnum):
+class EngineState(StrEnum):
     """Of the engine, as the front sees it."""
 
     LOADING = "loading"
@@ -22,7 +22,7 @@ class State(StrEnum):
     DOWN = "down"
 
 
-class EngineSide(Protocol):
+class EngineHandle(Protocol):
     """All of it on the event loop's thread."""
 
     rows: Rows  # called with the ledger's rows, before the events of the same step
@@ -32,7 +32,7 @@ class EngineSide(Protocol):
     def load(self) -> Load: ...
 
     @property
-    def state(self) -> State: ...
+    def state(self) -> EngineState: ...
 
     @property
     def down(self) -> str:

@@ -18,7 +18,7 @@ class Change(NamedTuple):
     tokens: int  # of prompts
 
 
-class Backlog:
+class InFlight:
     """Admission at the front, as the engine will see it: its Load with what is on the way.
 
     sent     1 2 3 4 5 | 6 7 8        Without 6 to 8, each of a burst between two snapshots

@@ -12,8 +12,8 @@ from headway.core.request import Request
 from headway.errors import EngineDownError, first_line
 from headway.live.callers import Caller
 from headway.server import clock
-from headway.server.engine.client import Remote
-from headway.server.engine.handle import Rows, State
+from headway.server.engine.client import EngineClient
+from headway.server.engine.handle import EngineState, Rows
 from headway.server.engine.messages import EngineOptions, Welcome
 
 PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long
@@ -23,8 +23,8 @@ LEVELS = ERRORS | {"WARNING"}
 STEADY = 600.0  # seconds that an engine must have served for its restarts to be forgotten
 
 
-class Succession:
-    """Engine processes, one at a time; server.engine.handle.EngineSide.
+class RestartingEngine:
+    """Engine processes, one at a time; server.engine.handle.EngineHandle.
 
     READY --fault--> LOADING (a pause, a new process, its model) --> READY
                      once too often: DOWN, for good
@@ -43,51 +43,51 @@ class Succession:
         self._leaving = False
         self._fault = ""  # of the last that has failed, until the next is ready
         self._since = 0  # when the present one was ready; nanoseconds, 0: it never was
-        self._remote = self._next()
+        self._client = self._next()
 
-    # -- an EngineSide
+    # -- an EngineHandle
 
     @property
-    def state(self) -> State:
+    def state(self) -> EngineState:
         if self._between:
-            return State.DRAINING if self._leaving else State.LOADING
-        return self._remote.state
+            return EngineState.DRAINING if self._leaving else EngineState.LOADING
+        return self._client.state
 
     @property
     def down(self) -> str:
-        return self._remote.down or self._fault
+        return self._client.down or self._fault
 
     @property
     def journal(self) -> str:
-        return self._remote.journal
+        return self._client.journal
 
     @property
     def load(self) -> Load:
-        return Load() if self._between else self._remote.load
+        return Load() if self._between else self._client.load
 
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:
         if self._between:
             raise EngineDownError(self.down)
-        self._remote.submit(requests, caller, instead)
+        self._client.submit(requests, caller, instead)
 
     def cancel(self, ids: Iterable[str]) -> None:
-        self._remote.cancel(ids)
+        self._client.cancel(ids)
 
     def stop(self, id: str, keep: int) -> None:
-        self._remote.stop(id, keep)
+        self._client.stop(id, keep)
 
     # -- its life
 
     @property
     def pid(self) -> int:
         """Of the present process; 0: there is none."""
-        return self._remote.pid
+        return self._client.pid
 
     async def start(self, progress: Callable[[str], object]) -> Welcome:
         """The first one. Raises what it could not do with."""
-        self._welcome = await self._remote.start(progress)
+        self._welcome = await self._client.start(progress)
         self._since = clock.now()
         return self._welcome
 
@@ -95,10 +95,10 @@ class Succession:
         """Start the next one whenever one fails, until we leave or it has failed too often."""
         restarts = 0
         while True:
-            await self._remote.over()
-            if self._leaving or self._remote.state is not State.DOWN:
+            await self._client.over()
+            if self._leaving or self._client.state is not EngineState.DOWN:
                 return
-            self._fault = self._remote.down
+            self._fault = self._client.down
             if self._since and clock.now() - self._since >= STEADY * 1e9:
                 restarts = 0
             if restarts >= self._most:
@@ -108,7 +108,7 @@ class Succession:
             self._between, self._since = True, 0
             said = {"cause": self._fault, "restart": restarts, "of": self._most}
             self._log.error("engine down", **said, restart_in_s=pause)
-            if not await self._remote.end():
+            if not await self._client.end():
                 self._fault = "the engine's process cannot be ended"
                 return self._give_up(restarts)
             await asyncio.sleep(pause)
@@ -123,13 +123,13 @@ class Succession:
         nothing before its model was checked."""
         if self._leaving:
             return
-        self._remote = self._next()
+        self._client = self._next()
         began = clock.now()
         try:
-            welcome = await self._remote.start()
+            welcome = await self._client.start()
             self._check(welcome)
         except Exception as error:  # no memory for a process, perhaps, or no thread
-            return self._remote.fail(first_line(error))
+            return self._client.fail(first_line(error))
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
         self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)
@@ -142,8 +142,8 @@ class Succession:
             if getattr(welcome, name) != getattr(self._welcome, name):
                 raise EngineDownError(f"the model's {name} is another than when the server started")
 
-    def _next(self) -> Remote:
-        remote = Remote(self._options, self._hear)
+    def _next(self) -> EngineClient:
+        remote = EngineClient(self._options, self._hear)
         remote.rows, remote.events = self._rows, self._events
         return remote
 
@@ -160,10 +160,10 @@ class Succession:
         self.events(events)
 
     async def drain(self, timeout: float) -> None:
-        """As Remote.drain; no other is started."""
+        """As EngineClient.drain; no other is started."""
         self._leaving = True
-        await self._remote.drain(timeout)
+        await self._client.drain(timeout)
 
     async def close(self) -> None:
         self._leaving = True
-        await self._remote.close()
+        await self._client.close()

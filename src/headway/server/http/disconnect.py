@@ -7,7 +7,7 @@ from starlette.types import Receive
 
 from headway.server.answering.call import Call
 from headway.server.http.interruptible import Interruptible
-from headway.server.intake.concurrency import Turn
+from headway.server.intake.concurrency import Permit
 from headway.server.protocol.problem import Problem
 
 
@@ -29,9 +29,9 @@ class Client:
     Made by the task that answers, when the whole request has been read. That task must close it.
     """
 
-    def __init__(self, receive: Receive, turn: Turn) -> None:
-        """turn: the request's place among those of its key; it ends with the client."""
-        self._turn = turn
+    def __init__(self, receive: Receive, permit: Permit) -> None:
+        """permit: the request's place among those of its key; it ends with the client."""
+        self._permit = permit
         self.call: Call | None = None  # once it is in its lane
         self._preparation = Interruptible()
         self._watcher: asyncio.Task[None] | None = asyncio.create_task(self._watch(receive))
@@ -55,7 +55,7 @@ class Client:
             self._watcher = None
             watcher.cancel()
         self.end(client_gone())
-        self._turn.end()
+        self._permit.end()
 
     async def _watch(self, receive: Receive) -> None:
         await until_disconnect(receive)

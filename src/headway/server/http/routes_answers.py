@@ -14,35 +14,35 @@ from headway.server.http.disconnect import Client
 from headway.server.http.json_answer import json_answer
 from headway.server.http.openapi import generation, responses
 from headway.server.http.sse import stream_answer
-from headway.server.intake.service import Front
+from headway.server.intake.service import Service
 from headway.server.protocol.fields import ChatBody, CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
-from headway.server.protocol.request import Wish, chat_wish, completion_wish
+from headway.server.protocol.request import ApiRequest, chat_request, completion_request
 
 ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # these run in lanes
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def answer_routes(front: Front, bodies: BodyReader) -> APIRouter:
+def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
     router = APIRouter(tags=["answers"])
 
     @router.post("/v1/chat/completions", **generation(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """The assistant's next turn."""
-        return await _answer(front, bodies, request, ChatBody, chat_wish)
+        return await _answer(service, bodies, request, ChatBody, chat_request)
 
     @router.post("/v1/completions", **generation(CompletionBody))
     async def completions(request: Request) -> Response:
         """A completion of each prompt."""
-        return await _answer(front, bodies, request, CompletionBody, completion_wish)
+        return await _answer(service, bodies, request, CompletionBody, completion_request)
 
     @router.post("/v1/requests/{id}/cancel", responses=responses(401, 404))
     async def cancel(request: Request, id: str) -> JSONResponse:
         """End your own calls, by the id of an answer or by the X-Request-Id they were sent with."""
-        asker = front.who(request.headers)
-        if not (count := front.door.cancel(asker.tenant.name, id)):
+        arrival = service.authenticate(request.headers)
+        if not (count := service.admission.cancel(arrival.tenant.name, id)):
             raise Problem(404, f"nothing of yours runs as {id[:200]!r}", "id", "no_such_request")
         return JSONResponse({"id": id, "object": "request.cancelled", "cancelled": count})
 
@@ -50,29 +50,29 @@ def answer_routes(front: Front, bodies: BodyReader) -> APIRouter:
 
 
 async def _answer(
-    front: Front,
+    service: Service,
     bodies: BodyReader,
     request: Request,
     model: type[Body],
-    wish: Callable[[Body, LimitSettings], Wish],
+    api_request: Callable[[Body, LimitSettings], ApiRequest],
 ) -> Response:
     """Read the body, put the call in its lane and answer it, whole or as a stream."""
-    asker = front.who(request.headers)
+    arrival = service.authenticate(request.headers)
     operation = "chat" if model is ChatBody else "text_completion"
-    turn = front.begin(asker, operation)
-    limits = front.config.server.limits
+    permit = service.begin(arrival, operation)
+    limits = service.config.server.limits
     client: Client | None = None
     try:
-        with front.telling(asker, operation):
+        with service.reporting(arrival, operation):
             async with bodies.read(request, limits.body_bytes) as raw:
-                asked, size = wish(read(model, raw), limits), len(raw)
+                asked, size = api_request(read(model, raw), limits), len(raw)
             del raw
-        client = Client(request.receive, turn)
-        call = await front.call(asker, asked, client, size)
+        client = Client(request.receive, permit)
+        call = await service.call(arrival, asked, client, size)
         answer = stream_answer if asked.stream else json_answer
-        return await answer(call, client, {"x-headway-lane": call.caller.lane})
+        return await answer(call, client, {"x-headway-lane": call.routed.lane})
     except BaseException:
         if client:
             client.close()
-        turn.end()
+        permit.end()
         raise

@@ -10,68 +10,71 @@ from starlette.responses import JSONResponse, Response
 from headway.core.cost.step_cost import WHOLE
 from headway.core.load import LaneLoad
 from headway.core.request import NEVER
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.intake.model_and_lane import model_of
-from headway.server.intake.service import Front
+from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import Metrics
 from headway.server.protocol.problem import Problem
 
 
-def probe_routes(front: Front, metrics: Metrics) -> APIRouter:
+def probe_routes(service: Service, exporter: Metrics) -> APIRouter:
     """Routes for orchestrators and Prometheus; they need no key."""
     router = APIRouter(tags=["state"])
 
     @router.get("/health", responses=responses(503))
     async def health() -> JSONResponse:
         """Whether the process is worth keeping: 503 once its engine is down for good."""
-        state = front.engine.state
-        if state is State.DOWN:
-            return error_response(Problem(503, front.engine.down, code="engine_down"))
+        state = service.engine.state
+        if state is EngineState.DOWN:
+            return error_response(Problem(503, service.engine.down, code="engine_down"))
         return JSONResponse({"status": "ok", "engine": state.value})
 
     @router.get("/ready", responses=responses(503))
     async def ready() -> JSONResponse:
         """Whether to send requests here: 503 also while loading or draining."""
-        _ = front.texts  # raises Problem
-        return JSONResponse({"status": "ok", "engine": front.engine.state.value})
+        _ = service.tokenizer  # raises Problem
+        return JSONResponse({"status": "ok", "engine": service.engine.state.value})
 
     @router.get("/metrics", responses=responses(401, 403, kind="text/plain"))
-    async def scrape(request: Request) -> Response:
+    async def metrics(request: Request) -> Response:
         """Metrics for Prometheus. Needs a key only where `metrics.key` names one."""
-        if (key := front.config.metrics.key) and front.who(request.headers).tenant.key != key:
+        needed = service.config.metrics.key
+        if needed and service.authenticate(request.headers).tenant.key != needed:
             raise Problem(403, "this key may not read /metrics", code="metrics_not_allowed")
-        return Response(await metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(await exporter.text(), media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-def state_routes(front: Front) -> APIRouter:
+def state_routes(service: Service) -> APIRouter:
     """Routes about the model and its lanes."""
     router = APIRouter(tags=["state"])
 
     @router.get("/v1/models", responses=responses(401))
     async def models(request: Request) -> JSONResponse:
         """The model under all its names, and as name@lane for each lane that the key may use."""
-        lanes = front.who(request.headers).tenant.lanes
-        names = [f"{name}@{lane}" for name in front.names for lane in front.lanes if lane in lanes]
-        data = [_model(front, name) for name in (*front.names, *names)]
+        lanes = service.authenticate(request.headers).tenant.lanes
+        names = [
+            f"{name}@{lane}" for name in service.names for lane in service.lanes if lane in lanes
+        ]
+        data = [_model(service, name) for name in (*service.names, *names)]
         return JSONResponse({"object": "list", "data": data})
 
     @router.get("/v1/models/{id:path}", responses=responses(401, 404))
     async def model(request: Request, id: str) -> JSONResponse:
         """One entry of /v1/models."""
-        front.who(request.headers)
-        model_of(id, front.names, front.lanes)
-        return JSONResponse(_model(front, id))
+        service.authenticate(request.headers)
+        model_of(id, service.names, service.lanes)
+        return JSONResponse(_model(service, id))
 
     @router.get("/v1/lanes", responses=responses(401))
     async def lanes(request: Request) -> JSONResponse:
         """Each lane's line and budget, and the KV memory that the lanes share."""
-        may = front.who(request.headers).tenant.lanes
-        load = front.engine.load
-        preparing = front.door.coming_to
+        may = service.authenticate(request.headers).tenant.lanes
+        load = service.engine.load
+        preparing = service.admission.preparing
         data = [
             _lane(name, lane, preparing[name]) for name, lane in load.lanes.items() if name in may
         ]
@@ -84,19 +87,19 @@ def state_routes(front: Front) -> APIRouter:
     @router.get("/v1/config/effective", responses=responses(401))
     async def effective(request: Request) -> JSONResponse:
         """The configuration in force for this caller; with the first digits of its key's hash."""
-        return JSONResponse(front.config.seen_by(front.who(request.headers).tenant))
+        return JSONResponse(service.config.seen_by(service.authenticate(request.headers).tenant))
 
     return router
 
 
-def _model(front: Front, name: str) -> dict[str, Any]:
+def _model(service: Service, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
-        "created": front.created,
+        "created": service.created,
         "owned_by": "headway",
-        "root": front.names[0],
-        "max_model_len": front.engine.load.capacity,
+        "root": service.names[0],
+        "max_model_len": service.engine.load.capacity,
     }
 
 

@@ -10,13 +10,14 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
-from headway.server.answering.call import Call, Who, down
-from headway.server.answering.refusal import Away
-from headway.server.engine.handle import EngineSide, Rows, State
-from headway.server.heap import Handled
+from headway.server.answering.call import Call, down
+from headway.server.answering.refusal import Refusal
+from headway.server.answering.routed import Routed
+from headway.server.engine.handle import EngineHandle, EngineState, Rows
+from headway.server.heap import BodyTrimmer
 from headway.server.intake.keys import KeyRing
-from headway.server.intake.retry_schedule import Returns
-from headway.server.intake.supersede import Ends, Latest
+from headway.server.intake.retry_schedule import RetrySchedule
+from headway.server.intake.supersede import Cancellable, Supersession
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
@@ -24,22 +25,22 @@ from headway.server.protocol.retry_after import SOON, jittered
 MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
 
 
-class Door:
+class Admission:
     """listeners: who else hears the ledger's rows, such as metrics; with the budget as tightened
     for the request, where that was the case. watchers: who hears of calls.
     """
 
-    def __init__(self, engine: EngineSide, keys: KeyRing, now: Callable[[], int]) -> None:
+    def __init__(self, engine: EngineHandle, keys: KeyRing, now: Callable[[], int]) -> None:
         self.engine, self._keys, self._now = engine, keys, now
         self.listeners: list[Rows] = []
         self.watchers: list[Watcher] = []
-        self._returns = Returns()
+        self._retries = RetrySchedule()
         self._calls: dict[str, Call] = {}  # by each request's id
-        self._latest = Latest()
-        self.coming_to: Counter[str] = Counter()  # requests that are being prepared, by lane
-        self._preparing: dict[Ends, Who] = {}  # who prepares a call
+        self._supersession = Supersession()
+        self.preparing: Counter[str] = Counter()  # requests that are being prepared, by lane
+        self._clients: dict[Cancellable, Routed] = {}  # whose calls are being prepared
         self._held = 0  # bytes of what is being prepared, for a call or for nobody's
-        self.handled = Handled()
+        self.trimmer = BodyTrimmer()
         engine.rows = self.rows
 
     @property
@@ -47,22 +48,22 @@ class Door:
         """Requests that are being answered."""
         return len(self._calls)
 
-    def turn_away(self, away: Away) -> None:
+    def refuse_early(self, refusal: Refusal) -> None:
         """Tell who watches."""
         for each in self.watchers:
-            each.turned_away(away)
+            each.refused_early(refusal)
 
     def check_open(self) -> None:
         """Before any work is done for a call. Raises Problem."""
         match self.engine.state:
-            case State.LOADING:
+            case EngineState.LOADING:
                 raise loading(self.engine.down)
-            case State.DRAINING:
+            case EngineState.DRAINING:
                 message = "the server is shutting down and takes no more"
                 raise Problem(503, message, code="draining", retry=jittered(SOON))
-            case State.DOWN:
+            case EngineState.DOWN:
                 raise down(EngineDownError(self.engine.down or "the engine is down"))
-            case State.READY:
+            case EngineState.READY:
                 pass
 
     @contextmanager
@@ -77,39 +78,40 @@ class Door:
             yield
         finally:
             self._held -= size
-            self.handled.add(size)
+            self.trimmer.add(size)
 
     @contextmanager
-    def coming(self, caller: Who, arrived: int, by: int, count: int, call: Ends) -> Iterator[None]:
-        """While so many requests of a call are being prepared: they hold their places in the lane.
-        by: when they must have started. call: to be ended if a later one supersedes it.
+    def reserving(self, routed: Routed, client: Cancellable) -> Iterator[None]:
+        """While a call is prepared, its requests hold places in the lane. client: told to end if a
+        later call supersedes this one.
 
-        Raises Problem. Who takes another's place is let in where there is no other.
+        Raises Problem. A call that replaces another one needs no free place.
         """
-        most = self.engine.load.lanes[caller.lane].lane.max_waiting
+        lane, count = routed.lane, routed.count
+        most = self.engine.load.lanes[lane].lane.max_waiting
         if 1 < count > most:  # as core.admission.never has it
             what = f"{count} requests come together, and no more than {most}"
-            raise wrong(f"{what} may ever wait in {caller.lane!r}")
-        self._latest.come(caller, arrived, call)
+            raise wrong(f"{what} may ever wait in {lane!r}")
+        self._supersession.come(routed, client)
         try:
-            if not self._latest.replaces(caller):
-                self.check_room(caller.lane, by, count, caller.tenant.key)
-            self.coming_to[caller.lane] += count
-            self._preparing[call] = caller
+            if not self._supersession.replaces(routed):
+                self.check_room(lane, routed.deadlines.start_by, count, routed.tenant.key)
+            self.preparing[lane] += count
+            self._clients[client] = routed
             try:
                 yield
             finally:
-                self.coming_to[caller.lane] -= count
-                del self._preparing[call]
+                self.preparing[lane] -= count
+                del self._clients[client]
         finally:
-            self._latest.came(caller, call)
+            self._supersession.came(routed, client)
 
     def check_room(self, lane: str, start_by: int, count: int, key: str = "") -> None:
         """Before prompts are tokenized, so that refusing is cheap when most are refused. Those that
         are being tokenized count as waiting; their tokens are not known yet. Raises Problem."""
         load, now = self.engine.load, self._now()
         line = load.lanes[lane]
-        if coming := self.coming_to[lane]:
+        if coming := self.preparing[lane]:
             line = replace(line, waiting=line.waiting + coming)
             load = replace(load, lanes={**load.lanes, lane: line})
         if refused := full(line, load, now) or late(line, load, now, start_by):
@@ -131,22 +133,22 @@ class Door:
 
     def _enter(self, call: Call) -> None:
         self.check_open()
-        left = self._latest.clear(call)
+        left = self._supersession.clear(call)
         self._charge(call)
         try:
             self.engine.submit(call.requests, call, left)
         except (RefusedError, EngineDownError) as error:
-            self._keys.give_back(call.caller.tenant, call.charged, self._now())
+            self._keys.give_back(call.routed.tenant, call.charged, self._now())
             raise self._refused(call, error) from error
         self._calls.update(dict.fromkeys(call.choices, call))
-        self._latest.enter(call)
+        self._supersession.enter(call)
 
     def _charge(self, call: Call) -> None:
         """The most that it may come to; what is not used comes back when it leaves. Who did not say
         how much that is, is charged a minute's worth at most, and what it says beyond in the end.
         """
-        tenant, call.charged = call.caller.tenant, call.most
-        if call.wish.options.max_tokens is None:  # all of the context: nobody said so
+        tenant, call.charged = call.routed.tenant, call.most
+        if call.asked.options.max_tokens is None:  # all of the context: nobody said so
             prompt, count = call.tokens[0], len(call.choices)
             call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
         if wait := self._keys.take(tenant, call.charged, self._now()):
@@ -160,33 +162,33 @@ class Door:
             return down(refused)
         if refused.retry_at == NEVER:
             return wrong(str(refused))
-        who = call.caller.lane, call.caller.tenant.key
+        who = call.routed.lane, call.routed.tenant.key
         return self._full(who, str(refused), refused.retry_at, len(call.choices))
 
     def _full(self, who: tuple[str, str], reason: str, drained: int, count: int) -> Problem:
         """who: the lane, and the key."""
         (lane, key), now = who, self._now()
         each = max(0, drained - now) // max(1, self.engine.load.lanes[lane].waiting)
-        retry = self._returns.next(lane, key, now, drained, each * count)
+        retry = self._retries.next(lane, key, now, drained, each * count)
         return Problem(429, reason, code="lane_full", retry=retry)
 
     def cancel(self, tenant: str, id: str) -> int:
         """The tenant's own calls of this id, ours or the X-Request-Id they came with; how many.
         What is still being prepared has no id of ours."""
 
-        def has(caller: Who, *names: str) -> bool:
-            return caller.tenant.name == tenant and id in names
+        def has(routed: Routed, *names: str) -> bool:
+            return routed.tenant.name == tenant and id in names
 
         calls = dict.fromkeys(self._calls.values())
-        mine: list[Ends] = [
-            *(call for call in calls if has(call.caller, call.id, call.caller.known_as)),
-            *(each for each, who in self._preparing.items() if has(who, who.known_as)),
+        mine: list[Cancellable] = [
+            *(call for call in calls if has(call.routed, call.id, call.routed.request_id)),
+            *(each for each, routed in self._clients.items() if has(routed, routed.request_id)),
         ]
         for each in mine:
             each.end(Problem(409, "the request was cancelled", code="cancelled", final=True))
         return len(mine)
 
-    # -- a call's Ways
+    # -- a call's CallOwner
 
     def stop(self, id: str, keep: int) -> None:
         self.engine.stop(id, keep)
@@ -198,8 +200,8 @@ class Door:
             each.left(call, left)
         for id in call.choices:
             self._calls.pop(id, None)
-        self._latest.leave(call)
-        self._keys.give_back(call.caller.tenant, call.charged - sum(call.tokens), self._now())
+        self._supersession.leave(call)
+        self._keys.give_back(call.routed.tenant, call.charged - sum(call.tokens), self._now())
 
     # -- the ledger
 
@@ -208,7 +210,7 @@ class Door:
         told = []
         for row in requests:
             if call := self._calls.get(row.id):
-                row = _judged(row, call.caller.budget)
+                row = _judged(row, call.routed.deadlines.budget)
                 call.rows[row.id] = row
             told.append(row)
         for listener in self.listeners:

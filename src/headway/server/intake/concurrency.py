@@ -4,7 +4,7 @@ from headway.server.config.tenant import Tenant
 from headway.server.intake.keys import KeyRing
 
 
-class Turn:
+class Permit:
     """It is over when whoever took it ends it, once or more often."""
 
     def __init__(self, keys: KeyRing, tenant: Tenant) -> None:

@@ -1,4 +1,4 @@
-"""A wish and its prompts' ids, as requests to the engine."""
+"""Tokenize a request's prompts, and make its choices: the requests that the engine gets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,17 +8,17 @@ from headway.answer import Answer
 from headway.core.request import Request
 from headway.options import Options
 from headway.server.answering.choice import Choice
-from headway.server.intake.tokenizing import Texts, characters, check_size
-from headway.server.protocol.deadlines import Terms
+from headway.server.answering.routed import Routed
+from headway.server.intake.tokenizing import AsyncTokenizer, characters, check_size
 from headway.server.protocol.problem import wrong
-from headway.server.protocol.request import Prompt, Wish
+from headway.server.protocol.request import ApiRequest, Prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """What must be known of it to ask it something."""
+class ServedModel:
+    """What intake must know of the model, and the most that one request may ask of it."""
 
-    texts: Texts
+    tokenizer: AsyncTokenizer
     eos: frozenset[int]
     capacity: int  # tokens that one request may hold
     scores: int  # log-probabilities that one call may have
@@ -26,76 +26,68 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
-class Spelled:
-    """A wish's texts, as the model has them."""
+class Tokenized:
+    """A request's texts as token ids."""
 
     prompts: tuple[tuple[int, ...], ...]  # truncated
-    most: tuple[int, ...]  # tokens to generate after each
-    echoes: tuple[str, ...]  # what each says; empty texts where that is not to be said
-    bad_words: tuple[tuple[int, ...], ...]  # their spellings
+    max_tokens: tuple[int, ...]  # to generate after each prompt
+    echoes: tuple[str, ...]  # each prompt's text; empty where it is not echoed
+    bad_words: tuple[tuple[int, ...], ...]  # every spelling of them
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where the requests go."""
-
-    id: str  # the call's; its requests' are numbered
-    lane: str
-    salt: str  # the tenant's
-    arrived: int
-    terms: Terms
-
-
-async def spelled(wish: Wish, model: Model) -> Spelled:
-    """What is long is waited for, beside the event loop. Raises Problem and PromptError."""
-    texts, options = model.texts, wish.options
-    _check_ids(options, texts.words.vocab)
+async def tokenize(asked: ApiRequest, model: ServedModel) -> Tokenized:
+    """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
+    tokenizer, options = model.tokenizer, asked.options
+    _check_ids(options, tokenizer.inner.vocab)
     if not options.truncate:  # else its end is what is wanted
-        for prompt in wish.prompts:
-            _check_length(prompt, model, wish.chat)
-    for prompt in wish.prompts:
-        check_size(prompt, model.text_bytes, _field(wish.chat))
-    bad_words = await texts.spellings(options.bad_words)
-    prompts = [ids[-options.truncate :] for ids in await texts.encode(*wish.prompts)]
-    most = tuple([_max_tokens(wish, len(prompt), model.capacity) for prompt in prompts])
+        for prompt in asked.prompts:
+            _check_length(prompt, model, asked.chat)
+    for prompt in asked.prompts:
+        check_size(prompt, model.text_bytes, _field(asked.chat))
+    bad_words = await tokenizer.spellings(options.bad_words)
+    prompts = [ids[-options.truncate :] for ids in await tokenizer.encode(*asked.prompts)]
+    most = tuple([_max_tokens(asked, len(prompt), model.capacity) for prompt in prompts])
     if options.logprobs >= 0:
-        most = _scored(wish, prompts, most, model.scores)
+        most = _scored(asked, prompts, most, model.scores)
     echoes = [""] * len(prompts)
     if options.echo:
-        echoes = await texts.decode(*prompts, skip_special=wish.skip_special)
-    return Spelled(tuple(prompts), most, tuple(echoes), bad_words)
+        echoes = await tokenizer.decode(*prompts, skip_special=asked.skip_special)
+    return Tokenized(tuple(prompts), most, tuple(echoes), bad_words)
 
 
 def choices_of(
-    wish: Wish, said: Spelled, place: Place, model: Model, seeds: Random
+    routed: Routed, tokenized: Tokenized, model: ServedModel, seeds: Random
 ) -> list[Choice]:
-    """In the order of prompts and choices. All but a prompt's first wait for it, and share what it
-    has computed. Raises PromptError.
+    """One for each prompt and n, in that order. The first choice of a prompt computes it; the
+    others wait for that and share its blocks. Raises PromptError.
     """
     choices: list[Choice] = []
-    words, options = model.texts.words, wish.options
-    sampling = options.sampling(seeds.getrandbits(62), model.eos, words, said.bad_words)
-    for prompt, most, echo in zip(said.prompts, said.most, said.echoes, strict=True):
+    words, asked, deadlines = model.tokenizer.inner, routed.asked, routed.deadlines
+    options = asked.options
+    sampling = options.sampling(seeds.getrandbits(62), model.eos, words, tokenized.bad_words)
+    each = zip(tokenized.prompts, tokenized.max_tokens, tokenized.echoes, strict=True)
+    for prompt, max_tokens, echo in each:
         if choices and options.seed is None:
             sampling = replace(sampling, seed=seeds.getrandbits(62))
         first = Request(
-            f"{place.id}-{len(choices)}",
+            f"{routed.id}-{len(choices)}",
             prompt,
-            most,
-            place.arrived,
-            place.lane,
+            max_tokens,
+            routed.arrival.at,
+            routed.lane,
             sampling,
-            place.salt,
-            start_by=place.terms.start_by,
-            end_by=place.terms.end_by,
+            routed.tenant.salt,
+            start_by=deadlines.start_by,
+            end_by=deadlines.end_by,
         )
         leader = None
         for choice in range(options.n):
-            id = f"{place.id}-{len(choices)}"
+            id = f"{routed.id}-{len(choices)}"
             request = first.sibling(id, choice) if leader else first
             answer = Answer(request, options, words)
-            made = Choice(wish.chat, answer, model.texts, echo, wish.skip_special, leader)
-            choices.append(made)
+            choices.append(
+                Choice(asked.chat, answer, model.tokenizer, echo, asked.skip_special, leader)
+            )
             leader = leader or choices[-1]
     return choices
 
@@ -107,9 +99,9 @@ def _check_ids(options: Options, vocab: int) -> None:
             raise wrong(why, name)
 
 
-def _check_length(prompt: Prompt, model: Model, chat: bool) -> None:
-    """What cannot fit, however it is tokenized, holds up nobody while it is."""
-    if (long := characters(prompt)) > model.capacity * model.texts.words.longest:
+def _check_length(prompt: Prompt, model: ServedModel, chat: bool) -> None:
+    """Refuse, without tokenizing it, a prompt that cannot fit however it is tokenized."""
+    if (long := characters(prompt)) > model.capacity * model.tokenizer.inner.longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
         said, code = f"{what}: the prompt's {long} characters are more", "context_length_exceeded"
         raise wrong(said, _field(chat), code)
@@ -120,13 +112,13 @@ def _field(chat: bool) -> str:
 
 
 def _scored(
-    wish: Wish, prompts: Sequence[Sequence[int]], most: tuple[int, ...], bound: int
+    asked: ApiRequest, prompts: Sequence[Sequence[int]], most: tuple[int, ...], bound: int
 ) -> tuple[int, ...]:
-    """As many tokens after each prompt, or fewer where the caller did not say how many: no call has
-    more log-probabilities than the bound. A stream gives up what it has sent."""
-    options = wish.options
+    """The tokens to generate after each prompt, fewer where the caller gave no max_tokens: no call
+    holds more log-probabilities than the bound. A stream drops those that it has sent."""
+    options = asked.options
     echoed = sum(map(len, prompts)) if options.echo else 0
-    kept = 0 if wish.stream or options.max_tokens is None else sum(most)
+    kept = 0 if asked.stream or options.max_tokens is None else sum(most)
     each = options.n * (1 + options.logprobs)
     if (count := each * (echoed + kept)) > bound:
         raise wrong(
@@ -134,24 +126,24 @@ def _scored(
             f"token that is scored has its own and {options.logprobs} rivals'",
             "logprobs",
         )
-    if wish.stream or options.max_tokens is not None:
+    if asked.stream or options.max_tokens is not None:
         return most
     left = (bound // each - echoed) // len(prompts)
     return tuple([min(each, max(1, left)) for each in most])
 
 
-def _max_tokens(wish: Wish, prompt: int, capacity: int) -> int:
-    """What is left of the context, where the caller did not say."""
+def _max_tokens(asked: ApiRequest, prompt: int, capacity: int) -> int:
+    """The caller's max_tokens, or what the prompt leaves of the context."""
     if not prompt:
         raise wrong("the prompt is empty", "prompt")
-    most = wish.options.max_tokens
+    most = asked.options.max_tokens
     left = capacity - prompt
     if left < (1 if most is None else most):
-        asked = "" if most is None else f", and {most} to generate were asked for"
+        wanted = "" if most is None else f", and {most} to generate were asked for"
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
-            f"{prompt}{asked}",
-            _field(wish.chat),
+            f"{prompt}{wanted}",
+            _field(asked.chat),
             "context_length_exceeded",
         )
     return left if most is None else most

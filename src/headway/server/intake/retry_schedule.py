@@ -3,7 +3,7 @@
 from headway.server.protocol.retry_after import MOST, jittered
 
 
-class Returns:
+class RetrySchedule:
     """Behind each lane's line others, one for each key, of those who were refused and may return.
 
     line       |<-- waits now, drains within `drained` -->|

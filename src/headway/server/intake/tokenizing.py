@@ -25,7 +25,7 @@ FITTING = 16  # bytes of text a token; what has fewer may fit the context, and i
 DECODED = 4  # bytes of text that an id counts as, to be decoded
 
 
-class Texts:
+class AsyncTokenizer:
     """A tokenizer, asked on the event loop for what is short. What is long is done by a worker, one
     text after another; who is cancelled while it waits for that costs it no more than the text it
     is at.
@@ -33,7 +33,7 @@ class Texts:
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
         """folder: where the tokenizer was read."""
-        self.words, self.folder = tokenizer, folder
+        self.inner, self.folder = tokenizer, folder
         self._worker = ThreadPoolExecutor(1, "headway-tokenizer")
         self._spelled: dict[int, str] = {}
 
@@ -43,38 +43,38 @@ class Texts:
     async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:
         """Ids of each: of a text, of a chat, or as they are. Raises PromptError."""
         if sum(map(length, prompts)) < LONG:
-            return [_encode(self.words, prompt) for prompt in prompts]
-        return [await self._beside(_encoded, self.words, prompt) for prompt in prompts]
+            return [_encode(self.inner, prompt) for prompt in prompts]
+        return [await self._beside(_encoded, self.inner, prompt) for prompt in prompts]
 
     async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
         """Of each, whole."""
         if sum(map(len, prompts)) < LONG_IDS:
-            return [self.words.decode(ids, skip_special) for ids in prompts]
-        return [await self._beside(self.words.decode, ids, skip_special) for ids in prompts]
+            return [self.inner.decode(ids, skip_special) for ids in prompts]
+        return [await self._beside(self.inner.decode, ids, skip_special) for ids in prompts]
 
     async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """As Tokenizer.spellings."""
         if 2 * sum(map(len, words)) < LONG:
-            return self.words.spellings(words)
-        return await self._beside(self.words.spellings, words)
+            return self.inner.spellings(words)
+        return await self._beside(self.inner.spellings, words)
 
     async def _beside(self, work: Callable[..., T], *given: object) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, _carried, work, *given)
 
-    async def problem(self, grammar: Grammar, limit: int) -> str:
+    async def check_grammar(self, grammar: Grammar, limit: int) -> str:
         """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
         return await asyncio.to_thread(_carried, grammar_problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """With special tokens spelled out."""
-        return self.words.decode(ids, skip_special=False)
+        return self.inner.decode(ids, skip_special=False)
 
     def spell(self, id: int) -> str:
         """One token's own text; half a character is U+FFFD."""
         text = self._spelled.get(id)
         if text is None:
-            text = self._spelled[id] = self.words.decode((id,), skip_special=False)
+            text = self._spelled[id] = self.inner.decode((id,), skip_special=False)
         return text
 
 

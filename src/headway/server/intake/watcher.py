@@ -5,7 +5,7 @@ from typing import Protocol
 
 from headway.core.ledger import RequestRow, StepRow
 from headway.server.answering.call import Call
-from headway.server.answering.refusal import Away
+from headway.server.answering.refusal import Refusal
 from headway.server.protocol.problem import Problem
 
 
@@ -24,7 +24,7 @@ class Watcher(Protocol):
         """It was tokenized, and found no place."""
         ...
 
-    def turned_away(self, away: Away) -> None:
+    def refused_early(self, refusal: Refusal) -> None:
         """A request was refused before it was a call."""
         ...
 

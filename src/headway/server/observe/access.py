@@ -17,7 +17,7 @@ LISTED = 10  # refusals a second that have a line of their own, above debug
 LONGEST = 256  # characters of a path
 
 
-class Access:
+class AccessLog:
     """Around the whole application: it sees each answer as it leaves, and each fault.
 
     requests: whether those have lines; faults always have.

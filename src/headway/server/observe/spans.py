@@ -25,12 +25,12 @@ from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.answering.choice import REASONS
-from headway.server.answering.refusal import Away
+from headway.server.answering.refusal import Refusal
 from headway.server.config.tenant import Tenant
-from headway.server.engine.handle import State
-from headway.server.intake.service import Front
+from headway.server.engine.handle import EngineState
+from headway.server.intake.service import Service
 from headway.server.protocol.problem import Problem
-from headway.server.protocol.request import Wish
+from headway.server.protocol.request import ApiRequest
 
 PATIENCE = 5.0  # seconds for the last spans to go out
 OWN_DOING = frozenset({"client_gone", "cancelled", "superseded"})  # no error of the server's
@@ -39,7 +39,7 @@ Attributes = dict[str, AttributeValue]
 
 
 @dataclass(slots=True)
-class Trace:
+class CallTrace:
     """A call that is being answered."""
 
     call: Call
@@ -56,14 +56,14 @@ class Trace:
 class Spans:
     """A Watcher of the door, and a listener to the ledger's rows."""
 
-    def __init__(self, processor: SpanProcessor, front: Front, port: int) -> None:
+    def __init__(self, processor: SpanProcessor, service: Service, port: int) -> None:
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("headway", __version__)
-        self._engine, self._model = front.engine, front.names[0]
-        host = front.config.server.host
+        self._engine, self._model = service.engine, service.names[0]
+        host = service.config.server.host
         self._server: Attributes = {"server.address": host, "server.port": port}
-        self._open: dict[str, Trace] = {}  # by id of each request
+        self._open: dict[str, CallTrace] = {}  # by id of each request
 
     def entered(self, call: Call) -> None:
         self._open.update(dict.fromkeys(call.choices, _trace(call)))
@@ -74,24 +74,24 @@ class Spans:
         _ended(span, problem, "refused")
         span.end(trace.epoch + clock.now())
 
-    def turned_away(self, away: Away) -> None:
+    def refused_early(self, refusal: Refusal) -> None:
         epoch = clock.epoch()
-        asked: Attributes = self._server | {"gen_ai.operation.name": away.operation}
-        if away.lane:
-            asked["headway.lane"] = away.lane
-        asked |= _known(away.tenant, away.headers.get("x-request-id", ""))
-        parent = _parent(away.headers)
-        at = epoch + away.arrived
+        asked: Attributes = self._server | {"gen_ai.operation.name": refusal.operation}
+        if refusal.lane:
+            asked["headway.lane"] = refusal.lane
+        asked |= _known(refusal.arrival.tenant, refusal.arrival.headers.get("x-request-id", ""))
+        parent = _parent(refusal.arrival.headers)
+        at = epoch + refusal.arrival.at
         span = self._tracer.start_span(
-            away.operation, parent, SpanKind.SERVER, asked, start_time=at
+            refusal.operation, parent, SpanKind.SERVER, asked, start_time=at
         )
-        _ended(span, away.problem, "refused")
+        _ended(span, refusal.problem, "refused")
         span.end(epoch + clock.now())
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         if trace := self._open.get(next(iter(call.choices))):
             trace.over = True
-            if trace.is_whole or self._engine.state is State.DOWN:  # no row will come of that
+            if trace.is_whole or self._engine.state is EngineState.DOWN:  # no row will come of that
                 self._say(trace)
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
@@ -118,14 +118,14 @@ class Spans:
 
     # -- a call's spans
 
-    def _start(self, trace: Trace) -> Span:
+    def _start(self, trace: CallTrace) -> Span:
         call = trace.call
         asked = _asked(call, self._model) | self._server
-        name = f"{_operation(call)} {call.wish.model or self._model}"
+        name = f"{call.routed.operation} {call.asked.model or self._model}"
         at = trace.epoch + call.arrived
         return self._tracer.start_span(name, trace.parent, SpanKind.SERVER, asked, start_time=at)
 
-    def _say(self, trace: Trace) -> None:
+    def _say(self, trace: CallTrace) -> None:
         call, rows = trace.call, trace.rows
         for id in call.choices:
             self._open.pop(id, None)
@@ -140,7 +140,7 @@ class Spans:
         ended = max([row.finished for row in rows.values()], default=clock.now())
         span.end(trace.epoch + ended)
 
-    def _judge(self, span: Span, trace: Trace) -> None:
+    def _judge(self, span: Span, trace: CallTrace) -> None:
         if problem := trace.call.problem:
             _ended(span, problem, problem.code)
         else:
@@ -155,8 +155,8 @@ class Spans:
             span.end(epoch + ended)
 
 
-def _trace(call: Call) -> Trace:
-    return Trace(call, _parent(call.caller.headers), clock.epoch())
+def _trace(call: Call) -> CallTrace:
+    return CallTrace(call, _parent(call.routed.arrival.headers), clock.epoch())
 
 
 def _parent(headers: Mapping[str, str]) -> Context:
@@ -164,8 +164,8 @@ def _parent(headers: Mapping[str, str]) -> Context:
     return TraceContextTextMapPropagator().extract(headers, Context())
 
 
-def _known(tenant: Tenant, known_as: str) -> Attributes:
-    said = {"headway.tenant": tenant.name, "headway.request_id": known_as}
+def _known(tenant: Tenant, request_id: str) -> Attributes:
+    said = {"headway.tenant": tenant.name, "headway.request_id": request_id}
     return {name: value for name, value in said.items() if value}
 
 
@@ -196,25 +196,21 @@ def _phases(row: RequestRow) -> Iterator[tuple[str, int, int, int]]:
             yield "decode", first, row.last_token, row.generated
 
 
-def _operation(call: Call) -> str:
-    return "chat" if call.wish.chat else "text_completion"
-
-
 def _asked(call: Call, model: str) -> Attributes:
     """What samplers may read: known when the span begins."""
-    caller, wish = call.caller, call.wish
+    routed, asked = call.routed, call.asked
     said: Attributes = {
-        "gen_ai.operation.name": _operation(call),
+        "gen_ai.operation.name": call.routed.operation,
         "gen_ai.provider.name": "headway",
-        "gen_ai.request.model": wish.model or model,
-        "headway.lane": caller.lane,
+        "gen_ai.request.model": asked.model or model,
+        "headway.lane": routed.lane,
     }
-    return said | _known(caller.tenant, caller.known_as) | _options(wish)
+    return said | _known(routed.tenant, routed.request_id) | _options(asked)
 
 
-def _options(wish: Wish) -> Attributes:
+def _options(asked: ApiRequest) -> Attributes:
     """As in force; what is off, or only the server's default, is left out."""
-    options = wish.options
+    options = asked.options
     said: dict[str, AttributeValue | None] = {
         "temperature": options.temperature,
         "top_p": options.top_p,
@@ -225,7 +221,7 @@ def _options(wish: Wish) -> Attributes:
         "presence_penalty": options.presence_penalty or None,
         "stop_sequences": options.stop or None,
         "choice.count": options.n if options.n > 1 else None,
-        "stream": wish.stream or None,
+        "stream": asked.stream or None,
     }
     return {f"gen_ai.request.{name}": value for name, value in said.items() if value is not None}
 

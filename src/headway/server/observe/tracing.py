@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
-from headway.server.intake.service import Front
+from headway.server.intake.service import Service
 
 if TYPE_CHECKING:
     from headway.server.observe.spans import Spans
@@ -14,7 +14,7 @@ PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
 HTTP = "http/protobuf"
 
 
-def traced(front: Front, port: int) -> "Spans | None":
+def start_tracing(service: Service, port: int) -> "Spans | None":
     """What watches the front's door from now on, if an endpoint is set; to be closed in the end.
 
     Raises SettingError where that cannot be had. port: that the server listens on.
@@ -36,6 +36,6 @@ def traced(front: Front, port: int) -> "Spans | None":
             f"{endpoint} is set, and {error.name} is not installed: "
             "pip install 'headway[otel]', or unset it"
         ) from error
-    spans = Spans(BatchSpanProcessor(OTLPSpanExporter()), front, port)
-    front.watch(spans)
+    spans = Spans(BatchSpanProcessor(OTLPSpanExporter()), service, port)
+    service.watch(spans)
     return spans

@@ -12,7 +12,7 @@ MOST_MS = 10**9  # eleven days
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Deadlines:
     """What holds for one request; nanoseconds of the machine's clock."""
 
     budget: Budget
@@ -20,7 +20,7 @@ class Terms:
     end_by: int  # not ended by then: dropped
 
 
-def terms(lane: Budget, headers: Mapping[str, str], arrived: int) -> Terms:
+def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Deadlines:
     """A header that asks for more than the lane gives changes nothing. Raises Problem.
 
     A client that says x-slo-ttft-ms has no use for an answer that begins later: it is dropped
@@ -36,7 +36,7 @@ def terms(lane: Budget, headers: Mapping[str, str], arrived: int) -> Terms:
         queue=min(lane.queue, ttft),
     )
     end_by = NEVER if budget.e2e == NEVER else arrived + budget.e2e
-    return Terms(budget, budget.start_by(arrived), end_by)
+    return Deadlines(budget, budget.start_by(arrived), end_by)
 
 
 def timeout(headers: Mapping[str, str]) -> int:
@@ -44,7 +44,7 @@ def timeout(headers: Mapping[str, str]) -> int:
     return _limit(headers, TIMEOUT)
 
 
-def late(held: Terms, arrived: int) -> Problem:
+def late(held: Deadlines, arrived: int) -> Problem:
     """One of the two has passed before the engine could know of it."""
     ends = held.end_by <= held.start_by
     limit = (held.end_by if ends else held.start_by) - arrived

@@ -8,22 +8,27 @@ from headway.core.cost.step_cost import WHOLE
 from headway.core.lane import Lane
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
-from headway.server.engine.handle import State
+from headway.server.engine.handle import EngineState
 from headway.server.observe.metrics.families import SECOND, Families
 
 LANE = ("lane",)
 
 
 def gauges(
-    families: Families, load: Load, state: State, lanes: Sequence[Lane], block_size: int, now: int
+    families: Families,
+    load: Load,
+    state: EngineState,
+    lanes: Sequence[Lane],
+    block_size: int,
+    now: int,
 ) -> Iterator[Metric]:
     """Of an engine that is down nothing is said to run."""
-    if state is State.DOWN:
+    if state is EngineState.DOWN:
         load = Load()
     yield families.gauge(
         "headway_engine_state",
         "1 for the one it is in.",
-        {(each.value,): int(each is state) for each in State},
+        {(each.value,): int(each is state) for each in EngineState},
         ("state",),
     )
     yield from _vllm(families, load, block_size)

@@ -24,9 +24,9 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
 from headway.server import clock
 from headway.server.answering.call import Call
-from headway.server.answering.refusal import Away
-from headway.server.engine.handle import EngineSide, State
-from headway.server.intake.service import Front
+from headway.server.answering.refusal import Refusal
+from headway.server.engine.handle import EngineHandle, EngineState
+from headway.server.intake.service import Service
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys
@@ -54,7 +54,7 @@ class Metrics:
         self,
         model: str,
         lanes: Sequence[Lane],
-        engine: EngineSide,
+        engine: EngineHandle,
         block_size: int,
         now: Callable[[], int],
     ) -> None:
@@ -79,32 +79,32 @@ class Metrics:
 
     # -- the door
 
-    def turned_away(self, away: Away) -> None:
+    def refused_early(self, refusal: Refusal) -> None:
         """Before its prompts were tokenized."""
-        self._refused(away.problem, away.tenant.key, away.lane, away.count)
+        self._refused(refusal.problem, refusal.arrival.tenant.key, refusal.lane, refusal.count)
 
     def _refused(self, problem: Problem, key: str, lane: str, count: int) -> None:
         self._keys.refused(key, count)
         self._requests.refused(lane, problem.code, count)
 
     def entered(self, call: Call) -> None:
-        lane = call.caller.lane
-        self._keys.asked(call.caller.tenant.key, len(call.choices))
+        lane = call.routed.lane
+        self._keys.asked(call.routed.tenant.key, len(call.choices))
         for each in call.requests:
             self._tokens.silent[each.id] = Silent(lane, each.arrived, len(each.prompt))
 
     def refused(self, call: Call, problem: Problem) -> None:
         if problem.status in REFUSED:
-            caller = call.caller
-            self._refused(problem, caller.tenant.key, caller.lane, len(call.choices))
+            routed = call.routed
+            self._refused(problem, routed.tenant.key, routed.lane, len(call.choices))
 
     def left(self, call: Call, open: Sequence[str]) -> None:
-        self._keys.left(call.caller.tenant.key, *call.tokens)
+        self._keys.left(call.routed.tenant.key, *call.tokens)
         silent = [id for id in open if self._tokens.silent.pop(id, None)]
         reason = call.problem.code if call.problem else ""
-        self._requests.abandoned(call.caller.lane, reason, len(silent))
+        self._requests.abandoned(call.routed.lane, reason, len(silent))
         if reason in FAILED:  # but those whose row has come, ahead of this step's events
-            self._requests.failed(call.caller.lane, [id for id in open if id not in call.rows])
+            self._requests.failed(call.routed.lane, [id for id in open if id not in call.rows])
 
     # -- the engine
 
@@ -128,7 +128,7 @@ class Metrics:
         families, load, now = self._families, self._engine.load, self._now()
         state = self._engine.state
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
-        idle_until = 0 if busy or state in (State.DOWN, State.LOADING) else now
+        idle_until = 0 if busy or state in (EngineState.DOWN, EngineState.LOADING) else now
         yield from gauges(families, load, state, self._lanes, self._block_size, now)
         yield families.gauge(
             "headway_journal_stopped",
@@ -154,11 +154,11 @@ class Metrics:
         return b"".join(written)
 
 
-def measured(front: Front) -> Metrics:
+def measured(service: Service) -> Metrics:
     """The metrics of a server, which count from now on."""
-    config, engine = front.config, front.engine
+    config, engine = service.config, service.engine
     size = config.engine.block_size
-    metrics = Metrics(front.names[0], config.core_lanes, engine, size, clock.now)
-    front.watch(metrics)
+    metrics = Metrics(service.names[0], config.core_lanes, engine, size, clock.now)
+    service.watch(metrics)
     engine.events = metrics.events
     return metrics

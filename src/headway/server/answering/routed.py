@@ -1,0 +1,44 @@
+"""A request whose model, lane and deadlines are known: the one value that goes through intake."""
+
+from dataclasses import dataclass
+
+from headway.server.answering.arrival import Arrival
+from headway.server.config.tenant import Tenant
+from headway.server.protocol.deadlines import Deadlines
+from headway.server.protocol.request import ApiRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Its prompts are tokenized next, its choices are made of it, and its call keeps it."""
+
+    id: str  # of the answer; the engine's requests are numbered after it
+    asked: ApiRequest
+    arrival: Arrival
+    model: str  # the name that it was asked by
+    lane: str
+    deadlines: Deadlines  # and the lane's budget, perhaps tightened
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.arrival.tenant
+
+    @property
+    def request_id(self) -> str:
+        """The client's X-Request-Id, or the one that it was given."""
+        return self.arrival.headers.get("x-request-id", "")
+
+    @property
+    def supersedes(self) -> str:
+        """Its X-Headway-Supersede; empty: it supersedes nothing."""
+        return self.arrival.headers.get("x-headway-supersede", "")
+
+    @property
+    def count(self) -> int:
+        """Requests to the engine: one for each choice of each prompt."""
+        return len(self.asked.prompts) * self.asked.options.n
+
+    @property
+    def operation(self) -> str:
+        """As traces call it."""
+        return "chat" if self.asked.chat else "text_completion"
