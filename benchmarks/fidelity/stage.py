@@ -21,8 +21,8 @@ from headway.figures.lane_figures import lane_figures, requests_after_warm_up
 from headway.runs.live_testbed import (
     kv_bytes_per_token,
     load_model,
-    testbed_of,
-    testbed_with_corpus,
+    make_corpus_testbed,
+    make_testbed,
 )
 from headway.runs.machine_speed import choose_threads, measure_unloaded, warm_up
 from headway.runs.run import Outcome, Run
@@ -198,7 +198,7 @@ def _within_a_second(asks: Sequence[RequestSpec]) -> list[RequestSpec]:
 
 def _tiny() -> tuple[Testbed, int]:
     loaded = load_model(None, SLOTS)
-    return testbed_with_corpus(loaded, None), kv_bytes_per_token(loaded)
+    return make_corpus_testbed(loaded, None), kv_bytes_per_token(loaded)
 
 
 def _half_b() -> tuple[Testbed, int]:
@@ -209,4 +209,4 @@ def _half_b() -> tuple[Testbed, int]:
     context = 1_024
     limits = Limits(SLOTS, SLOTS * context, context, BLOCK_SIZE)
     loaded = load_random(shape_of("qwen2.5-0.5b"), limits)
-    return testbed_of(loaded, SCALES["half-b"].model), kv_bytes_per_token(loaded)
+    return make_testbed(loaded, SCALES["half-b"].model), kv_bytes_per_token(loaded)

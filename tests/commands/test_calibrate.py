@@ -56,7 +56,7 @@ from headway.models import display_name
 from headway.sim.engine import VirtualEngine
 from tests.commands.priced import CALIBRATION
 from tests.commands.test_fit import COST
-from tests.commands.testbeds import make_testbed
+from tests.commands.testbeds import fake_testbed
 
 HOSTED = StepCost(
     COST.device, COST.pieces, host=Rates(step=400_000_000, row=9_000_000), knee=128,
@@ -67,7 +67,7 @@ HOSTED = StepCost(
 
 def virtual(cost=HOSTED):
     """A testbed whose host takes time too, in a step and behind it; every step is really run."""
-    here = make_testbed(cost=cost)
+    here = fake_testbed(cost=cost)
     priced = here.executor.executor
     return replace(
         here,
@@ -372,7 +372,7 @@ def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
 def test_a_machine_that_is_too_slow_says_so():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
-        calibrate_rig(make_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
+        calibrate_rig(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
 
 
 def test_neighbours_are_named_before_more_seconds_are_asked_for():
@@ -393,10 +393,10 @@ def calibrated(monkeypatch, found, *more):
     """What the command does where this has been measured: the exit status and what it says."""
     from headway.runs import live_testbed
 
-    here = make_testbed()
-    monkeypatch.setattr(live_testbed, "load_here", lambda *asked: None)
-    monkeypatch.setattr(live_testbed, "named_rig", lambda *asked: here)
-    monkeypatch.setattr(live_testbed, "kv_bytes", lambda *asked: 64)
+    here = fake_testbed()
+    monkeypatch.setattr(live_testbed, "load_model", lambda *asked: None)
+    monkeypatch.setattr(live_testbed, "make_corpus_testbed", lambda *asked: here)
+    monkeypatch.setattr(live_testbed, "kv_bytes_per_token", lambda *asked: 64)
     monkeypatch.setattr(calibrate, "calibrate_rig", lambda *asked, **rest: found)
     console = Console(width=400, record=True, file=StringIO())
     return run_calibrate(*more, console), console.export_text()

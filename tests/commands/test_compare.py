@@ -37,7 +37,7 @@ from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoin
 from headway.traffic.workload import Prompts
 from tests.commands.contests import FEW, compared, contest
 from tests.commands.test_demo import Interrupting, nearest_rank
-from tests.commands.testbeds import TEXT, make_testbed
+from tests.commands.testbeds import TEXT, fake_testbed
 
 NAMES = FEW.split(",")
 
@@ -325,7 +325,7 @@ def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp
 
 
 def test_what_the_engine_refuses_is_not_called_slow():
-    machine = replace(make_testbed(), context=64)
+    machine = replace(fake_testbed(), context=64)
     with pytest.raises(HeadwayError, match=r"refused a request of 60 \+ 9 tokens.*holds 64"):
         measure_unloaded(machine, RequestSpec(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
 
@@ -431,7 +431,7 @@ def test_ctrl_c_before_the_first_run_leaves_none(tmp_path, monkeypatch):
 
 def test_ctrl_c_leaves_the_rows_so_far_in_both_reports(tmp_path):
     executor = Interrupting()
-    made = contest(tmp_path, make_testbed(executor=executor), seconds=12.0)
+    made = contest(tmp_path, fake_testbed(executor=executor), seconds=12.0)
     executor.left = 120
     assert made.run() == 130
     said = " ".join(made.console.file.getvalue().split())
@@ -449,7 +449,7 @@ from pathlib import Path
 from headway.sim.executor import Filler
 from headway.commands.compare.compare import terminable, Terminated
 from tests.commands.contests import contest
-from tests.commands.testbeds import TEXT, make_testbed
+from tests.commands.testbeds import TEXT, fake_testbed
 
 class Waiting(Filler):
     left = 10**9
@@ -462,7 +462,7 @@ class Waiting(Filler):
 
 executor = Waiting()
 with terminable():
-    made = contest(Path(sys.argv[1]), make_testbed(executor=executor), seconds=6.0)
+    made = contest(Path(sys.argv[1]), fake_testbed(executor=executor), seconds=6.0)
     executor.left = 100
     status = made.run()
 print(made.console.file.getvalue())
@@ -534,7 +534,7 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
     (folder := tmp_path / "journals").mkdir()
     names = "static,continuous-chunk-64"
     wishes = {"seconds": 4.0, "strategies": names, "repeat": 2}
-    compared(tmp_path, make_testbed(real_memory=True), **wishes, journals=folder)
+    compared(tmp_path, fake_testbed(real_memory=True), **wishes, journals=folder)
     kept = sorted(path.name for path in folder.iterdir())
     assert kept == [
         "01-static-1.jsonl",
@@ -555,7 +555,7 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
 def test_a_replay_leaves_out_the_warm_up_that_the_comparison_left_out(tmp_path):
     (folder := tmp_path / "journals").mkdir()
     compared(
-        tmp_path, make_testbed(), seconds=20.0, strategies="continuous-chunk-64", journals=folder
+        tmp_path, fake_testbed(), seconds=20.0, strategies="continuous-chunk-64", journals=folder
     )
     kept = json.loads((tmp_path / "report.json").read_text())["strategies"][0]
     assert kept["engine"]["served"] < len(kept["requests"]["rows"]), "some are left out"

@@ -22,7 +22,7 @@ from headway.report.reporter import DRAIN
 from headway.report.verdict import verdict
 from headway.sim.executor import Filler
 from headway.traffic.endpoint import ENDPOINTS
-from tests.commands.testbeds import make_testbed
+from tests.commands.testbeds import fake_testbed
 
 
 def console(width=80):
@@ -32,7 +32,7 @@ def console(width=80):
 def run(path, seconds=12.0, machine=None, width=80):
     screen = console(width)
     contest = demo.contest_of(
-        machine or make_testbed(), demo.asked_of(path.parent, seconds, 0), screen
+        machine or fake_testbed(), demo.asked_of(path.parent, seconds, 0), screen
     )
     status = contest.run()
     return status, contest, screen.file.getvalue()
@@ -84,12 +84,12 @@ def test_the_page_opens_with_the_verdict_and_is_made_of_the_json(ran):
 def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
     path, _, show, _ = ran
     outcomes = report_json.read(path).outcomes
-    asked = [(request.id, request.arrived) for request in show.setting.work.requests]
+    asked = [(request.id, request.arrived) for request in show.experiment.work.requests]
     for outcome in outcomes.values():
         assert sorted((row.id, row.arrived) for row in outcome.requests) == sorted(asked)
         assert sum(outcome.offered.values()) == len(asked)
         served = [row for row in outcome.requests if row.finish is Finish.LENGTH]
-        wanted = {request.id: request.max_tokens for request in show.setting.work.requests}
+        wanted = {request.id: request.max_tokens for request in show.experiment.work.requests}
         assert all(row.generated == wanted[row.id] for row in served)
 
 
@@ -154,7 +154,7 @@ def test_the_report_says_what_it_was_made_of_and_where_nothing_of_the_machines_n
 
 
 def test_a_real_paged_memory_gives_the_same_rows(tmp_path):
-    machines = make_testbed(), make_testbed(real_memory=True)
+    machines = fake_testbed(), fake_testbed(real_memory=True)
     paths = [tmp_path / name / "report.json" for name in ("filler", "memory")]
     for machine, path in zip(machines, paths, strict=True):
         path.parent.mkdir()
@@ -178,7 +178,7 @@ class Interrupting(Filler):
 def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
     executor, path, screen = Interrupting(), tmp_path / "report.json", console()
     contest = demo.contest_of(
-        make_testbed(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen
+        fake_testbed(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen
     )
     executor.left = 40
     assert contest.run() == 130

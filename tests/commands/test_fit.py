@@ -23,7 +23,7 @@ from headway.commands.calibrate.fit import (
 from headway.commands.calibrate.trials import Trials
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import Rates, Rounding, StepCost
-from tests.commands.testbeds import make_testbed
+from tests.commands.testbeds import fake_testbed
 
 COST = StepCost(
     device=Rates(step=2_000_000_000, row=4_000_000, prompt=90_000_000, read=300_000, pair=9_000,
@@ -34,7 +34,7 @@ COST = StepCost(
 
 def points(cost):
     """Of the designed batches, priced."""
-    here = make_testbed(cost=cost)
+    here = fake_testbed(cost=cost)
     made = designs(8, here.context, here.num_blocks, here.block_size, seed=0)
     samples = Trials(here, 0).measure(made, 60.0, lambda share: None)
     return [Observation(sample.features, sample.nanoseconds) for sample in samples]

@@ -21,7 +21,7 @@ from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.costing.datasheet import model_work, read_shape
-from headway.runs.live_testbed import kv_bytes_per_token, load_model, testbed_with_corpus
+from headway.runs.live_testbed import kv_bytes_per_token, load_model, make_corpus_testbed
 
 
 def step(rows, milliseconds):
@@ -49,7 +49,7 @@ def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
 
 def test_the_embedded_models_profile(tmp_path):
     loaded = load_model(None, 2)
-    testbed, out = testbed_with_corpus(loaded, None), tmp_path / "cost.json"
+    testbed, out = make_corpus_testbed(loaded, None), tmp_path / "cost.json"
     cost = StepCost.of(1_000_000)
     found = Calibration(
         *("m", "bfloat16", "cpu", {}, False, cost, kv_bytes_per_token(loaded), 64, 64, 16, 256, 2)

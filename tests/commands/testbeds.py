@@ -12,7 +12,7 @@ TEXT = [ord(letter) % 97 for letter in "".join(pydoc_data.topics.topics.values()
 COST = StepCost.of(3_000_000, per_token=100_000, per_pair=20)
 
 
-def make_testbed(real_memory=False, blocks=2_048, cost=COST, executor=None):
+def fake_testbed(real_memory=False, blocks=2_048, cost=COST, executor=None):
     """Filler says token 0 without looking; real_memory: slower, and it reads what it kept."""
     clock = VirtualClock()
     inner = executor or (FakeExecutor(blocks, 16) if real_memory else Filler())

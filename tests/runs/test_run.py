@@ -10,7 +10,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish, Request
 from headway.executor.fake import FakeExecutor
 from headway.runs.run import Run
-from tests.commands.testbeds import TEXT, make_testbed
+from tests.commands.testbeds import TEXT, fake_testbed
 
 MS = 1_000_000
 LANES = [Lane("chat")]
@@ -25,7 +25,7 @@ def requests(count, every=0, answer=4):
 
 
 def test_times_are_counted_from_the_runs_own_beginning():
-    machine = make_testbed(cost=FLAT)
+    machine = fake_testbed(cost=FLAT)
     machine.clock.advance_to(77 * MS)
     outcome = Run(machine, Policies(), LANES, requests(2, every=25 * MS)).serve()
     assert [(row.arrived // MS, row.ttft // MS) for row in outcome.requests] == [(0, 10), (25, 15)]
@@ -35,7 +35,7 @@ def test_times_are_counted_from_the_runs_own_beginning():
 
 def test_what_has_not_ended_by_the_limit_is_cancelled_and_stays_on_the_books():
     run = Run(
-        make_testbed(cost=FLAT), Policies(join=Continuous(1)), LANES, requests(3), limit=65 * MS
+        fake_testbed(cost=FLAT), Policies(join=Continuous(1)), LANES, requests(3), limit=65 * MS
     )
     outcome = run.serve()
     assert [row.finish for row in outcome.requests] == [
@@ -50,14 +50,14 @@ def test_what_has_not_ended_by_the_limit_is_cancelled_and_stays_on_the_books():
 
 def test_a_static_group_that_never_fills_starts_when_no_more_will_come():
     outcome = Run(
-        make_testbed(cost=FLAT), Policies(join=Static(16)), LANES, requests(3, 50 * MS)
+        fake_testbed(cost=FLAT), Policies(join=Static(16)), LANES, requests(3, 50 * MS)
     ).serve()
     assert [row.first_scheduled // MS for row in outcome.requests] == [100, 100, 100]
 
 
 def test_one_executor_serves_run_after_run():
     executor = FakeExecutor(2_048, 16)
-    machine = make_testbed(executor=executor)
+    machine = fake_testbed(executor=executor)
     for policies in (Policies(join=Static(2)), Policies(chunk=Fixed(7)), Policies()):
         outcome = Run(machine, policies, LANES, requests(5, 5 * MS)).serve()
         assert {row.finish for row in outcome.requests} == {Finish.LENGTH}
@@ -66,7 +66,7 @@ def test_one_executor_serves_run_after_run():
 
 def test_also_after_one_that_was_broken_off():
     executor = FakeExecutor(2_048, 16)
-    machine = make_testbed(executor=executor)
+    machine = fake_testbed(executor=executor)
     run = Run(machine, Policies(), LANES, requests(5, 5 * MS))
 
     def impatient(progress):

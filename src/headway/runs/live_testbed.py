@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def load_testbed(model: str | None) -> Testbed:
     """A checkpoint for the strategies to be compared on. Raises as load_here."""
-    return testbed_with_corpus(load_model(model, SLOTS), model)
+    return make_corpus_testbed(load_model(model, SLOTS), model)
 
 
 def load_model(model: str | None, slots: int, dtype: str = "", device: str = "") -> "LoadedModel":
@@ -43,7 +43,7 @@ def load_model(model: str | None, slots: int, dtype: str = "", device: str = "")
     return load(folder, Limits(slots, slots * context, context, BLOCK_SIZE), dtype, device)
 
 
-def testbed_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Testbed:
+def make_testbed(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Testbed:
     """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
     which is all that random weights can ask for."""
     from headway.executor.torch.threads import set_thread_count, thread_count
@@ -70,13 +70,13 @@ def testbed_of(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Te
     )
 
 
-def testbed_with_corpus(loaded: "LoadedModel", model: str | None) -> Testbed:
+def make_corpus_testbed(loaded: "LoadedModel", model: str | None) -> Testbed:
     """With the text that prompts are cut from, in the model's own tokens."""
     from headway.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
     text = [token for piece in split_text(read_corpus()) for token in tokenizer.encode(piece)]
-    return testbed_of(loaded, display_name(model), text)
+    return make_testbed(loaded, display_name(model), text)
 
 
 def kv_bytes_per_token(loaded: "LoadedModel") -> int:

@@ -65,13 +65,13 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
     if options.accelerator:
         return _from_sheets(options, console)
-    from headway.runs.live_testbed import kv_bytes_per_token, load_model, testbed_with_corpus
+    from headway.runs.live_testbed import kv_bytes_per_token, load_model, make_corpus_testbed
 
     kept = "no cost model was written"
     try:
         console.print(Text("Loading the model, and the text that prompts are cut from ..."))
         loaded = load_model(options.model, options.slots or SLOTS, options.dtype)
-        testbed = testbed_with_corpus(loaded, options.model)
+        testbed = make_corpus_testbed(loaded, options.model)
         console.print(Text(testbed.memory, style="dim"))
         with _watched(console) as watch:
             found = calibrate_rig(
