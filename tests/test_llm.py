@@ -172,7 +172,7 @@ def test_one_prompt_that_is_refused_costs_the_others_nothing(llm):
         (2, RefusedError, "3000 prompt tokens and 9 to generate cannot fit"),
         (6, PromptError, "the prompt has token 99999"),
         (10, RefusedError, "the prompt is empty"),
-        (14, PromptError, "the content of message 0 is no text"),
+        (14, PromptError, "the content of message 0 is not text"),
     ):
         for failed in answers[at : at + 2]:
             assert type(failed.error) is kind and words in str(failed.error)
@@ -202,7 +202,7 @@ def test_options_that_no_answer_can_be_held_to_are_one_requests_where_each_has_i
     cases = [
         (Options(temperature=-1), SettingError, "temperature must be"),
         (Options(stop=""), PromptError, "a stop string is empty"),
-        (Options(logit_bias={99_999: 1.0}), PromptError, "token 99999 is none of the model's"),
+        (Options(logit_bias={99_999: 1.0}), PromptError, "the model has no token 99999"),
         (Options(grammar=Grammar("regex", "[0-9")), SettingError, "the regex cannot be compiled"),
     ]
     answers = llm.generate(["x"] * 5, [fine, *[options for options, _, _ in cases]])
@@ -369,8 +369,8 @@ def test_truncation_keeps_the_end(llm):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"logit_bias": {99_999: 1.0}}, "token 99999 is none of the model's"),
-        ({"stop_tokens": frozenset({-1})}, "token -1 is none of the model's"),
+        ({"logit_bias": {99_999: 1.0}}, "the model has no token 99999"),
+        ({"stop_tokens": frozenset({-1})}, "the model has no token -1"),
         ({"frequency_penalty": 3.0}, "frequency_penalty must be in"),
         ({"n": 0}, "n must be 1 or more"),
         ({"truncate": -1}, "truncate 0 or more"),

@@ -1,4 +1,4 @@
-"""What a caller asks and hears: options in, deltas and completions out."""
+"""Answer: one request while it is being answered; Delta and Completion: what its caller gets."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ FAILED = Finish.ERROR, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What is new of an answer."""
+    """The part of an answer that is new."""
 
     text: str
     tokens: tuple[int, ...]
@@ -26,21 +26,21 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer, and what it cost; or as much of it as there is, and why there is no more."""
+    """A finished answer and its account; if it failed, the text up to then and the error."""
 
     text: str
-    tokens: tuple[int, ...]  # generated; a stop token is the last of them, and not in the text
+    tokens: tuple[int, ...]  # generated ids, a final stop token included, whose text is not
     finish: Finish
     prompt: tuple[int, ...]
-    row: RequestRow  # its account: times in nanoseconds, tokens, cached tokens
-    choice: int = 0  # which of the n
+    row: RequestRow  # of the ledger: times in nanoseconds, tokens, cached tokens
+    choice: int = 0  # which of the n, from 0
     logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
     prompt_logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
-    error: HeadwayError | None = None  # why it is not whole; finish is "refused" or "error" then
+    error: HeadwayError | None = None  # why it is incomplete, where finish is "refused" or "error"
 
 
 class Answer:
-    """One request while it is being answered: events in, text out."""
+    """One request while it is being answered: events in, deltas out."""
 
     def __init__(self, request: Request, options: Options, tokenizer: Tokenizer) -> None:
         assert not isinstance(options.stop, str)
@@ -49,12 +49,14 @@ class Answer:
         self.tokens: list[int] = []
         self.logprobs, self.prompt_logprobs = LogprobColumns(), LogprobColumns()
         self.finish = Finish.NOT_YET
-        self.stopped = False  # a stop string was seen; the engine is told once
+        self.stopped = False  # a stop string was found; the engine is told once
         self.error: HeadwayError | None = None
 
     def take(self, event: Event) -> Delta:
-        """What is new of it; the request has ended where the delta has a finish. Raises
-        RefusedError or EngineError where it has ended without its answer."""
+        """Add an event; return what is new. The delta of the last event has a finish.
+
+        Raises RefusedError or EngineError if the request has ended without its answer.
+        """
         if event.finish in FAILED:
             self.finish = event.finish
             raise _error_of(event)
@@ -75,7 +77,8 @@ class Answer:
         return Delta(said, new, self.finish)
 
     def completion(self, row: RequestRow | None, before: str = "") -> Completion:
-        """When it has ended. row: the ledger's, if it got so far; before: the text of an echo."""
+        """The whole answer, once it has ended. row: the ledger's, None if it has none; before: the
+        prompt's text, for an echo."""
         request = self.request
         return Completion(
             before + self.text.text,
@@ -97,7 +100,7 @@ def _error_of(event: Event) -> HeadwayError:
 
 
 def row_without_times(request: Request, finish: Finish, generated: int = 0) -> RequestRow:
-    """The account of a request of which the ledger has none: no time was spent that is known."""
+    """A row for a request that the ledger has none of, as a refused one: no times are known."""
     return RequestRow(
         id=request.id,
         lane=request.lane,

@@ -1,20 +1,20 @@
-"""What headway says no with. Each message is one line that names the cause and the remedy.
+"""The exceptions that users see. Each message is one line that names the cause and the remedy.
 
 HeadwayError
-|-- SettingError           a setting that cannot be obeyed (also a ValueError)
-|-- RefusedError           a request that was not accepted; may carry a time to come back
-|-- JournalError           a journal that cannot be read, or that a run has parted from
-|-- CheckpointError        a checkpoint is missing, incomplete or damaged
-|   `-- UnsupportedModelError  a sound one that asks for what the executor lacks
-|   `-- TokenizerError     its tokenizer is missing, unreadable, or another model's
-|-- PromptError            a prompt that cannot be computed
-|-- MemoryPlanError        what was asked for does not fit into the memory that is there
-|-- GrammarCheckError             a grammar that could not be tried, through no fault of its own
-|-- StuckError             a simulation in which nothing will ever happen again
-|-- UnansweredError        some of a generate's requests failed; it has the answers of the others
-`-- EngineError            the engine could not finish a request that it had begun
-    `-- EngineDownError    the engine has ended; its cause is the exception's __cause__
-        `-- DrainingError  it was asked to end: another, or the next one, takes the request
+|-- SettingError               a setting that cannot be obeyed (also a ValueError)
+|-- RefusedError               a request was not accepted; may say when to try again
+|-- JournalError               a journal cannot be read, or a replay has diverged from it
+|-- CheckpointError            a checkpoint is missing, incomplete or damaged
+|   |-- UnsupportedModelError  it is sound, but needs something that the executor does not have
+|   `-- TokenizerError         its tokenizer is missing, unreadable, or belongs to another model
+|-- PromptError                a prompt, a chat or a stop string cannot be used
+|-- MemoryPlanError            what was asked for does not fit into the free memory
+|-- GrammarCheckError          the check of a grammar was cut off: try again
+|-- StuckError                 a simulation in which nothing can ever happen again
+|-- UnansweredError            some requests of a generate() failed; it has all the answers
+`-- EngineError                the engine could not finish a request that it had begun
+    `-- EngineDownError        the engine has ended; __cause__ says why
+        `-- DrainingError      it was asked to end: try again, on another engine or the next
 """
 
 from collections.abc import Collection, Sequence
@@ -23,7 +23,7 @@ from typing import Any
 
 
 class HeadwayError(Exception):
-    """Whatever headway tells its user; the command line prints it without a traceback."""
+    """The base of all of them. The command line prints it without a traceback."""
 
 
 class SettingError(HeadwayError, ValueError):
@@ -31,7 +31,10 @@ class SettingError(HeadwayError, ValueError):
 
 
 class RefusedError(HeadwayError):
-    """Said at the door: why, and when to come back (nanoseconds of the engine's clock)."""
+    """A request was not accepted.
+
+    retry_at: when to try again, in nanoseconds of the engine's clock; NEVER: not at all.
+    """
 
     def __init__(self, reason: str, retry_at: int) -> None:
         super().__init__(reason)
@@ -42,41 +45,41 @@ class RefusedError(HeadwayError):
 
 
 class JournalError(HeadwayError):
-    """A journal that cannot be read, or that a run has parted from; names the line or step."""
+    """A journal cannot be read, or a replay has diverged from it. Names the line or the step."""
 
 
 class CheckpointError(HeadwayError):
-    """A checkpoint is missing, incomplete, damaged, or not what its config says."""
+    """A checkpoint is missing, incomplete, damaged, or does not match its config.json."""
 
 
 class UnsupportedModelError(CheckpointError):
-    """A sound checkpoint that asks for something the executor does not compute."""
+    """A sound checkpoint that needs something the executor does not compute."""
 
 
 class TokenizerError(CheckpointError):
-    """A tokenizer that is missing, cannot be read, or has ids that the model has not."""
+    """A tokenizer is missing, cannot be read, or has token ids that the model does not have."""
 
 
 class PromptError(HeadwayError):
-    """A prompt, a chat or a stop string that cannot be computed."""
+    """A prompt, a chat or a stop string cannot be used."""
 
 
 class MemoryPlanError(HeadwayError):
-    """What was asked for does not fit into the memory that is there."""
+    """What was asked for does not fit into the free memory."""
 
 
 class GrammarCheckError(HeadwayError):
-    """A grammar that could not be tried, through no fault of its own: it is worth asking again."""
+    """The check of a grammar was cut off, through no fault of the grammar: try again."""
 
 
 class StuckError(HeadwayError):
-    """A simulation in which nothing will ever happen again: a dead end found for free."""
+    """A simulation is stuck: requests wait, and nothing can ever happen again."""
 
 
 class UnansweredError(HeadwayError):
-    """Some of a generate's requests failed, and all have ended. Its __cause__ is the first error.
+    """Some requests of a generate() failed, and all have ended. __cause__ is the first error.
 
-    answers: as generate returns them, in their order; those that failed have an error each.
+    answers: what generate() would have returned; those that failed have an `error` each.
     """
 
     def __init__(self, said: str, answers: Sequence[Any]) -> None:
@@ -88,25 +91,25 @@ class UnansweredError(HeadwayError):
 
 
 class EngineError(HeadwayError):
-    """A request that was begun and has ended without its answer. Why is said: a step failed, the
-    model's numbers are not finite, nothing is left that its sampling allows, it was cancelled."""
+    """A request ended without its answer after it had begun. The message says why: a step failed,
+    the model computed NaN, the sampling allows no token, or the request was cancelled."""
 
 
 class EngineDownError(EngineError):
-    """The engine has ended, by itself or by a fault, and takes no more."""
+    """The engine has ended, as asked or through a fault, and takes no more requests."""
 
 
 class DrainingError(EngineDownError):
-    """The engine was asked to end, and has no fault: it is worth asking again."""
+    """The engine was asked to end. Nothing is wrong with it: try again, on another or the next."""
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """The end of a message about an unknown name: what was perhaps meant, or all there are."""
+    """The end of a message about an unknown name: the closest known name, or all of them."""
     if close := get_close_matches(name, known, 1, 0.5):
         return f"; did you mean {close[0]}?"
     return f"; there are {', '.join(known)}"
 
 
 def first_line(error: BaseException) -> str:
-    """In one line: its first, or its kind."""
-    return (str(error).splitlines() or [""])[0] or type(error).__name__
+    """The first line of an error's message, or the name of its class if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -11,7 +11,12 @@ from headway.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to answer. Sampling fields as in core.request.Sampling."""
+    """How a caller wants a prompt to be answered: length, sampling, where to stop, what to return.
+
+    These are the caller's terms (text, stop strings, several answers). `sampling` turns them into
+    core.sampling.Sampling, which is what the executor needs to know of one sequence; fields of the
+    same name mean the same.
+    """
 
     max_tokens: int | None = None  # None: 256, or what is left of the context if that is less
     min_tokens: int = 0
@@ -20,20 +25,20 @@ class Options:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None  # None: drawn from the LLM's own seed
-    stop: str | tuple[str, ...] = ()  # the text ends before the first, once min_tokens were said
-    stop_tokens: frozenset[int] = frozenset()  # beside the model's own ends
-    ignore_eos: bool = False  # the model's own ends do not end it
+    stop: str | tuple[str, ...] = ()  # the text ends before the first of them, after min_tokens
+    stop_tokens: frozenset[int] = frozenset()  # in addition to the model's own
+    ignore_eos: bool = False  # the model's own stop tokens do not end the answer
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id
-    bad_words: str | tuple[str, ...] = ()  # never said, whether or not a space comes before
-    n: int = 1  # answers to each prompt; they share its computation
-    truncate: int = 0  # keep so many of the prompt's last tokens; 0: all
+    bad_words: str | tuple[str, ...] = ()  # never generated, with or without a space before
+    n: int = 1  # answers to the prompt, which is computed once
+    truncate: int = 0  # keep only so many of the prompt's last tokens; 0: all
     echo: bool = False  # the text begins with the prompt
-    logprobs: int = -1  # -1: none; n: of each token and of the n likeliest
+    logprobs: int = -1  # -1: none; n: of each token and of the n most likely
     prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
-    grammar: Grammar = Grammar()  # what the answer must look like
+    grammar: Grammar = Grammar()  # the answer must match it
 
     def sampling(
         self,
@@ -42,11 +47,15 @@ class Options:
         words: Tokenizer,
         bad_words: tuple[tuple[int, ...], ...] | None = None,
     ) -> Sampling:
-        """Of the first choice. seed: where the caller gave none; eos: the model's own ends;
-        bad_words: their spellings, where they are known."""
+        """The sampling of the first choice.
+
+        seed: used if the caller gave none. eos: the model's own stop tokens. words: its tokenizer.
+        bad_words: their token ids, if somebody has them already. Raises PromptError for a token id
+        that the model does not have.
+        """
         for token in (*self.logit_bias, *self.stop_tokens):
             if not 0 <= token < words.vocab:
-                raise PromptError(f"token {token} is none of the model's 0 to {words.vocab - 1}")
+                raise PromptError(f"the model has no token {token}, only 0 to {words.vocab - 1}")
         return Sampling(
             temperature=self.temperature,
             top_k=self.top_k,
@@ -66,7 +75,7 @@ class Options:
         )
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):  # else it would be taken letter by letter
+        if isinstance(self.stop, str):  # a string is a sequence of its letters
             object.__setattr__(self, "stop", (self.stop,))
         if isinstance(self.bad_words, str):
             object.__setattr__(self, "bad_words", (self.bad_words,))
@@ -76,5 +85,5 @@ class Options:
             )
         if self.grammar and self.ignore_eos:
             raise SettingError(
-                "an answer with a grammar ends with the model's own end: leave out ignore_eos"
+                "an answer with a grammar ends with a stop token of the model: leave out ignore_eos"
             )

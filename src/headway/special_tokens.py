@@ -1,4 +1,4 @@
-"""Special tokens: whether a text spells one, and a tokenizer that takes them for plain text."""
+"""SpecialTokens: whether a text spells one; and a tokenizer that encodes them as plain text."""
 
 from copy import deepcopy
 from typing import TYPE_CHECKING
@@ -8,17 +8,18 @@ if TYPE_CHECKING:
 
 
 class SpecialTokens:
-    """Those of a tokenizer, whether its configuration names them or not. It pickles."""
+    """The special tokens of a tokenizer, whether or not its configuration names them."""
 
     def __init__(self, fast: "tokenizers.Tokenizer") -> None:
         self._fast = fast
         special = [each for each in fast.get_added_tokens_decoder().values() if each.special]
         self._spelled = frozenset([each.content for each in special])
-        # Of those that are looked for in the text as normalized, how they are written there.
+        # Some are matched against the normalized text: how those are written there.
         normal = [self._normal(each.content) for each in special if each.normalized]
         self._normalized = frozenset(normal) - self._spelled
 
     def is_in(self, text: str) -> bool:
+        """Whether the text spells one of them."""
         if any(token in text for token in self._spelled):
             return True
         if not self._normalized:
@@ -33,8 +34,11 @@ class SpecialTokens:
 
 
 def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
-    """One that takes special tokens for plain text. It shares all that is large with the other, for
-    the switch is its own: set on one that others use, it would change what they are doing."""
+    """A tokenizer that encodes special tokens as plain text.
+
+    It is a second object because the switch belongs to the tokenizer: other threads may be using
+    the first. The two share everything large.
+    """
     import tokenizers
 
     made = tokenizers.Tokenizer(fast.model)

@@ -4,23 +4,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 from headway.errors import PromptError
 
-UNFINISHED = "\ufffd"  # what the bytes of half a character decode to
-BYTES = 4  # of a character, at most
-PENDING = 16  # ids that may be unfinished; fewer than BYTES x BYTES may have no end to begin at
+UNFINISHED = "\ufffd"  # what an incomplete UTF-8 sequence decodes to
+BYTES = 4  # the most bytes of a character
+PENDING = 16  # ids that may be waiting for the rest of a character: BYTES x BYTES
 
 
 class TextStream:
-    """Ids in, text out as soon as it is certain. Pure: decode is handed in.
+    """Decodes an answer while it is generated. Pure: `decode` is handed in.
 
     text      |<------------- certain ----------------->|
-    said      |<---- given out ----->|<- may begin a -->|
+              |<---- given out ----->|<- may begin a -->|
                                          stop string
     ids       | dropped |<- window --------------------------------------->|
               window:   |<- read: whole characters ->|<- perhaps not yet ->|
 
-    Each push decodes the window, whose size is bounded: n ids take time in proportion to n. It
-    begins with ids that were read, for a decoder may treat the first of its ids in its own way (as
-    text-generation-inference does).
+    Each push decodes the window, whose size is bounded, so n ids take time proportional to n. The
+    window begins with ids that were already read, because a decoder may treat the first id
+    differently (the idea is text-generation-inference's).
     """
 
     def __init__(
@@ -29,7 +29,10 @@ class TextStream:
         stop: Iterable[str] = (),
         min_tokens: int = 0,
     ) -> None:
-        """min_tokens: a stop string counts where a later id has completed it."""
+        """stop: strings that end the text. min_tokens: within so many ids none counts.
+
+        Raises PromptError for an empty stop string.
+        """
         self._decode, self._min_tokens = decode, min_tokens
         self._stop = tuple(stop)
         if not all(self._stop):
@@ -45,7 +48,7 @@ class TextStream:
         self.kept = 0  # ids up to the one that completed a stop string; 0: none did
 
     def push(self, ids: Iterable[int]) -> str:
-        """What can be given out now. After a stop string, nothing more comes."""
+        """Add ids; return the text that can be given out now. After a stop string, nothing more."""
         if not self._stop:
             self._take(ids)
             return self._say(len(self.text))
@@ -53,10 +56,10 @@ class TextStream:
             if self.kept:
                 break
             self._take((id,))
-        return self._say(len(self.text) - (0 if self.kept else self._held()))
+        return self._say(len(self.text) - (0 if self.kept else self._withheld()))
 
     def end(self) -> str:
-        """What was held back, for no more will come."""
+        """The text that was held back: no more ids will come."""
         if not self.kept and self._known < len(self._tail):
             self._extend(self._tail, len(self._tail), self._window, len(self._window))
         return self._say(len(self.text))
@@ -80,20 +83,21 @@ class TextStream:
             self._wait(tail, window)
 
     def _wait(self, tail: str, window: list[int]) -> None:
-        """The latest id, the last of the window, may be a part of a character."""
+        """The latest id, at the end of the window, may be part of a character."""
         self._count += 1
         if tail == self._tail and not self._decode(window[-1:]):
-            return  # it means nothing, as a special token that is skipped
+            return  # it has no text, like a special token that is skipped
         self._tail, self._window = tail, window
         if len(window) - self._read > PENDING:
             self._settle()
 
     def _settle(self) -> None:
-        """The window has more ids than one character can, so all but its end is certain.
+        """The window has more ids than one character can have, so all but its end is certain.
 
-        If the texts before and from an id make the whole, no character spans that place. If no id
-        near the end is such a place, the decoder works on bytes, and only the last character can
-        change. Then the window may begin at any id that is a character's bytes before the end.
+        If the texts before an id and from it on add up to the whole, no character spans that
+        place, and the text before it is certain. If no id near the end is such a place, the
+        decoder works on bytes, and only the last character can still change. The window may then
+        begin at any id that is at least a character's bytes before the end.
         """
         tail, window = self._tail, self._window
         for at in range(len(window) - 1, 0, -1):
@@ -104,7 +108,7 @@ class TextStream:
                 return self._extend(tail, len(tail) - 1, window, at)
 
     def _extend(self, tail: str, upto: int, window: list[int], at: int) -> None:
-        """So much of the window's text is certain. It begins at its id `at` from now on."""
+        """The window's text is certain up to `upto`; from now on the window begins at id `at`."""
         new = len(self.text) + 1  # where one that ends in what is new, ends at the earliest
         self.text += tail[self._known : upto]
         left = len(tail) - upto
@@ -119,11 +123,11 @@ class TextStream:
         if found:
             self.text, self.kept = self.text[: min(found)], self._count
 
-    def _held(self) -> int:
+    def _withheld(self) -> int:
         """Length of the longest end of the text that may become a stop string.
 
-        It lies in what was not said yet: else it would have been held back then. So each size that
-        is tried in vain is a character that is given out, and is not tried again.
+        It lies in the text that was not given out yet, or it would have been held back before. So
+        each size that is tried in vain is a character that is given out and not tried again.
         """
         size = min(self._longest - 1, len(self.text) - self._said)
         while size > 0:

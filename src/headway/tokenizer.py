@@ -1,6 +1,6 @@
-"""Token ids <-> text: encoding, chat templates, incremental detokenizing, stop strings.
+"""Tokenizer: text and chats to token ids, and token ids back to text.
 
-The tokenizer and its chat template are transformers'; what a stream of answers needs is here.
+Loading the tokenizer and rendering its chat template is left to transformers.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from headway.errors import PromptError, TokenizerError
+from headway.errors import PromptError, TokenizerError, first_line
 from headway.special_tokens import SpecialTokens, without_special_tokens
 
 if TYPE_CHECKING:
@@ -18,36 +18,39 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
 
-PRIVATE = [chr(code) for code in range(0xE000, 0xF900)]  # no template trims them or has their like
-MARK = 12  # of them: 150 bits
+PRIVATE = [
+    chr(code) for code in range(0xE000, 0xF900)
+]  # private use: no template has or trims them
+MARK_LENGTH = 12  # characters of a mark: 150 bits
 
 
 class Message(TypedDict):
-    """One turn of a chat."""
+    """One message of a chat."""
 
     role: str
     content: str
 
 
 class Tokenizer:
-    """A checkpoint's own. Special-token strings inside a user's text are encoded as plain text.
+    """A checkpoint's tokenizer. Special tokens that a user's text spells are encoded as plain text.
 
-    transformers loads it, by rules of its own for many a family; what it has made of the files is
-    kept and runs on the tokenizers library alone. So it pickles, and who is sent one, as a server's
-    front is by its engine, imports no torch. Any number of threads may use one at once: nothing is
-    set once it is made.
+    transformers loads it, with special rules for many families. What comes out is kept and runs on
+    the tokenizers library alone. So it pickles, and a process that receives one imports no torch,
+    as the server's front does. Any number of threads may use it: nothing changes after __init__.
     """
 
     def __init__(self, folder: Path, vocab: int) -> None:
-        """Load it; TokenizerError if there is none, or if it has ids that the model has not.
+        """Load it from a checkpoint's folder. vocab: rows of the model's embedding.
 
-        vocab: rows of the model's embedding.
+        Raises TokenizerError if there is none, or if it has ids that the model does not have.
         """
         loaded = _load(folder)
-        self._fast: tokenizers.Tokenizer = loaded.backend_tokenizer  # a special token is one
+        self._fast: tokenizers.Tokenizer = (
+            loaded.backend_tokenizer
+        )  # encodes special tokens as such
         self._fast.no_truncation()
         self._fast.no_padding()
-        self._plain = without_special_tokens(self._fast)  # and here it is text like any other
+        self._plain = without_special_tokens(self._fast)  # special tokens are plain text
         largest = max(self._fast.get_vocab().values())
         if largest >= vocab:
             raise TokenizerError(
@@ -55,7 +58,7 @@ class Tokenizer:
                 f"it has an id {largest}, the embedding {vocab} rows"
             )
         self.vocab = vocab
-        # Characters that one token may stand for.
+        # The most characters that one token stands for.
         self.longest = max(map(len, self._fast.get_vocab()))
         self._special = SpecialTokens(self._fast)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
@@ -63,7 +66,7 @@ class Tokenizer:
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """With the special tokens that the tokenizer itself adds, such as a BOS."""
+        """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS."""
         return tuple(self._ids(text, adds=True))
 
     def __getstate__(self) -> dict[str, object]:
@@ -74,25 +77,27 @@ class Tokenizer:
         self._plain = without_special_tokens(self._fast)
 
     def _ids(self, text: str, adds: bool = False, special: bool = False) -> list[int]:
-        """adds: its own special tokens. special: those that the text spells are special too."""
+        """adds: add the tokenizer's own special tokens. special: encode special tokens that the
+        text spells as such."""
         by = self._fast if special else self._plain
         (found,) = by.encode_batch_fast([text], add_special_tokens=adds)
         ids: list[int] = found.ids
         return ids
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Through the chat template, up to where the assistant's answer begins.
+        """Token ids of a chat through its template, up to where the assistant's answer begins.
 
-        The template brings its own special tokens, so the tokenizer adds none: no double BOS.
+        The template writes the special tokens, so the tokenizer adds none: no double BOS. Raises
+        PromptError if there is no template, or if it refuses the messages.
         """
         if not self._template:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
         contents = _contents(messages)
         if not self._special.is_in("".join(contents)):
             return tuple(self._ids(self._rendered(list(messages)), special=True))
-        # All contents are put aside, and marks rendered in their place. So nothing that a content
-        # says can be taken for a mark; and no template and no role says one that was drawn now.
-        mark = "".join(SystemRandom().choices(PRIVATE, k=MARK))
+        # The template is rendered with random marks in place of the contents, which are encoded
+        # as plain text afterwards. No content can contain a mark that has just been drawn.
+        mark = "".join(SystemRandom().choices(PRIVATE, k=MARK_LENGTH))
         marked: list[Message] = [
             {**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)
         ]
@@ -104,7 +109,7 @@ class Tokenizer:
                 ids += self._ids(piece, special=True)
             else:
                 raise PromptError(
-                    "the chat template takes contents apart, and one spells a special token"
+                    "the chat template changes messages' contents, and one spells a special token"
                 )
         return tuple(ids)
 
@@ -113,7 +118,7 @@ class Tokenizer:
         from transformers.utils.chat_template_utils import render_jinja_template
 
         if not messages:
-            raise PromptError("a chat has at least one message")
+            raise PromptError("a chat needs at least one message")
         try:
             (text,), _ = render_jinja_template(
                 [messages], chat_template=self._template, add_generation_prompt=True, **self._named
@@ -124,7 +129,7 @@ class Tokenizer:
         return said
 
     def spellings(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-        """Ids of each word, as it is spelled after a space and at the beginning of a text."""
+        """Token ids of each word: at the beginning of a text, and after a space."""
         texts = [text for word in words for text in (word, f" {word.lstrip()}")]
         return tuple(dict.fromkeys([tuple(self._ids(text)) for text in texts]))
 
@@ -134,20 +139,20 @@ class Tokenizer:
 
 
 def _contents(messages: Sequence[Message]) -> list[str]:
-    """PromptError where one is no text, as that of an assistant's turn of tool calls."""
+    """The messages' texts. Raises PromptError where a content is not text, as in a tool call."""
     contents: list[str] = []
     for i, each in enumerate(messages):
         content = each.get("content")
         if not isinstance(content, str):
             raise PromptError(
-                f"the content of message {i} is no text, but {type(content).__name__}"
+                f"the content of message {i} is not text, but {type(content).__name__}"
             )
         contents.append(content)
     return contents
 
 
 def _load(folder: Path) -> Any:
-    """A transformers TokenizersBackend. Raises TokenizerError."""
+    """A transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
     from transformers import AutoTokenizer
 
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
@@ -156,9 +161,10 @@ def _load(folder: Path) -> Any:
         loaded: Any = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-    except Exception as error:  # any of transformers' and tokenizers' own; nobody waits here
-        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise TokenizerError(f"{folder}: the tokenizer cannot be read: {first}") from error
+    except Exception as error:  # transformers and tokenizers raise many kinds
+        raise TokenizerError(
+            f"{folder}: the tokenizer cannot be read: {first_line(error)}"
+        ) from error
     if not hasattr(loaded, "backend_tokenizer"):
         raise TokenizerError(f"{folder}: a {type(loaded).__name__} is not run by tokenizers")
     return loaded

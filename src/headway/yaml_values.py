@@ -10,6 +10,7 @@ from headway.errors import SettingError, did_you_mean
 
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
+    """The mapping in a YAML file. Raises SettingError, naming the file."""
     try:
         return mapping(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
     except (OSError, UnicodeDecodeError) as error:
@@ -20,18 +21,21 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
+    """The value, if it is a mapping; else SettingError."""
     if not isinstance(value, dict):
         raise SettingError(f"{where}: a mapping of names to values is wanted, not {value!r}")
     return value
 
 
 def known(given: Collection[Any], allowed: Collection[str], where: str) -> None:
+    """Raises SettingError for the first key that is not allowed."""
     for key in given:
         if key not in allowed:
             raise SettingError(f"{where}: {key!r} is not known{did_you_mean(str(key), allowed)}")
 
 
 def number(value: Any, where: str, least: float = 0.0) -> float:
+    """The value, if it is a number of at least `least`; else SettingError."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value < 1e15:
         raise SettingError(f"{where} is {value!r}, not a number")
     if value < least:
@@ -40,6 +44,7 @@ def number(value: Any, where: str, least: float = 0.0) -> float:
 
 
 def whole(value: Any, where: str, least: int = 0) -> int:
+    """The value, if it is a whole number of at least `least`; else SettingError."""
     exact = number(value, where, least)
     if exact != int(exact):
         raise SettingError(f"{where} is {value}; a whole number is wanted")
@@ -47,6 +52,7 @@ def whole(value: Any, where: str, least: int = 0) -> int:
 
 
 def wholes(value: Any, where: str) -> tuple[int, ...]:
+    """A list of positive whole numbers; else SettingError."""
     if not isinstance(value, list | tuple):
         raise SettingError(f"{where} is {value!r}; a list of whole numbers is wanted")
     return tuple(whole(each, where, 1) for each in value)

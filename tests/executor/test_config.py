@@ -327,7 +327,11 @@ def test_nonsense_is_named(own, named):
 def test_unreadable_files(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         read_config(tmp_path)
-    for text, named in (("{", "cannot be read"), ("[1]", "no JSON object"), ("\xff", "cannot be")):
+    for text, named in (
+        ("{", "cannot be read"),
+        ("[1]", "not a JSON object"),
+        ("\xff", "cannot be"),
+    ):
         (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
         with pytest.raises(CheckpointError, match=named) as caught:
             read_config(tmp_path)

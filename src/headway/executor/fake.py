@@ -1,8 +1,8 @@
-"""An executor for tests: no model, but a real paged memory.
+"""FakeExecutor: no model, but a real paged memory. For tests.
 
-What it keeps for a token depends on that token and on all before it, as KV does, and it reaches
-the past only through its block table, as attention does. So a block that is published too early,
-freed too soon, never told of, or shared by the wrong prefix changes the answer.
+The state it keeps for a token depends on that token and on all before it, as KV does, and it
+reaches the past only through its block table, as attention does. So a block that is published too
+early, freed too soon, missing from the table, or shared with the wrong prefix changes the answer.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,12 @@ VOCABULARY = 97
 
 
 def mix(state: int, token: int) -> int:
+    """The state after one more token."""
     return (state * 31 + token + 1) % 1_000_003
 
 
 def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
-    """The head of the 'model': reads every kept state. Keyed by seed and position, not by slot."""
+    """The 'model': a token from all states so far, keyed by seed and position and not by slot."""
     total = mix(ROOT + sampling.seed, len(states))
     for state in states:
         total = mix(total, state)
@@ -32,14 +33,15 @@ def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
 
 
 def score(state: int, token: int) -> Logprob:
-    """What stands for the log-probability of a token behind a state."""
+    """Stands for the log-probability of a token after a state."""
     return Logprob(-float(mix(state, token)))
 
 
 class FakeExecutor:
-    """It says `burst` tokens at once, as if it had drafted all but the first of them rightly.
+    """Computes states instead of logits, in a paged memory.
 
-    A sequence that `begins` raises for is not kept, and its rows are errors: its alone.
+    burst: tokens per step, as if all but the first had been drafted and accepted. begins: called
+    for each sequence that begins; if it raises, that sequence's rows are errors, and only those.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""An executor that fails the rows of a step, and not the engine."""
+"""GuardedExecutor: a step that fails ends its own requests, and not the engine."""
 
 import logging
 from dataclasses import replace
@@ -9,9 +9,9 @@ from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.errors import first_line
 
-MOST_FAILURES = 3  # failed steps in a row, after which a trial shows whether any step works
-PROBE_SEQUENCE = -1  # the number of a sequence that is no request's
-# A step of one token, in the scratch block.
+MOST_FAILURES = 3  # failed steps in a row, after which a probe shows whether any step works
+PROBE_SEQUENCE = -1  # the sequence of the probe: no request has this number
+# A step that belongs to no request: one token, in the scratch block.
 PROBE = Batch(
     rows=(Row(PROBE_SEQUENCE, 0, (0,), (SCRATCH,), Want.LAST),),
     begun=(Begun(PROBE_SEQUENCE, 1, Sampling()),),
@@ -19,24 +19,24 @@ PROBE = Batch(
 
 
 class GuardedExecutor:
-    """What another executor raises becomes an error of each row of that step.
+    """Wraps an executor. What it raises becomes an error of each row of that step.
 
-    Their requests end with it, their blocks are free and never offered to others, and those who
-    wait are served by the next step. After MOST failures in a row, a trial step is run that
-    belongs to no request. If it fails too, no step works, and the engine ends. If it works, the
-    requests were to blame, and others are served.
+    The requests of those rows end with the error. Their blocks are freed and not published to the
+    prefix cache, and waiting requests are served by the next step. After MOST_FAILURES failed
+    steps in a row, a probe step is run that belongs to no request. If it fails too, no step works,
+    and the engine ends. If it succeeds, the requests were the cause, and the engine goes on.
     """
 
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
-        self._rows: dict[int, int] = {}  # by ticket
-        self._failed: dict[int, Output] = {}  # by ticket: steps that could not be begun
-        self._faults = 0  # in a row
-        self._tried: tuple[int, ...] = ()  # the trial's sequence, whose state is to be dropped
+        self._rows: dict[int, int] = {}  # rows of a step, by ticket
+        self._failed: dict[int, Output] = {}  # by ticket: steps that could not be submitted
+        self._failures = 0  # failed steps in a row
+        self._probed: tuple[int, ...] = ()  # the probe's sequence, to be dropped with the next step
 
     def submit(self, batch: Batch) -> int:
-        if self._tried:
-            batch, self._tried = replace(batch, ended=(*self._tried, *batch.ended)), ()
+        if self._probed:
+            batch, self._probed = replace(batch, ended=(*self._probed, *batch.ended)), ()
         try:
             ticket = self.executor.submit(batch)
         except Exception as error:
@@ -53,25 +53,25 @@ class GuardedExecutor:
             output = self.executor.collect(ticket)
         except Exception as error:
             return self._output(rows, error)
-        self._faults = 0
+        self._failures = 0
         return output
 
     def _output(self, rows: int, error: Exception) -> Output:
-        self._faults += 1
-        if self._faults == MOST_FAILURES:
-            if not self._works():
+        self._failures += 1
+        if self._failures == MOST_FAILURES:
+            if not self._probe_works():
                 raise error
-            self._faults = 0
+            self._failures = 0
         logging.getLogger("headway.engine").error("a step of %d rows failed", rows, exc_info=error)
         why = f"the step failed: {first_line(error)}"
         return Output(((),) * rows, errors=dict.fromkeys(range(rows), why))
 
-    def _works(self) -> bool:
-        """Whether the executor still computes anything."""
+    def _probe_works(self) -> bool:
+        """Whether the executor can still compute a step."""
         try:
             output = self.executor.collect(self.executor.submit(PROBE))
         except Exception as error:
-            logging.getLogger("headway.engine").error("so does a step of nobody", exc_info=error)
+            logging.getLogger("headway.engine").error("the probe step failed too", exc_info=error)
             return False
-        self._tried = (PROBE_SEQUENCE,)
+        self._probed = (PROBE_SEQUENCE,)
         return not output.errors

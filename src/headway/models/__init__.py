@@ -1,4 +1,4 @@
-"""The checkpoints that ship with the package, and what any model is called."""
+"""The checkpoints that ship with the package, and how reports name a model."""
 
 from os.path import abspath
 from pathlib import Path
@@ -7,8 +7,8 @@ EMBEDDED = Path(__file__).parent / "headway-tiny"
 
 
 def display_name(source: str | Path | None) -> str:
-    """For reports and journals: a folder's name rather than where it lies on this machine, a hub
-    id as it is. None: the embedded one."""
+    """A model's name in reports and journals: of a folder its last part, so that no path of this
+    machine is told; a hub id as it is. None: the embedded model."""
     if source is None:
         return f"{EMBEDDED.name} (embedded)"
     return Path(abspath(source)).name if Path(source).is_dir() else str(source)

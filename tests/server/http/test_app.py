@@ -271,7 +271,7 @@ def test_ids_that_the_model_lacks_name_their_field(server, said):
     answer = httpx2.post(f"{server}/v1/completions", json={"prompt": [5]} | said)
     (field,) = said
     assert (answer.status_code, error(answer)["param"]) == (400, field)
-    assert error(answer)["message"] == f"'{field}': token 99999 is none of the model's 0 to 4095"
+    assert error(answer)["message"] == f"'{field}': the model has no token 99999, only 0 to 4095"
 
 
 @pytest.mark.parametrize("skip", [True, False])

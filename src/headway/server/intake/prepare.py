@@ -95,7 +95,7 @@ def choices_of(
 def _check_ids(options: Options, vocab: int) -> None:
     for name, ids in (("logit_bias", options.logit_bias), ("stop_token_ids", options.stop_tokens)):
         if (largest := max(ids, default=0)) >= vocab:
-            why = f"'{name}': token {largest} is none of the model's 0 to {vocab - 1}"
+            why = f"'{name}': the model has no token {largest}, only 0 to {vocab - 1}"
             raise wrong(why, name)
 
 

@@ -1,11 +1,11 @@
-"""A checkpoint's JSON read key by key: nonsense is an error, what we lack is gathered."""
+"""ConfigReader: a checkpoint's JSON, read key by key; what is not supported is collected."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headway.errors import CheckpointError
+from headway.errors import CheckpointError, first_line
 
 Raw = Mapping[str, Any]  # a JSON object
 
@@ -15,24 +15,20 @@ def read_json(path: Path) -> Raw:
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing: not a checkpoint's folder") from None
+        raise CheckpointError(f"{path} is missing: this is not a checkpoint's folder") from None
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {first_line(error)}") from None
     if not isinstance(raw, dict):
-        raise CheckpointError(f"{path} holds no JSON object")
+        raise CheckpointError(f"{path} is not a JSON object")
     return raw
 
 
-def first_line(error: BaseException) -> str:
-    """An error's text as one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
 class ConfigReader:
-    """One JSON object, and what in it cannot be obeyed.
+    """Reads one JSON object, and collects what it asks for that is not supported.
 
-    A value that makes no sense raises CheckpointError at once. One that makes sense and is not
-    supported is kept in `refused`, so that its reader learns every reason and not the first.
+    A value that makes no sense raises CheckpointError at once. One that makes sense but is not
+    supported adds a reason to `refused`, so that the user learns all reasons and not just the
+    first.
     """
 
     def __init__(self, raw: Raw, where: str, refused: list[str] | None = None) -> None:
@@ -43,10 +39,10 @@ class ConfigReader:
         return self.raw.get(key) is not None
 
     def section(self, key: str) -> "ConfigReader":
-        """The object under a key, empty where there is none; its refusals are ours too."""
+        """A reader of the object under a key, empty if there is none. It shares `refused`."""
         part = self.raw.get(key) or {}
         if not isinstance(part, dict):
-            raise CheckpointError(f"{self.where}: {key} is no JSON object")
+            raise CheckpointError(f"{self.where}: {key} is not a JSON object")
         return ConfigReader(part, self.where, self.refused)
 
     def merged_with(self, other: "ConfigReader") -> "ConfigReader":
@@ -54,6 +50,7 @@ class ConfigReader:
         return ConfigReader({**self.raw, **other.raw}, self.where, self.refused)
 
     def refuse(self, why: str) -> None:
+        """Note a reason why the model cannot be computed."""
         self.refused.append(why)
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -64,21 +61,21 @@ class ConfigReader:
         return bool(self.get(key, default))
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A positive integer."""
+        """The positive integer under a key. Raises CheckpointError for anything else."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
             raise self.error(key, "must be a positive integer", value)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number."""
+        """The positive number under a key. Raises CheckpointError for anything else."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise self.error(key, "must be a positive number", value)
         return float(value)
 
     def array(self, key: str) -> list[Any]:
-        """Empty where there is none."""
+        """The list under a key, empty if there is none."""
         value = self.get(key, [])
         if not isinstance(value, list):
             raise self.error(key, "must be a list", value)
@@ -89,6 +86,6 @@ class ConfigReader:
 
 
 def shortened(value: object) -> str:
-    """A value as it was written, cut to a few words."""
+    """A value as Python writes it, in at most 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

@@ -1,11 +1,11 @@
-"""The families of decoders: what each fixes outside its config.json, and its defaults.
+"""The families of decoders: what each fixes in its code rather than in config.json.
 
-A family is a row of choices, each of which the one decoder makes anywhere: where norms stand,
-how they scale, what the MLP is, which layers see how far. Adding one is a row here and a shape in
-the golden tests, as long as its choices are known.
+There is one decoder; a family is a row of choices for it: where norms stand and how they scale,
+what the MLP is, how far each layer looks back. A new family whose choices are all known needs a
+row here and a shape in the golden tests.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 GEMMA_CAPS = frozenset({"final_logit_softcapping", "attn_logit_softcapping"})
@@ -16,28 +16,26 @@ GRANITE_SCALES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One model_type. The second half are defaults where config.json is silent."""
+    """One model_type. The second half are its defaults, where config.json does not say."""
 
     model_type: str
-    supports: frozenset[str] = (
-        frozenset()
-    )  # of OPTIONAL_KEYS: those that it has and that are computed
+    supports: frozenset[str] = frozenset()  # those of OPTIONAL_KEYS that it has
     # pre: before each half of a layer; post: after it, inside the residual (OLMo-2); both
     norms: Literal["pre", "post", "both"] = "pre"
     # rms: rounded to the dtype, then weighted; wide: weighted in float32, then rounded (OLMo-2);
     # offset: wide, and the weight is stored less 1 (Gemma); layer: LayerNorm with bias
     norm: Literal["rms", "wide", "offset", "layer"] = "rms"
     qk_norm: Literal["", "head", "whole"] = ""  # before rope: each head, or all heads as one
-    qkv_bias: bool = False  # always there, whatever `attention_bias` says
-    bias_key: str = "attention_bias"  # the key that asks for one
+    qkv_bias: bool = False  # always, whatever `attention_bias` says
+    bias_key: str = "attention_bias"  # the key of config.json that asks for a bias
     gated: bool = True  # the MLP: down(act(gate(x)) * up(x)), else down(act(up(x)))
-    fused: bool = False  # the checkpoint itself keeps qkv, and gate and up, as one matrix
+    fused: bool = False  # qkv, and gate and up, are one matrix in the checkpoint
     scaled_embedding: bool = False  # embeddings are scaled by the root of their width (Gemma)
-    # which layers have the sliding window: none, all, or those that layer_types names
+    # layers with the sliding window: none, all, or those that layer_types names
     windows: Literal["none", "all", "some"] = "none"
     window_is_opt_in: bool = False  # the window is off unless use_sliding_window says otherwise
-    eps_key: str = "rms_norm_eps"  # the key
-    activation_key: str = "hidden_act"  # the key
+    eps_key: str = "rms_norm_eps"  # its key in config.json
+    activation_key: str = "hidden_act"  # its key in config.json
 
     eps: float = 1e-6
     theta: float = 10_000.0
@@ -45,12 +43,35 @@ class Family:
     head_dim: int = 0  # 0: hidden / heads
     tied: bool = False
     window: int = 0  # 0: none
-    global_every: int = 0  # every so manieth layer sees everything, the others have the window
+    global_every: int = 0  # every n-th layer attends to everything, the others have the window
     activation: str = "silu"
-    query_scalar: int = 0  # 1 / root of the scale of attention scores; 0: of head_dim
+    query_scalar: int = 0  # attention scores are divided by its root; 0: of head_dim
     soft_caps: tuple[float, float] = (0.0, 0.0)  # of attention scores, of logits; 0: none
 
 
+GEMMA = Family(
+    "gemma",
+    norm="offset",
+    scaled_embedding=True,
+    head_dim=256,
+    tied=True,
+    activation="gelu_pytorch_tanh",
+)
+GEMMA_2 = replace(
+    GEMMA,
+    model_type="gemma2",
+    supports=GEMMA_CAPS,
+    norms="both",
+    windows="some",
+    activation_key="hidden_activation",
+    window=4096,
+    global_every=2,
+    query_scalar=256,
+    soft_caps=(50.0, 30.0),
+)
+OLMO_2 = Family("olmo2", norms="post", norm="wide", qk_norm="whole", eps=1e-5)
+
+# By the name in config.json's `architectures`.
 FAMILIES = {
     "LlamaForCausalLM": Family("llama", frozenset({"mlp_bias"})),
     "MistralForCausalLM": Family("mistral", windows="all", window=4096),
@@ -78,56 +99,23 @@ FAMILIES = {
         windows="all",
         eps=1e-5,
     ),
-    "GemmaForCausalLM": Family(
-        "gemma",
-        norm="offset",
-        scaled_embedding=True,
-        head_dim=256,
-        tied=True,
-        activation="gelu_pytorch_tanh",
-    ),
-    "Gemma2ForCausalLM": Family(
-        "gemma2",
-        GEMMA_CAPS,
-        norms="both",
-        norm="offset",
-        scaled_embedding=True,
-        windows="some",
-        activation_key="hidden_activation",
-        head_dim=256,
-        tied=True,
-        window=4096,
-        global_every=2,
-        activation="gelu_pytorch_tanh",
-        query_scalar=256,
-        soft_caps=(50.0, 30.0),
-    ),
-    "Gemma3ForCausalLM": Family(
-        "gemma3_text",
-        frozenset({"final_logit_softcapping"}),
-        norms="both",
-        norm="offset",
+    "GemmaForCausalLM": GEMMA,
+    "Gemma2ForCausalLM": GEMMA_2,
+    "Gemma3ForCausalLM": replace(
+        GEMMA_2,
+        model_type="gemma3_text",
+        supports=frozenset({"final_logit_softcapping"}),
         qk_norm="head",
-        scaled_embedding=True,
-        windows="some",
-        activation_key="hidden_activation",
         theta=1e6,
         local_theta=10_000.0,
-        head_dim=256,
-        tied=True,
-        window=4096,
         global_every=6,
-        activation="gelu_pytorch_tanh",
-        query_scalar=256,
+        soft_caps=(0.0, 0.0),
     ),
-    "Olmo2ForCausalLM": Family("olmo2", norms="post", norm="wide", qk_norm="whole", eps=1e-5),
-    "Olmo3ForCausalLM": Family(
-        "olmo3",
-        norms="post",
-        norm="wide",
-        qk_norm="whole",
+    "Olmo2ForCausalLM": OLMO_2,
+    "Olmo3ForCausalLM": replace(
+        OLMO_2,
+        model_type="olmo3",
         windows="some",
-        eps=1e-5,
         theta=5e5,
         local_theta=5e5,
         window=4096,
@@ -155,7 +143,7 @@ FAMILIES = {
     ),
 }
 
-# What some models have, and a family here has only if it obeys it: key -> harmless values.
+# Keys that a family may have only if it supports them: key -> values that change nothing.
 OPTIONAL_KEYS: dict[str, tuple[Any, ...]] = {
     "mlp_bias": (False,),
     "quantization_config": (),

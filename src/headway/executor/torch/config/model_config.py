@@ -1,7 +1,7 @@
-"""What a checkpoint's config.json says of the model, read without running any of its code.
+"""ModelConfig: the shape of a model, from config.json, without running the checkpoint's code.
 
-Everything that would change the answer is either understood here or refused by name: a model
-that runs with one of its settings ignored is worse than one that does not run.
+A setting that changes the answer is either understood or refused by name: a model that runs with
+a setting ignored is worse than one that does not run.
 """
 
 from dataclasses import dataclass
@@ -20,18 +20,18 @@ from headway.executor.torch.config.processor import has_fast_bfloat16
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
-HALF_DTYPES = "float16", "bfloat16"  # that weights are stored in
-ITEMSIZES = {"float32": 4, "bfloat16": 2}  # the dtypes that are computed in, and their bytes
+HALF_DTYPES = "float16", "bfloat16"  # stored in 16 bits
+ITEMSIZES = {"float32": 4, "bfloat16": 2}  # bytes per number of the dtypes that are computed in
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Constant factors and soft caps (Gemma 2, Granite). A cap c turns x into c tanh(x / c)."""
+    """Constant factors and soft caps (Gemma 2, Granite). A cap c makes x into c tanh(x / c)."""
 
     scores: float  # of attention
     scores_cap: float = 0.0  # 0: none
     embedding: float = 1.0
-    residual: float = 1.0  # of what each half of a layer adds
+    residual: float = 1.0  # on what attention and the MLP add
     logits: float = 1.0
     logits_cap: float = 0.0
 
@@ -42,12 +42,12 @@ class Experts:
 
     count: int
     chosen: int  # per token
-    renormalized: bool  # the weights of those chosen are made to sum to 1
+    renormalized: bool  # the weights of the chosen ones are scaled to sum to 1
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a decoder, in the words of this package."""
+    """The shape of a decoder, in this package's own terms."""
 
     architecture: str
     family: Family
@@ -56,14 +56,14 @@ class ModelConfig:
     heads: int  # of queries
     kv_heads: int
     head_dim: int
-    intermediate: int  # width of the MLP, of one expert where there are several
+    intermediate: int  # width of the MLP, or of one expert
     vocab: int
-    context: int  # positions it was made for
+    context: int  # the most positions that it was made for
     layer_attention: tuple[LayerAttention, ...]  # by layer
     scales: Scales
     eps: float  # of every norm
     activation: Activation
-    tied: bool  # the head is the embedding
+    tied: bool  # the output head is the embedding matrix
     qkv_bias: bool
     out_bias: bool
     mlp_bias: bool
@@ -73,13 +73,15 @@ class ModelConfig:
 
     @property
     def kv_elements(self) -> int:
-        """Numbers kept per token, over all layers: one key and one value per KV head."""
+        """KV numbers per token over all layers: a key and a value for each KV head."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     def compute_dtype(self, asked: str, device: str) -> str:
-        """The dtype asked for; "": as stored, but bfloat16 for float16, which a CPU has no fast
-        products for, and float32 on a CPU that has none for bfloat16 either. Raises SettingError
-        for one that nothing is computed in. device: its kind, as torch names it."""
+        """The dtype to compute in: float32 or bfloat16. Raises SettingError for another.
+
+        asked: the user's choice; empty: as the weights are stored, but bfloat16 for float16, and
+        float32 on a CPU without fast bfloat16. device: its kind, as torch names it.
+        """
         quick = device != "cpu" or has_fast_bfloat16()
         half = "bfloat16" if quick else "float32"
         name = asked or (half if self.dtype in HALF_DTYPES else self.dtype)
@@ -98,7 +100,7 @@ def read_config(folder: Path) -> ModelConfig:
 
 
 def read_files(folder: Path) -> tuple[Raw, Raw]:
-    """The two JSON objects; the second is empty where its file is missing."""
+    """Both JSON objects; the second is empty if its file is missing."""
     raw = read_json(folder / "config.json")
     path = folder / "generation_config.json"
     return raw, read_json(path) if path.is_file() else {}
@@ -115,10 +117,10 @@ def parse_config(raw: Raw, generation: Raw, where: str = "config.json") -> Model
 def examine(
     raw: Raw, generation: Raw, where: str = "config.json"
 ) -> tuple[ModelConfig | None, tuple[str, ...]]:
-    """The model, and every reason why it cannot be computed.
+    """The model's configuration, and all reasons why it cannot be computed.
 
-    None: not even its family is known. With reasons, the model's sizes hold and nothing else.
-    Raises CheckpointError for values that make no sense.
+    The configuration is None if its family is unknown. If there are reasons, only the sizes in it
+    can be relied on. Raises CheckpointError for values that make no sense.
     """
     reader = ConfigReader(raw, where)
     architecture, family = _family(reader)
@@ -170,9 +172,9 @@ def _model_config(
 
 
 def _family(reader: ConfigReader) -> tuple[str, Family | None]:
-    """Its architecture. Code that a checkpoint brings along is never run.
+    """The architecture's name and its family. Code that a checkpoint brings is never run.
 
-    Phi-3's first checkpoints bring along what later became the family's own code: ignoring it
+    The first Phi-3 checkpoints bring the code that transformers adopted later, so ignoring it
     changes nothing.
     """
     kind = reader.get("model_type")
@@ -206,7 +208,7 @@ def _refuse_unsupported(reader: ConfigReader, family: Family) -> None:
 def _check_rotary_dims(
     reader: ConfigReader, layer_attention: tuple[LayerAttention, ...], head_dim: int
 ) -> None:
-    """Rotary embedding turns pairs of dimensions."""
+    """Rotary embedding rotates pairs of dimensions. Raises CheckpointError if they do not fit."""
     for rope in {layer.rope for layer in layer_attention if layer.rope is not None}:
         dims = int(head_dim * rope.rotary_share)
         if dims % 2 or not dims:
@@ -233,9 +235,9 @@ def _activation(reader: ConfigReader, family: Family) -> Activation:
 
 
 def _scales(reader: ConfigReader, family: Family, hidden: int, head_dim: int) -> Scales:
-    """Granite names its factors; Gemma 2 and 3 name what their scores are divided by the root of.
+    """Granite gives factors; Gemma 2 and 3 give the number whose root divides the scores.
 
-    A cap that is null is none, one that is not there is the family's.
+    A soft cap that is null is off; one that is missing is the family's.
     """
     score = (
         reader.number("query_pre_attn_scalar", family.query_scalar)
@@ -264,7 +266,7 @@ def _scales(reader: ConfigReader, family: Family, hidden: int, head_dim: int) ->
 
 
 def _experts(reader: ConfigReader, family: Family) -> tuple[Experts | None, str]:
-    """Them, and the key of the width of one."""
+    """The experts, if any, and the key in config.json of the MLP's width."""
     if "num_local_experts" not in family.supports:
         return None, "intermediate_size"
     key = "num_experts" if "num_experts" in reader else "num_local_experts"
@@ -284,7 +286,7 @@ def _dtype(reader: ConfigReader) -> str:
 
 
 def _eos(reader: ConfigReader, generation: ConfigReader) -> tuple[int, ...]:
-    """Both files count: instruct checkpoints name <|eot_id|> and the like in the second only."""
+    """Ids from both files: instruct checkpoints have <|eot_id|> and the like in the second only."""
     found: set[int] = set()
     for value in (reader.get("eos_token_id", []), generation.get("eos_token_id", [])):
         for token in value if isinstance(value, list) else [value]:

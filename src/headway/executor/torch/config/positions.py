@@ -1,4 +1,4 @@
-"""How a layer's queries see their past: how far, and how they tell positions apart.
+"""LayerAttention: how far each layer looks back, and its rotary position embedding.
 
 Rotary embedding: Su et al. 2021. Scaling by linear interpolation: Chen et al. 2023; by
 wavelength: Llama 3.1; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024. Sliding window: Mistral
@@ -17,35 +17,35 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class LinearScaling:
-    """Every angle divided by the factor; 1: plain rope."""
+    """Every angle is divided by the factor; 1: no scaling."""
 
     factor: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """By wavelength: long ones are stretched, short ones are left alone."""
+    """By wavelength: long ones are stretched, short ones are not."""
 
     factor: float
     low: float  # wavelengths above original / low are stretched by the factor
     high: float  # those below original / high are left alone
-    original: int  # context it was trained with before the stretching
+    original: int  # the context, in tokens, before the stretching
 
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling:
-    """By dimension, from those that turn often in the original context to those that do not."""
+    """By dimension: those that rotate often within the original context are stretched less."""
 
     factor: float
     original: int
-    fast: float = 32.0  # turns from which on a dimension is left alone
-    slow: float = 1.0  # turns up to which it is stretched by the whole factor
-    rounded: bool = True  # the two dimensions are whole numbers
+    fast: float = 32.0  # rotations from which on a dimension is not stretched
+    slow: float = 1.0  # rotations up to which it is stretched by the whole factor
+    rounded: bool = True  # round the limits to whole dimensions
 
 
 @dataclass(frozen=True, slots=True)
 class LongRopeScaling:
-    """LongRoPE: every pair of dimensions has its own factor, found by search."""
+    """LongRoPE: each pair of dimensions has a factor of its own, found by search."""
 
     factors: tuple[float, ...]
 
@@ -58,22 +58,22 @@ class Rope:
     scaling: LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling = field(
         default_factory=LinearScaling
     )
-    rotary_share: float = 1.0  # of a head's dimensions, the first ones, that are turned
-    attention_factor: float = 1.0  # of cosines and sines, so of q and k alike
+    rotary_share: float = 1.0  # the share of a head's dimensions, the first ones, that are rotated
+    attention_factor: float = 1.0  # multiplies cosines and sines, so q and k alike
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAttention:
-    """What one layer's queries see."""
+    """What the queries of one layer attend to."""
 
-    rope: Rope | None  # None: the layer knows no positions
-    window: int = 0  # so many positions, their own included; 0: all of the past
+    rope: Rope | None  # None: the layer has no position embedding
+    window: int = 0  # the latest n positions, their own included; 0: all
 
 
 def read_layer_attention(
     reader: ConfigReader, family: Family, layers: int
 ) -> tuple[tuple[LayerAttention, ...], int]:
-    """By layer, and the context: positions that the model can be asked for."""
+    """One LayerAttention for each layer, and the context: the most positions of a sequence."""
     context = reader.count("max_position_embeddings")
     windows = _windows(reader, family, layers, context)
     plain, local = _ropes(reader, family)
@@ -86,11 +86,12 @@ def read_layer_attention(
 
 
 def _context(reader: ConfigReader, rope: Rope, context: int) -> int:
-    """YaRN's configs often keep the length from before the stretching; LongRoPE's say the new.
+    """The most positions of a sequence.
 
-    LongRoPE has two sets of factors and changes to the longer one, for all positions, when a
-    sequence grows beyond the original context. Keys that were kept would be wrong from then on,
-    so only the original context is offered, where transformers' answers are ours.
+    YaRN's configs often give the length before the stretching; LongRoPE's give the one after it.
+    LongRoPE has two sets of factors and changes to the second one, for all positions, when a
+    sequence grows beyond the original context. The cached keys would then be wrong, so only the
+    original context is offered, within which answers equal those of transformers.
     """
     if isinstance(
         rope.scaling, YarnScaling
@@ -104,7 +105,7 @@ def _context(reader: ConfigReader, rope: Rope, context: int) -> int:
 def _windows(
     reader: ConfigReader, family: Family, layers: int, context: int
 ) -> list[tuple[bool, int]]:
-    """By layer: whether it is one of the sliding kind, and its window."""
+    """For each layer: whether it is of the sliding kind, and its window (0: none)."""
     size = reader.raw.get("sliding_window", family.window or None)
     if family.window_is_opt_in and not reader.flag("use_sliding_window"):
         size = None
@@ -115,13 +116,13 @@ def _windows(
         reader.refuse(f"sliding_window = {size} is not supported")
     if size is None and family.windows == "some" and SLIDING in kinds:
         raise CheckpointError(f"{reader.where}: layer_types has {SLIDING} and there is no window")
-    # A window that holds the whole context masks nothing.
+    # A window as long as the context masks nothing.
     shown = size if size and size < context else 0
     return [(kind == SLIDING, shown if kind == SLIDING else 0) for kind in kinds]
 
 
 def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> list[str]:
-    """The kind of each layer, named or by the family's pattern."""
+    """The kind of each layer: as the config names it, or by the family's pattern."""
     named = reader.array("layer_types")
     if odd := sorted({str(each) for each in named} - {FULL, SLIDING}):
         reader.refuse(f"layer_types {', '.join(odd)} not supported, only {FULL} and {SLIDING}")
@@ -145,7 +146,7 @@ def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> li
 
 
 def _rotary_layers(reader: ConfigReader, family: Family, layers: int) -> list[bool]:
-    """Which layers have rope: all, unless no_rope_layers (1: it has one!) says otherwise."""
+    """Which layers have rope: all, or those with a 1 in no_rope_layers, despite its name."""
     if "no_rope_layers" not in family.supports:
         return [True] * layers
     if "no_rope_layers" in reader:
@@ -158,12 +159,12 @@ def _rotary_layers(reader: ConfigReader, family: Family, layers: int) -> list[bo
 
 
 def _rope_section(reader: ConfigReader) -> ConfigReader:
-    """transformers 4 writes rope_theta and rope_scaling, transformers 5 one rope_parameters."""
+    """The settings of rope: transformers 4 has rope_scaling, transformers 5 rope_parameters."""
     return reader.section("rope_scaling").merged_with(reader.section("rope_parameters"))
 
 
 def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
-    """Of the layers that see everything and of those with a window."""
+    """The rope of the layers that attend to everything, and that of those with a window."""
     asked = _rope_section(reader)
     theta = reader.number("rope_theta", family.theta)
     nested = {key for key, value in asked.raw.items() if isinstance(value, dict)}
@@ -192,8 +193,8 @@ def _rope(reader: ConfigReader, asked: ConfigReader, theta: float, family: Famil
         kind = "longrope"  # the name that Phi-3's first checkpoints gave it
     match kind:
         case "default" | "dynamic":
-            # Dynamic scaling changes nothing up to max_position_embeddings, and no sequence
-            # goes further here: its growing base would give every token's kept key a new angle.
+            # Dynamic scaling changes nothing up to max_position_embeddings, and sequences end
+            # there: beyond it, the base grows and every cached key would need a new angle.
             return Rope(theta, LinearScaling(), rotary_share)
         case "linear":
             return Rope(theta, LinearScaling(asked.number("factor")), rotary_share)
@@ -215,7 +216,7 @@ def _rope(reader: ConfigReader, asked: ConfigReader, theta: float, family: Famil
 
 
 def _original_context_and_factor(reader: ConfigReader, asked: ConfigReader) -> tuple[int, float]:
-    """The original context, and by how much it was stretched. Phi-3's, outside, comes first."""
+    """The context before the stretching, and the factor. Phi-3 has it at the top level."""
     context = reader.count("max_position_embeddings")
     inside = asked.count("original_max_position_embeddings", context)
     original = reader.count("original_max_position_embeddings", inside)

@@ -1,19 +1,19 @@
-"""What this machine's processor does in hardware, asked of the system and not of torch."""
+"""Whether the processor has fast bfloat16, from the system and without importing torch."""
 
 from functools import cache
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
-# Of each kind of processor, by the system's names: with these, oneDNN has products in bfloat16.
+# Flags, as the system names them, with which oneDNN multiplies in bfloat16.
 BFLOAT16 = {"x86": {"avx512bw", "avx512vl", "avx512dq"}, "arm": {"bf16"}}
 
 
 @cache
 def has_fast_bfloat16() -> bool:
-    """Whether products in bfloat16 are quick; where the system does not say, they are taken to be.
+    """Whether matrix products in bfloat16 are fast. If the system does not say: yes.
 
     Where they are not, torch multiplies number by number: on a Zen 3, 1 GFLOP/s where float32 has
-    64 (squares of 1,024 on two threads), and a prompt of 512 tokens of the embedded model takes
+    64 (1,024 x 1,024 matrices, two threads), and a prompt of 512 tokens takes the embedded model
     five times as long.
     """
     if not CPUINFO.is_file():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from safetensors import SafetensorError, safe_open
 
-from headway.errors import CheckpointError
-from headway.executor.torch.config.config_reader import first_line, read_json
+from headway.errors import CheckpointError, first_line
+from headway.executor.torch.config.config_reader import read_json
 
 if TYPE_CHECKING:  # half a second that who reads headers need not wait
     from torch import Tensor
