@@ -1,4 +1,7 @@
-"""The one loop: decide, execute, learn. Serving and simulating differ in what is handed in."""
+"""The one loop: decide, execute, learn (Engine), and the protocols of what it is handed.
+
+Serving and simulating differ only in the clock, the inbox and the executor.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,38 +15,41 @@ from headway.journal.record import Record, digest
 
 class Clock(Protocol):
     def now(self) -> int:
-        """Nanoseconds since some fixed moment; never less than it said before."""
+        """Nanoseconds since some fixed moment. It never runs backwards."""
         ...
 
 
 class Inbox(Protocol):
     def poll(self) -> Sequence[Command]:
-        """What has come since it was last asked, in one order."""
+        """The commands since the last call, in one order."""
         ...
 
     def wait(self, until: int) -> None:
-        """Return when a command is there or the time has come."""
+        """Return when there is a command, or at this time."""
         ...
 
 
 class Executor(Protocol):
     def submit(self, batch: Batch) -> int:
-        """Begin a step and return its ticket. Whatever it raises, it has then dropped who has
-        ended and taken in who begins: what is told once is not told again. One that cannot begin
-        raises nothing: its rows are errors, and the others are computed."""
+        """Begin a step and return its ticket.
+
+        Each sequence's beginning and end is told once. So if this raises, it has still dropped
+        those that ended and taken in those that begin. A sequence that cannot begin raises
+        nothing: its rows become errors, and the others are computed.
+        """
         ...
 
     def collect(self, ticket: int) -> Output:
-        """Wait for the step of this ticket, and return what came of it."""
+        """Wait for the step with this ticket, and return its output."""
         ...
 
 
 def forgotten(record: Record) -> None:
-    """What an engine does with its journal's records where nobody keeps them."""
+    """The `keep` of an engine without a journal: records are not even made."""
 
 
 class Engine:
-    """Depth one: it collects a step before it decides the next."""
+    """It collects each step before it decides the next one (depth one)."""
 
     def __init__(
         self,
@@ -58,7 +64,8 @@ class Engine:
         self.load = scheduler.load(clock.now())  # the latest; any thread may read it
 
     def step(self) -> list[Event]:
-        """Take in what came, run one step if there is one, else wait; what is new for callers."""
+        """Take in commands and run one step; if there is none, wait. Returns what callers are to
+        hear."""
         commands = tuple(self.inbox.poll())
         now = done = self.clock.now()
         events = self.scheduler.apply(commands, now)

@@ -1,4 +1,4 @@
-"""Say yes or no at the door, from the published Load alone. Pure."""
+"""Accept or refuse a request, from the published Load alone (admit)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,30 +7,34 @@ from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER, Request
 from headway.core.sampling import shown
 
-DOUBT = 2  # of an estimated wait: its half, which it may take longer
+DOUBT = 2  # a wait may take longer than estimated, by 1/DOUBT of it
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """When its first token may come: a promise, and no bound.
+    """The request may come in. Its `eta` is an estimate, not a bound.
 
-    It is the time in which the line ahead drains, as fast as it drained lately, and then the
-    prompt's own, as long as prompts of that length took lately from their start to their first
-    token. It knows neither who arrives later and goes first, nor that a slot may be still to come
-    free where nobody waits.
+    It adds the time until the line ahead has drained, at its recent rate, and the time from start
+    to first token, as prompts of that length took recently. It ignores requests that arrive later
+    and go first, and that no slot may be free although nobody waits.
     """
 
-    eta: int  # nanoseconds
+    eta: int  # nanoseconds, on the engine's clock, at which the first token may come
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
+    """The request may not come in."""
+
     reason: str
-    retry_at: int = NEVER  # when the line has drained; NEVER: it will be refused again
+    retry_at: int = NEVER  # when the line will have drained; NEVER: trying again is no use
 
 
 def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
-    """Used by the door and, against the race between doors, once more by Scheduler.apply."""
+    """Whether the request may come in.
+
+    Asked by whoever submits it and again by Scheduler.apply: several may have submitted at once.
+    """
     line = load.lanes.get(request.lane)
     if line is None:
         return Refuse(f"there is no lane {request.lane!r}; there are {sorted(load.lanes)}")
@@ -47,7 +51,7 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
 
 
 def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
-    """Whether one more is too many, whatever it asks: before its prompt is even tokenized."""
+    """Refuse if the lane has no place for any request. Asked before the prompt is tokenized."""
     if line.waiting < line.lane.max_waiting:
         return None
     reason = f"{line.waiting} requests wait in {line.lane.name!r} already"
@@ -55,10 +59,11 @@ def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
 
 
 def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
-    """Whether one that has to start by then would probably wait for nothing.
+    """Refuse if a request that must start by `start_by` would probably wait in vain.
 
-    For the door alone: the engine drops those who really are late. Of those whose wait would end
-    just in time as estimated, half would wait in vain, and all if a neighbour slows the machine.
+    Asked at admission only; the engine itself drops requests that really are late. If waits were
+    accepted that are estimated to end just in time, half of them would be in vain, and all of them
+    when a busy neighbour slows the machine.
     """
     ahead = wait(line, load)
     if start_by == NEVER or now + ahead + ahead // DOUBT <= start_by:
@@ -72,7 +77,8 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
 
 
 def never(requests: Sequence[Request], load: Load) -> Refuse | None:
-    """Several of one call come in together or not at all: more than their lane holds never do."""
+    """Refuse requests of one call, which come in together or not at all, if there are more than
+    their lane ever holds."""
     line = load.lanes.get(requests[0].lane) if len(requests) > 1 else None
     if line is None:
         return None
@@ -87,28 +93,28 @@ def never(requests: Sequence[Request], load: Load) -> Refuse | None:
 
 
 def wait(line: LaneLoad, load: Load) -> int:
-    """Nanoseconds until all who wait now in the lanes that go before it, or with it, have started.
+    """Nanoseconds until all have started that wait now in this lane and in those before it.
 
-    Each line's own drain rate knows what the others leave to it: so the slowest counts.
+    A line's drain rate already contains what the other lanes take. So the slowest line counts.
     """
     ahead = list(load.lanes.values())
-    if load.by_priority:  # equal ones as they are configured, as order.Priority has it
+    if load.by_priority:  # equal ones in the order of the configuration, as in order.Priority
         ahead.sort(key=lambda each: each.lane.priority)
         ahead = ahead[: ahead.index(line) + 1]
     return max([_to_drain(each, load.prefill) for each in ahead])
 
 
 def _to_drain(line: LaneLoad, prefill: int) -> int:
-    """As if one prompt were computed after the other, if none has ever left it for a batch."""
+    """By the line's drain rate; if there is none yet, as if prompts were computed one by one."""
     return int(line.tokens * 1e9 / line.drain) if line.drain else line.tokens * prefill
 
 
 def _problem(request: Request, line: LaneLoad, load: Load) -> str:
-    """What no waiting will mend."""
+    """What is wrong with the request itself; empty: nothing."""
     prompt, most = len(request.prompt), line.lane.max_waiting_tokens
     if not prompt:
         return "the prompt is empty"
-    asked: object = request.max_tokens  # of a caller whose types nobody has checked
+    asked: object = request.max_tokens  # a caller's value, whose type nobody has checked
     if not isinstance(asked, int):
         return f"max_tokens must be an int, not {asked!r}"
     if request.max_tokens < 0:

@@ -1,4 +1,4 @@
-"""All that crosses a seam: commands in, batches and outputs between, events out.
+"""What crosses the seams: a Batch to the executor, its Output back, an Event to a caller.
 
 Plain values of ints and strings. Nothing here references a Sequence, and all of it pickles.
 Row and Event are named tuples because one of each is made per token.
@@ -14,35 +14,35 @@ from headway.core.sampling import Sampling
 
 
 class Want(IntFlag):
-    """What a row wants of the executor; the two may come together."""
+    """What a row wants of the executor: nothing, or one or both of these."""
 
     NOTHING = 0
-    LAST = 1  # the last position's logits, sampled
-    PROMPT = 2  # of each position the log-probability of the prompt token behind it
+    LAST = 1  # a token sampled from the last position's logits
+    PROMPT = 2  # at each position, the log-probability of the prompt's next token
 
 
 class Row(NamedTuple):
-    """One sequence's share of a step. In steady decoding: four ints in five fields."""
+    """One sequence's share of a step. In steady decoding it holds four ints."""
 
-    sequence: int  # its number
+    sequence: int  # the sequence's number
     start: int  # position of the first token to compute
     tokens: tuple[int, ...]  # the tokens to compute
-    blocks: tuple[int, ...]  # added to its table since its last row
+    blocks: tuple[int, ...]  # added to its block table since its last row
     want: Want
 
 
 class Begun(NamedTuple):
-    """What the executor keeps of a sequence until it has ended."""
+    """What the executor keeps of a sequence until it ends."""
 
     sequence: int
-    prompt: int  # its length: a token sampled at position p is its (p - prompt)th generated one
+    prompt: int  # its length: the token at position p is generated token p - prompt
     sampling: Sampling
-    tokens: tuple[int, ...] = ()  # all that are known, where the sampling reads them
+    tokens: tuple[int, ...] = ()  # all known tokens, if the sampling reads them
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One step. An exclusive group is a rectangle, every cell of which is computed:
+    """One step. The step of an exclusive group is a rectangle, and every cell is computed:
 
              |<----- width ----->|
     row      | tokens  | padding |      padding and held slots
@@ -52,15 +52,15 @@ class Batch:
 
     step: int = 0
     rows: tuple[Row, ...] = ()
-    begun: tuple[Begun, ...] = ()  # in their first row, or their first since a preemption
-    ended: tuple[int, ...] = ()  # executor state to drop, before begun is read
-    held: int = 0  # finished slots of an exclusive group
-    width: int = 0  # tokens to which rows and held slots are padded; 0: not padded
-    wake_at: int = NEVER  # of an empty batch: when it is worth asking again
+    begun: tuple[Begun, ...] = ()  # their first row, or first since a preemption, is here
+    ended: tuple[int, ...] = ()  # sequences whose state the executor drops, before it reads begun
+    held: int = 0  # slots of an exclusive group whose member has ended
+    width: int = 0  # tokens that rows and held slots are padded to; 0: no padding
+    wake_at: int = NEVER  # if there are no rows: when to ask again
 
     @property
     def tokens(self) -> int:
-        """Tokens that somebody asked for."""
+        """Tokens of the rows, without padding and held slots."""
         return sum([len(row.tokens) for row in self.rows])
 
     @property
@@ -70,29 +70,29 @@ class Batch:
 
     @property
     def waste(self) -> int:
-        """Cells of the rectangle that are computed for nobody: padding and held slots."""
+        """Cells of the rectangle that are computed for no request: padding and held slots."""
         return self.padding + self.width * self.held
 
 
 class Logprob(NamedTuple):
-    """Natural logarithms, of the distribution before temperature and filters."""
+    """Natural logarithms of probabilities, before temperature and filters."""
 
-    sampled: float  # of the token that was sampled
-    top: tuple[tuple[int, float], ...] = ()  # the most likely tokens, first the likeliest
+    sampled: float  # of the sampled token
+    top: tuple[tuple[int, float], ...] = ()  # the most likely tokens, the likeliest first
 
 
-Logprobs = Sequence[Logprob]  # of a prompt's tokens; an executor may keep it in columns
+Logprobs = Sequence[Logprob]  # of a prompt's tokens; an executor may store it in columns
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What came of a batch, by its rows."""
+    """What the executor computed for a batch."""
 
-    tokens: tuple[tuple[int, ...], ...] = ()  # per row: 0 to k + 1, for k drafted tokens
-    logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)  # rows that asked
-    errors: Mapping[int, str] = field(default_factory=dict)  # by index of the row
+    tokens: tuple[tuple[int, ...], ...] = ()  # per row: 0 to k + 1 tokens, if k were drafted
+    logprobs: Mapping[int, tuple[Logprob, ...]] = field(default_factory=dict)  # by row, if it asked
+    errors: Mapping[int, str] = field(default_factory=dict)  # by row
     prompt_logprobs: Mapping[int, Logprobs] = field(default_factory=dict)
-    host: int = 0  # nanoseconds of the step in which the device waited for inputs or sampling
+    host: int = 0  # nanoseconds in which the device waited for inputs or sampling
 
 
 class Event(NamedTuple):
@@ -102,5 +102,5 @@ class Event(NamedTuple):
     tokens: tuple[int, ...] = ()
     finish: Finish = Finish.NOT_YET
     error: str = ""
-    logprobs: tuple[Logprob, ...] = ()  # of these tokens, if they were asked for
+    logprobs: tuple[Logprob, ...] = ()  # of these tokens, if asked for
     prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on

@@ -1,6 +1,5 @@
 """A sequence's blocks: reserved, added to, published to the prefix cache and released."""
 
-from collections.abc import Sequence as Seq
 from hashlib import blake2b
 from struct import pack
 
@@ -46,15 +45,6 @@ def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
     sequence.room = len(sequence.blocks) * pool.block_size
 
 
-def grow_each(pool: BlockPool, sequences: Seq[Sequence]) -> None:
-    """Add one block to each."""
-    size = pool.block_size
-    for sequence, block in zip(sequences, pool.allocate(len(sequences)), strict=True):
-        sequence.blocks.append(block)
-        sequence.room += size
-        pool.blocks_of_lane[sequence.request.lane] += 1
-
-
 def release(pool: BlockPool, sequence: Sequence) -> None:
     """Free all its blocks. The published ones stay cached until they are needed."""
     pool.release(sequence.blocks, sequence.hashes[: sequence.published])
@@ -71,21 +61,6 @@ def publish(pool: BlockPool, sequence: Sequence) -> None:
     pool.publish(sequence.blocks[new], sequence.hashes[new])
     sequence.published = full
     sequence.full_at = (full + 1) * pool.block_size
-
-
-def next_hashes(pool: BlockPool, sequences: Seq[Sequence]) -> list[bytes]:
-    """The hash of each sequence's first full block that is not published yet."""
-    for sequence in sequences:
-        _hash_blocks(pool, sequence, sequence.published + 1)
-    return [sequence.hashes[sequence.published] for sequence in sequences]
-
-
-def publish_each(pool: BlockPool, sequences: Seq[Sequence], hashes: Seq[bytes]) -> None:
-    """Publish one more full block of each sequence, under its hash of `next_hashes`."""
-    pool.publish([sequence.blocks[sequence.published] for sequence in sequences], hashes)
-    for sequence in sequences:
-        sequence.published += 1
-        sequence.full_at += pool.block_size
 
 
 def _hash_blocks(pool: BlockPool, sequence: Sequence, full: int) -> None:

@@ -65,10 +65,6 @@ class BlockPool:
         missing = (i for i, each in enumerate(hashes) if each not in known)
         return hashes[: next(missing, len(hashes))]
 
-    def has_any(self, hashes: Iterable[bytes]) -> bool:
-        """Whether a block is there under any of these hashes."""
-        return not self._block_of.keys().isdisjoint(hashes)
-
     def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
         return self._count_cached(matched) + new <= self.num_free

@@ -7,17 +7,21 @@ from headway.core.request import Request
 
 @dataclass(frozen=True, slots=True)
 class Add:
+    """A new request."""
+
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
+    """The caller wants no more of it."""
+
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The caller has seen the end in the text: keep this many generated tokens."""
+    """The caller has found the end in the text: keep this many generated tokens."""
 
     id: str
     keep: int
@@ -25,12 +29,12 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Nothing more will be added. A command, so that a replay sees it at the same step."""
+    """Nothing more will be added. It is a command so that a replay sees it at the same step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """Nothing more comes until the next Add: a group that is not full need not wait for more."""
+    """Nothing more comes for now, so a group that is not full need not wait. Ends with an Add."""
 
 
 Command = Add | Cancel | Stop | Close | Enough

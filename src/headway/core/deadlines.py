@@ -1,4 +1,4 @@
-"""Who must have started, or ended, by when; asked before every step."""
+"""Which sequence must have started, or ended, by when (Deadlines). Asked before every step."""
 
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -10,37 +10,40 @@ MAX_STALE = 64  # entries of ended sequences that are tolerated, beside one for 
 
 
 class Due(NamedTuple):
-    """In order of their time, then of arrival; at one time of one request, its start first."""
+    """One deadline. Sorted by time, then by arrival, and a request's start before its end."""
 
-    at: int  # from this nanosecond on it is too late
+    at: int  # from this time on it is too late
     number: int
-    ends: bool  # else it starts
+    ends: bool  # by when it must end; else: start
     sequence: Sequence
 
     @property
     def is_open(self) -> bool:
+        """Whether it can still be missed."""
         return not self.sequence.ended and (self.ends or not self.sequence.has_stopped_waiting)
 
     @property
     def words(self) -> str:
+        """What the caller is told."""
         request = self.sequence.request
         limit = (request.end_by if self.ends else request.start_by) - request.arrived
         return f"not {'ended' if self.ends else 'started'} within {limit / 1e9:g} s of its arrival"
 
 
 class Deadlines:
-    """A heap. Who has ended, or started in time, stays in it until it is found at the top, or
-    until most of the heap is of that kind: so that a long limit holds no memory for long."""
+    """A heap. A deadline that was met stays in it until it reaches the top, or until most of the
+    heap is of that kind. So a long deadline keeps no memory for long."""
 
     def __init__(self) -> None:
         self._heap: list[Due] = []
         self._most = MAX_STALE
 
     def add(self, sequence: Sequence) -> None:
+        """Add the deadlines of a sequence, if it has any."""
         request = sequence.request
         if request.start_by != NEVER:
             self._push(Due(request.start_by + 1, sequence.number, False, sequence))
-        if request.end_by != NEVER:  # a step that begins then would end after it
+        if request.end_by != NEVER:  # a step that begins at that time would end after it
             self._push(Due(request.end_by, sequence.number, True, sequence))
 
     def _push(self, due: Due) -> None:
@@ -52,12 +55,12 @@ class Deadlines:
 
     @property
     def next(self) -> int:
-        """When somebody will be too late; NEVER: nobody."""
+        """When the next deadline is missed; NEVER: there is none."""
         heap = self._heap
         while heap and not heap[0].is_open:
             heappop(heap)
         return heap[0].at if heap else NEVER
 
     def missed(self, now: int) -> Due | None:
-        """The first of those who are too late, which is forgotten here; None: nobody."""
+        """Remove and return the first deadline that is missed by now; None: there is none."""
         return heappop(self._heap) if self.next <= now else None

@@ -1,14 +1,14 @@
-"""What an answer must look like: the ask alone. The executor compiles it and obeys it."""
+"""What an answer must look like (Grammar). The executor compiles and obeys it."""
 
 from dataclasses import dataclass
 
 KINDS = ("json_object", "json_schema", "regex", "choice", "lark")
-MOST_TEXT = 65_536  # characters: what a text can cost to compile grows with its length
+MOST_TEXT = 65_536  # characters: longer texts may take longer to compile
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Every token is sampled among those with which the answer can still come to match it.
+    """Each token is sampled among those after which the answer can still match.
 
     kind         text
     json_object  empty: any JSON object
@@ -25,7 +25,7 @@ class Grammar:
         return bool(self.kind)
 
     def problem(self) -> str:
-        """What can be seen without compiling it; empty if nothing is wrong."""
+        """What is wrong, as far as can be seen without compiling it; empty: nothing."""
         if not self.kind:
             return "a grammar's text has no kind" if self.text else ""
         if self.kind not in KINDS:

@@ -1,4 +1,7 @@
-"""Where the time went: one row per request and one per step. Metrics are their properties."""
+"""Where the time went: a RequestRow for each request, a StepRow for each step, and the Ledger.
+
+Every metric is a property of a row.
+"""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -10,14 +13,14 @@ from headway.core.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """Times in nanoseconds; NEVER for what did not happen."""
+    """One request that has ended. Times in nanoseconds; NEVER for what did not happen."""
 
     id: str
     lane: str
     budget: Budget
     finish: Finish
     arrived: int
-    first_scheduled: int  # it, or the prompt that it shares with the choice before it
+    first_scheduled: int  # or when the choice whose prompt it shares was
     first_token: int
     last_token: int
     finished: int
@@ -26,7 +29,7 @@ class RequestRow:
     cached: int
     discarded: int
     preemptions: int
-    nanoseconds: int  # of device time: its shares of the steps it was in
+    nanoseconds: int  # its shares of the steps it was in
     recomputed: int = 0  # tokens computed again after preemptions
 
     @property
@@ -35,7 +38,7 @@ class RequestRow:
 
     @property
     def tpot(self) -> int:
-        """Mean gap between tokens; 0 where there are none to speak of."""
+        """Mean gap between tokens; 0 if there are fewer than two."""
         if self.generated < 2:
             return 0
         return (self.last_token - self.first_token) // (self.generated - 1)
@@ -50,7 +53,7 @@ class RequestRow:
 
     @property
     def good(self) -> bool:
-        """It ended by itself, inside every limit of its lane."""
+        """Whether it ended by itself, inside every limit of its lane."""
         return (
             self.finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
             and (self.ttft <= self.budget.ttft or self.generated == 0)
@@ -61,30 +64,30 @@ class RequestRow:
 
 
 class StepRow(NamedTuple):
-    """A named tuple, because long simulations make little else."""
+    """One step. A named tuple, because long simulations make many of them."""
 
     step: int
-    began: int  # nanoseconds; not before the step ahead of it had ended
+    began: int  # nanoseconds; not before the previous step ended
     nanoseconds: int
-    waste_nanoseconds: int  # of them: for padding, held slots and sequences that had ended
+    waste_nanoseconds: int  # of them, for padding, held slots and sequences that had ended
     rows: int
     tokens: int
     decodes: int  # rows of one token
     held: int  # finished slots of an exclusive group
-    width: int  # tokens to which rows and held slots were padded; 0: not padded
-    running: int  # after it
+    width: int  # tokens that rows and held slots were padded to; 0: no padding
+    running: int  # after the step
     waiting: int
     free_blocks: int
-    host: int = 0  # nanoseconds of them in which the device waited: deciding, inputs, sampling
+    host: int = 0  # nanoseconds of the step in which the device waited for the host
 
     @property
     def held_tokens(self) -> int:
-        """Computed for slots whose sequence had ended."""
+        """Tokens computed for slots whose sequence had ended."""
         return self.held * self.width
 
     @property
     def padding_tokens(self) -> int:
-        """Computed to the right of the rows' own tokens."""
+        """Tokens computed to the right of the rows' own."""
         return self.rows * self.width - self.tokens if self.width else 0
 
     @property
@@ -93,31 +96,34 @@ class StepRow(NamedTuple):
 
     @property
     def useful(self) -> float:
-        """Share of the computed tokens that somebody had asked for."""
+        """Share of the computed tokens that belong to requests."""
         return self.tokens / (self.tokens + self.waste_tokens)
 
 
 class Ledger:
-    """Rows until someone takes them, and the sums by which check() proves the rows."""
+    """Keeps rows until they are taken, and sums with which `check` proves them."""
 
     def __init__(self) -> None:
         self.steps: list[StepRow] = []
         self.requests: list[RequestRow] = []
         self.spent = 0  # nanoseconds of all steps
-        self.wasted = 0  # of them
-        self.settled = 0  # nanoseconds in the rows of ended requests
+        self.wasted = 0  # nanoseconds of waste in them
+        self.settled = 0  # nanoseconds in the rows of requests
 
     def add(self, row: StepRow) -> None:
+        """Keep the row of a step."""
         self.steps.append(row)
         self.spent += row.nanoseconds
         self.wasted += row.waste_nanoseconds
 
     def extend(self, rows: list[StepRow]) -> None:
+        """Keep the rows of several steps."""
         self.steps += rows
         self.spent += sum([row.nanoseconds for row in rows])
         self.wasted += sum([row.waste_nanoseconds for row in rows])
 
     def close(self, sequence: Sequence, budget: Budget, finish: Finish, now: int) -> None:
+        """Make and keep the row of a request that has ended now."""
         request = sequence.request
         self.settled += sequence.nanoseconds
         row = RequestRow(
@@ -141,10 +147,11 @@ class Ledger:
         self.requests.append(row)
 
     def take(self) -> tuple[list[StepRow], list[RequestRow]]:
+        """Return the rows and keep them no longer."""
         taken = self.steps, self.requests
         self.steps, self.requests = [], []
         return taken
 
     def check(self, open_nanoseconds: int) -> None:
-        """Every nanosecond of every step is in one account: ended, running or waste."""
+        """AssertionError unless each nanosecond is in one account: ended, open or waste."""
         assert self.settled + open_nanoseconds + self.wasted == self.spent

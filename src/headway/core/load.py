@@ -9,19 +9,21 @@ from headway.core.request import NEVER
 
 @dataclass(frozen=True, slots=True)
 class LaneLoad:
+    """What waits and runs in one lane."""
+
     lane: Lane
-    waiting: int
+    waiting: int  # requests
     tokens: int  # prompt tokens that wait
-    drain: float = 0.0  # prompt tokens that start per second, while some wait; 0: not known yet
-    oldest: int = NEVER  # arrival of the first in line, who may be back from a preemption
-    running: int = 0  # its sequences
-    batch: int = 0  # so many ran when the latest step was built: who has ended in it, too
-    blocks: int = 0  # that its sequences hold; one that several share counts for each
+    drain: float = 0.0  # prompt tokens that start per second while some wait; 0: not known yet
+    oldest: int = NEVER  # when the first in line arrived; it may have been preempted
+    running: int = 0  # sequences
+    batch: int = 0  # sequences that ran when the latest step was built, ended or not
+    blocks: int = 0  # that its sequences use; a shared block counts for each of them
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The snapshot published after each step; what the door, a router or a dashboard reads."""
+    """The snapshot published after each step, for admission, routers and dashboards."""
 
     now: int = 0
     step: int = 0
@@ -30,8 +32,8 @@ class Load:
     free_blocks: int = 0
     num_blocks: int = 0
     capacity: int = 0  # tokens that one request may ever hold
-    prefill: int = 0  # nanoseconds from start to first token, per token of prompts; 0: not known
-    by_priority: bool = False  # lanes take turns by priority; else all wait in one line
-    drift: int = 0  # thousandths that steps take of what the cost model says; 0: there is none
+    prefill: int = 0  # nanoseconds from start to first token, per prompt token; 0: not known
+    by_priority: bool = False  # lanes go by priority; else all requests wait in one line
+    drift: int = 0  # measured over predicted step time, in thousandths; 0: no cost model
     closing: bool = False
     preemptions: int = 0  # so far

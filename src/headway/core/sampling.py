@@ -1,4 +1,4 @@
-"""How a token is picked: what a caller may ask for, and whether it can be obeyed."""
+"""How tokens are sampled (Sampling), and whether what a caller asks for can be obeyed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 
 from headway.core.grammar import Grammar
 
-MOST_LOGPROBS = 20  # of the likeliest tokens, beside the sampled one
-TOKENS = 2**32  # a token's id is below it, as in the prefix cache's names and in journals
-COUNT = 2**63 - 1  # the executor's tables hold no larger one
-SIZE = 1e30  # and no larger number: float32 must have room for what is computed with it
+MOST_LOGPROBS = 20  # likeliest tokens, beside the sampled one
+TOKENS = 2**32  # token ids are below this, in block hashes and in journals too
+COUNT = 2**63 - 1  # the largest integer that the executor's tables hold
+SIZE = 1e30  # the largest float: float32 must hold what is computed with it
 LOGPROBS = f"from 0 to {MOST_LOGPROBS}, or -1 for none"
-# By field: of which type, the least and the largest, and that in words. The numbers reach tables
-# of fixed width in a step that others share, so what they cannot hold is refused before.
+# By field: its type, the least and the largest value, and both in words. The values reach tables of
+# fixed width in steps that requests share, so what those cannot hold is refused before.
 BOUNDS: tuple[tuple[str, Any, float, float, str], ...] = (
     ("temperature", (int, float), 0, SIZE, f"0 or more and finite, {SIZE:g} at most"),
     ("top_k", int, 0, COUNT, "0 (off) or more, below 2**63"),
@@ -32,13 +32,13 @@ BOUNDS: tuple[tuple[str, Any, float, float, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Greedy where temperature is 0. The random stream is keyed (seed, choice, position), never
+    """Greedy if temperature is 0. The random stream is keyed by (seed, choice, position), never
     by slot or call.
 
-    Logits pass, in this order: repetition, presence and frequency penalties, logit_bias, bad
-    words, the grammar, min_tokens, temperature, top_k, top_p, min_p; each filter sees what the
-    one before it has left. So a bias chooses among what the grammar allows; where all of it is
-    banned, the request ends with an error.
+    Logits pass these in order: repetition, presence and frequency penalties, logit_bias, bad
+    words, the grammar, min_tokens, temperature, top_k, top_p, min_p. Each filter sees what the one
+    before it has left, so a bias chooses among what the grammar allows. If nothing that the
+    grammar allows is left, the request ends with an error.
 
     transformers (5.23) and vLLM (0.20) add the bias before the penalties, so that a repetition
     penalty scales it too. The rest is the order of transformers. vLLM has min_p before top_k and
@@ -48,31 +48,29 @@ class Sampling:
     temperature: float = 0.0
     top_k: int = 0  # keep the k most likely; 0: all
     top_p: float = 1.0  # keep the fewest whose probabilities reach this; 1: all
-    min_p: float = 0.0  # keep those at least this share of the most likely one; 0: all
+    min_p: float = 0.0  # keep those at least this share as probable as the likeliest; 0: all
     seed: int = 0
-    choice: int = 0  # of several answers to one prompt: each has a stream of its own
+    choice: int = 0  # number of this answer, of several to one prompt: each has its own stream
     stop_tokens: frozenset[int] = frozenset()  # each ends the answer, and is its last token
-    min_tokens: int = 0  # until so many are generated, no stop token can be sampled
-    repetition_penalty: float = 1.0  # of tokens in prompt or answer: logit / it, or x it below 0
-    presence_penalty: float = 0.0  # taken once from each token that the answer has
-    frequency_penalty: float = 0.0  # taken for each time the answer has it
-    logit_bias: tuple[tuple[int, float], ...] = ()  # added: token, bias
+    min_tokens: int = 0  # no stop token is sampled before this many tokens
+    repetition_penalty: float = 1.0  # divides positive logits of tokens seen, multiplies others
+    presence_penalty: float = 0.0  # subtracted once for each token that the answer has
+    frequency_penalty: float = 0.0  # subtracted for each time the answer has the token
+    logit_bias: tuple[tuple[int, float], ...] = ()  # token, what is added to its logit
     bad_words: tuple[tuple[int, ...], ...] = ()  # sequences whose last token is never sampled
     logprobs: int = -1  # -1: none; n: of the sampled token and of the n most likely
-    prompt_logprobs: int = (
-        -1
-    )  # -1: none; n: of each prompt token but the first, and the n likeliest
-    grammar: Grammar = Grammar()  # a stop token is allowed where the answer may end, and last
+    prompt_logprobs: int = -1  # the same, of each prompt token but the first
+    grammar: Grammar = Grammar()  # a stop token is allowed where the answer may end
 
     @property
     def weighs_tokens(self) -> bool:
-        """Whether prompt and answer, token by token, change or score the logits."""
+        """Whether the logits depend on, or score, the tokens of prompt and answer."""
         penalties = (self.repetition_penalty, self.presence_penalty, self.frequency_penalty)
         return penalties != (1.0, 0.0, 0.0) or bool(self.bad_words) or self.prompt_logprobs >= 0
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether the executor must be told what is known already."""
+        """Whether the executor must be told the tokens that are known already."""
         return self.weighs_tokens or bool(self.grammar)
 
     def problem(self) -> str:
@@ -99,7 +97,7 @@ class Sampling:
 
 
 def shown(value: Any) -> str:
-    """In a message; an integer may have more digits than Python puts into one."""
+    """The value as a message shows it: Python refuses to print very long integers."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
     return repr(value)
@@ -110,5 +108,5 @@ def _is_token(value: Any) -> bool:
 
 
 def _no_token(values: Iterable[Any]) -> Any:
-    """The first that is none; None: all are."""
+    """The first value that is not a token; None: all are."""
     return next((value for value in values if not _is_token(value)), None)

@@ -1,4 +1,4 @@
-"""All that a scheduler is made of."""
+"""All that a scheduler is made from (Settings)."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is in force; the head of a journal."""
+    """The settings in force. They are the first line of a journal."""
 
     num_blocks: int
     block_size: int = 16
     lanes: tuple[Lane, ...] = (Lane(),)
     policies: Policies = Policies()
-    context: int = NEVER  # tokens that the model can attend to
-    cost: StepCost = StepCost()  # of the executor's steps; unknown: nothing is predicted
+    context: int = NEVER  # tokens that the model can attend to, at most
+    cost: StepCost = StepCost()  # of the executor's steps; if unknown, nothing is predicted
 
     def __post_init__(self) -> None:
         names = [lane.name for lane in self.lanes]
@@ -28,12 +28,12 @@ class Settings:
         if strange := set(getattr(self.policies.join, "windows", ())) - set(names):
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
-        if widest > self.context:  # held slots would have positions that the model has not
+        if widest > self.context:  # held slots would have positions beyond the context
             raise SettingError(
                 f"a bucket of {widest} tokens is wider than the {self.context} of the context"
             )
 
     @property
     def by_priority(self) -> bool:
-        """Whether one lane goes before another; else all wait in one line."""
+        """Whether lanes go by priority; else all requests wait in one line."""
         return isinstance(self.policies.order, Priority)

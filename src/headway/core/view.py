@@ -9,13 +9,13 @@ from headway.core.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Live references, not copies: good for the length of one schedule(), and only to read."""
+    """References, not copies: valid during one schedule(), and only to be read."""
 
     now: int
     lines: tuple[Line, ...]  # in the order in which the lanes were configured
     running: Collection[Sequence] = ()  # in the order in which they are served
-    closing: bool = False  # nothing more will arrive, or not for now
-    prefilled: bool = False  # the last step held a prompt's tokens
+    closing: bool = False  # nothing more will arrive, at least for now
+    prefilled: bool = False  # the last step had prompts
     last_victim: int = -1  # number of the sequence that was preempted last
 
     @property

@@ -38,12 +38,12 @@ TYPES: dict[str, type] = {
 
 
 def line(value: Any) -> str:
-    """As JSON. What JSON has no form for goes through `encode`; a prompt's tokens do not."""
+    """The value as a line of JSON. Only what JSON has no form for goes through `encode`."""
     return json.dumps(value, default=encode) + "\n"
 
 
 def encode(value: Any) -> Any:
-    """A frozen value as JSON: {"is": its type, and the fields}. Tuples are lists, sets sorted."""
+    """A frozen value as a dict: {"is": its type, and its fields}. Sets are sorted."""
     if isinstance(value, frozenset):
         return {"is": "set", "of": sorted(value)}
     named = {each.name: getattr(value, each.name) for each in fields(value)}
@@ -54,7 +54,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(plain: Any, number: int) -> Any:
-    """The value that `encode` was given."""
+    """The value that `encode` was given; number: of its line. JournalError if there is none."""
     if isinstance(plain, list):
         if {*map(type, plain)} <= {int}:  # prompts are long
             return tuple(plain)
@@ -76,7 +76,7 @@ def decode(plain: Any, number: int) -> Any:
 
 
 def check_types(value: Any) -> None:
-    """TypeError where a field is not what its annotation says."""
+    """TypeError if a field does not have the type of its annotation."""
     kind: type = type(value)
     for name, hint in _hints(kind).items():
         if not _fits(getattr(value, name), hint):

@@ -1,7 +1,7 @@
-"""A journal on disk: one file, or a series of them that grows part by part.
+"""A journal on disk (JournalFile): one file, or a series of parts.
 
-What cannot be written ends the journal and not the engine. The reason is logged, and what was
-written until then can be replayed.
+If a record cannot be written, the journal ends and the engine goes on. The reason is logged, and
+what was written until then can be replayed.
 """
 
 import logging
@@ -15,26 +15,26 @@ from typing import Any
 from headway import __version__
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal.journal import head, head_of_part, line_of, turn
+from headway.journal.journal import head, head_of_part, line_of, line_to_next
 from headway.journal.record import Record
 
 LOG = logging.getLogger("headway.journal")
-TWINS = 100  # journals that may begin beside one name in one second
+TWINS = 100  # journals with one stamp in their names, at most
 
 
 class JournalFile:
-    """Every record is handed to the system whole, so a killed run keeps all but its last.
+    """Each record is written in one piece, so a killed run loses only its last one.
 
-    It holds the prompts and the answers, as token ids: only its owner may read it. Touched by one
+    Only the owner may read the file: it holds prompts and answers, as token ids. Used by one
     thread at a time.
     """
 
     def __init__(
         self, path: Path, settings: Settings, about: Mapping[str, Any], part_bytes: int = 0
     ) -> None:
-        """about: of the run, as JSON. part_bytes: a part of this size or more is followed by
+        """about: the run, as JSON. part_bytes: a part that has reached this size is followed by
         another; 0: there is one part. JournalError if the file exists or cannot be made."""
-        self.fault = ""  # why it has stopped; empty: it has not
+        self.fault = ""  # why writing has stopped; empty: it has not
         self._first, self._number, self._part_bytes = path, 1, part_bytes
         try:
             self._part = Part(path, head(settings, {**about, "headway": __version__}))
@@ -43,16 +43,17 @@ class JournalFile:
 
     @property
     def name(self) -> str:
-        """Of its first file."""
+        """The name of its first file."""
         return self._first.name
 
     def keep(self, record: Record) -> None:
+        """Write a record; after a fault, do nothing."""
         if self.fault:
             return
         try:
             self._part.add(line_of(record))
             if 0 < self._part_bytes <= self._part.size:
-                self._turn()
+                self._begin_next_part()
         except OSError as error:
             self.fault = error.strerror or str(error)
             self._part.close()
@@ -62,13 +63,13 @@ class JournalFile:
                 self.fault,
             )
 
-    def _turn(self) -> None:
-        """Begin the next part, and only then name it in this one: each part named exists."""
+    def _begin_next_part(self) -> None:
+        """Begin the next part, then name it in this one: so each part that is named exists."""
         number = self._number + 1
         path = self._first.with_name(f"{self._first.stem}.{number}{self._first.suffix}")
         part = Part(path, head_of_part(number, self.name))
         try:
-            self._part.add(turn(path.name))
+            self._part.add(line_to_next(path.name))
         except OSError:
             part.remove()
             raise
@@ -86,10 +87,10 @@ class JournalFile:
 
 
 class Part:
-    """One new file, of mode 0600. It ends with a whole line even where the disk was full."""
+    """One new file, of mode 0600. It ends with a whole line even if the disk was full."""
 
     def __init__(self, path: Path, head: str) -> None:
-        """OSError, and no file, if there is one already or its head cannot be written."""
+        """OSError, and no new file, if it exists already or its head cannot be written."""
         self.path, self.size = path, 0
         self._file = FileIO(path, "x", opener=_private)
         try:
@@ -99,13 +100,13 @@ class Part:
             raise
 
     def add(self, line: str) -> None:
-        """All of it or, with OSError, nothing."""
+        """Write the whole line or, with OSError, nothing."""
         data = memoryview(line.encode())
         try:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
-            with suppress(OSError):  # then the last line is cut off, which a replay leaves out
+            with suppress(OSError):  # else the last line stays cut off, and a replay skips it
                 self._file.truncate(self.size)
             raise
         self.size += len(line)  # which is ASCII
@@ -126,7 +127,7 @@ def _private(path: str, flags: int) -> int:
 def begun(
     path: Path, stamp: str, settings: Settings, about: Mapping[str, Any], part_bytes: int
 ) -> JournalFile:
-    """A journal beside this name, which has when it began in its own. JournalError."""
+    """Begin a journal beside `path`, with the stamp in its name. JournalError if that fails."""
     for twin in range(1, TWINS + 1):
         of = stamp if twin == 1 else f"{stamp}-{twin}"
         try:
@@ -139,9 +140,9 @@ def begun(
 
 
 def check(path: Path, *, new: bool) -> None:
-    """JournalError where no journal can be made: before a model is loaded for nothing.
+    """JournalError if no journal can be made. Asked before a model is loaded.
 
-    new: the file itself is to be made; else others beside it.
+    new: the journal is this file itself; else others beside it, with stamps in their names.
     """
     problem = ""
     if not path.name or path.is_dir():

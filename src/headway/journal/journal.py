@@ -1,13 +1,13 @@
-"""What the engine took in and did, step by step: one JSON line each, enough to do it again.
+"""A journal's lines, written and read: what the engine took in and did, enough to do it again.
 
-The first line holds the settings, and what is said of the run. Each line after it is one step, or
-one idle poll that took in commands: [step, now, commands, tokens, errors, nanoseconds, host,
-digest]. The digest is of the step's rows, so that a replay knows whether it has made the same ones.
-Log-probabilities are not kept: nothing is decided by them.
+Each line is JSON. The first one holds the settings, and what is known about the run. Each line
+after it is one step, or one idle poll that took in commands: [step, now, commands, tokens, errors,
+nanoseconds, host, digest]. The digest is of the step's rows: with it a replay sees whether it has
+made the same ones. Log-probabilities are not kept, because nothing is decided by them.
 
 A long journal is a series of files, its parts. All but the last end with a line that names the next
-one: {"next": NAME}. A later part begins with its number and the name of the first: what a step does
-depends on all that came before it, so a series is replayed from its beginning.
+one: {"next": NAME}. A later part begins with its number and the name of the first part. A series is
+replayed from its beginning, because each step depends on all that came before it.
 """
 
 import json
@@ -26,12 +26,12 @@ VERSION = 8
 
 
 def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
-    """Write the head of a journal. about: of the run, as JSON: model, dtype, device."""
+    """Write a journal's first line. about: the run, as JSON: model, dtype, device."""
     file.write(head(settings, about or {}))
 
 
 def write(record: Record, file: TextIO) -> None:
-    """One line."""
+    """Write one record."""
     file.write(line_of(record))
 
 
@@ -41,34 +41,35 @@ def head(settings: Settings, about: Mapping[str, Any]) -> str:
 
 
 def line_of(record: Record) -> str:
+    """The line of a step."""
     rest = record.nanoseconds, record.host, record.digest
     said = record.commands, record.tokens, record.errors
     return codec.line([record.step, record.now, *said, *rest])
 
 
 def head_of_part(number: int, first: str) -> str:
-    """The first line of a later part. first: the name of the file that its series begins with."""
+    """The first line of a later part. first: the file name of the series' first part."""
     return codec.line({"headway_journal": VERSION, "part": number, "first": first})
 
 
-def turn(name: str) -> str:
-    """The last line of a part that another one follows."""
+def line_to_next(name: str) -> str:
+    """The last line of a part. name: the file name of the next one."""
     return codec.line({"next": name})
 
 
 def next_part(line: str) -> str:
-    """The name of the part that follows, where this line is the end of one; else nothing."""
+    """The file name of the next part if this line names it, else an empty string."""
     try:
         match json.loads(line):
             case {"next": str(name)}:
                 return name
-    except ValueError:  # to be said by whoever reads it as a record
+    except ValueError:  # whoever reads it as a record will say so
         pass
     return ""
 
 
 def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
-    """The settings, and the records as they are asked for. JournalError names a bad line."""
+    """Read a journal: its settings, and its records one by one. JournalError names a bad line."""
     numbered = iter(enumerate(lines, start=1))
     head = _head(next(numbered, (1, ""))[1])
     try:
@@ -81,7 +82,7 @@ def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
 
 
 def read_part(lines: Iterable[str], number: int) -> Iterator[Record]:
-    """The records of a later part of a series. JournalError if it is not the one of this number."""
+    """Read the records of a later part. JournalError if it is not the part of this number."""
     numbered = iter(enumerate(lines, start=1))
     if (found := _any_head(next(numbered, (1, ""))[1]).get("part", 1)) != number:
         raise JournalError(f"this is part {found} of a journal, and part {number} comes here")
@@ -89,7 +90,7 @@ def read_part(lines: Iterable[str], number: int) -> Iterator[Record]:
 
 
 def about(line: str) -> dict[str, Any]:
-    """What a journal's first line says of the run; empty if nothing."""
+    """What a journal's first line says about the run; empty: nothing."""
     said = _head(line).get("about", {})
     if not isinstance(said, dict):
         raise JournalError("line 1 says nothing that can be understood about the run")
@@ -137,7 +138,7 @@ def _record(number: int, line: str) -> Record:
 
 
 def _check(record: Record) -> None:
-    """TypeError or ValueError, said by the reader with the line, where it cannot be a step."""
+    """TypeError or ValueError if it cannot be a step. The reader adds the line's number."""
     numbers = record.step, record.now, record.nanoseconds, record.host, record.digest
     if not all(isinstance(each, int) for row in (numbers, *record.tokens) for each in row):
         raise TypeError("a number is not a whole one")

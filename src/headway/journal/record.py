@@ -11,18 +11,20 @@ from headway.core.commands import Command
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    step: int  # 0: commands came or requests expired, but nothing was to be done
+    """One step, or one idle poll that took in commands."""
+
+    step: int  # 0: commands came or requests expired, and no step was run
     now: int  # when the step was decided, as the scheduler was told
     commands: tuple[Command, ...]  # in the order they were applied
     tokens: tuple[tuple[int, ...], ...] = ()  # sampled, by row
     errors: dict[int, str] = field(default_factory=dict)
     nanoseconds: int = 0  # from `now` to its commit
-    host: int = 0  # of them, those in which the device waited
-    digest: int = 0  # of its rows; 0: there are none
+    host: int = 0  # of them, those in which the device waited for the host
+    digest: int = 0  # of its rows; 0: no rows
 
 
 def digest(rows: Iterable[Row]) -> int:
-    """32 bits of every row's sequence, start, length and wish."""
+    """32 bits of each row's sequence, start, length and want."""
     plain = list[int]()
     for sequence, start, tokens, _, want in rows:
         plain += (sequence, start, len(tokens), want)

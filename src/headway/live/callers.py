@@ -1,4 +1,4 @@
-"""Who hears of a request: queues of threads and of event loops, and the table of all callers."""
+"""Who hears of which request: a Caller in a thread or an event loop, and the table of them."""
 
 import asyncio
 import threading
@@ -10,22 +10,24 @@ from typing import Protocol
 from headway.core.batch import Event
 from headway.errors import EngineDownError
 
-News = Event | EngineDownError  # what a caller hears
-Told = list[tuple["asyncio.Queue[News]", News]]  # by callers' queues
+News = Event | EngineDownError  # what a caller is told
+Told = list[tuple["asyncio.Queue[News]", News]]  # for each, the caller's queue
 
 
 class Caller(Protocol):
-    """Who hears of a request. Called by the engine's thread, so it must not wait."""
+    """Hears of a request. It is called by the engine's thread, so it must not block."""
 
-    def tell(self, news: News) -> None: ...
+    def tell(self, news: News) -> None:
+        """One event of a request, or the engine's end."""
+        ...
 
     def flush(self) -> None:
-        """A step's news are all told."""
+        """All news of a step have been told."""
         ...
 
 
 class QueueCaller:
-    """Any number of requests into one queue, read by another thread."""
+    """Puts the news of any number of requests into one queue, for another thread."""
 
     def __init__(self) -> None:
         self.queue: SimpleQueue[News] = SimpleQueue()
@@ -38,10 +40,10 @@ class QueueCaller:
 
 
 class LoopCaller:
-    """Into an asyncio queue; one per request.
+    """Puts the news of one request into an asyncio queue.
 
-    told: what all callers of its loop have been told since the loop was woken. They share it, so
-    that a step wakes the loop once and not once for each.
+    told: what the callers of this event loop have been told since the loop was last woken. They
+    share the list, so that a step wakes the loop once, and not once for each of them.
     """
 
     def __init__(self, told: Told) -> None:
@@ -53,9 +55,9 @@ class LoopCaller:
         self._told.append((self.queue, news))
 
     def flush(self) -> None:
-        if told := self._told[:]:  # else another caller has brought it all
+        if told := self._told[:]:  # else another caller of this loop has delivered it
             self._told.clear()
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
                 self.loop.call_soon_threadsafe(_deliver, told)
 
 
@@ -65,7 +67,7 @@ def _deliver(told: Told) -> None:
 
 
 class Callers:
-    """Who hears of which request. Asked from any thread."""
+    """The caller of each open request. Used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,26 +76,25 @@ class Callers:
 
     @property
     def open(self) -> list[str]:
-        """Ids of the requests whose end nobody has heard of."""
+        """Ids of the requests that have not ended, as far as their callers know."""
         with self._lock:
             return list(self._of)
 
     def check_up(self) -> None:
-        """EngineDownError if all were failed."""
+        """Raise EngineDownError if `fail` was called."""
         if self._down:
             heard(self._down)
 
     def add(self, ids: Iterable[str], caller: Caller) -> None:
-        """EngineDownError if all were failed: nobody comes after that."""
+        """This caller hears of these requests. EngineDownError if `fail` was called before."""
         with self._lock:
             self.check_up()
             self._of.update(dict.fromkeys(ids, caller))
 
     def tell(self, events: Iterable[Event]) -> None:
-        """A step's news; each caller is flushed once. Who was failed has heard all.
+        """Tell callers the events of a step, and flush each of them once. Nothing after `fail`.
 
-        A caller that fails over them takes nobody else's from them: its error is raised when all
-        have heard.
+        If a caller raises, the others are still told. The errors are raised at the end.
         """
         told: dict[Caller, None] = {}
         faults = list[Exception]()
@@ -113,8 +114,10 @@ class Callers:
             raise ExceptionGroup("what callers made of their news", faults)
 
     def fail(self, down: EngineDownError) -> None:
-        """All hear that the engine is down, and why; the first time counts. Who fails over it, as
-        `tell` has it."""
+        """Tell all callers that the engine is down, and why. The first reason counts.
+
+        If a caller raises, the others are still told. The errors are raised at the end.
+        """
         with self._lock:
             self._down = self._down or down
             left, self._of = dict.fromkeys(self._of.values()), {}
@@ -130,7 +133,7 @@ class Callers:
 
 
 def heard(news: News) -> Event:
-    """The event, or the engine's end as the caller's own exception."""
+    """Return the event. If it is the engine's end, raise it, as a new exception."""
     if isinstance(news, EngineDownError):
         raise type(news)(str(news)) from news.__cause__
     return news

@@ -4,17 +4,17 @@ from time import gmtime, monotonic_ns, sleep, strftime
 
 
 def date() -> str:
-    """When it is, for people to read: UTC. Spans are the WallClock's."""
+    """The date and time in UTC, for people. Durations are measured with the WallClock."""
     return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
 
 
 class WallClock:
-    """The one monotonic clock of the process that runs the engine."""
+    """The one monotonic clock of a process that runs an engine."""
 
     def now(self) -> int:
         return monotonic_ns()
 
     def advance_to(self, time: int) -> None:
-        """Sleep until then, so that a trace's inbox serves real time as it does virtual time."""
+        """Sleep until then. So a TraceInbox works in real time as it does in virtual time."""
         if (left := time - self.now()) > 0:
             sleep(left / 1e9)

@@ -22,10 +22,10 @@ from headway.live.inbox import LiveInbox
 
 
 class LiveEngine:
-    """Ask from any thread. The engine's own thread alone touches the scheduler.
+    """Can be called from any thread. Only the engine's own thread touches the scheduler.
 
-    `keep` gets the journal's records, `rows` the ledger's, after every step; both run in the
-    engine's thread. Rows that nobody takes are dropped, so that a server's memory stays flat.
+    After every step `keep` gets the journal's record and `rows` the ledger's rows, in the engine's
+    thread. Rows that nobody takes are dropped, so that a server's memory stays flat.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class LiveEngine:
         self._engine = Engine(scheduler, GuardedExecutor(executor), self._inbox, self.clock, keep)
         self._rows = rows
         self._callers = Callers()
-        # By event loop: what its callers have been told, which the engine's thread alone changes.
+        # The list that the callers of an event loop share. Only the engine's thread changes it.
         self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
         self._thread.start()
 
     @property
     def load(self) -> Load:
-        """As of the latest step."""
+        """The snapshot after the latest step."""
         return self._engine.load
 
     def submit(self, requests: Iterable[Request], caller: Caller) -> None:
-        """All of them or, with RefusedError, none. Their events go to the caller."""
+        """Submit all of them or, with RefusedError, none. Their events go to the caller."""
         asked = list(requests)
         self._callers.check_up()
         for request in asked:
@@ -61,23 +61,24 @@ class LiveEngine:
         self._inbox.put([Add(request) for request in asked])
 
     def offer(self, requests: Iterable[Request], caller: Caller, enough: bool = False) -> None:
-        """Each for itself: who is refused hears of it by an event, as of any other end.
+        """Submit each by itself. A refusal comes as an event, like any other end.
 
-        enough: nothing more will come for now. EngineDownError if none can be taken.
+        enough: nothing more will come for now. EngineDownError if the engine is down.
         """
         asked = list(requests)
         self._callers.add([request.id for request in asked], caller)
         self._inbox.put([*map(Add, asked), *([Enough()] if enough else [])])
 
     def cancel(self, ids: Iterable[str]) -> None:
+        """Their callers want no more of these requests."""
         self._inbox.put([Cancel(id) for id in ids])
 
     def stop(self, id: str, keep: int) -> None:
-        """The caller has seen the end in the text: so many generated tokens count."""
+        """The caller has found the end in the text: keep this many generated tokens."""
         self._inbox.put([Stop(id, keep)])
 
     def events(self, request: Request) -> Iterator[Event]:
-        """Until one says finish. Leaving the iterator early cancels the request."""
+        """Yield the request's events up to its end. Leaving the iterator early cancels it."""
         caller = QueueCaller()
         self.submit([request], caller)
         return self._listen(request.id, caller)
@@ -94,7 +95,7 @@ class LiveEngine:
                 self.cancel([id])
 
     async def stream(self, request: Request) -> AsyncIterator[Event]:
-        """As events(), for an asyncio task; cancelling the task cancels the request."""
+        """As `events`, for an asyncio task. Cancelling the task cancels the request."""
         caller = LoopCaller(self._told.setdefault(asyncio.get_running_loop(), []))
         self.submit([request], caller)
         finished = False
@@ -108,7 +109,7 @@ class LiveEngine:
                 self.cancel([request.id])
 
     def close(self) -> None:
-        """Finish what was accepted, refuse the rest, and end the thread."""
+        """Finish what was accepted, refuse what comes later, and wait for the thread to end."""
         self._inbox.put([Close()])
         self._thread.join()
 
@@ -118,7 +119,7 @@ class LiveEngine:
                 events = self._engine.step()
                 self._rows(*self._engine.scheduler.ledger.take())
                 self._callers.tell(events)
-        except BaseException as error:  # the thread's edge: nobody may wait for ever
+        except BaseException as error:  # the thread's edge: no caller may wait for ever
             down = EngineDownError(f"the engine is down: {error or type(error).__name__}")
             down.__cause__ = error
             self._callers.fail(down)

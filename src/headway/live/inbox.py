@@ -18,7 +18,7 @@ class LiveInbox:
         self._arrived = threading.Condition()
 
     def put(self, commands: Iterable[Command]) -> None:
-        """All of them at once: the engine sees all or none."""
+        """Add these commands; the engine sees all of them or none."""
         with self._arrived:
             self._commands.extend(commands)
             self._arrived.notify()

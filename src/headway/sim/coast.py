@@ -13,7 +13,7 @@ For simulations only: where tokens are really computed, there is nothing to save
 """
 
 from headway.core.batch import Event
-from headway.core.block_table import grow_each, next_hashes, publish_each
+from headway.core.block_table import grow, publish
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import Gathering
 from headway.core.ledger import StepRow
@@ -153,13 +153,11 @@ class Coast:
         """Take and publish the blocks that these steps need and fill, in the steps' order."""
         running, pool = self.running, self.pool
         for growing, filling in zip(grows, fills, strict=True):
-            if growing:
-                grow_each(pool, [running[place] for place in growing])
-            if filling:
-                for place in filling:
-                    self._advance(place)
-                filled = [running[place] for place in filling]
-                publish_each(pool, filled, next_hashes(pool, filled))
+            for place in growing:
+                grow(pool, running[place], 1)
+            for place in filling:
+                self._advance(place)
+                publish(pool, running[place])
 
     def _finish_all(self) -> list[Event]:
         """End those that end in the last step, in the order of its rows."""
