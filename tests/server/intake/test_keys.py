@@ -139,8 +139,8 @@ def test_as_many_at_once_as_the_key_may():
     assert [made.begin(one) for _ in range(3)] == [True, True, False]
     assert all(made.begin(two) for _ in range(9))
     permit = Permit(made, one)
-    permit.end()
-    permit.end()
+    permit.release()
+    permit.release()
     assert [made.begin(one) for _ in range(2)] == [True, False], "it has ended once"
 
 

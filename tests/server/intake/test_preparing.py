@@ -382,7 +382,7 @@ def test_the_later_one_is_over_before_the_earlier_is_tokenized(held):
     inside(ServerConfig(), paced, scene)
 
 
-# -- the door
+# -- admission
 
 
 def routed(key="editor", lane="chat", tenant="t", at=1):
@@ -430,28 +430,31 @@ def test_who_really_takes_anothers_place_needs_no_room():
 
 def test_a_later_arrival_ends_who_is_being_prepared_and_the_earlier_never_enters():
     latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
-    latest.come(routed(at=3), early)
-    latest.come(routed(at=4), late)
+    latest.begin_preparing(routed(at=3), early)
+    latest.begin_preparing(routed(at=4), late)
     assert early.problem.code == "superseded" and not late.problem
-    latest.came(routed(), early)
-    latest.clear(late)
+    latest.end_preparing(routed(), early)
+    latest.end_superseded(late)
     latest.enter(late)
-    latest.came(routed(), late)
+    latest.end_preparing(routed(), late)
     latest.leave(late)
-    for stale in (lambda: latest.clear(early), lambda: latest.come(routed(at=3), early)):
+    for stale in (
+        lambda: latest.end_superseded(early),
+        lambda: latest.begin_preparing(routed(at=3), early),
+    ):
         with pytest.raises(Problem) as caught:
             stale()
         assert (caught.value.status, caught.value.final) == (409, True)
-    latest.come(routed(tenant="u", at=3), Heard(routed(tenant="u")))
+    latest.begin_preparing(routed(tenant="u", at=3), Heard(routed(tenant="u")))
     assert not late.problem
 
 
 def test_who_is_inside_leaves_when_the_later_one_enters():
     latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
     latest.enter(early)
-    latest.come(routed(at=4), late)
+    latest.begin_preparing(routed(at=4), late)
     assert not early.problem, "the later one may still be refused for what it asks"
-    assert latest.clear(late) == ["of 3"], "it leaves its place in line"
+    assert latest.end_superseded(late) == ["of 3"], "it leaves its place in line"
     assert early.problem.code == "superseded"
 
 
@@ -459,12 +462,12 @@ def test_keys_are_forgotten_in_the_order_of_their_use(monkeypatch):
     monkeypatch.setattr(latests, "MOST", 2)
     latest = Supersession()
     for at, key in enumerate(["a", "b", "a", "c"], 10):
-        latest.come(routed(key, at=at), call := Heard(routed(key)))
-        latest.came(routed(key), call)
+        latest.begin_preparing(routed(key, at=at), call := Heard(routed(key)))
+        latest.end_preparing(routed(key), call)
     with pytest.raises(Problem):
-        latest.come(routed("a", at=1), Heard(routed("a")))
-    latest.come(routed("b", at=1), Heard(routed("b")))
-    assert len(latest._arrived) == 2 and len(latest._coming) == 1
+        latest.begin_preparing(routed("a", at=1), Heard(routed("a")))
+    latest.begin_preparing(routed("b", at=1), Heard(routed("b")))
+    assert len(latest._arrived) == 2 and len(latest._preparing) == 1
 
 
 # -- beside the loop

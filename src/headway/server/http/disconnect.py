@@ -55,7 +55,7 @@ class Client:
             self._watcher = None
             watcher.cancel()
         self.end(client_gone())
-        self._permit.end()
+        self._permit.release()
 
     async def _watch(self, receive: Receive) -> None:
         await until_disconnect(receive)

@@ -74,5 +74,5 @@ async def _answer(
     except BaseException:
         if client:
             client.close()
-        permit.end()
+        permit.release()
         raise

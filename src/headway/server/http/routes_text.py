@@ -86,4 +86,4 @@ def _permitted(service: Service, request: Request, operation: str) -> Iterator[A
     try:
         yield arrival
     finally:
-        permit.end()
+        permit.release()

@@ -1,4 +1,4 @@
-"""The door: who may come in, in which lane, and who must leave. On the event loop's thread."""
+"""Admission: which calls enter their lanes, and how calls end. On the event loop's thread."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -26,8 +26,10 @@ MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
 
 
 class Admission:
-    """listeners: who else hears the ledger's rows, such as metrics; with the budget as tightened
-    for the request, where that was the case. watchers: who hears of calls.
+    """Lets calls into the engine or refuses them, and gives each the ledger's rows of its requests.
+
+    watchers: told of calls. listeners: told the ledger's rows after that, each with the budget that
+    its own request had.
     """
 
     def __init__(self, engine: EngineHandle, keys: KeyRing, now: Callable[[], int]) -> None:
@@ -37,9 +39,9 @@ class Admission:
         self._retries = RetrySchedule()
         self._calls: dict[str, Call] = {}  # by each request's id
         self._supersession = Supersession()
-        self.preparing: Counter[str] = Counter()  # requests that are being prepared, by lane
+        self.preparing: Counter[str] = Counter()  # requests being tokenized, by lane
         self._clients: dict[Cancellable, Routed] = {}  # whose calls are being prepared
-        self._held = 0  # bytes of what is being prepared, for a call or for nobody's
+        self._held = 0  # bytes of the bodies that are being tokenized or detokenized
         self.trimmer = BodyTrimmer()
         engine.rows = self.rows
 
@@ -49,12 +51,12 @@ class Admission:
         return len(self._calls)
 
     def refuse_early(self, refusal: Refusal) -> None:
-        """Tell who watches."""
+        """Tell the watchers of a request that never became a call."""
         for each in self.watchers:
             each.refused_early(refusal)
 
     def check_open(self) -> None:
-        """Before any work is done for a call. Raises Problem."""
+        """Raises Problem unless the engine takes requests. Asked before any work on a call."""
         match self.engine.state:
             case EngineState.LOADING:
                 raise loading(self.engine.down)
@@ -68,8 +70,8 @@ class Admission:
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """While a body of so many bytes is turned into tokens or text. Raises Problem where others
-        are so large already that one more would be too much; a single one never is."""
+        """Count a body's bytes while it is tokenized or detokenized. Raises Problem when all such
+        bodies together would exceed MOST_HELD; a body alone is always let through."""
         if self._held and self._held + size > MOST_HELD:
             said = "too much text is waiting to be tokenized"
             raise Problem(429, said, code="too_much_text", retry=jittered(SOON))
@@ -92,7 +94,7 @@ class Admission:
         if 1 < count > most:  # as core.admission.never has it
             what = f"{count} requests come together, and no more than {most}"
             raise wrong(f"{what} may ever wait in {lane!r}")
-        self._supersession.come(routed, client)
+        self._supersession.begin_preparing(routed, client)
         try:
             if not self._supersession.replaces(routed):
                 self.check_room(lane, routed.deadlines.start_by, count, routed.tenant.key)
@@ -104,11 +106,14 @@ class Admission:
                 self.preparing[lane] -= count
                 del self._clients[client]
         finally:
-            self._supersession.came(routed, client)
+            self._supersession.end_preparing(routed, client)
 
     def check_room(self, lane: str, start_by: int, count: int, key: str = "") -> None:
-        """Before prompts are tokenized, so that refusing is cheap when most are refused. Those that
-        are being tokenized count as waiting; their tokens are not known yet. Raises Problem."""
+        """Raises Problem if the lane is full or the request would start too late.
+
+        Asked before prompts are tokenized, so that a refusal is cheap when most are refused.
+        Requests being tokenized count as waiting; how many tokens they have is not known yet.
+        """
         load, now = self.engine.load, self._now()
         line = load.lanes[lane]
         if coming := self.preparing[lane]:
@@ -118,9 +123,9 @@ class Admission:
             raise self._full((lane, key), refused.reason, refused.retry_at, count)
 
     def enter(self, call: Call) -> None:
-        """Into its lane. Raises Problem; then nothing of it has been taken.
+        """Put a call into its lane: all of its requests or, raising Problem, none.
 
-        What it supersedes leaves even if there is no place for it: nobody waits for that any more.
+        The call that it supersedes ends in either case: nobody waits for that answer any more.
         """
         try:
             self._enter(call)
@@ -133,7 +138,7 @@ class Admission:
 
     def _enter(self, call: Call) -> None:
         self.check_open()
-        left = self._supersession.clear(call)
+        left = self._supersession.end_superseded(call)
         self._charge(call)
         try:
             self.engine.submit(call.requests, call, left)
@@ -144,11 +149,13 @@ class Admission:
         self._supersession.enter(call)
 
     def _charge(self, call: Call) -> None:
-        """The most that it may come to; what is not used comes back when it leaves. Who did not say
-        how much that is, is charged a minute's worth at most, and what it says beyond in the end.
+        """Charge the key the most tokens that the call may use; `leave` gives back the rest.
+
+        A caller that gave no max_tokens may use all of the context. It is charged a minute's worth
+        at most, and what it uses beyond that when it leaves.
         """
         tenant, call.charged = call.routed.tenant, call.most
-        if call.asked.options.max_tokens is None:  # all of the context: nobody said so
+        if call.asked.options.max_tokens is None:  # it may use all of the context
             prompt, count = call.tokens[0], len(call.choices)
             call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
         if wait := self._keys.take(tenant, call.charged, self._now()):
@@ -166,15 +173,15 @@ class Admission:
         return self._full(who, str(refused), refused.retry_at, len(call.choices))
 
     def _full(self, who: tuple[str, str], reason: str, drained: int, count: int) -> Problem:
-        """who: the lane, and the key."""
+        """The answer to a full lane, with the time to come back. who: the lane, and the key."""
         (lane, key), now = who, self._now()
         each = max(0, drained - now) // max(1, self.engine.load.lanes[lane].waiting)
         retry = self._retries.next(lane, key, now, drained, each * count)
         return Problem(429, reason, code="lane_full", retry=retry)
 
     def cancel(self, tenant: str, id: str) -> int:
-        """The tenant's own calls of this id, ours or the X-Request-Id they came with; how many.
-        What is still being prepared has no id of ours."""
+        """End the tenant's calls with this id, the answer's or the X-Request-Id. Returns how many.
+        A call that is still being prepared is known by its X-Request-Id alone."""
 
         def has(routed: Routed, *names: str) -> bool:
             return routed.tenant.name == tenant and id in names
@@ -206,7 +213,7 @@ class Admission:
     # -- the ledger
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """Each to its call, and then to whoever listens."""
+        """Hand each row to its call, and then all to the listeners."""
         told = []
         for row in requests:
             if call := self._calls.get(row.id):
@@ -218,7 +225,7 @@ class Admission:
 
 
 def loading(fault: str = "") -> Problem:
-    """fault: of the engine before it, if there was one."""
+    """The answer while the model loads. fault: why the engine before this one failed, if any."""
     again = f"the engine is being started again, because it failed: {fault}"
     said = again if fault else "the model is loading"
     return Problem(503, said, code="loading", retry=jittered(SOON))

@@ -12,13 +12,14 @@ from headway.server.intake.rate_limits import RateLimit
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Nobody whom we know; to be answered 401."""
+    """No key, or an unknown one; answered with 401."""
 
     reason: str
 
 
 class KeyRing:
-    """Who has which key. Without keys it is open: everybody is the same nameless tenant."""
+    """Finds the tenant of a key and counts what each key uses. Without keys the server is open:
+    everybody is the same nameless tenant."""
 
     def __init__(
         self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str
@@ -35,13 +36,13 @@ class KeyRing:
 
     @property
     def is_open(self) -> bool:
-        """No keys are configured: whoever reaches the port may use it."""
+        """Whether no keys are configured, so that whoever reaches the port may use it."""
         return not self._known
 
     def authenticate(self, header: str) -> Tenant | Denied:
-        """Of an Authorization header, empty if there was none.
+        """The tenant of an Authorization header; the header is empty if there was none.
 
-        Its time depends on how many keys there are, never on what any of them contains.
+        The time it takes depends on how many keys there are, never on what any of them contains.
         """
         if self.is_open:
             return self._open
@@ -49,7 +50,7 @@ class KeyRing:
         if scheme.lower() != "bearer" or not key.strip():
             return Denied("no API key: send the header 'Authorization: Bearer YOUR_KEY'")
         shown, found = digest(key.strip()), None
-        for known, tenant in self._known:  # to the end, whoever it is
+        for known, tenant in self._known:  # all of them, even after one has matched
             found = tenant if compare_digest(known, shown) else found
         return found or Denied("the API key is not one of this server's")
 
@@ -74,7 +75,7 @@ class KeyRing:
         return limit.take(tokens, now) if limit else 0
 
     def a_minute(self, tenant: Tenant) -> int:
-        """Tokens that it may have in one; NEVER: no limit."""
+        """Tokens per minute; NEVER: no limit."""
         limit = self._limits.get(tenant.key)
         return limit.a_minute if limit else NEVER
 

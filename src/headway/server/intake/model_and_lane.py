@@ -1,4 +1,4 @@
-"""Which model and which lane a request means."""
+"""Which model and which lane a request means, by what it says and what its key may use."""
 
 from collections.abc import Collection
 
@@ -27,9 +27,9 @@ def model_of(said: str, names: Collection[str], lanes: Collection[str]) -> tuple
 
 
 def lane_of(header: str, tier: str, alias: str, tenant: Tenant, lanes: Collection[str]) -> str:
-    """The nearest to the request goes first: header, service_tier, the model's alias, the key.
+    """The lane that is named first by: the header, service_tier, `model@lane`, the key's default.
 
-    Raises Problem.
+    Raises Problem for a lane that does not exist or that the key may not use.
     """
     named = (("x-headway-lane", header), ("service_tier", "" if tier in UNSAID else tier))
     for field, name in (*named, ("model", alias)):

@@ -1,4 +1,4 @@
-"""How much a key may ask per minute: token buckets in exact integers. Time is handed in."""
+"""Rate limits of a key: token buckets per minute, in exact integers. Time is handed in."""
 
 from headway.core.request import NEVER
 
@@ -6,7 +6,7 @@ MINUTE = 60_000_000_000  # nanoseconds
 
 
 class Bucket:
-    """Holds a minute's worth and fills evenly; so a minute after a rest may see twice the rate.
+    """Holds a minute's worth and fills evenly, so the minute after a rest may see twice the rate.
 
     level: up to rate x MINUTE, in units of which one costs MINUTE and a nanosecond brings `rate`;
     below 0 where more was used than was taken.
@@ -21,20 +21,21 @@ class Bucket:
         self._at = 0  # when that was so, nanoseconds
 
     def wait(self, count: int, now: int) -> int:
-        """Nanoseconds until so many are there; 0: now; NEVER: a full bucket holds fewer."""
+        """Nanoseconds until `count` can be taken. 0: now. NEVER: a full bucket holds fewer."""
         if count > self.rate:
             return NEVER
         self._fill(now)
         return max(0, -(-(count * MINUTE - self._level) // self.rate))
 
     def take(self, count: int, now: int) -> None:
-        """So many, which wait() said are there."""
+        """Take `count`; wait() has returned 0 for it."""
         self._fill(now)
         self._level -= count * MINUTE
         assert self._level >= 0, "more was taken than was there"
 
     def give_back(self, count: int, now: int) -> None:
-        """What was taken and not used; below 0: what was used and not taken."""
+        """Return what was taken and not used. Negative: take what was used beyond it; the level may
+        fall below 0."""
         self._fill(now)
         self._level = min(self.rate * MINUTE, self._level + count * MINUTE)
 
@@ -53,8 +54,8 @@ class RateLimit:
         self._concurrent, self._open = concurrent, 0
 
     def ask(self, now: int) -> int:
-        """One request, before any of it is read: 0 and it is taken, whatever becomes of it; or how
-        long to wait, and nothing is. Who owes tokens waits until a single one is there."""
+        """Take one request, before any of it is read. Returns 0, or the nanoseconds to wait, and
+        takes nothing then. A key that owes tokens waits until it has one again."""
         waits = [0]
         if self._requests:
             waits.append(self._requests.wait(1, now))
@@ -65,7 +66,7 @@ class RateLimit:
         return wait
 
     def begin(self) -> bool:
-        """One more at once; False: there are as many as may be."""
+        """Count one more request at once. False: the key has as many as it may."""
         if self._concurrent and self._open >= self._concurrent:
             return False
         self._open += 1
@@ -76,10 +77,11 @@ class RateLimit:
         assert self._open >= 0, "one has ended that had not begun"
 
     def take(self, tokens: int, now: int) -> int:
-        """A request's tokens: 0 and they are taken, or how long to wait, and none is.
+        """Take a request's tokens. Returns 0, or the nanoseconds to wait, and takes nothing then;
+        NEVER: it asks for more than a minute's worth.
 
-        tokens: the most it may come to, its prompt and all that it may generate; what it has not
-        used is given back at its end. NEVER: it asks for more than a minute's worth.
+        tokens: the most it may use, its prompt and all that it may generate. give_back returns
+        what it did not use when it ends.
         """
         wait = self._tokens.wait(tokens, now) if self._tokens else 0
         if not wait and self._tokens:
@@ -92,7 +94,6 @@ class RateLimit:
         return self._tokens.rate if self._tokens else NEVER
 
     def give_back(self, tokens: int, now: int) -> None:
-        """What a request that has ended did not use of its tokens. Below 0:
-        what it used beyond them."""
+        """Return the tokens that a request did not use. Negative: what it used beyond them."""
         if self._tokens:
             self._tokens.give_back(tokens, now)

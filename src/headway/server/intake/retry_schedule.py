@@ -1,30 +1,34 @@
-"""When a refused client should come back: one after another, or they come back as one burst."""
+"""When refused clients should come back: one after another, so that they are no burst."""
 
 from headway.server.protocol.retry_after import MOST, jittered
 
 
 class RetrySchedule:
-    """Behind each lane's line others, one for each key, of those who were refused and may return.
+    """Behind each lane's waiting line one more line for each key, of its refused requests.
 
     line       |<-- waits now, drains within `drained` -->|
     one key                                               | . . . . . |  the next one's place
     another                                               | . |  `each` apart, times the keys
 
-    Told when the line will have drained, all who are refused meanwhile would come at that time,
-    and most of them would be refused again: at three times the capacity for a minute, every
-    second one. A place passes by whether or not somebody comes.
+    If everybody were told when the lane's line will have drained, all would come at that time and
+    most would be refused again: every second one, at three times the capacity for a minute. So each
+    refused request gets a place in time of its own, which passes whether or not it is used.
 
-    However many of one key are refused, another's places begin where the line has drained: they
-    share what is free then, and so each key's places lie as much further apart as there are keys.
+    A key with many refusals does not delay another: each key's places begin when the line has
+    drained. The keys share what is free from then on, so the more keys there are, the further apart
+    lie the places of each.
     """
 
     def __init__(self) -> None:
-        # By lane and key: when the last place that was given is due.
+        # By lane and key: the time of the last place that was given out.
         self._ends: dict[str, dict[str, int]] = {}
 
     def next(self, lane: str, key: str, now: int, drained: int, each: int) -> float:
-        """Seconds until the key's next place, jittered. drained: when the line will have drained;
-        each: nanoseconds in which it takes in what was refused."""
+        """Seconds until the key's next place, jittered.
+
+        drained: when the line will have drained. each: nanoseconds in which the lane takes in what
+        was refused.
+        """
         ends = self._ends.setdefault(lane, {})
         for passed in [name for name, end in ends.items() if end <= now]:
             del ends[passed]

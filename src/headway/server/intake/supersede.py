@@ -1,4 +1,4 @@
-"""Which of a tenant's calls with the same X-Headway-Supersede came last, and where that one is."""
+"""Of a tenant's calls with the same X-Headway-Supersede only the latest is answered."""
 
 from collections import OrderedDict
 from hashlib import blake2b
@@ -14,25 +14,31 @@ MOST = 4_096  # keys whose last arrival is remembered
 
 class Key(NamedTuple):
     tenant: str
-    said: bytes  # a digest: what is remembered is short, however long the header was
+    said: bytes  # a digest, so that a long header takes no more memory
 
 
 class Cancellable(Protocol):
+    """A call, or a client whose call is being prepared."""
+
     def end(self, problem: Problem) -> None: ...
 
 
 class Supersession:
-    """Per key one call is inside, in its lane, and one other is coming, being prepared. A later
-    arrival ends who is coming at once, and who is inside when it enters itself.
+    """Per key at most one call is in its lane and one more is being prepared.
+
+    A later arrival ends the one that is being prepared at once, and the one in the lane when it
+    enters the lane itself: it may still be refused until then.
     """
 
     def __init__(self) -> None:
-        self._arrived: OrderedDict[Key, int] = OrderedDict()  # nanoseconds; least lately used first
-        self._coming: dict[Key, Cancellable] = {}
-        self._inside: dict[Key, Call] = {}
+        self._arrived: OrderedDict[Key, int] = (
+            OrderedDict()
+        )  # nanoseconds; oldest use first
+        self._preparing: dict[Key, Cancellable] = {}
+        self._entered: dict[Key, Call] = {}
 
-    def come(self, routed: Routed, call: Cancellable) -> None:
-        """It begins to be prepared. Raises Problem if a later one has come."""
+    def begin_preparing(self, routed: Routed, call: Cancellable) -> None:
+        """A call begins to be prepared. Raises Problem if a later one has arrived."""
         if key := _key(routed):
             arrived = routed.arrival.at
             self._check(key, arrived)
@@ -40,27 +46,27 @@ class Supersession:
             self._arrived.move_to_end(key)
             if len(self._arrived) > MOST:
                 self._arrived.popitem(last=False)
-            if other := self._coming.get(key):
+            if other := self._preparing.get(key):
                 other.end(_superseded())
-            self._coming[key] = call
+            self._preparing[key] = call
 
-    def came(self, routed: Routed, call: Cancellable) -> None:
-        """It is prepared, or has given up."""
-        if (key := _key(routed)) and self._coming.get(key) is call:
-            del self._coming[key]
+    def end_preparing(self, routed: Routed, call: Cancellable) -> None:
+        """A call is prepared, or has been given up."""
+        if (key := _key(routed)) and self._preparing.get(key) is call:
+            del self._preparing[key]
 
     def replaces(self, routed: Routed) -> bool:
-        """Whether it will take the place of one that is in the same lane."""
+        """Whether the call will take the place of another in the same lane."""
         key = _key(routed)
-        other = self._inside.get(key) if key else None
+        other = self._entered.get(key) if key else None
         return other is not None and other.routed.lane == routed.lane
 
-    def clear(self, call: Call) -> list[Request]:
-        """Before it enters: who came before it leaves, of which what had no token yet is returned.
-        Raises Problem if a later one has come."""
+    def end_superseded(self, call: Call) -> list[Request]:
+        """End the call that this one supersedes, just before this one enters its lane. Returns the
+        other's requests that had no token yet. Raises Problem if a later one has arrived."""
         if key := _key(call.routed):
             self._check(key, call.arrived)
-            if other := self._inside.get(key):
+            if other := self._entered.get(key):
                 left = other.unheard
                 other.end(_superseded())
                 return left
@@ -68,11 +74,11 @@ class Supersession:
 
     def enter(self, call: Call) -> None:
         if key := _key(call.routed):
-            self._inside[key] = call
+            self._entered[key] = call
 
     def leave(self, call: Call) -> None:
-        if (key := _key(call.routed)) and self._inside.get(key) is call:
-            del self._inside[key]
+        if (key := _key(call.routed)) and self._entered.get(key) is call:
+            del self._entered[key]
 
     def _check(self, key: Key, arrived: int) -> None:
         if arrived < self._arrived.get(key, 0):
@@ -80,7 +86,7 @@ class Supersession:
 
 
 def _key(routed: Routed) -> Key | None:
-    """None: it supersedes nothing."""
+    """None: the call supersedes nothing."""
     if not routed.supersedes:
         return None
     said = blake2b(routed.supersedes.encode(), digest_size=16)

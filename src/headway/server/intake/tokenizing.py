@@ -1,4 +1,4 @@
-"""Tokenizing beside the event loop, and the spelling of single tokens."""
+"""Tokenizing and detokenizing, beside the event loop where it takes long."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -16,23 +16,24 @@ from headway.tokenizer import Message, Tokenizer
 
 T = TypeVar("T")
 
-LONG = 4_000  # characters; fewer are encoded in less time than the way to a thread and back
-LONG_IDS = 1_000  # likewise, to be decoded
-LARGE = 100_000  # characters that leave enough memory behind to be worth giving back
-TURN = 64  # characters that a chat's template takes as long for as for a message without any
-CHECKED = 16  # ids that are looked at in the time in which a character is encoded
-FITTING = 16  # bytes of text a token; what has fewer may fit the context, and is let through
-DECODED = 4  # bytes of text that an id counts as, to be decoded
+LONG = 4_000  # characters; fewer are encoded faster than a thread could be asked
+LONG_IDS = 1_000  # the same bound on ids to be decoded
+LARGE = 100_000  # characters; more leave enough freed memory behind to be worth giving back
+TURN = 64  # characters that an empty message of a chat counts as
+CHECKED = 16  # ids that are checked in the time that one character takes
+FITTING = 16  # bytes of text per token of context that are always let through
+DECODED = 4  # bytes of text that an id to be decoded counts as
 
 
 class AsyncTokenizer:
-    """A tokenizer, asked on the event loop for what is short. What is long is done by a worker, one
-    text after another; who is cancelled while it waits for that costs it no more than the text it
-    is at.
+    """A tokenizer that works on the event loop where the text is short, else in a thread.
+
+    One thread does one text after another. When a caller is cancelled, only the text that is being
+    worked on is wasted: its other texts are never begun.
     """
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
-        """folder: where the tokenizer was read."""
+        """folder: where the tokenizer's files are."""
         self.inner, self.folder = tokenizer, folder
         self._worker = ThreadPoolExecutor(1, "headway-tokenizer")
         self._spelled: dict[int, str] = {}
@@ -41,19 +42,20 @@ class AsyncTokenizer:
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:
-        """Ids of each: of a text, of a chat, or as they are. Raises PromptError."""
+        """Token ids of each prompt: a text, a chat, or ids, which are only checked. Raises
+        PromptError."""
         if sum(map(length, prompts)) < LONG:
             return [_encode(self.inner, prompt) for prompt in prompts]
         return [await self._beside(_encoded, self.inner, prompt) for prompt in prompts]
 
     async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
-        """Of each, whole."""
+        """The text of each prompt's ids."""
         if sum(map(len, prompts)) < LONG_IDS:
             return [self.inner.decode(ids, skip_special) for ids in prompts]
         return [await self._beside(self.inner.decode, ids, skip_special) for ids in prompts]
 
     async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """As Tokenizer.spellings."""
+        """Every way to spell the words in tokens, as Tokenizer.spellings has it."""
         if 2 * sum(map(len, words)) < LONG:
             return self.inner.spellings(words)
         return await self._beside(self.inner.spellings, words)
@@ -63,15 +65,16 @@ class AsyncTokenizer:
         return await loop.run_in_executor(self._worker, _carried, work, *given)
 
     async def check_grammar(self, grammar: Grammar, limit: int) -> str:
-        """Why it cannot be obeyed, in a line; empty if it can. limit: nanoseconds to compile."""
+        """Why a grammar cannot be obeyed, in one line; empty if it can be. limit: nanoseconds that
+        compiling it may take."""
         return await asyncio.to_thread(_carried, grammar_problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
-        """With special tokens spelled out."""
+        """The text of ids, special tokens spelled out."""
         return self.inner.decode(ids, skip_special=False)
 
     def spell(self, id: int) -> str:
-        """One token's own text; half a character is U+FFFD."""
+        """The text of one token, special or not; U+FFFD where it is part of a character."""
         text = self._spelled.get(id)
         if text is None:
             text = self._spelled[id] = self.inner.decode((id,), skip_special=False)
@@ -79,8 +82,8 @@ class AsyncTokenizer:
 
 
 def _carried(work: Callable[..., T], *given: object) -> T:
-    """In a thread. What no future can carry, or no handler of errors would catch, leaves it as a
-    RuntimeError: a StopIteration would never reach who waits for it."""
+    """Do the work in a thread. What a future cannot carry (StopIteration) or no error handler would
+    catch (a BaseException) is raised as a RuntimeError."""
     try:
         return work(*given)
     except BaseException as error:  # the thread's edge
@@ -90,7 +93,7 @@ def _carried(work: Callable[..., T], *given: object) -> T:
 
 
 def length(prompt: Prompt) -> int:
-    """Characters that could be encoded in the same time."""
+    """How long a prompt takes to encode, as a number of characters of plain text."""
     if isinstance(prompt, str):
         return len(prompt)
     if not prompt or isinstance(prompt[0], int):
@@ -100,7 +103,7 @@ def length(prompt: Prompt) -> int:
 
 
 def characters(prompt: Prompt) -> int:
-    """To be encoded, without a template's own; 0: it is ids."""
+    """Characters of a prompt's texts, without those that a template adds; 0 for ids."""
     if isinstance(prompt, str):
         return len(prompt)
     if not prompt or isinstance(prompt[0], int):
@@ -110,9 +113,11 @@ def characters(prompt: Prompt) -> int:
 
 
 def check_size(prompt: Prompt, most: int, field: str) -> None:
-    """The tokenizer takes 130 to 220 bytes of memory for each byte of UTF-8, whatever the text, and
-    a text cannot be tokenized in parts: an unbroken run of like characters is one word. Raises
-    Problem, without tokenizing it."""
+    """Raises Problem if a prompt's texts have more than `most` bytes of UTF-8.
+
+    The tokenizer takes 130 to 220 bytes of memory for each of them, and a text cannot be tokenized
+    in parts: an unbroken run of one character is one word.
+    """
     texts: Iterable[str] = ()
     if isinstance(prompt, str):
         texts = (prompt,)
@@ -124,7 +129,7 @@ def check_size(prompt: Prompt, most: int, field: str) -> None:
 
 
 def check_count(ids: Sequence[int], most: int, field: str) -> None:
-    """As check_size, of ids that are to be decoded: one may stand for a hundred characters."""
+    """As check_size, for ids to be decoded: one id may stand for a hundred characters."""
     if len(ids) > most // DECODED:
         raise _too_long(
             f"{len(ids)} tokens count as {DECODED * len(ids)} bytes of text", most, field
@@ -142,7 +147,7 @@ def _bytes(text: str) -> int:
 
 
 def _encoded(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
-    """In a thread. The tokenizer needs hundreds of bytes a character, which malloc would keep."""
+    """In a thread. The tokenizer takes hundreds of bytes a character, which malloc would keep."""
     ids = _encode(words, prompt)
     if length(prompt) >= LARGE:
         heap.give_back()
