@@ -1,4 +1,4 @@
-"""One HTTP call while it is being answered: its requests' events in, bytes or an object out.
+"""One HTTP call while it is answered: its requests' events go in, chunks or one JSON come out.
 
 Everything here runs on the event loop's thread.
 """
@@ -12,37 +12,41 @@ from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
 from headway.live.callers import News
-from headway.server.answering.choice import Choice, Said
+from headway.server.answering.choice import Change, Choice
 from headway.server.answering.outgoing import Outgoing, Parts
 from headway.server.answering.routed import Routed
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.protocol.chunks import DONE, Chunks
 from headway.server.protocol.problem import Problem
-from headway.server.protocol.response import whole
+from headway.server.protocol.response import response_json
 from headway.server.protocol.retry_after import SOON, jittered
 from headway.server.protocol.usage import metrics, usage
 
-UNWELL = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
+UNANSWERED = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
 SLOW = "slow_reader"
-EACH = 64  # bytes of JSON that a log-probability comes to, about
+SCORE_BYTES = 64  # bytes of JSON that a log-probability takes, roughly
 
 
 class CallOwner(Protocol):
-    """What a call asks of the door while it runs."""
+    """What a running call asks of whoever let it in. Admission is one."""
 
-    def check_open(self) -> None: ...
+    def check_open(self) -> None:
+        """Raises Problem unless the engine takes requests."""
+        ...
 
-    def stop(self, id: str, keep: int) -> None: ...
+    def stop(self, id: str, keep: int) -> None:
+        """One of its requests ends after so many generated tokens."""
+        ...
 
     def leave(self, call: "Call", open: Iterable[str]) -> None:
-        """It has ended; those of its requests that have not are to be cancelled."""
+        """The call has ended. open: its requests that have not, to be cancelled."""
         ...
 
 
 class Call:
-    """As a live.Caller it hears of all its requests.
+    """Hears the events of all its requests, as a live.Caller.
 
-    choices: in the order of the prompts and their choices.
+    choices: a prompt's choices stand together, in the order of the prompts.
     """
 
     def __init__(
@@ -60,7 +64,7 @@ class Call:
         self.rows: dict[str, RequestRow] = {}
         self.problem: Problem | None = None
         self.done = False
-        self.charged = 0  # tokens, by the door
+        self.charged = 0  # tokens that its key was charged
         self._owner = owner
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
@@ -81,7 +85,7 @@ class Call:
 
     @property
     def unheard(self) -> list[Request]:
-        """Those that have no token yet: they wait, or have just begun."""
+        """Its requests without a token: they wait, or have just begun."""
         answers = [each.answer for id, each in self.choices.items() if id in self._open]
         return [answer.request for answer in answers if not answer.tokens]
 
@@ -102,8 +106,9 @@ class Call:
             raise
 
     def flush(self) -> None:
-        """Wake who waits, where there is something to take. Who does not come for it is let go."""
-        if self.out.is_left() and not self.done:
+        """Wake the task that sends, if there is something to send. A client that does not read its
+        stream is let go."""
+        if self.out.is_abandoned() and not self.done:
             assert self.out.writer
             self.end(Problem(408, "the client does not read its stream", code=SLOW))
             self.out.writer.cancel()
@@ -113,7 +118,8 @@ class Call:
     # -- its end
 
     def end(self, problem: Problem) -> None:
-        """Before its time: what is open is cancelled. Nothing happens if it has ended."""
+        """End it early with this problem, and cancel its open requests. Does nothing if it has
+        ended."""
         if not self.done:
             self.problem = problem.with_traceback(None)  # which may lead back here
             self._close()
@@ -135,44 +141,44 @@ class Call:
         return self.done and not self.out
 
     def take(self) -> bytes:
-        """What is new of a stream; of one that has failed, all that is ready."""
+        """The bytes of a stream that are new. Of a stream that failed, all that is ready."""
         return self.out.take_last() if self.problem else self.out.take()
 
     @property
     def is_scored(self) -> bool:
-        """Its JSON may be long, and is sent piece by piece."""
+        """Whether it has log-probabilities: its JSON may be long, and is sent piece by piece."""
         return self.asked.options.logprobs >= 0
 
-    def whole(self) -> Iterator[str]:
-        """The answer of one that has ended well and does not stream: JSON, piece by piece."""
-        choices = (choice.whole() for choice in self.choices.values())
-        return whole(self.asked.chat, self.about, choices, self.usage(), self._metrics())
+    def response(self) -> Iterator[str]:
+        """The JSON of a finished answer that is not streamed, piece by piece."""
+        choices = (choice.finished() for choice in self.choices.values())
+        return response_json(self.asked.chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
-        """So far; a prompt counts once for all of its choices."""
+        """Tokens so far. A prompt counts once for all of its choices."""
         return usage(*self.tokens, self._cached)
 
     @property
     def _cached(self) -> int:
-        """Tokens of the prompts that were found in the prefix cache."""
+        """Prompt tokens that were found in the prefix cache."""
         rows = [self.rows.get(each.answer.request.id) for each in self._leaders]
         return sum([row.cached for row in rows if row])
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Of the prompts, and of the answers so far."""
+        """Tokens of the prompts, and of the answers so far."""
         prompts = sum([len(each.answer.request.prompt) for each in self._leaders])
         return prompts, sum([len(each.answer.tokens) for each in self.choices.values()])
 
     @property
     def most(self) -> int:
-        """Tokens that it may come to."""
+        """The most tokens that it may use: its prompts, and all that may be generated."""
         said = sum([each.answer.request.max_tokens for each in self.choices.values()])
         return self.tokens[0] + said
 
     @property
     def _leaders(self) -> list[Choice]:
-        """Each prompt's first."""
+        """The first choice of each prompt."""
         return [each for each in self.choices.values() if not each.leader]
 
     def _metrics(self) -> dict[str, float | None]:
@@ -186,17 +192,17 @@ class Call:
     def _hear(self, event: Event) -> None:
         if event.finish:
             self._open.pop(event.id, None)
-        if event.finish in UNWELL:
+        if event.finish in UNANSWERED:
             if event.finish is Finish.REFUSED:  # it has begun to drain in between
                 self._owner.check_open()
-            raise _unwell(event)
+            raise _failure(event)
         choice = self.choices[event.id]
         before = choice.answer.stopped
         delta = choice.hear(event)
         if choice.answer.stopped and not before and not event.finish:
             self._owner.stop(event.id, choice.answer.text.kept)
         if self.asked.stream and (delta.text or delta.tokens or delta.finish):
-            self._say(self._index[event.id], choice, delta)
+            self._send(self._index[event.id], choice, delta)
         if not self._open:
             if self.asked.stream:
                 if self.asked.usage:
@@ -204,25 +210,25 @@ class Call:
                 self.out.put(DONE)
             self._close()
 
-    def _say(self, index: int, choice: Choice, delta: Delta) -> None:
+    def _send(self, index: int, choice: Choice, delta: Delta) -> None:
         if self.asked.chat and not choice.begun:
             self.out.put(self._chunks.role(index))
         echo = "" if choice.begun or choice.echo is None else choice.echo
         so_far = self.usage() if self.asked.running_usage else None
-        chunks = self._chunks_of(index, choice.said(delta), so_far)
+        chunks = self._chunks_of(index, choice.changes(delta), so_far)
         if choice.echo is None or not (echo or choice.scores):
             for chunk in chunks:
                 self.out.put(chunk)
             return
         request = choice.answer.request  # after an echo's scores come the answer's, in their order
         tokens = len(delta.tokens) + (len(request.prompt) if echo else 0)
-        size = len(echo) + EACH * tokens * (1 + request.sampling.logprobs)
+        size = len(echo) + SCORE_BYTES * tokens * (1 + request.sampling.logprobs)
         self.out.put_parts(Parts(chunks, size, echo=bool(echo)))
 
     def _chunks_of(
-        self, index: int, said: Iterator[Said], so_far: dict[str, Any] | None
+        self, index: int, changes: Iterator[Change], so_far: dict[str, Any] | None
     ) -> Iterator[bytes]:
-        for text, finish, logprobs in said:
+        for text, finish, logprobs in changes:
             if self.asked.chat and finish and text:  # the last text, and then the end by itself
                 yield self._chunks.text(index, text, "", logprobs, so_far)
                 text, logprobs = "", None
@@ -231,14 +237,15 @@ class Call:
 
 
 def down(error: EngineDownError) -> Problem:
-    """Of an engine that has ended: by a fault, or because it is being replaced."""
+    """The answer when the engine has ended, by a fault or because it is being replaced."""
     if isinstance(error, DrainingError):
         return Problem(503, str(error), code="draining", retry=jittered(SOON))
     return Problem(503, str(error), code="engine_down", retry=jittered(SOON))
 
 
-def _unwell(event: Event) -> Problem:
-    """Ends that are no answer. A cancelled one whose call asked for it is not told of it here."""
+def _failure(event: Event) -> Problem:
+    """What a client is told of an end that is no answer. A call that was cancelled on request has
+    ended before it could hear of that here."""
     match event.finish:
         case Finish.REFUSED:
             return Problem(429, event.error, code="lane_full", retry=jittered(0))

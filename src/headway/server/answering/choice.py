@@ -1,4 +1,4 @@
-"""One choice of a call while it is being answered: events in; text and log-probabilities out."""
+"""One choice of a call: its events go in, text and log-probabilities come out."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -7,8 +7,8 @@ from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
 from headway.executor.torch.sampling.logprobs import LogprobColumns
-from headway.server.protocol import response as whole
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
+from headway.server.protocol.response import FinishedChoice
 from headway.text_stream import TextStream
 
 REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.COMPUTED: "length"}
@@ -26,8 +26,8 @@ class TokenTexts(Protocol):
         ...
 
 
-class Said(NamedTuple):
-    """What is new of it."""
+class Change(NamedTuple):
+    """What is new of a choice: one chunk of a stream."""
 
     text: str
     finish: str  # OpenAI's word; empty: not yet
@@ -35,10 +35,10 @@ class Said(NamedTuple):
 
 
 class Choice:
-    """answer: its text and tokens. echo: the prompt's text, where that comes before.
+    """answer: its text and tokens. echo: the prompt's text, if that is returned as well.
 
-    leader: the first choice of the same prompt, which alone is told the prompt's scores; None: it
-    is that one.
+    leader: the first choice of the same prompt, the only one that is given the prompt's scores;
+    None: this is the first.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Choice:
         leader: "Choice | None" = None,
     ) -> None:
         self.answer, self.leader = answer, leader
-        self.begun = False  # something of it was given out
+        self.begun = False  # a part of it was sent
         self._chat, self._spell = chat, texts.spell
-        self.scores = answer.options.logprobs >= 0  # they are said, too
-        self.echo = echo if answer.options.echo else None  # None: the text begins with the answer
-        self._offset = 0  # characters of the tokens whose scores were given out
+        self.scores = answer.options.logprobs >= 0  # log-probabilities are returned
+        self.echo = echo if answer.options.echo else None  # None: the prompt is not returned
+        self._offset = 0  # characters of the tokens whose scores were sent
         if not skip_special:
             options = answer.options
             answer.text = TextStream(texts.verbatim, options.stop, options.min_tokens)
@@ -63,9 +63,10 @@ class Choice:
     def hear(self, event: Event) -> Delta:
         return self.answer.take(event)
 
-    def said(self, delta: Delta) -> Iterator[Said]:
-        """For a stream; the scores of a prompt that is echoed in parts, each made when it is asked
-        for. Scores of tokens whose text is held back come with the tokens, and are given up.
+    def changes(self, delta: Delta) -> Iterator[Change]:
+        """What is new, for a stream. An echoed prompt's scores come in parts, each made when it is
+        taken. Scores are sent with their tokens, even if the tokens' text is still held back; they
+        are not kept.
         """
         text, tokens = delta.text, self._without_end(delta.tokens, delta.finish)
         prompt: Sequence[int] = ()
@@ -74,35 +75,35 @@ class Choice:
         self.begun = True
         finish = REASONS.get(delta.finish, "")
         if not self.scores:
-            return iter([Said(text, finish, None)])
+            return iter([Change(text, finish, None)])
         new = self._scored(prompt, tokens)
         self.answer.logprobs.clear()
         return self._parts(text, finish, new)
 
-    def _parts(self, text: str, finish: str, new: Scores) -> Iterator[Said]:
-        """The text comes with the first, and the end with the last."""
+    def _parts(self, text: str, finish: str, new: Scores) -> Iterator[Change]:
+        """The first part has the text, the last one the finish reason."""
         left = len(new.tokens)
         for part in new.parts():
             left -= len(part.tokens)
-            yield Said(text, "" if left else finish, self._logprobs(part))
+            yield Change(text, "" if left else finish, self._logprobs(part))
             text = ""
 
-    def whole(self) -> whole.Said:
-        """When it has ended."""
+    def finished(self) -> FinishedChoice:
+        """All of a choice that has ended."""
         answer = self.answer
         tokens = self._without_end(answer.tokens, answer.finish)
         prompt: Sequence[int] = () if self.echo is None else answer.request.prompt
         scores = self._scored(prompt, tokens) if self.scores else None
-        return whole.Said((self.echo or "") + answer.text.text, REASONS[answer.finish], scores)
+        return FinishedChoice((self.echo or "") + answer.text.text, REASONS[answer.finish], scores)
 
     def _without_end(self, tokens: Sequence[int], finish: Finish) -> Sequence[int]:
-        """A stop token is not in the text, and so not among the text's scores."""
+        """The tokens without a stop token at the end, which is not in the text either."""
         stops = self.answer.request.sampling.stop_tokens
         ended = finish is Finish.STOP and not self.answer.stopped
         return tokens[:-1] if ended and tokens and tokens[-1] in stops else tokens
 
     def _scored(self, prompt: Sequence[int], tokens: Sequence[int]) -> Scores:
-        """Of the prompt and these tokens, whose scores are the first that were not given up."""
+        """The scores of the prompt and of these tokens; the answer's first scores are theirs."""
         scores, rivals = LogprobColumns(), self.answer.options.logprobs
         if prompt:
             scores.extend((self.leader or self).answer.prompt_logprobs)

@@ -20,9 +20,9 @@ async def json_answer(call: Call, client: Client, headers: dict[str, str]) -> Re
     if call.problem:
         raise call.problem
     if call.is_scored:
-        return PiecewiseResponse(call.whole(), client, headers)
+        return PiecewiseResponse(call.response(), client, headers)
     client.close()
-    return Response("".join(call.whole()), 200, headers, "application/json")
+    return Response("".join(call.response()), 200, headers, "application/json")
 
 
 class PiecewiseResponse(Response):

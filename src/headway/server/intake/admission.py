@@ -195,7 +195,7 @@ class Admission:
             each.end(Problem(409, "the request was cancelled", code="cancelled", final=True))
         return len(mine)
 
-    # -- a call's CallOwner
+    # -- what a running call asks for (a CallOwner)
 
     def stop(self, id: str, keep: int) -> None:
         self.engine.stop(id, keep)

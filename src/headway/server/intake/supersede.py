@@ -31,9 +31,7 @@ class Supersession:
     """
 
     def __init__(self) -> None:
-        self._arrived: OrderedDict[Key, int] = (
-            OrderedDict()
-        )  # nanoseconds; oldest use first
+        self._arrived: OrderedDict[Key, int] = OrderedDict()  # nanoseconds; oldest use first
         self._preparing: dict[Key, Cancellable] = {}
         self._entered: dict[Key, Call] = {}
 

@@ -1,4 +1,4 @@
-"""The lines of a stream, written by hand: one of them is made per token.
+"""The chunks of a stream. Written by hand, because one is made per token.
 
 data: {"id":..,"object":..,"created":..,"model":..,"choices":[..]}
 |<---------------- head -------------------------------->|
@@ -14,7 +14,7 @@ WAITING = b": waiting\n\n"  # a comment, which clients skip and which keeps a pr
 
 
 class Chunks:
-    """Of one call. chat: which of the two forms."""
+    """Makes the chunks of one call. chat: the form, of a chat or of a completion."""
 
     def __init__(self, chat: bool, id: str, created: int, model: str, usage: bool) -> None:
         object = "chat.completion.chunk" if chat else "text_completion"
@@ -24,7 +24,7 @@ class Chunks:
         self._tail = '],"usage":null}\n\n' if usage else "]}\n\n"
 
     def role(self, choice: int) -> bytes:
-        """The first of a chat's choice."""
+        """The first chunk of a choice in a chat."""
         said = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
         return f'{self._head}{{"index":{choice},{said}}}{self._tail}'.encode()
 
@@ -36,7 +36,7 @@ class Chunks:
         logprobs: dict[str, Any] | None = None,
         usage: dict[str, Any] | None = None,
     ) -> bytes:
-        """What is new, or the end, or both. usage: so far, on this very chunk."""
+        """New text, the finish reason, or both. usage: so far, if this chunk is to have it."""
         spelled = json.dumps(text)
         if not self.chat:
             said = f'"text":{spelled}'
@@ -53,14 +53,14 @@ class Chunks:
         ).encode()
 
     def usage(self, usage: dict[str, Any], metrics: dict[str, Any]) -> bytes:
-        """The last one, which has no choices."""
+        """The last chunk, which has no choices."""
         return (
             f'{self._head}],"usage":{compact(usage)},"metrics":{compact(metrics)}}}\n\n'
         ).encode()
 
 
 def failed(problem: Problem) -> bytes:
-    """Inside a stream that has begun: the status was 200 and is said already."""
+    """An error in a stream that has begun, whose status was 200."""
     return f"data: {compact(problem.body)}\n\n".encode()
 
 

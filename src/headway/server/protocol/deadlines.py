@@ -1,4 +1,4 @@
-"""A lane's budget as one request has it: headers may tighten it, never loosen it."""
+"""A request's deadlines: its lane's budget, which headers may tighten and never loosen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,19 +13,19 @@ MOST_MS = 10**9  # eleven days
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """What holds for one request; nanoseconds of the machine's clock."""
+    """The limits of one request; times in nanoseconds of the machine's clock."""
 
     budget: Budget
-    start_by: int  # not begun by then: dropped
-    end_by: int  # not ended by then: dropped
+    start_by: int  # dropped if it has not started by then
+    end_by: int  # dropped if it has not ended by then
 
 
 def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Deadlines:
-    """A header that asks for more than the lane gives changes nothing. Raises Problem.
+    """The lane's budget, tightened by headers, and the times it comes to. Raises Problem.
 
-    A client that says x-slo-ttft-ms has no use for an answer that begins later: it is dropped
-    when it has not begun by then, as after the lane's own `queue`. The end is the lane's `e2e`,
-    or x-headway-timeout-ms.
+    A header that asks for more than the lane gives changes nothing. A request with x-slo-ttft-ms is
+    dropped if it has not started by then, as it is after the lane's `queue`: its client has no use
+    for a later answer. It must end within the lane's `e2e` and within x-headway-timeout-ms.
     """
     ttft, tpot = _limit(headers, TTFT), _limit(headers, TPOT)
     budget = replace(
@@ -40,12 +40,12 @@ def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Dead
 
 
 def timeout(headers: Mapping[str, str]) -> int:
-    """Nanoseconds that the client itself waits, from a request's arrival. Raises Problem."""
+    """Nanoseconds from the arrival for which the client waits, by its header. Raises Problem."""
     return _limit(headers, TIMEOUT)
 
 
 def late(held: Deadlines, arrived: int) -> Problem:
-    """One of the two has passed before the engine could know of it."""
+    """The answer when one of the two passed before the engine had the request."""
     ends = held.end_by <= held.start_by
     limit = (held.end_by if ends else held.start_by) - arrived
     said = f"not {'ended' if ends else 'started'} within {limit / 1e9:g} s of its arrival"

@@ -1,4 +1,4 @@
-"""What a body may say, beside its prompt: strict, and nothing else is taken.
+"""The fields of request bodies, read strictly: an unknown field is an error.
 
 Null is as good as absent, as OpenAI has it; the defaults stand in options.py.
 """
@@ -15,8 +15,8 @@ Count = Annotated[int, Field(ge=0, le=COUNT)]
 Positive = Annotated[int, Field(ge=1, le=COUNT)]
 Token = Annotated[int, Field(ge=0, le=COUNT)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-# Named, because a union must hash its members. They fail at the first wrong item: of a prompt of
-# a million ids that is read as texts, one error is enough.
+# Named, because a union must hash its members. Lists fail at the first wrong item: one error is
+# enough for a million ids that are read as texts.
 Ids = TypeAliasType("Ids", Annotated[list[Token], FailFast()])
 Texts = TypeAliasType("Texts", Annotated[list[str], FailFast()])
 Choices = TypeAliasType("Choices", Annotated[list[str], FailFast(), Field(min_length=1)])
@@ -91,7 +91,7 @@ class ResponseFormat(BaseModel):
 
 
 class StructuredOutputs(BaseModel):
-    """vLLM's; exactly one of them."""
+    """vLLM's field; it must have exactly one entry."""
 
     model_config = STRICT
 
@@ -103,7 +103,7 @@ class StructuredOutputs(BaseModel):
 
 
 class Asked(BaseModel):
-    """What chat and completions have in common."""
+    """The fields that chat and completions have in common."""
 
     model_config = STRICT
 
@@ -150,7 +150,7 @@ TextParts = TypeAliasType("TextParts", Annotated[list[TextPart], FailFast()])
 
 
 class ChatMessage(BaseModel):
-    """One turn. What the openai client gives back of an answer, all null, is let pass."""
+    """One message. Fields of an answer that clients send back are accepted when they are null."""
 
     model_config = STRICT
 

@@ -1,4 +1,4 @@
-"""The shape that an answer must have: response_format and structured_outputs."""
+"""The grammar of an answer, from response_format or structured_outputs."""
 
 import json
 from typing import Any
@@ -12,7 +12,8 @@ FREE = Grammar()
 
 
 def grammar_of(body: Asked, most: int) -> Grammar:
-    """Whether it can be compiled is seen later. most: bytes of its text. Raises Problem."""
+    """The grammar that a body asks for; it is compiled later. most: bytes of its text. Raises
+    Problem."""
     shape = _shape(body.response_format) if body.response_format else FREE
     given = _outputs(body.structured_outputs) if body.structured_outputs else FREE
     if shape and given:
@@ -26,7 +27,7 @@ def grammar_of(body: Asked, most: int) -> Grammar:
 
 
 def field_of(body: Asked) -> str:
-    """Which of the two it came in."""
+    """The field that it came in."""
     return OUTPUTS if body.structured_outputs else SHAPE
 
 
@@ -67,5 +68,5 @@ FORMS = {
 
 
 def _written(value: Any) -> str:
-    """Order is kept: it is the order in which a schema's properties are said."""
+    """As JSON, in the given order: answers have a schema's properties in that order."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""Log-probabilities in the two forms that OpenAI has for them, written piece by piece.
+"""Log-probabilities as JSON, in OpenAI's two forms, written piece by piece.
 
-A long prompt's are megabytes of JSON: no piece of it holds the event loop for more than some
-milliseconds, and none need be made before the one ahead of it was sent.
+Those of a long prompt are megabytes of JSON. No piece of it holds the event loop for more than a
+few milliseconds, and each can be made when the one before it was sent.
 """
 
 import json
@@ -20,8 +20,7 @@ Spell = Callable[[int], str]  # a token's own text, special tokens too
 
 
 class Scores(NamedTuple):
-    """Of a text's tokens. Of a text that begins with its prompt, the first token has none, which
-    nothing came before."""
+    """The scores of a text's tokens. The first token of a prompt has none: nothing came before."""
 
     tokens: Sequence[int]
     scores: Logprobs  # one for each token, or for each but the first
@@ -34,11 +33,11 @@ class Scores(NamedTuple):
 
     @property
     def each(self) -> list[Logprob | None]:
-        """Of all tokens."""
+        """One for each token; None for a prompt's first."""
         return [*[None] * (len(self.tokens) - len(self.scores)), *self.scores]
 
     def parts(self) -> Iterator["Scores"]:
-        """As many tokens each as are written at once; at least one, which may have none."""
+        """Parts of as many tokens as are written at once; at least one part, perhaps empty."""
         step, first = max(1, PIECE // (1 + self.rivals)), len(self.tokens) - len(self.scores)
         for begin in range(0, max(1, len(self.tokens)), step):
             end = begin + step
@@ -47,7 +46,7 @@ class Scores(NamedTuple):
 
 
 def pieces(chat: bool, scores: Scores) -> Iterator[str]:
-    """The JSON of all of them."""
+    """The JSON of all scores, in pieces. chat: the form, of a chat or of a completion."""
     if chat:
         yield '{"content":['
         yield from _joined(map(_content, scores.parts()))
@@ -72,14 +71,15 @@ def _columns(scores: Scores, name: str) -> Iterator[list[Any]]:
 
 
 def chat_logprobs(scores: Scores) -> dict[str, Any]:
-    """Of a message's tokens, each with its likeliest rivals."""
+    """The form of a chat: a message's tokens, each with its likeliest rivals."""
     return {"content": _content(scores), "refusal": None}
 
 
 def text_logprobs(scores: Scores, offset: int) -> dict[str, Any]:
-    """Of a text's tokens; null for a prompt's first, as OpenAI has it.
+    """The form of a completion; a prompt's first token has null, as OpenAI has it.
 
-    offset: characters of the text before them. A token that is half a character counts as one.
+    offset: characters of the text before these tokens. A token that is part of a character counts
+    as one.
     """
     return {name: _column(name, scores, offset) for name in COLUMNS}
 
@@ -107,9 +107,8 @@ def _content(scores: Scores) -> list[dict[str, Any]]:
 
 
 def _top(text: str, score: Logprob, spell: Spell) -> dict[str, float]:
-    """The likeliest rivals, and last the token itself where it is none of them, as OpenAI has it.
-
-    By spelling, the likeliest first; of two that are spelled alike, the likelier.
+    """The likeliest rivals by their texts, the likeliest first; of two with the same text the
+    likelier. The token itself comes last if it is none of them, as OpenAI has it.
     """
     top = dict[str, float]()
     for id, value in score.top:
@@ -119,6 +118,6 @@ def _top(text: str, score: Logprob, spell: Spell) -> dict[str, float]:
 
 
 def _entry(text: str, value: float) -> dict[str, Any]:
-    """Bytes are said where they are known: of whole characters."""
+    """Bytes are given only for tokens of whole characters."""
     known = None if UNFINISHED in text else list(text.encode())
     return {"token": text, "logprob": max(value, LEAST), "bytes": known}

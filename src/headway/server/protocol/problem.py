@@ -1,4 +1,4 @@
-"""What the server says no with: a status, OpenAI's nested error body, and when to come back."""
+"""An error answer: its status, OpenAI's nested error body, and when to come back."""
 
 from math import ceil
 
@@ -18,11 +18,11 @@ KINDS = {
 
 
 class Problem(HeadwayError):
-    """An answer other than 200.
+    """Raised where a request is answered with another status than 200.
 
-    param: the field that is meant, as a path with dots. code: for programs.
-    retry: seconds until it is worth asking again, already jittered; 0: it is not said.
-    final: the client is told not to ask again, whatever its rules for the status are.
+    param: the field at fault, as a path with dots. code: a word for programs.
+    retry: seconds until it is worth asking again, already jittered; 0: no time is given.
+    final: tells the client not to retry, whatever it does on this status otherwise.
     """
 
     def __init__(
@@ -41,14 +41,14 @@ class Problem(HeadwayError):
 
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
-        """As OpenAI and vLLM nest it."""
+        """The error body, nested as OpenAI and vLLM have it."""
         kind = KINDS.get(self.status, "invalid_request_error")
         said = {"message": str(self), "type": kind}
         return {"error": {**said, "param": self.param or None, "code": self.code or None}}
 
     @property
     def headers(self) -> dict[str, str]:
-        """retry-after is in whole seconds by its standard; the openai client reads -ms first."""
+        """retry-after is in whole seconds, by its standard; the openai client prefers the -ms."""
         headers = {}
         if self.retry:
             headers["retry-after"] = str(ceil(self.retry))
@@ -59,5 +59,5 @@ class Problem(HeadwayError):
 
 
 def wrong(message: str, param: str = "", code: str = "") -> Problem:
-    """The request itself is at fault."""
+    """A 400: the request itself is at fault."""
     return Problem(400, message, param, code)

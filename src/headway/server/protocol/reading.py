@@ -1,4 +1,4 @@
-"""Bytes to a body, or a 400 that names the field, and the nearest known one."""
+"""From bytes to a checked body, or to a 400 that names the field and the nearest known one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -29,7 +29,7 @@ INNER = (ChatMessage, TextPart, StreamOptions, ResponseFormat, JsonSchema, Struc
 
 
 def read(model: type[Body], raw: bytes | bytearray) -> Body:
-    """Strictly: no string is taken for a number. Raises Problem."""
+    """Parse and check a body, strictly: no string is taken for a number. Raises Problem."""
     try:
         said = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
@@ -53,7 +53,7 @@ def _unsupported(path: str, why: str) -> Problem:
 
 
 def _check_messages(messages: object) -> None:
-    """What OpenAI has in them and we do not is said by its own name."""
+    """Name what OpenAI's messages may have and ours may not, such as tool calls."""
     for at, turn in enumerate(messages if isinstance(messages, list) else ()):
         if not isinstance(turn, dict):
             continue
@@ -72,7 +72,7 @@ def _check_messages(messages: object) -> None:
 
 
 def _check_sizes(said: dict[str, Any]) -> None:
-    """No object has more entries than any that means something: each wrong one is an error."""
+    """Bound the entries of every object, since each unknown one becomes an error."""
     for path, each in _objects(said):
         if len(each) > MOST_ENTRIES:
             what = f"'{path}'" if path else "the body"
@@ -80,7 +80,7 @@ def _check_sizes(said: dict[str, Any]) -> None:
 
 
 def _objects(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Those that are held against a model, or a table: with their paths."""
+    """The objects that are checked against a model or a table, with their paths."""
     yield "", said
     for name, value in said.items():
         if isinstance(value, dict):
@@ -99,8 +99,8 @@ def _objects(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _told(model: type[BaseModel], said: dict[str, Any], errors: Sequence[ErrorDetails]) -> Problem:
-    """Of the first field at fault, the error furthest in: of the forms that are allowed, the one
-    that was meant comes furthest.
+    """The problem with the first field at fault. Where a field has several forms, the error that
+    lies furthest in is of the form that was meant.
     """
     field = [each for each in errors if each["loc"][0] == errors[0]["loc"][0]]
     first = max(field, key=lambda each: len(_path(said, each)))
@@ -125,7 +125,7 @@ def _names(models: Iterable[type[BaseModel]]) -> list[str]:
 
 
 def _path(said: Any, error: ErrorDetails) -> list[str]:
-    """Where in the body it is: pydantic also names the forms that it tried."""
+    """An error's path in the body, without the names of forms that pydantic puts in between."""
     path, value = list[str](), said
     for part in error["loc"]:
         known = isinstance(value, dict) and part in value

@@ -1,4 +1,4 @@
-"""An answer that does not stream: one JSON object, in pieces where it has log-probabilities."""
+"""The JSON of an answer that is not streamed, in pieces because log-probabilities are long."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -7,18 +7,18 @@ from headway.server.protocol.chunks import compact
 from headway.server.protocol.logprobs import Scores, pieces
 
 
-class Said(NamedTuple):
-    """One of an answer's choices."""
+class FinishedChoice(NamedTuple):
+    """One choice of an answer."""
 
     text: str
     finish: str  # OpenAI's word
     scores: Scores | None
 
 
-def whole(
+def response_json(
     chat: bool,
     about: tuple[str, int, str],
-    choices: Iterable[Said],
+    choices: Iterable[FinishedChoice],
     usage: dict[str, Any],
     metrics: dict[str, Any],
 ) -> Iterator[str]:

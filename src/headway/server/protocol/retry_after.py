@@ -8,5 +8,5 @@ SOON = 5.0  # seconds: when to ask again a server that loads its model or is bei
 
 
 def jittered(seconds: float) -> float:
-    """From the time until it is worth asking again; between 1 and 120 s."""
+    """The seconds to wait, between 1 and 120, from those after which asking again may work."""
     return min(max(seconds, LEAST), MOST) * random.uniform(1.0, SPREAD)
