@@ -2,7 +2,11 @@
 PYTHON ?= python3
 # Extra words for pip when it installs torch, for instance the index of the CPU builds.
 TORCH_FLAGS ?=
+# How many tests run side by side: a core and about two gigabytes each.
+WORKERS ?= 2
 BIN := .venv/bin
+# A file's tests run in their order in one process, and share what the file sets up.
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
 .PHONY: help demo serve test check bench docs clean
 help:  ## this list
@@ -16,8 +20,8 @@ serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's
 
 # The trace that coverage needs makes whatever simulates two to three times as slow.
 test: .venv/ready  ## the whole suite; branch coverage of core/ and sim/ by their own tests
-	$(BIN)/python -m pytest --cov --cov-report=term tests/core tests/sim
-	$(BIN)/python -m pytest --ignore tests/core --ignore tests/sim
+	$(PYTEST) --cov --cov-report=term tests/core tests/sim
+	$(PYTEST) --ignore tests/core --ignore tests/sim
 
 check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff format --check .
