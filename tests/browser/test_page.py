@@ -8,7 +8,7 @@ import pytest
 from headway.report import page_tables, report_json
 from headway.report.analysis import Analysis
 from headway.report.page import shown
-from tests.commands.contests import FEW, compared
+from tests.commands.small_comparison import FEW, compared
 
 CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from headway.commands.simulate import sweep_page
-from tests.commands.test_sweep import swept
+from tests.commands.simulate.test_sweep import swept
 
 CHROMIUM = (
     os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

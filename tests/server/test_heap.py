@@ -15,10 +15,10 @@ from headway.server.config.config import ServerConfig
 from headway.server.heap import LARGE, SCORED, BodyTrimmer, ScoreTrimmer
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.protocol.problem import Problem
-from tests.server.http.hostile import Hostile, body
-from tests.server.local import fake, serving, tokenizer, until
-from tests.server.scene import Client, inside
-from tests.server.scene import until as turns
+from tests.server.asgi_client import Client, inside
+from tests.server.asgi_client import until as turns
+from tests.server.http.raw_client import Hostile, body
+from tests.server.running_server import fake, serving, tokenizer, until
 
 
 def resident():

@@ -18,7 +18,7 @@ from headway.costing.calibration import write_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
 from headway.server.run import UNREAD, listen
-from tests.commands.priced import CALIBRATION
+from tests.commands.small_cost_model import CALIBRATION
 
 CODE = """
 import sys

@@ -46,7 +46,7 @@ from headway.server.engine.client import EngineClient
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Step, Welcome
 from headway.sim.replay import replay
-from tests.commands.priced import CALIBRATION
+from tests.commands.small_cost_model import CALIBRATION
 
 POLICIES = Policies(Continuous(4), step_tokens=512)
 OPTIONS = EngineOptions(dtype="float32", policies=POLICIES, slots=4, context=512, threads=1)

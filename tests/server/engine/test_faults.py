@@ -13,8 +13,8 @@ from headway.server.config.config import ServerConfig
 from headway.server.engine.client import EngineClient, EngineOptions
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
-from tests.server.engine.faulty import BAD, WHY, WORST, Faulty
-from tests.server.local import app_of, fake, serving, tokenizer, until
+from tests.server.engine.failing_device import BAD, WHY, WORST, Faulty
+from tests.server.running_server import app_of, fake, serving, tokenizer, until
 
 GOOD = [5, 6, 7]
 

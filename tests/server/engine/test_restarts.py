@@ -22,7 +22,7 @@ from headway.server.engine.restarts import RestartingEngine
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import logger
-from tests.server.local import app_of, tokenizer
+from tests.server.running_server import app_of, tokenizer
 
 ENGINE = {"slots": 2, "context": 512, "threads": 1}
 LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}

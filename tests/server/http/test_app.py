@@ -13,8 +13,8 @@ from headway.server.answering import outgoing
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import EngineState
-from tests.server.local import Permitted, fake, serving
-from tests.server.scene import BLOCKS, LONG, Client, inside, paced, until
+from tests.server.asgi_client import BLOCKS, LONG, Client, inside, paced, until
+from tests.server.running_server import Permitted, fake, serving
 
 
 def error(response):

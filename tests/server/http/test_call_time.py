@@ -8,8 +8,8 @@ import pytest
 
 from headway.server.config.config import ServerConfig
 from headway.server.observe.metrics.metrics import Metrics
-from tests.server.local import fake, serving
-from tests.server.scene import Client, inside, until
+from tests.server.asgi_client import Client, inside, until
+from tests.server.running_server import fake, serving
 
 TEXT = [("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [5]})]
 SOON = ServerConfig(server={"limits": {"call_time": "50ms"}})

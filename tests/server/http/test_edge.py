@@ -11,8 +11,8 @@ import pytest
 from headway.server.config.config import ServerConfig
 from headway.server.http import body as bodies
 from headway.server.listening.connections import GRACE, ConnectionTable, Stage
-from tests.server.http.hostile import HEAD, Hostile, body
-from tests.server.local import Permitted, fake, serving, until
+from tests.server.http.raw_client import HEAD, Hostile, body
+from tests.server.running_server import Permitted, fake, serving, until
 
 ASKED = {"prompt": [5, 6], "max_tokens": 3, "ignore_eos": True}
 NEVER = {"header_time": "none", "body_time": "none", "idle_time": "none"}

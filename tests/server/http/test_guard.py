@@ -5,7 +5,7 @@ import pytest
 
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
-from tests.server.local import fake, serving
+from tests.server.running_server import fake, serving
 
 ASKED = {"prompt": [5, 6], "max_tokens": 1}
 KEY = {"name": "k", "sha256": digest("secret").hex()}

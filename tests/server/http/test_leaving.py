@@ -12,7 +12,7 @@ from headway.llm import LLM
 from headway.models import EMBEDDED
 from headway.options import Options
 from headway.server.config.config import ServerConfig
-from tests.server.local import BLOCK, Local, scheduler, serving, until
+from tests.server.running_server import BLOCK, Local, scheduler, serving, until
 
 CLIENTS, TOKENS = 200, 16
 WORDS = ("json", "module", "reads", "file", "returns", "text", "list", "lines", "each", "error")

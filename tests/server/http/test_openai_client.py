@@ -10,7 +10,7 @@ import pytest
 from headway.llm import LLM
 from headway.options import Options
 from headway.server.config.config import ServerConfig
-from tests.server.local import embedded, serving
+from tests.server.running_server import embedded, serving
 
 ASK = [{"role": "user", "content": "The json module"}]
 

@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from headway.server.config.config import ServerConfig
-from tests.server.local import fake, serving
+from tests.server.running_server import fake, serving
 
 CHECKS = [
     not_a_server_error,

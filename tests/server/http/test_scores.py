@@ -13,8 +13,8 @@ from headway.executor.torch.sampling.logprobs import LogprobColumns
 from headway.server.config.config import ServerConfig
 from headway.server.http import sse
 from headway.server.protocol.logprobs import PIECE, Scores, chat_logprobs, pieces, text_logprobs
-from tests.server.local import Permitted, app_of, embedded, service_of, serving
-from tests.server.scene import Client, inside, until
+from tests.server.asgi_client import Client, inside, until
+from tests.server.running_server import Permitted, app_of, embedded, service_of, serving
 
 ROWS = [Logprob(-0.5 * i, tuple((i + j, -float(j)) for j in range(20))) for i in range(700)]
 

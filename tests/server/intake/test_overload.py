@@ -15,7 +15,7 @@ from headway.server.intake.admission import Admission
 from headway.server.intake.retry_schedule import RetrySchedule
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import LEAST, MOST
-from tests.server.local import Permitted, fake, serving, until
+from tests.server.running_server import Permitted, fake, serving, until
 
 SECOND = 10**9
 LONGEST = 1_020  # tokens of a prompt; with an answer of 4 it is all that a request may hold

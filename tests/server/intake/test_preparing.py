@@ -35,8 +35,8 @@ from headway.server.protocol.fields import CompletionBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import completion_request
-from tests.server.local import tokenizer
-from tests.server.scene import LONG, Client, inside, paced, until
+from tests.server.asgi_client import LONG, Client, inside, paced, until
+from tests.server.running_server import tokenizer
 
 TOKENIZED = {"prompt": "word " * 900, "max_tokens": 3, "ignore_eos": True}  # beside the loop
 EDITOR = [(b"x-headway-supersede", b"editor")]

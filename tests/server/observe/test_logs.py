@@ -18,8 +18,8 @@ from headway.server.engine.handle import EngineState
 from headway.server.observe import access, logs
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged, logger
-from tests.server.scene import LONG, Client, inside, paced
-from tests.server.scene import until as turns
+from tests.server.asgi_client import LONG, Client, inside, paced
+from tests.server.asgi_client import until as turns
 
 EVIL = "a\nrequest status=200\r\x1b[2J\u2028\u202e\x9b"
 

@@ -30,7 +30,16 @@ from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.histogram import TIMES, TOKENS, Histogram
 from headway.server.observe.metrics.steps import Steps
 from headway.server.observe.metrics.tokens import Silent, Tokens
-from tests.server.local import BLOCK, Local, Permitted, fake, priced, scheduler, serving, until
+from tests.server.running_server import (
+    BLOCK,
+    Local,
+    Permitted,
+    fake,
+    priced,
+    scheduler,
+    serving,
+    until,
+)
 
 ROOT = Path(__file__).parents[3]
 MS = 1_000_000

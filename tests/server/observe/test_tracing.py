@@ -17,7 +17,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import EngineState
 from headway.server.observe.spans import Spans
 from headway.server.observe.tracing import start_tracing
-from tests.server.local import Permitted, fake, serving, until
+from tests.server.running_server import Permitted, fake, serving, until
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

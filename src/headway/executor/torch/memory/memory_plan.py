@@ -148,7 +148,7 @@ def plan_memory(
 
 def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
     """What the largest step holds at once beside the KV memory, and what its sequences do for their
-    sampling: more than any step was seen to take (tests/executor/test_planned.py)."""
+    sampling: more than any step was seen to take (tests/executor/torch/memory/test_planned.py)."""
     cells = limits.cells(limits.context or config.context)
     cells += cells // 16 + 4  # a CPU's products have round numbers of rows
     scores = (

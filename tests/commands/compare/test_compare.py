@@ -35,7 +35,7 @@ from headway.strategies.registry import (
 )
 from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
 from headway.traffic.workload import Prompts
-from tests.commands.contests import FEW, compared, contest
+from tests.commands.small_comparison import FEW, compared, contest
 from tests.commands.test_demo import Interrupting, nearest_rank
 from tests.commands.testbeds import TEXT, fake_testbed
 
@@ -448,7 +448,7 @@ import sys
 from pathlib import Path
 from headway.sim.executor import Filler
 from headway.commands.compare.compare import terminable, Terminated
-from tests.commands.contests import contest
+from tests.commands.small_comparison import contest
 from tests.commands.testbeds import TEXT, fake_testbed
 
 class Waiting(Filler):
@@ -471,7 +471,7 @@ sys.exit(status)
 
 
 def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)],
         stdin=subprocess.PIPE,

@@ -20,7 +20,7 @@ from headway.report import report_json, run_description
 from headway.report.analysis import Analysis
 from headway.report.page import page
 from headway.runs import provenance
-from tests.commands.priced import CALIBRATION, lanes
+from tests.commands.small_cost_model import CALIBRATION, lanes
 
 FEW = "dynamic-lanes,continuous-chunk-64"
 
@@ -154,14 +154,14 @@ def test_the_price_is_the_cost_files_where_none_is_said(ran, tmp_path):
 AGAIN = """
 import sys
 from pathlib import Path
-from tests.commands.test_simulate import simulated
+from tests.commands.simulate.test_simulate import simulated
 simulated(Path(sys.argv[1]), repeat=2, price_per_hour=0.0)
 """
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "2"])
 def test_the_same_seed_gives_the_same_bytes_in_any_process(ran, tmp_path, hash_seed):
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     env = {**os.environ, "PYTHONPATH": str(root), "PYTHONHASHSEED": hash_seed}
     subprocess.run([sys.executable, "-c", AGAIN, str(tmp_path)], cwd=root, env=env, check=True)
     assert (tmp_path / "report.json").read_bytes() == ran[2]

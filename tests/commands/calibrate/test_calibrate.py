@@ -54,8 +54,8 @@ from headway.costing.token_cost import RequestSpec
 from headway.errors import HeadwayError, SettingError
 from headway.models import display_name
 from headway.sim.engine import VirtualEngine
-from tests.commands.priced import CALIBRATION
-from tests.commands.test_fit import COST
+from tests.commands.calibrate.test_fit import COST
+from tests.commands.small_cost_model import CALIBRATION
 from tests.commands.testbeds import fake_testbed
 
 HOSTED = StepCost(

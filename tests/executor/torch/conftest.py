@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.executor.models import MORE, SHAPES, Golden, make
+from tests.executor.torch.tiny_checkpoints import MORE, SHAPES, Golden, make
 
 
 @pytest.fixture(autouse=True, scope="session")

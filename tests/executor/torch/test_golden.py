@@ -24,7 +24,7 @@ from headway.executor.torch.config.positions import Rope
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.sim.simulate import simulate
-from tests.executor.models import CONTEXT, MORE, SHAPES, VOCAB
+from tests.executor.torch.tiny_checkpoints import CONTEXT, MORE, SHAPES, VOCAB
 
 MS = 1_000_000
 COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)

@@ -6,7 +6,7 @@ import threading
 
 from headway.core.batch import Batch
 from headway.executor.fake import FakeExecutor
-from tests.server.local import BLOCK, Local, app_of, scheduler, service_of
+from tests.server.running_server import BLOCK, Local, app_of, scheduler, service_of
 
 LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True}
 BLOCKS = 512

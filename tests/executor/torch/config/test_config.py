@@ -16,7 +16,7 @@ from headway.executor.torch.config.positions import (
     YarnScaling,
 )
 from headway.executor.torch.loading.tensor_names import tensor_shapes
-from tests.executor.models import MORE, SHAPES
+from tests.executor.torch.tiny_checkpoints import MORE, SHAPES
 
 PLAIN = {
     "architectures": ["LlamaForCausalLM"],

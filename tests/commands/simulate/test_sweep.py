@@ -41,8 +41,8 @@ from headway.report.analysis import Analysis
 from headway.report.report_json import read
 from headway.runs.process_pool import run_in_processes
 from headway.strategies.registry import REGISTRY, StrategyInputs, chunked_strategy
-from tests.commands.priced import CALIBRATION, lanes
-from tests.commands.test_simulate import simulated
+from tests.commands.simulate.test_simulate import simulated
+from tests.commands.small_cost_model import CALIBRATION, lanes
 
 FEW = "dynamic-lanes,continuous-chunk-64"
 SITE = StrategyInputs([Lane("chat")], TokenCost(100_000, 1_000_000), 2_048)

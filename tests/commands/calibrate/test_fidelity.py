@@ -20,7 +20,7 @@ from headway.core.request import Finish, Request
 from headway.errors import SettingError
 from headway.runs.run import Outcome, Run
 from headway.sim.clock import VirtualClock
-from tests.commands.priced import CALIBRATION
+from tests.commands.small_cost_model import CALIBRATION
 
 MS = 1_000_000
 
