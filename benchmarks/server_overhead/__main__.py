@@ -109,7 +109,7 @@ def main() -> int:
     with TemporaryDirectory() as made:
         folder = random_checkpoint(Path(made)) if asked.part == "half-b" else TINY
         said = config(folder, CLIENTS, scale.tokens + 512, asked.threads)
-        settings = ServerConfig.model_validate(said).to_engine()
+        settings = ServerConfig.model_validate(said).engine_options()
         if asked.threads:
             from headway.executor.torch.threads import set_thread_count
 

@@ -27,9 +27,9 @@ def validate(config: Config = None) -> None:
 
     Example: headway config validate --config headway.yaml
     """
-    from headway.server.config.show import validated
+    from headway.server.config.show import validate_file
 
-    print(validated(config))
+    print(validate_file(config))
 
 
 @config_app.command()
@@ -38,9 +38,9 @@ def show(config: Config = None, as_json: AsJson = False) -> None:
 
     Example: headway config show --config headway.yaml
     """
-    from headway.server.config.show import shown
+    from headway.server.config.show import show_settings
 
-    print(shown(config, as_json))
+    print(show_settings(config, as_json))
 
 
 @config_app.command()
@@ -49,9 +49,9 @@ def schema() -> None:
 
     Example: headway config schema > headway.schema.json
     """
-    from headway.server.config.show import schema as described
+    from headway.server.config.show import file_schema
 
-    print(described())
+    print(file_schema())
 
 
 @config_app.command()

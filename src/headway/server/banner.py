@@ -1,8 +1,8 @@
-"""What a person reads when the server is ready: lines that fit a terminal of 80 columns."""
+"""The banner that `headway serve` prints when it is ready, within 80 columns."""
 
 from headway import __version__
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import written
+from headway.server.config.sections.durations import format_duration
 from headway.server.engine.messages import Welcome
 
 LIMITS = ("ttft", "tpot", "e2e", "queue")
@@ -14,9 +14,10 @@ def served_at(host: str, port: int) -> str:
 
 
 def banner(config: ServerConfig, welcome: Welcome, port: int) -> str:
-    """Without the warnings."""
+    """Version, model, URL, lanes with their budgets, and memory; warnings are printed apart."""
+    name = config.model.served_name
     lines = [
-        f"headway {__version__} serves {config.model.served} ({welcome.dtype}, {welcome.device})",
+        f"headway {__version__} serves {name} ({welcome.dtype}, {welcome.device})",
         f"  on {served_at(config.server.host, port)}",
         *_lanes(config),
         *[f"  {line}" for line in welcome.memory.splitlines()],
@@ -27,7 +28,7 @@ def banner(config: ServerConfig, welcome: Welcome, port: int) -> str:
 def _lanes(config: ServerConfig) -> list[str]:
     rows: list[tuple[str, ...]] = [("lane", *LIMITS)]
     for name, lane in config.lanes.items():
-        rows.append((name, *[written(getattr(lane, limit)) for limit in LIMITS]))
+        rows.append((name, *[format_duration(getattr(lane, limit)) for limit in LIMITS]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

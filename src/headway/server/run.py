@@ -18,8 +18,8 @@ from headway.server import clock
 from headway.server.app import make_app
 from headway.server.banner import banner, served_at
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import SECOND, written
-from headway.server.config.validate import check
+from headway.server.config.sections.durations import SECOND, format_duration
+from headway.server.config.validate import check_files
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.engine.restarts import RestartingEngine
@@ -45,7 +45,7 @@ def serve(config: ServerConfig, console: Console) -> int:
     The first signal drains: nothing is accepted, what runs may end within the drain timeout. The
     second ends at once. Raises HeadwayError if the port or the model cannot be had.
     """
-    check(config)  # in the time in which torch would be imported
+    check_files(config)  # in the time in which torch would be imported
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):
@@ -79,7 +79,7 @@ class Server:
 
     def __init__(self, config: ServerConfig, logs: Logs) -> None:
         self.config, self.logs, self.log = config, logs, logs.log
-        options = EngineOptions(**config.to_engine())
+        options = EngineOptions(**config.engine_options())
         self.engine = RestartingEngine(options, config.engine.restart, self.log)
         self.service = Service(config, self.engine)
         self.engine.renewed = self.service.engine_ready
@@ -152,7 +152,7 @@ class Server:
             self._standing.cancel()
         timeout = self.config.server.drain_timeout
         self.log.info(
-            f"draining: {self.service.admission.open} requests have {written(timeout)} to end; "
+            f"draining: {self.service.admission.open} requests have {format_duration(timeout)} to end; "
             "once more to end at once"
         )
         await self.engine.drain(timeout / SECOND)
@@ -187,7 +187,7 @@ class Server:
         self.log.info(
             "ready",
             url=served_at(self.config.server.host, port),
-            model=self.config.model.served,
+            model=self.config.model.served_name,
             dtype=welcome.dtype,
             device=welcome.device,
             engine_pid=self.engine.pid,

@@ -20,8 +20,8 @@ from headway.core.request import NEVER
 from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import nanoseconds, written
-from headway.server.config.show import schema, shown, validated
+from headway.server.config.sections.durations import format_duration, parse_duration
+from headway.server.config.show import file_schema, show_settings, validate_file
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -63,7 +63,7 @@ def refusal(load, text, flags=None):
 def test_without_anything_the_embedded_model_is_served_in_three_lanes_on_loopback(load):
     config = load("")
     assert config == ServerConfig()
-    assert config.model.served == "headway-tiny"
+    assert config.model.served_name == "headway-tiny"
     assert list(config.lanes) == ["interactive", "standard", "offline"]
     assert (config.default_lane, config.server.host, config.server.port) == (
         "standard",
@@ -71,7 +71,7 @@ def test_without_anything_the_embedded_model_is_served_in_three_lanes_on_loopbac
         8_000,
     )
     assert config.server.drain_timeout == 30 * S and config.server.cors_origins == ()
-    made = config.to_engine()
+    made = config.engine_options()
     assert made["model"] is None and made["slots"] == 32
     assert made["policies"].join == Continuous(32) and made["policies"].order == Priority()
     assert made["policies"].chunk == Fixed(256) and made["policies"].step_tokens == 32 + 256
@@ -293,7 +293,7 @@ def test_show_says_what_is_in_force_and_who_said_it(file, monkeypatch):
 lanes: {{voice: {{ttft: 0.3s}}, nightly: }}
 keys: [{{name: ci, sha256: "{HASH}"}}]
 """)
-    said = shown(path, False, {"server": {"port": 9}})
+    said = show_settings(path, False, {"server": {"port": 9}})
     found = rows(said)
     assert found["lanes.voice.ttft"] == ["300ms", "headway.yaml"]
     assert found["lanes.voice.tpot"] == ["60ms", "HEADWAY_LANES__VOICE__TPOT"]
@@ -307,7 +307,7 @@ keys: [{{name: ci, sha256: "{HASH}"}}]
     assert found["keys[0].lanes"] == ['["voice",', '"nightly"]', "default"]
     assert found["keys[0].default_lane"] == ["voice", "default"]
     assert found["keys[0].sha256"] == ["9f86d081...", "headway.yaml"] and HASH not in said
-    as_json = json.loads(shown(path, True))
+    as_json = json.loads(show_settings(path, True))
     assert as_json["config"] == ServerConfig.load(path).effective()
     assert as_json["origins"]["lanes.voice.ttft"] == "headway.yaml"
 
@@ -326,7 +326,7 @@ def test_what_is_in_force_can_be_loaded_again(load):
 
 
 def test_every_key_of_what_is_in_force_is_in_the_schema_with_its_meaning():
-    made = json.loads(schema())
+    made = json.loads(file_schema())
     assert made["additionalProperties"] is False
     for name, section in made["$defs"].items():
         assert section["additionalProperties"] is False
@@ -335,14 +335,14 @@ def test_every_key_of_what_is_in_force_is_in_the_schema_with_its_meaning():
 
 
 def test_validate_names_what_would_be_served_and_warns(file):
-    assert validated(None).splitlines() == [
+    assert validate_file(None).splitlines() == [
         "the configuration is sound: model headway-tiny, lanes interactive, standard, offline, "
         "0 keys",
         "no API keys: open to everybody on this machine",
     ]
-    said = validated(file("server: {host: 0.0.0.0}"))
+    said = validate_file(file("server: {host: 0.0.0.0}"))
     assert "OPEN TO EVERYBODY who can reach 0.0.0.0:8000" in said
-    said = validated(file(f"keys: [{{name: a, sha256: '{HASH}'}}]"))
+    said = validate_file(file(f"keys: [{{name: a, sha256: '{HASH}'}}]"))
     assert said.endswith("1 key")
 
 
@@ -372,11 +372,11 @@ def test_what_a_file_names_is_looked_at_without_torch(file, tmp_path, text, mess
     (tmp_path / "speechless" / "tokenizer.json").unlink()
     path = file(text.replace("TMP", str(tmp_path)))
     with pytest.raises(HeadwayError, match=re.escape(message)):
-        validated(path)
+        validate_file(path)
 
 
 def test_a_hub_id_is_not_fetched_to_be_validated(file):
-    said = validated(file("models: [{path: org/model}]"))
+    said = validate_file(file("models: [{path: org/model}]"))
     assert "org/model is not a folder here: it is looked up on the hub at the start" in said
 
 
@@ -391,8 +391,8 @@ try:
     serve(ServerConfig(models=[{"path": "./nothing"}], server={"port": 0}), Console())
 except HeadwayError as error:
     print(error, "torch" in sys.modules)
-from headway.server.config.show import validated
-print(validated(None).splitlines()[0][:26], "torch" in sys.modules)
+from headway.server.config.show import validate_file
+print(validate_file(None).splitlines()[0][:26], "torch" in sys.modules)
 """
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
@@ -404,9 +404,9 @@ print(validated(None).splitlines()[0][:26], "torch" in sys.modules)
 
 def test_a_folder_is_served_under_its_name_and_a_hub_id_as_it_is(load, tmp_path):
     (tmp_path / "mine").mkdir()
-    assert load("", {"models": [{"path": str(tmp_path / "mine")}]}).model.served == "mine"
-    assert load("models: [{path: org/model}]").model.served == "org/model"
-    assert load("models: [{path: org/model, name: chat}]").model.served == "chat"
+    assert load("", {"models": [{"path": str(tmp_path / "mine")}]}).model.served_name == "mine"
+    assert load("models: [{path: org/model}]").model.served_name == "org/model"
+    assert load("models: [{path: org/model, name: chat}]").model.served_name == "chat"
 
 
 def test_the_example_and_the_documents_files_are_sound(file):
@@ -420,7 +420,7 @@ def test_the_example_and_the_documents_files_are_sound(file):
 
 def test_the_document_names_every_key(load):
     text = DOCUMENT.read_text()
-    made = json.loads(schema())
+    made = json.loads(file_schema())
     names = {key for section in made["$defs"].values() for key in section["properties"]}
     assert not {name for name in names | set(made["properties"]) if f"`{name}`" not in text}
 
@@ -443,7 +443,7 @@ def test_the_document_names_every_key(load):
     ],
 )
 def test_times(said, time):
-    assert nanoseconds(said) == time
+    assert parse_duration(said) == time
 
 
 @pytest.mark.parametrize(
@@ -451,16 +451,16 @@ def test_times(said, time):
 )
 def test_what_is_no_time_is_refused(said):
     with pytest.raises(SettingError):
-        nanoseconds(said)
+        parse_duration(said)
 
 
 @given(st.integers(0, NEVER))
 def test_a_time_that_is_written_reads_the_same(time):
-    assert nanoseconds(written(time)) == time
+    assert parse_duration(format_duration(time)) == time
 
 
 def test_a_default_of_the_schema_is_what_a_file_may_say():
-    made = json.loads(schema())["$defs"]
+    made = json.loads(file_schema())["$defs"]
     for name, section in (
         ("server", "ServerSettings"),
         ("engine", "EngineSettings"),
@@ -474,10 +474,10 @@ def test_a_default_of_the_schema_is_what_a_file_may_say():
 
 def test_what_time_and_tokens_cost(load):
     prices = load("prices: {per_hour: 2, per_million_prompt: 3, per_million_answer: 10}").prices
-    assert prices.of_time(1_800 * S) == 1.0
-    assert prices.of_tokens(prompt=1_000_000, cached=400_000, answer=100_000) == 4.0
+    assert prices.machine_cost(1_800 * S) == 1.0
+    assert prices.token_cost(prompt=1_000_000, cached=400_000, answer=100_000) == 4.0
     prices = load("prices: {per_million_prompt: 3, per_million_cached: 1}").prices
-    assert prices.of_tokens(prompt=1_000_000, cached=400_000, answer=0) == pytest.approx(2.2)
+    assert prices.token_cost(prompt=1_000_000, cached=400_000, answer=0) == pytest.approx(2.2)
 
 
 @pytest.mark.parametrize(

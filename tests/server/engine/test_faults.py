@@ -54,7 +54,7 @@ def test_a_fault_a_pause_and_the_end():
         assert sorted(outcomes) == [("error", "5.0"), ("good", "2.0"), ("refused", "1.0")]
 
     async def main():
-        remote = EngineClient(Faulty(EngineOptions(**config.to_engine())))
+        remote = EngineClient(Faulty(EngineOptions(**config.engine_options())))
         service = Service(config, remote)
         try:
             welcome = await remote.start()

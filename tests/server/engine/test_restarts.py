@@ -32,7 +32,7 @@ LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
 async def asked(config, most, lines):
     """An application over engine processes that are started again, and a client."""
     engine = RestartingEngine(
-        EngineOptions(**config.to_engine()), most, logger("info", lines.append)
+        EngineOptions(**config.engine_options()), most, logger("info", lines.append)
     )
     service = Service(config, engine)
     engine.renewed = service.engine_ready

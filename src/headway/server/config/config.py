@@ -1,7 +1,7 @@
 """The configuration as a whole: one YAML file, the environment, and flags.
 
-Constructed directly, a ServerConfig is what its arguments say over the defaults, and reads
-nothing. `load` reads the file and the environment too: see sources.py.
+A ServerConfig that is constructed takes its arguments and the defaults, and reads nothing. `load`
+also reads the file and the environment; see sources.py.
 """
 
 import os
@@ -16,33 +16,39 @@ from headway.core.lane import Lane
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError, did_you_mean
-from headway.server.config.sections.durations import written
+from headway.server.config.sections.durations import format_duration
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeySettings
-from headway.server.config.sections.lanes import SHIPPED, STANDARD, LaneName, LaneSettings, shipped
+from headway.server.config.sections.lanes import (
+    SHIPPED,
+    STANDARD,
+    LaneName,
+    LaneSettings,
+    shipped_lanes,
+)
 from headway.server.config.sections.logs import LogSettings
 from headway.server.config.sections.metrics import MetricsSettings
 from headway.server.config.sections.models import ModelSettings
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.config.sections.section import SettingAtError, known
+from headway.server.config.sections.section import SettingAtError, refuse_unknown
 from headway.server.config.sections.server import ServerSettings
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,
     Layers,
-    given,
     read_environment,
     read_file,
-    variable,
+    variable_name,
+    without_none,
 )
 from headway.server.config.tenant import Tenant
 
-PREFIX, NESTED = "HEADWAY_", "__"  # of variables: HEADWAY_SERVER__PORT
-FILE = f"{PREFIX}CONFIG"  # names the file where no flag does
+PREFIX, NESTED = "HEADWAY_", "__"  # variables look like HEADWAY_SERVER__PORT
+FILE = f"{PREFIX}CONFIG"  # names the file, if no flag does
 
 
 class ServerConfig(BaseSettings):
-    """All that an operator can say. Unknown keys are refused, and the nearest known one named."""
+    """All settings of a server. An unknown key is an error that names the nearest known one."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
@@ -51,17 +57,18 @@ class ServerConfig(BaseSettings):
     models: Annotated[
         tuple[ModelSettings, ...],
         Field(
-            description="What is served: one model today.",
+            description="The model that is served; one today.",
             json_schema_extra={"minItems": 1, "maxItems": 1},
         ),
     ] = (ModelSettings(),)
     engine: EngineSettings = EngineSettings()
     lanes: Annotated[
         dict[LaneName, LaneSettings],
-        Field(description="By name. Those of a file replace the three that ship."),
-    ] = Field(default_factory=shipped)
+        Field(description="Lanes by name. A file's lanes replace the three that ship."),
+    ] = Field(default_factory=shipped_lanes)
     keys: Annotated[
-        tuple[KeySettings, ...], Field(description="API keys. Default: open to all who reach it.")
+        tuple[KeySettings, ...],
+        Field(description="API keys. Default: none; the server is open to all who can reach it."),
     ] = ()
     prices: PriceSettings = PriceSettings()
     server: ServerSettings = ServerSettings()
@@ -77,37 +84,39 @@ class ServerConfig(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the arguments: `gather` lays the others over each other and notes their origin."""
+        """Only the arguments: load_with_origins merges the other sources itself."""
         return (init_settings,)
 
     @classmethod
     def load(cls, path: Path | None = None, flags: Mapping[str, Any] | None = None) -> Self:
-        """What is in force: flag > environment > file > default. SettingError names the origin.
+        """The settings in force: flag > environment > file > default.
 
-        flags: as the file would say them; a value of None was not given.
+        Raises SettingError, which names the source. flags: nested as in the file; None means not
+        given.
         """
-        return cls.gather(path, flags or {})[0]
+        return cls.load_with_origins(path, flags or {})[0]
 
     @classmethod
-    def gather(cls, path: Path | None, flags: Mapping[str, Any]) -> tuple[Self, Layers]:
-        """As load, and who said what.
+    def load_with_origins(cls, path: Path | None, flags: Mapping[str, Any]) -> tuple[Self, Layers]:
+        """As load, and which source set each value.
 
-        A file's lanes stand alone; without them, variables and flags change those that ship.
+        The lanes of a file replace those that ship. Without lanes in the file, variables and flags
+        change those that ship.
         """
         path = path or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
         file = read_file(path) if path else {}
         layers = Layers()
         if "lanes" not in file:
-            layers.lay({"lanes": SHIPPED}, lambda where: DEFAULT)
-        layers.lay(file, lambda where: path.name if path else DEFAULT)
-        layers.lay(read_environment(cls, [FILE]), lambda where: variable(cls, where))
-        layers.lay(given(flags), lambda where: FLAG)
-        config = layers.checked(cls)
+            layers.add({"lanes": SHIPPED}, lambda where: DEFAULT)
+        layers.add(file, lambda where: path.name if path else DEFAULT)
+        layers.add(read_environment(cls, [FILE]), lambda where: variable_name(cls, where))
+        layers.add(without_none(flags), lambda where: FLAG)
+        config = layers.build(cls)
         config._check_priorities(layers)
         return config, layers
 
     def _check_priorities(self, layers: Layers) -> None:
-        """Those that ship may go unused; who says one means it."""
+        """Raises SettingError for a priority that was set and that the order ignores."""
         for name in self.lanes:
             said = layers.origins.get(("lanes", name, "priority"), DEFAULT)
             if said != DEFAULT and self.engine.strategy.order != "priority":
@@ -120,7 +129,7 @@ class ServerConfig(BaseSettings):
     @classmethod
     def _known(cls, given: Any) -> Any:
         if isinstance(given, dict):
-            known(given, cls.model_fields)
+            refuse_unknown(given, cls.model_fields)
         return given
 
     @model_validator(mode="after")
@@ -134,8 +143,8 @@ class ServerConfig(BaseSettings):
         self._check_windows()
         self._check_keys()
         try:
-            self.to_engine()
-        except SettingError as error:  # the core's own checks
+            self.engine_options()
+        except SettingError as error:  # from the core's own checks
             raise SettingAtError(("engine", "strategy"), str(error)) from None
         return self
 
@@ -171,7 +180,7 @@ class ServerConfig(BaseSettings):
 
     @property
     def default_lane(self) -> str:
-        """Of requests that name none and whose key has none of its own."""
+        """Lane of requests that name none, if their key has no default either."""
         first = STANDARD if STANDARD in self.lanes else next(iter(self.lanes))
         return self.server.default_lane or first
 
@@ -182,11 +191,11 @@ class ServerConfig(BaseSettings):
 
     @property
     def core_lanes(self) -> tuple[Lane, ...]:
-        return tuple(lane.lane(name) for name, lane in self.lanes.items())
+        return tuple(lane.to_lane(name) for name, lane in self.lanes.items())
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """For the banner, each a line."""
+        """Warnings to print at the start, one line each."""
         if self.keys:
             return ()
         where = f"{self.server.host}:{self.server.port}"
@@ -197,8 +206,8 @@ class ServerConfig(BaseSettings):
             "make one with `headway config key NAME`",
         )
 
-    def to_engine(self) -> dict[str, Any]:
-        """What the engine process is made with, by name."""
+    def engine_options(self) -> dict[str, Any]:
+        """The fields of the engine process's EngineOptions."""
         model, engine = self.model, self.engine
         return {
             "model": model.path or None,
@@ -216,16 +225,19 @@ class ServerConfig(BaseSettings):
         }
 
     def effective(self) -> dict[str, Any]:
-        """As JSON, defaults spelled out; of keys' hashes the first digits, of keys nothing."""
+        """The settings in force as JSON, with defaults. Keys show their hash's first digits."""
         said = self.model_dump(mode="json")
-        said["models"][0]["name"] = self.model.served
+        said["models"][0]["name"] = self.model.served_name
         said["server"]["default_lane"] = self.default_lane
         engine, strategy = said["engine"], self.engine.strategy
         engine["step_tokens"] = self.policies.step_tokens
-        engine["strategy"] |= {"mix": strategy.mixes, "chunk": strategy.chunks or "whole"}
+        engine["strategy"] |= {
+            "mix": strategy.effective_mix,
+            "chunk": strategy.effective_chunk or "whole",
+        }
         windows = strategy.windows(self.lanes)
-        for name, lane in said["lanes"].items():  # what the strategy does not read is not in force
-            lane["window"] = written(windows[name])
+        for name, lane in said["lanes"].items():  # not what the strategy ignores
+            lane["window"] = format_duration(windows[name])
             if strategy.join != "dynamic":
                 del lane["window"]
             if strategy.order != "priority":
@@ -236,12 +248,11 @@ class ServerConfig(BaseSettings):
             own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
         return said
 
-    def seen_by(self, tenant: Tenant) -> dict[str, Any]:
-        """Of what is in force, what a caller may know: its own key and lanes, and no path of this
-        machine's."""
+    def visible_to(self, tenant: Tenant) -> dict[str, Any]:
+        """The settings in force that a caller may see: its own key and lanes, and no paths."""
         said = self.effective()
         said["keys"] = [key for key in said["keys"] if key["name"] == tenant.key]
         said["lanes"] = {name: lane for name, lane in said["lanes"].items() if name in tenant.lanes}
         del said["models"][0]["path"], said["engine"]["journal"], said["engine"]["cost"]
-        del said["metrics"]  # which names a key
+        del said["metrics"]  # it names a key
         return said

@@ -1,14 +1,14 @@
-"""What pydantic found, in a line each: who said it, where, and what is wrong with it."""
+"""pydantic's errors, one line each: where the value came from, its path, and what is wrong."""
 
 from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from headway.server.config.sections.section import SettingAtError, Where
+from headway.server.config.sections.section import Location, SettingAtError
 
-SECRET = "keys"  # what was given there is never repeated
-KEY = "[key]"  # pydantic's mark of a mapping's key that is wrong itself
-SUBJECTS = ("Input ", "String ")  # that pydantic's sentences have
+SECRET = "keys"  # a section whose values are never repeated: one may be a key
+KEY = "[key]"  # how pydantic marks a mapping's key that is itself wrong
+SUBJECTS = ("Input ", "String ")  # of pydantic's sentences
 PLAINER = {
     "model_type": "Input should be a mapping of names to values",
     "dict_type": "Input should be a mapping of names to values",
@@ -16,8 +16,8 @@ PLAINER = {
 }
 
 
-def problems(error: ValidationError, origin: Callable[[Where], str]) -> list[str]:
-    """In the order of the fields."""
+def describe_problems(error: ValidationError, origin: Callable[[Location], str]) -> list[str]:
+    """One line per error, in the order of the fields. origin: who set the value at a location."""
     found = []
     for each in error.errors(include_url=False):
         where = tuple(part for part in each["loc"] if part != KEY)
@@ -27,20 +27,20 @@ def problems(error: ValidationError, origin: Callable[[Where], str]) -> list[str
         told = isinstance(each["input"], str | int | float) and where[:1] != (SECRET,)
         if told and message.startswith(SUBJECTS):
             message += f", not {each['input']!r}"
-        found.append(f"{origin(where)}: {_sentence(path(where), message)}")
+        found.append(f"{origin(where)}: {_sentence(dotted_path(where), message)}")
     return found
 
 
 def _sentence(subject: str, message: str) -> str:
-    """What pydantic calls `Input` has a name here."""
+    """pydantic's message, with the setting's path in place of its `Input`."""
     for each in SUBJECTS:
         message = message.removeprefix(each)
     joint = " " if message.startswith(("should ", "is ")) else ": "
     return f"{subject}{joint}{message}"
 
 
-def path(where: Where) -> str:
-    """lanes.voice.ttft, keys[0].name"""
+def dotted_path(where: Location) -> str:
+    """A location as text: lanes.voice.ttft, keys[0].name."""
     said = ""
     for each in where:
         said += f"[{each}]" if isinstance(each, int) else f".{each}" if said else each

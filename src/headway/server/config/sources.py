@@ -1,6 +1,6 @@
-"""Where a configuration comes from, one layer over the other: flag > environment > file > default.
+"""Reads the sources of a configuration and merges them: flag > environment > file > default.
 
-Layers are laid over each other key by key; a list is one value.
+They are merged key by key; a list is one value.
 """
 
 import os
@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from headway.errors import SettingError, did_you_mean
-from headway.server.config.problems import problems
-from headway.server.config.sections.section import Section, Where
+from headway.server.config.problems import describe_problems
+from headway.server.config.sections.section import Location, Section
 
 DEFAULT, FLAG = "default", "flag"
 
@@ -24,21 +24,21 @@ Config = TypeVar("Config", bound=BaseSettings)
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """All that was said, in one, and who said it."""
+    """The merged values of all sources so far, and which source set each one."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    origins: dict[Where, str] = field(default_factory=dict)  # of each value
+    origins: dict[Location, str] = field(default_factory=dict)  # source of each value
 
-    def lay(self, said: Mapping[str, Any], origin: Callable[[Where], str]) -> None:
-        """Over what is there."""
-        self._lay(self.values, said, origin, ())
+    def add(self, said: Mapping[str, Any], origin: Callable[[Location], str]) -> None:
+        """Merge a source that overrides the ones before. origin: names the source of a location."""
+        self._add(self.values, said, origin, ())
 
-    def _lay(
+    def _add(
         self,
         values: dict[str, Any],
         said: Mapping[str, Any],
-        origin: Callable[[Where], str],
-        at: Where,
+        origin: Callable[[Location], str],
+        at: Location,
     ) -> None:
         for key, value in said.items():
             here = (*at, str(key))
@@ -46,35 +46,35 @@ class Layers:
                 if not isinstance(values.get(key), dict):
                     self._forget(here)
                     values[key] = {}
-                self._lay(values[key], value, origin, here)
+                self._add(values[key], value, origin, here)
             else:
                 self._forget(here)
                 values[key] = value
                 self.origins.update(dict.fromkeys(_leaves(value, here), origin(here)))
 
-    def _forget(self, where: Where) -> None:
+    def _forget(self, where: Location) -> None:
         for each in [one for one in self.origins if one[: len(where)] == where]:
             del self.origins[each]
 
-    def origin(self, where: Where) -> str:
-        """Of a value, or of all that lies in a section; DEFAULT if nobody said anything."""
+    def origin(self, where: Location) -> str:
+        """Who set a value, or the values in a section; DEFAULT if nobody did."""
         for length in range(len(where), 0, -1):
             if (said := self.origins.get(where[:length])) is not None:
                 return said
         inside = [said for one, said in self.origins.items() if one[: len(where)] == where]
         return " and ".join(dict.fromkeys(each for each in inside if each != DEFAULT)) or DEFAULT
 
-    def checked(self, kind: type[Config]) -> Config:
-        """SettingError with the first problem and the number of others."""
+    def build(self, kind: type[Config]) -> Config:
+        """The checked configuration. Raises SettingError with the first problem."""
         try:
             return kind(**self.values)
         except ValidationError as error:
-            first, *others = problems(error, self.origin)
+            first, *others = describe_problems(error, self.origin)
             raise SettingError(first + (f" (and {len(others)} more)" if others else "")) from None
 
 
-def _leaves(value: Any, at: Where) -> Iterator[Where]:
-    """Of a value that replaces all below it. An empty one has said nothing of what it holds."""
+def _leaves(value: Any, at: Location) -> Iterator[Location]:
+    """Locations of all values in a value; an empty section counts as one."""
     inner: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, Mapping):
         inner = value.items()
@@ -92,7 +92,7 @@ def _leaves(value: Any, at: Where) -> Iterator[Where]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """A YAML file's sections; one that is named and left empty says nothing."""
+    """A YAML file's sections, without the empty ones. Raises SettingError."""
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
@@ -106,14 +106,14 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _marked(error: yaml.YAMLError) -> str:
-    """Without the line itself, which may hold a key."""
+    """The parser's message, without the line itself, which may hold a key."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return " ".join(str(error).split())
 
 
 class _Loader(yaml.SafeLoader):
-    """Says no to a key that is there twice, of which YAML would silently take the last."""
+    """Refuses a key that is there twice; YAML would silently take the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set[str]()
@@ -128,8 +128,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[str, Any]:
-    """What HEADWAY_... variables say; `others` are those that somebody else reads."""
-    _refuse_strangers(kind, set(others))
+    """The values of HEADWAY_... variables. others: variables that are read elsewhere."""
+    _refuse_unknown(kind, set(others))
     try:
         return EnvSettingsSource(kind)()
     except SettingsError as error:
@@ -137,24 +137,24 @@ def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[st
         raise SettingError(f"environment: {error}: JSON is wanted ({cause})") from None
 
 
-def variable(kind: type[BaseSettings], where: Where) -> str:
-    """The one that says it: its own, or that of a section around it."""
+def variable_name(kind: type[BaseSettings], where: Location) -> str:
+    """The variable that sets a location: its own, or the one of a section around it."""
     for length in range(len(where), 0, -1):
         if (name := _name(kind, where[:length])) in {each.upper() for each in os.environ}:
             return name
     return _name(kind, where)
 
 
-def _name(kind: type[BaseSettings], where: Where) -> str:
+def _name(kind: type[BaseSettings], where: Location) -> str:
     nested = str(kind.model_config["env_nested_delimiter"])
     return f"{kind.model_config['env_prefix']}{nested.join(map(str, where))}".upper()
 
 
-def _refuse_strangers(kind: type[BaseSettings], others: set[str]) -> None:
-    """A misspelt variable would say nothing, silently.
+def _refuse_unknown(kind: type[BaseSettings], others: set[str]) -> None:
+    """Raises SettingError for a misspelt variable, which would otherwise be ignored silently.
 
     Kubernetes sets HEADWAY_SERVICE_HOST, HEADWAY_PORT and so on in every container beside a
-    service of the name `headway`: those are let be.
+    service called `headway`; those are ignored.
     """
     prefix, nested = kind.model_config["env_prefix"], kind.model_config["env_nested_delimiter"]
     host = "_SERVICE_HOST"
@@ -181,7 +181,10 @@ def _names(kind: type[BaseSettings]) -> list[str]:
     return found
 
 
-def given(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Without those of None, which nobody gave."""
-    inner = {key: given(each) if isinstance(each, Mapping) else each for key, each in flags.items()}
+def without_none(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that were given, without empty sections."""
+    inner = {
+        key: without_none(each) if isinstance(each, Mapping) else each
+        for key, each in flags.items()
+    }
     return {key: each for key, each in inner.items() if each is not None and each != {}}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Who asks, and what they may."""
+    """Who a request comes from, and what it may do."""
 
     name: str  # cancel and supersede are scoped to it
     key: str  # the name of the key that was shown, never the key

@@ -1,6 +1,6 @@
-"""What a configuration names, looked at before anything is loaded: files, folders, memory.
+"""Checks what a configuration names before anything is loaded: files, folders, memory.
 
-Torch is not imported, nothing is fetched, and nothing is written.
+It imports no torch, fetches nothing and writes nothing.
 """
 
 from math import prod
@@ -31,9 +31,12 @@ from headway.server.config.config import ServerConfig
 TOKENIZER = "tokenizer.json"
 
 
-def check(config: ServerConfig) -> tuple[str, ...]:
-    """What could not be looked at, a sentence each. Raises HeadwayError for what would keep the
-    engine from starting: CheckpointError, JournalError, SettingError."""
+def check_files(config: ServerConfig) -> tuple[str, ...]:
+    """A sentence for each thing that could not be checked.
+
+    Raises HeadwayError for what would keep the engine from starting: CheckpointError, JournalError,
+    SettingError.
+    """
     engine = config.engine
     if engine.journal:
         check_journal(Path(engine.journal), new=False)
@@ -53,9 +56,9 @@ def check(config: ServerConfig) -> tuple[str, ...]:
 
 
 def check_memory(config: ServerConfig) -> None:
-    """Whether the limits fit what is free now. MemoryPlanError, SettingError.
+    """Raises MemoryPlanError or SettingError if the limits do not fit the memory that is free.
 
-    Said of the processor's own memory alone: only torch knows that of another device.
+    Checks the processor's memory only: another device's is known to torch alone.
     """
     folder, device = _folder(config.model.path), config.model.device
     elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
@@ -82,7 +85,7 @@ def _weights(model: ModelConfig) -> int:
 
 
 def _folder(path: str) -> Path | None:
-    """Of the checkpoint; None: a hub id. CheckpointError if it can be neither."""
+    """The checkpoint's folder; None for a hub id. Raises CheckpointError if it is neither."""
     folder = Path(path).expanduser() if path else EMBEDDED
     if folder.is_dir():
         return folder

@@ -87,7 +87,7 @@ def state_routes(service: Service) -> APIRouter:
     @router.get("/v1/config/effective", responses=responses(401))
     async def effective(request: Request) -> JSONResponse:
         """The configuration in force for this caller; with the first digits of its key's hash."""
-        return JSONResponse(service.config.seen_by(service.authenticate(request.headers).tenant))
+        return JSONResponse(service.config.visible_to(service.authenticate(request.headers).tenant))
 
     return router
 

@@ -48,7 +48,7 @@ class Service:
 
     def __init__(self, config: ServerConfig, engine: EngineHandle) -> None:
         self.config, self.engine = config, engine
-        self.names = (config.model.served, *config.model.aliases)
+        self.names = (config.model.served_name, *config.model.aliases)
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
         self.admission = Admission(engine, self.keys, clock.now)

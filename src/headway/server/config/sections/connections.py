@@ -1,4 +1,4 @@
-"""How many connections there may be, and how long and large what they send before an answer."""
+"""`server.connections`: how many there may be, and how much and how long each may send."""
 
 from ipaddress import ip_network
 from typing import Annotated
@@ -14,46 +14,58 @@ def _network(said: str) -> str:
     try:
         return str(ip_network(said))
     except ValueError:
-        raise SettingError(f"{said!r} is no address and no network; write 10.0.0.0/8") from None
+        raise SettingError(f"{said!r} is not an address or a network; write 10.0.0.0/8") from None
 
 
 Network = Annotated[str, AfterValidator(_network)]
 
 
 class ConnectionSettings(Section):
-    """What goes beyond a size is refused with 414 or 431, and what takes too long with 408."""
+    """Bounds of a connection. Too large a request gets 414 or 431, too slow a one gets 408."""
 
     most: Annotated[
         Count,
         Field(
-            description="That are being answered at once; fewer where the process has not enough "
-            "descriptors. Beyond it /health and /ready are answered, and others 503."
+            description="Connections that may be answered at once; fewer if the process has "
+            "not enough descriptors. Beyond it /health and /ready are still "
+            "answered, other requests get a 503."
         ),
     ] = 4_096
     per_address: Annotated[
         int,
-        Field(ge=0, description="Of one client's address; loopback has no limit. 0: no limit."),
+        Field(
+            ge=0,
+            description="Connections from one client address; 0: no limit. Loopback has no limit.",
+        ),
         Number,
     ] = 0
     trusted: Annotated[
         tuple[Network, ...],
-        Field(description="Proxies' addresses and networks, which have no limit per address."),
+        Field(description="Addresses and networks of proxies, which are exempt from per_address."),
     ] = ()
-    target_bytes: Annotated[Count, Field(description="Of a request's path and query.")] = 8_192
-    header_bytes: Annotated[Count, Field(description="Of a request's header.")] = 32_768
-    header_fields: Annotated[Count, Field(description="Of a request's header.")] = 100
+    target_bytes: Annotated[Count, Field(description="Size of a request's path and query.")] = 8_192
+    header_bytes: Annotated[Count, Field(description="Size of a request's header.")] = 32_768
+    header_fields: Annotated[
+        Count, Field(description="Number of fields in a request's header.")
+    ] = 100
     header_time: Annotated[
-        Limit, Field(description="Until a new connection has sent its request's header.")
+        Limit, Field(description="Time from a new connection to the end of its first header.")
     ] = 10 * SECOND
     body_time: Annotated[
         Limit,
-        Field(description="From the header to the body's end; X-Headway-Timeout-Ms may say less."),
+        Field(
+            description="Time from the end of the header to the end of the body; "
+            "X-Headway-Timeout-Ms may shorten it."
+        ),
     ] = 60 * SECOND
     idle_time: Annotated[
         Limit,
-        Field(description="Between two requests. Proxies keep an idle connection for 60s."),
+        Field(
+            description="Time that a connection may be idle between two requests. Proxies "
+            "keep theirs for 60s."
+        ),
     ] = 75 * SECOND
 
     def check(self) -> None:
         if self.trusted and not self.per_address:
-            raise SettingError("trusted says who has no limit per address, and there is none")
+            raise SettingError("trusted exempts from per_address, and no limit per address is set")

@@ -1,4 +1,4 @@
-"""Times as an operator writes them: "300ms", "2s", "1h". Only 0 needs no unit."""
+"""Durations as an operator writes them: 300ms, 2s, 1h. Every one but 0 needs a unit."""
 
 import re
 from decimal import Decimal
@@ -22,8 +22,8 @@ NONE = "none"
 _WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*")
 
 
-def nanoseconds(value: Any) -> int:
-    """What was written, as nanoseconds; NEVER for `none` or nothing. SettingError otherwise."""
+def parse_duration(value: Any) -> int:
+    """A written duration in nanoseconds; NEVER for `none` or null. Raises SettingError."""
     if value is None or value == NONE:
         return NEVER
     found = None if isinstance(value, bool) else _WRITTEN.fullmatch(_plain(value))
@@ -40,12 +40,12 @@ def nanoseconds(value: Any) -> int:
 
 
 def _plain(value: Any) -> str:
-    """Numbers without an exponent, which nobody writes by hand and Python does."""
+    """A number without an exponent, which Python may write and the pattern does not take."""
     return f"{Decimal(str(value)):f}" if isinstance(value, int | float) else str(value)
 
 
-def written(time: int) -> str:
-    """In the largest unit of which it is a whole number, as nanoseconds() reads it."""
+def format_duration(time: int) -> str:
+    """In the largest unit of which it is a whole number, as parse_duration() reads it."""
     if time == NEVER:
         return NONE
     unit = next(name for name, size in UNITS.items() if time % size == 0)
@@ -54,8 +54,8 @@ def written(time: int) -> str:
 
 Duration = Annotated[
     int,  # nanoseconds
-    BeforeValidator(nanoseconds),
-    PlainSerializer(written, return_type=str),
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
     WithJsonSchema(
         {
             "anyOf": [

@@ -1,9 +1,9 @@
-"""API keys as the file has them. Only hashes of keys are kept.
+"""`keys`: API keys. The file holds only their hashes.
 
-The hash is one SHA-256 without salt, on purpose. A slow, salted hash (scrypt) protects what
-people make up and can be guessed. Our keys are 256 random bits: there is nothing to guess, and
-no two are alike for a salt to tell apart. scrypt would cost tens of milliseconds and megabytes
-for each request, wrong keys too: a gift to whoever wants to stall a server with two cores.
+The hash is a single SHA-256 without salt, on purpose. A slow, salted hash such as scrypt protects
+passwords, which people invent and others can guess. Our keys are 256 random bits: they cannot be
+guessed, and no two are equal, which is what a salt would hide. scrypt would cost tens of
+milliseconds and megabytes per request, also for wrong keys, and so help anybody stall the server.
 """
 
 from collections.abc import Collection
@@ -25,13 +25,13 @@ from headway.server.config.sections.lanes import LaneName
 from headway.server.config.sections.section import Number, Section
 from headway.server.config.tenant import Tenant
 
-PREFIX = "hw-"  # so that a leaked key is recognised for what it is
+PREFIX = "hw-"  # lets scanners recognise a leaked key
 SHOWN = 8  # hexadecimal digits of a hash that are shown
 _HEX = frozenset("0123456789abcdef")
 
 
 def _hashed(value: object) -> str:
-    """The message never repeats what was given: it may be a key."""
+    """A valid hash. The error does not repeat the value: it may be a key."""
     if isinstance(value, str) and len(value) == 64 and set(value.lower()) <= _HEX:
         return value.lower()
     raise SettingError(
@@ -45,37 +45,47 @@ Rate = Annotated[int, Field(ge=0), Number]
 
 
 class KeySettings(Section):
-    """A key as the file has it."""
+    """One entry of the `keys` section."""
 
-    name: Annotated[Name, Field(description="What logs and metrics call it.")]
+    name: Annotated[Name, Field(description="The key's name in logs and metrics.")]
     sha256: Annotated[
         str,
         BeforeValidator(_hashed),
         PlainSerializer(lambda hashed: f"{hashed[:SHOWN]}..."),
         WithJsonSchema({"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}),
-        Field(description="Of the key, hexadecimal, from `headway config key`.", repr=False),
+        Field(
+            description="SHA-256 of the key, hexadecimal, from `headway config key`.", repr=False
+        ),
     ]
     tenant: Annotated[
         Name | Literal[""],
         Field(
-            description="Whose it is: keys of one tenant share a prefix cache and may cancel each "
-            "other's requests. Default: the key's name.",
+            description="Who the key belongs to. Keys of one tenant share a prefix cache "
+            "and may cancel each other's requests. Default: the key's name.",
         ),
     ] = ""
     lanes: Annotated[
-        tuple[LaneName, ...], Field(description="Those that it may use. Default: all.")
+        tuple[LaneName, ...], Field(description="Lanes that the key may use. Default: all.")
     ] = ()
     default_lane: Annotated[
         str,
-        Field(description="Of requests that name none. Default: the server's, or its first."),
+        Field(
+            description="Lane of the key's requests that name none. Default: the server's, "
+            "or the key's first lane."
+        ),
     ] = ""
-    requests_per_minute: Annotated[Rate, Field(description="0: no limit.")] = 0
+    requests_per_minute: Annotated[Rate, Field(description="Requests per minute; 0: no limit.")] = 0
     tokens_per_minute: Annotated[
-        Rate, Field(description="Of prompts and answers, less what is not used; 0: no limit.")
+        Rate,
+        Field(
+            description="Tokens per minute of prompts and answers; unused ones are given "
+            "back. 0: no limit."
+        ),
     ] = 0
 
     concurrent: Annotated[
-        Rate, Field(description="Requests at once, from their first byte to the last; 0: no limit.")
+        Rate,
+        Field(description="Requests at once, each from its first byte to its last; 0: no limit."),
     ] = 0
 
     def check(self) -> None:
@@ -83,7 +93,7 @@ class KeySettings(Section):
             raise SettingError(f"its default_lane {self.default_lane!r} is not one of its lanes")
 
     def to_tenant(self, lanes: Collection[str], default_lane: str) -> Tenant:
-        """Whom the key stands for, with what the file left out. lanes: all that there are.
+        """The key's tenant, with defaults filled in. lanes: all lanes of the server.
 
         The salt is the name: the cache's own key, drawn at each start, makes it unguessable.
         """
@@ -101,13 +111,13 @@ def digest(key: str) -> bytes:
 
 
 def new_key(name: str) -> str:
-    """A key that was never seen before, and what the file says of it, to be printed once."""
+    """A new random key, and its entry for the file, as text to print once."""
     key = PREFIX + token_urlsafe(32)
     try:
         entry = KeySettings(name=name, sha256=digest(key).hex())
     except ValidationError:
         raise SettingError(
-            f"{name!r} cannot name a key: up to 64 letters, digits and _.@- are wanted"
+            f"{name!r} cannot name a key; use up to 64 letters, digits and _.@-"
         ) from None
     return (
         f"The key, shown this once; give it to its caller:\n\n  {key}\n\n"

@@ -1,4 +1,4 @@
-"""Lanes as an operator writes them, and the three that ship."""
+"""`lanes`: the waiting lines with their budgets, and the three that ship."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -8,19 +8,20 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints,
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.sections.durations import NONE, Duration, Limit, written
+from headway.server.config.sections.durations import NONE, Duration, Limit, format_duration
 from headway.server.config.sections.section import Count, Number, Section
 
-# As the file would say them. Where the numbers come from:
-# interactive: somebody looks at the screen. Half a second is below the one after which a train of
-#   thought breaks (Nielsen 1993); 50 ms a token is 20 tokens a second, three to four times as
-#   fast as people read. Who has waited 2 s is better served by a retry elsewhere.
+# Written as in a file. Where the numbers come from:
+# interactive: somebody looks at the screen. Half a second is below the one second after which a
+#   train of thought breaks (Nielsen 1993). 50 ms per token is 20 tokens a second, three to four
+#   times as fast as people read. After 2 s of waiting, a retry elsewhere serves the client better.
 # standard: 2 s and 200 ms are MLPerf's limits for a chat server with a 70B model: still as fast as
 #   people read. 30 s is half of the minute after which proxies usually give up.
-# offline: no budget, last in priority. It starts while nobody else waits, and is not put aside for
-#   who comes later: a slot that it has is its own until it ends.
-# How many may wait bounds the memory: a waiting token takes about 36 bytes in each process, so
-# the three lanes together take 400 MB there at worst; what is being tokenized, door.MOST_HELD.
+# offline: no budget, last in priority. A request starts when no other lane waits, and then keeps
+#   its slot until it ends.
+# The bounds on waiting requests bound the memory. A waiting token takes about 36 bytes in each
+# process, so the three lanes take 400 MB there at worst. Texts that are being tokenized have their
+# own bound, admission.MOST_HELD.
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "interactive": {
         "ttft": "500ms",
@@ -40,9 +41,9 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     },
     "offline": {"priority": 2, "max_waiting": 10_000, "max_waiting_tokens": 8_388_608},
 }
-STANDARD = "standard"  # the lane of those who name none, where there is one of that name
+STANDARD = "standard"  # the default lane, if there is one of that name
 
-# In a header, in `model@lane`, in a metric's label and (but for the hyphen) in a variable's name.
+# Valid in headers, in `model@lane`, in metrics' labels and, without hyphens, in variables' names.
 LaneName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
 Tokens = Annotated[
     int,
@@ -55,26 +56,35 @@ Tokens = Annotated[
 
 
 class LaneSettings(Section):
-    """An endpoint's waiting line: what a request in it may take, and how many may wait."""
+    """A lane: the latency budget of its requests, and how many may wait."""
 
-    ttft: Annotated[Limit, Field(description="Arrival to first token.")] = NEVER
-    tpot: Annotated[Limit, Field(description="Mean time per token after the first.")] = NEVER
-    e2e: Annotated[Limit, Field(description="Arrival to last token.")] = NEVER
+    ttft: Annotated[Limit, Field(description="Budget from arrival to the first token.")] = NEVER
+    tpot: Annotated[
+        Limit, Field(description="Budget of the mean time per token after the first.")
+    ] = NEVER
+    e2e: Annotated[
+        Limit,
+        Field(
+            description="Time from arrival to the last token; a request that has not ended "
+            "by then gets 408."
+        ),
+    ] = NEVER
     queue: Annotated[
-        Limit, Field(description="Longest legal wait; who has not started by then is answered 408.")
+        Limit, Field(description="Longest wait; a request that has not started by then gets 408.")
     ] = NEVER
     window: Annotated[
         Duration,
         Field(
-            description="How long dynamic batching may hold its oldest. None: the strategy's "
-            "window, or a quarter of ttft, or a second. Only with a dynamic strategy."
+            description="How long dynamic batching may hold the lane's oldest request. "
+            "Default: the strategy's window, or a quarter of ttft, or 1s. Only "
+            "with a dynamic strategy."
         ),
     ] = NEVER
     priority: Annotated[
-        int, Number, Field(description="Lower goes first, where the order is by priority.")
+        int, Number, Field(description="Lower goes first, if the order is by priority.")
     ] = 0
     max_waiting: Annotated[
-        Count, Field(description="Requests that may wait; the next is answered 429.")
+        Count, Field(description="Requests that may wait; the next one gets 429.")
     ] = 1_024
     max_waiting_tokens: Annotated[Tokens, Field(description="Prompt tokens that may wait.")] = NEVER
 
@@ -82,15 +92,16 @@ class LaneSettings(Section):
         for name in ("ttft", "tpot", "queue"):
             if (limit := getattr(self, name)) != NEVER and limit > self.e2e:
                 raise SettingError(
-                    f"{name} {written(limit)} can never be used up, because e2e is "
-                    f"{written(self.e2e)}"
+                    f"{name} {format_duration(limit)} can never be used up, because e2e is "
+                    f"{format_duration(self.e2e)}"
                 )
 
-    def lane(self, name: str) -> Lane:
-        """As the core knows it."""
+    def to_lane(self, name: str) -> Lane:
+        """The lane as the scheduler knows it."""
         budget = Budget(self.ttft, self.tpot, self.e2e, self.queue)
         return Lane(name, budget, self.priority, self.max_waiting, self.max_waiting_tokens)
 
 
-def shipped() -> dict[str, LaneSettings]:
+def shipped_lanes() -> dict[str, LaneSettings]:
+    """The lanes of a configuration that names none."""
     return {name: LaneSettings.model_validate(fields) for name, fields in SHIPPED.items()}

@@ -1,4 +1,4 @@
-"""What is logged, and how."""
+"""`logs`: what is logged, and how."""
 
 from typing import Annotated, Literal
 
@@ -8,14 +8,18 @@ from headway.server.config.sections.section import Section
 
 
 class LogSettings(Section):
+    """The `logs` section."""
+
     format: Annotated[
         Literal["console", "json"],
-        Field(description="Lines for people, or an object of JSON each."),
+        Field(description="console: lines for people. json: one JSON object per line."),
     ] = "console"
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Field(description="The least that is logged. debug has probes and every refusal."),
+        Field(
+            description="The lowest level that is logged. debug includes probes and every refusal."
+        ),
     ] = "info"
     access: Annotated[
-        bool, Field(description="A line for each HTTP request, when it has been answered.")
+        bool, Field(description="One line per HTTP request, when it has been answered.")
     ] = True

@@ -1,4 +1,4 @@
-"""Who may read /metrics."""
+"""`metrics`: who may read /metrics."""
 
 from typing import Annotated
 
@@ -8,10 +8,12 @@ from headway.server.config.sections.section import Section
 
 
 class MetricsSettings(Section):
+    """The `metrics` section."""
+
     key: Annotated[
         str,
         Field(
-            description="The name of the one of `keys` that /metrics is read with, since it says "
-            "the names of all. Default: none, it is open."
+            description="Name of the key that may read /metrics, which shows the names of "
+            "all keys. Default: none; /metrics is open."
         ),
     ] = ""

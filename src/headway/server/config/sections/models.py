@@ -1,4 +1,4 @@
-"""Which model is served, and under which names."""
+"""`models`: which model is served, and under which names."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,33 +13,35 @@ AT = "@"  # between a model's name and a lane's, in a request
 
 
 class ModelSettings(Section):
-    """A checkpoint under the names that clients ask for."""
+    """A checkpoint and the names that clients call it by."""
 
     name: Annotated[
-        str, Field(description="As clients ask for it. Default: its folder's name or hub id.")
+        str,
+        Field(description="The name that clients use. Default: the folder's name or the hub id."),
     ] = ""
     path: Annotated[
         str, Field(description="A checkpoint's folder or hub id. Default: the embedded model.")
     ] = ""
     dtype: Annotated[
         str,
-        Field(description="float32 or bfloat16. Default: as stored, if this CPU is quick at it."),
+        Field(description="float32 or bfloat16. Default: as stored, if this CPU is fast at it."),
     ] = ""
     device: Annotated[
-        str, Field(description="As torch names it. Default: cuda if there is one, else cpu.")
+        str,
+        Field(description="A device as torch names it. Default: cuda if there is one, else cpu."),
     ] = ""
     aliases: Annotated[tuple[str, ...], Field(description="Other names that clients may use.")] = ()
 
     @property
-    def served(self) -> str:
-        """The name in answers, lists and metrics."""
+    def served_name(self) -> str:
+        """The model's name in answers, lists and metrics."""
         if self.name or not self.path:
             return self.name or EMBEDDED.name
         folder = Path(self.path)
         return folder.resolve().name if folder.is_dir() else self.path
 
     def check(self) -> None:
-        names = (self.served, *self.aliases)
+        names = (self.served_name, *self.aliases)
         if len(set(names)) < len(names):
             raise SettingError(f"its name and aliases are not distinct: {', '.join(names)}")
         if wrong := [each for each in names if not each.strip() or AT in each]:

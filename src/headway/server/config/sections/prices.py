@@ -1,4 +1,4 @@
-"""What the machine and its tokens cost, in whatever money the operator counts."""
+"""`prices`: what the machine and its tokens cost, in any currency."""
 
 from typing import Annotated
 
@@ -8,38 +8,45 @@ from headway.server.config.sections.section import Number, Section
 
 MILLION = 1_000_000
 HOUR = 3_600_000_000_000  # nanoseconds
-DIGITS = 12  # after the point: a single token is a millionth of a price
+DIGITS = 12  # after the decimal point: one token costs a millionth of a price
 
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False), Number]
 
 
 class PriceSettings(Section):
-    """Two views of one bill: what the machine costs, and what its callers are charged."""
+    """What the machine costs its operator, and what callers are charged."""
 
-    per_hour: Annotated[Price, Field(description="Of the machine.")] = 0
-    per_million_prompt: Annotated[Price, Field(description="Prompt tokens that are computed.")] = 0
+    per_hour: Annotated[Price, Field(description="What the machine costs per hour.")] = 0
+    per_million_prompt: Annotated[
+        Price, Field(description="Price of a million computed prompt tokens.")
+    ] = 0
     per_million_cached: Annotated[
         Price | None,
-        Field(description="Prompt tokens found in the prefix cache. Default: as computed ones."),
+        Field(
+            description="Price of a million prompt tokens found in the prefix cache. "
+            "Default: as for computed ones."
+        ),
     ] = None
-    per_million_answer: Annotated[Price, Field(description="Generated tokens.")] = 0
+    per_million_answer: Annotated[
+        Price, Field(description="Price of a million generated tokens.")
+    ] = 0
 
-    def of_time(self, nanoseconds: int) -> float:
-        """What the machine costs for so long."""
+    def machine_cost(self, nanoseconds: int) -> float:
+        """What the machine costs for this time."""
         return self.per_hour * nanoseconds / HOUR
 
-    def of_tokens(self, prompt: int, cached: int, answer: int) -> float:
-        """What a request costs its caller; `cached` of the prompt's tokens were not computed."""
+    def token_cost(self, prompt: int, cached: int, answer: int) -> float:
+        """What a request costs its caller. cached: tokens of the prompt that were not computed."""
         again = self.per_million_cached
         again = self.per_million_prompt if again is None else again
         computed = self.per_million_prompt * (prompt - cached) + again * cached
         return (computed + self.per_million_answer * answer) / MILLION
 
     def bill(self, prompt: int, cached: int, answer: int, nanoseconds: int) -> dict[str, float]:
-        """By name, of a call's tokens and device time; without a price nothing is said of it."""
+        """`cost` and `machine_cost` of a call, each only if its prices are set."""
         said: dict[str, float] = {}
         if self.per_million_prompt or self.per_million_cached or self.per_million_answer:
-            said["cost"] = round(self.of_tokens(prompt, cached, answer), DIGITS)
+            said["cost"] = round(self.token_cost(prompt, cached, answer), DIGITS)
         if self.per_hour:
-            said["machine_cost"] = round(self.of_time(nanoseconds), DIGITS)
+            said["machine_cost"] = round(self.machine_cost(nanoseconds), DIGITS)
         return said

@@ -1,4 +1,4 @@
-"""What every section of the configuration does: it is frozen, and says no to unknown keys."""
+"""The base of all sections: frozen, and strict about unknown keys."""
 
 from collections.abc import Collection
 from typing import Annotated, Any, Self
@@ -7,28 +7,30 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from headway.errors import SettingError, did_you_mean
 
-Where = tuple[str | int, ...]  # keys and indices, outermost first
+Location = tuple[str | int, ...]  # keys and indices, outermost first
 
 
 class SettingAtError(SettingError):
-    """About something inside the section that says no, so that its origin can be named."""
+    """An error at a location below the section that raises it, so that its origin can be named."""
 
-    def __init__(self, where: Where, message: str) -> None:
+    def __init__(self, where: Location, message: str) -> None:
         super().__init__(message)
         self.where = where
 
 
 class Section(BaseModel):
+    """A section of the file. Its values are checked together by `check`."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
-        """A section that is named and left empty says nothing."""
+        """A section that is left empty keeps its defaults."""
         if given is None:
             return {}
         if isinstance(given, dict):
-            known(given, cls.model_fields)
+            refuse_unknown(given, cls.model_fields)
         return given
 
     @model_validator(mode="after")
@@ -37,17 +39,18 @@ class Section(BaseModel):
         return self
 
     def check(self) -> None:
-        """Raise SettingError if its values are at odds with each other."""
+        """Raise SettingError if the section's values contradict each other."""
 
 
-def known(given: Collection[Any], allowed: Collection[str]) -> None:
+def refuse_unknown(given: Collection[Any], allowed: Collection[str]) -> None:
+    """Raises SettingAtError for a key that is not allowed, and names the nearest one that is."""
     for key in given:
         if key not in allowed:
             raise SettingAtError((str(key),), f"is not known{did_you_mean(str(key), allowed)}")
 
 
 def _number(value: Any) -> Any:
-    """YAML reads `yes` as true, and pydantic true as 1."""
+    """Refuse a boolean: YAML reads `yes` as true, and pydantic takes true for 1."""
     if isinstance(value, bool):
         raise SettingError(f"{str(value).lower()} is not a number")
     return value

@@ -16,28 +16,36 @@ Host = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9._-]+|[0-9A-Fa-
 
 
 class ServerSettings(Section):
+    """The `server` section."""
+
     host: Annotated[
         str,
         StringConstraints(min_length=1),
         Field(description="Address to listen on; 0.0.0.0 for all."),
     ] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65_535, description="0: any free one."), Number] = 8_000
+    port: Annotated[
+        int, Field(ge=0, le=65_535, description="Port to listen on; 0: any free one."), Number
+    ] = 8_000
     default_lane: Annotated[
         str,
-        Field(description="Of requests that name none. Default: standard, or the first lane."),
+        Field(description="Lane of requests that name none. Default: standard, or the first lane."),
     ] = ""
     drain_timeout: Annotated[
-        Duration, Field(description="After SIGTERM, for what still runs; then it is failed.")
+        Duration,
+        Field(description="Time that running requests have to end after SIGTERM; then they fail."),
     ] = 30 * SECOND
     cors_origins: Annotated[
         tuple[Origin, ...],
-        Field(description="Web pages that browsers let call the API; * for all. Default: none."),
+        Field(
+            description="Origins of web pages that may call the API from a browser; * for "
+            "all. Default: none."
+        ),
     ] = ()
     hosts: Annotated[
         tuple[Host, ...],
         Field(
-            description="Names that the server may be called by, in the Host header; * for any. "
-            "Default: without keys loopback's names and `host`, with keys any."
+            description="Names that clients may use in the Host header; * for any. Default: "
+            "without keys, loopback's names and `host`; with keys, any."
         ),
     ] = ()
     connections: ConnectionSettings = ConnectionSettings()
@@ -45,5 +53,5 @@ class ServerSettings(Section):
 
     @property
     def is_exposed(self) -> bool:
-        """Whether others than this machine can reach it."""
+        """Whether other machines can reach it."""
         return not (self.host.startswith("127.") or self.host in LOOPBACK)

@@ -1,4 +1,4 @@
-"""The batching strategy: a name of `headway compare`, or its parts."""
+"""`engine.strategy`: a batching strategy by name, as in `headway compare`, or by its parts."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -28,14 +28,14 @@ NAMED: dict[str, dict[str, Any]] = {
     "continuous-alternate": {"order": "first-come", "mix": "alternate"},
     "dynamic-lanes": {"join": "dynamic", "order": "first-come"},
 }
-CHUNKED = "continuous-chunk-"  # and a number of tokens
-STEP = 2_048  # tokens of a step of whole prompts; the last prompt may overrun it
-WINDOW_SHARE = 0.25  # of a lane's first-token budget, for which its oldest may be held
+CHUNKED = "continuous-chunk-"  # followed by a number of tokens
+STEP = 2_048  # tokens of a step of whole prompts; the last prompt may exceed it
+WINDOW_SHARE = 0.25  # default window of a lane, as a share of its ttft
 WHOLE = "whole"
 
 
-def _parts(value: Any) -> Any:
-    """A name as the parts that it stands for; parts as they are."""
+def _expand_name(value: Any) -> Any:
+    """Replace a name by the parts that it stands for."""
     if not isinstance(value, str):
         return value
     if value in NAMED:
@@ -45,7 +45,7 @@ def _parts(value: Any) -> Any:
         return {"order": "first-come", "chunk": int(size)}
     if value.startswith("static"):
         raise SettingError(
-            f"{value} waits until its group is full, and a server never knows whether more will "
+            f"{value} waits until its group is full, but a server never knows whether more will "
             "come: use dynamic-lanes"
         )
     raise SettingError(
@@ -54,7 +54,7 @@ def _parts(value: Any) -> Any:
 
 
 def _chunk(value: Any) -> int | None:
-    """Tokens, 0 for whole prompts, None for what suits the rest."""
+    """Tokens; 0: whole prompts; None: whatever suits the other parts."""
     if value is None or value == WHOLE:
         return None if value is None else 0
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
@@ -72,39 +72,43 @@ Chunked = Annotated[
 
 
 class StrategySettings(Section):
-    """The defaults are those of `priority`."""
+    """The parts of a strategy; the defaults are those of `priority`."""
 
     join: Annotated[
         Literal["continuous", "dynamic", "length-classes"],
-        Field(description="When waiting work may start; all have engine.slots places."),
+        Field(description="When waiting requests may start; each kind has engine.slots places."),
     ] = "continuous"
     order: Annotated[
-        Literal["first-come", "priority", "shortest-first"], Field(description="Who goes first.")
+        Literal["first-come", "priority", "shortest-first"],
+        Field(description="Which waiting request goes first."),
     ] = "priority"
     mix: Annotated[
         Literal["mixed", "prefill-first", "alternate"] | None,
         Field(
-            description="Whether prompts share steps with decoding. Default: mixed if continuous, "
-            "else prefill-first."
+            description="Whether prompts and decoding share steps. Default: mixed if "
+            "continuous, else prefill-first."
         ),
     ] = None
     chunk: Annotated[
         Chunked,
         Field(
-            description="Prompt tokens of a step, or whole. Default: 256 if continuous and mixed, "
-            "else whole."
+            description="Prompt tokens per step, or whole. Default: 256 if continuous and "
+            "mixed, else whole."
         ),
     ] = None
     window: Annotated[
         Duration,
-        Field(description="For lanes without one of their own. With dynamic and length-classes."),
+        Field(description="Window of lanes that set none. Only with dynamic and length-classes."),
     ] = NEVER
     buckets: Annotated[
-        tuple[Count, ...], Field(description="Padded widths of dynamic groups, ascending; tokens.")
+        tuple[Count, ...],
+        Field(description="Widths in tokens that dynamic groups are padded to, ascending."),
     ] = ()
     bounds: Annotated[
         tuple[Count, ...],
-        Field(description="Longest prompt of each length class but the last, ascending; tokens."),
+        Field(
+            description="Longest prompt, in tokens, of each length class but the last, ascending."
+        ),
     ] = ()
 
     def check(self) -> None:
@@ -119,33 +123,33 @@ class StrategySettings(Section):
             raise SettingError("length-classes needs bounds, such as [128, 512]")
 
     @property
-    def mixes(self) -> str:
+    def effective_mix(self) -> str:
         return self.mix or ("mixed" if self.join == "continuous" else "prefill-first")
 
     @property
-    def chunks(self) -> int:
+    def effective_chunk(self) -> int:
         """Tokens; 0: whole prompts."""
         if self.chunk is None:
-            return CHUNK if self.join == "continuous" and self.mixes == "mixed" else 0
+            return CHUNK if self.join == "continuous" and self.effective_mix == "mixed" else 0
         return self.chunk
 
     def policies(self, slots: int, step_tokens: int, lanes: Mapping[str, LaneSettings]) -> Policies:
-        """step_tokens: 0 for what suits the chunk."""
+        """The scheduler's policies. step_tokens: 0 for default_step_tokens."""
         return Policies(
             join=self._join(slots, lanes),
             order=ORDERS[self.order],
-            mix=MIXES[self.mixes],
-            chunk=Fixed(self.chunks) if self.chunks else Whole(),
-            step_tokens=step_tokens or self.step(slots),
+            mix=MIXES[self.effective_mix],
+            chunk=Fixed(self.effective_chunk) if self.effective_chunk else Whole(),
+            step_tokens=step_tokens or self.default_step_tokens(slots),
         )
 
-    def step(self, slots: int) -> int:
-        """Everybody's next token beside a chunk; or, with whole prompts, a usual step."""
-        return slots + self.chunks if self.chunks else max(STEP, slots)
+    def default_step_tokens(self, slots: int) -> int:
+        """Room for a chunk and the next token of every slot; STEP if prompts are computed whole."""
+        return slots + self.effective_chunk if self.effective_chunk else max(STEP, slots)
 
     def windows(self, lanes: Mapping[str, LaneSettings]) -> dict[str, int]:
-        """Nanoseconds for which each lane's oldest is held: its own, the strategy's, or ours."""
-        return {name: _first(lane, self.window) for name, lane in lanes.items()}
+        """Each lane's window in nanoseconds: its own, the strategy's, or a default."""
+        return {name: _window(lane, self.window) for name, lane in lanes.items()}
 
     def _join(self, slots: int, lanes: Mapping[str, LaneSettings]) -> Join:
         if self.join == "continuous":
@@ -155,7 +159,7 @@ class StrategySettings(Section):
         return Dynamic(slots, SECOND, self.windows(lanes), self.buckets)
 
 
-def _first(lane: LaneSettings, window: int) -> int:
+def _window(lane: LaneSettings, window: int) -> int:
     for said in (lane.window, window):
         if said != NEVER:
             return said
@@ -163,7 +167,7 @@ def _first(lane: LaneSettings, window: int) -> int:
 
 
 class _NameOrParts:
-    """In the JSON schema the validator that takes a name would not show."""
+    """Shows in the JSON Schema that a name is valid too, which a validator does not."""
 
     def __get_pydantic_json_schema__(
         self, core: CoreSchema, handler: GetJsonSchemaHandler
@@ -171,4 +175,4 @@ class _NameOrParts:
         return {"anyOf": [{"type": "string", "examples": list(NAMED)}, handler(core)]}
 
 
-Strategy = Annotated[StrategySettings, NoDecode, BeforeValidator(_parts), _NameOrParts()]
+Strategy = Annotated[StrategySettings, NoDecode, BeforeValidator(_expand_name), _NameOrParts()]
