@@ -152,8 +152,8 @@ class Server:
             self._standing.cancel()
         timeout = self.config.server.drain_timeout
         self.log.info(
-            f"draining: {self.service.admission.open} requests have {format_duration(timeout)} to end; "
-            "once more to end at once"
+            f"draining: {self.service.admission.open} requests have "
+            f"{format_duration(timeout)} to end; once more to end at once"
         )
         await self.engine.drain(timeout / SECOND)
         self.web.should_exit = True
