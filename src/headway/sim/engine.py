@@ -1,4 +1,4 @@
-"""The engine in virtual time: the same loop, with the host's time behind each step charged."""
+"""The engine in virtual time (VirtualEngine): the same loop, plus the host's time after a step."""
 
 from functools import partial
 
@@ -12,9 +12,11 @@ from headway.sim.inbox import TraceInbox
 
 
 class VirtualEngine(Engine):
-    """Steps in which nothing is to be decided are taken in one go, if `coasting`: exactly as they
-    would have been one by one (tests/sim/test_coast.py), but for their events, which come
-    together. Only where all tokens are the Filler's."""
+    """With `coasting`, steps in which nothing is to be decided are taken at once (`Coast`).
+
+    The result is the same as step by step (tests/sim/test_coast.py), but the events of such steps
+    come together. Only for runs whose tokens are all the Filler's.
+    """
 
     def __init__(
         self,
@@ -25,12 +27,12 @@ class VirtualEngine(Engine):
         priced: PricedExecutor,
         coasting: bool = False,
     ) -> None:
-        """priced: that the executor is, or passes its batches on to."""
+        """priced: the executor itself, or the one that it passes its batches on to."""
         super().__init__(scheduler, executor, inbox, clock)
         self._priced, self._trace, self._time, self._coasting = priced, inbox, clock, coasting
 
     def step(self) -> list[Event]:
-        # Whoever keeps a journal wants every step's record.
+        # A journal gets a record of every step, so then there is no coasting.
         events = self._coast() if self._coasting and self.keep is forgotten else []
         events += super().step()
         self._priced.settle()

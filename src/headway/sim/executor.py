@@ -1,4 +1,4 @@
-"""Steps that take the time they would have cost."""
+"""An executor whose steps take the time that a cost model predicts (PricedExecutor)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -15,7 +15,7 @@ SAYS = Want.LAST, Want.LAST | Want.PROMPT
 
 
 class Filler:
-    """Computes nothing and says token 0 wherever one is wanted."""
+    """Computes nothing. Every token that is wanted is 0."""
 
     def __init__(self) -> None:
         self._outputs: dict[int, Output] = {}
@@ -30,9 +30,9 @@ class Filler:
 
 
 class PricedExecutor:
-    """Charges the clock what the cost model predicts; the tokens are another executor's.
+    """Moves the clock by what the cost model predicts. The tokens are another executor's.
 
-    seed: of the steps' residuals, as they were measured; none: each step takes its price.
+    seed: of the random residuals of the steps' times; None: each step takes exactly its price.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class PricedExecutor:
     ) -> None:
         self.cost, self.clock, self.executor = cost, clock, executor or Filler()
         self._noise = None if seed is None else Noise(cost, seed)
-        self._ready = 0  # when the host was done with the last step
-        self._stepped = False  # one was priced since then
+        self._ready = 0  # when the host had finished the last step
+        self._stepped = False  # a step was priced since then
         self._prompted = False  # the last step had prompts
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
-        self._host = 0  # nanoseconds of the latest step
-        self._behind = 0
+        self._host = 0  # the host's nanoseconds in the latest step
+        self._behind = 0  # and after it
 
     def submit(self, batch: Batch) -> int:
-        """The host's time behind the step is charged by settle, when its output was taken in."""
+        """Run a step. The host's time after it is charged by `settle`, once its output is taken in."""
         cost, now = self.cost, self.clock.now()
         features = batch_features(batch, cost.gathering)
         spent = cost.predict(features) * self.factor(features) // WHOLE
@@ -64,12 +64,14 @@ class PricedExecutor:
         return self.executor.submit(batch)
 
     def _turning(self, features: Features) -> int:
-        """Nanoseconds more for a step that begins where the last one ended."""
+        """Extra nanoseconds of a step that begins where the last one ended."""
         return self.cost.turn if self._prompted and not features.prompts else 0
 
     def factor(self, features: Features) -> int:
-        """Thousandths of its price that the next step takes. Of skipped steps it is not asked:
-        whoever overrides it takes every step by itself."""
+        """How long the next step takes, in thousandths of its price.
+
+        `glide` does not ask it: whoever overrides it must not coast.
+        """
         if not self._noise:
             return WHOLE
         return self._noise.next(self.clock.now(), self.cost.regime(features))
@@ -77,12 +79,13 @@ class PricedExecutor:
     def glide(
         self, steps: int, features: Callable[[int], Features], until: int
     ) -> list[tuple[int, int, int]]:
-        """Take so many steps at once, settled too, but none that begins at `until` or later.
-        The engine has not slept before the first: somebody runs.
+        """Take so many steps at once, the host's time after them included, but none that begins at
+        `until` or later. The engine did not sleep before the first one.
 
-        features: of one of them, from 1 on; their tokens are as many, and where rows are not
-        padded, the same is added from each to the next. Of each, when it began, its nanoseconds and
-        those of its host.
+        features: of step 1, 2 ... of these. They have the same number of tokens; if rows are not
+        padded, the features grow by the same amount from each step to the next.
+
+        Returns, for each step, when it began, its nanoseconds and the host's share of them.
         """
         cost, now, taken = self.cost, self.clock.now(), list[tuple[int, int, int]]()
         padded = bool(cost.gathering.at_once)
@@ -113,7 +116,7 @@ class PricedExecutor:
         return replace(output, host=self._host) if self._host else output
 
     def settle(self) -> None:
-        """Charge the clock for what the host does behind a step. Without one the engine slept."""
+        """Move the clock by what the host does after a step. If there was no step, the engine slept."""
         if self._stepped:
             if self._behind:
                 self.clock.advance_to(self.clock.now() + self._behind)
@@ -121,6 +124,6 @@ class PricedExecutor:
 
 
 def _even(price: Callable[[Features], int], first: Features, then: Features) -> Iterator[int]:
-    """Prices of steps of which each differs from the one before it as the second from the first."""
+    """Prices of steps that all differ by as much as the second from the first."""
     begin = price(first)
     return count(begin, price(then) - begin)

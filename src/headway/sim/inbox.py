@@ -1,4 +1,4 @@
-"""Commands whose times are known beforehand."""
+"""An inbox of commands whose times are known beforehand (TraceInbox)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,27 +9,28 @@ from headway.sim.clock import WaitingClock
 
 
 def arrivals(requests: Iterable[Request]) -> Iterator[tuple[int, Command]]:
+    """Each request as an Add at the time of its arrival."""
     return ((request.arrived, Add(request)) for request in requests)
 
 
 class TraceInbox:
-    """Hands out each command when its time has come, and closes after the last.
+    """Hands out each command when its time has come, and Close after the last.
 
-    timed: in order of time, and read no further than needed, so that a long trace of long
-    prompts is never in memory as a whole.
+    timed: commands in order of time. They are read only as needed, so that a long trace is never
+    in memory as a whole.
     """
 
     def __init__(self, timed: Iterable[tuple[int, Command]], clock: WaitingClock) -> None:
         self.clock = clock
         self._timed = iter(timed)
         self._next: tuple[int, Command] = 0, Close()
-        self._closed = False  # Close was the last of all
+        self._closed = False  # Close is next, or was handed out
         self._at = 0
         self._advance()
 
     @property
     def next_at(self) -> int:
-        """When the next command is due; NEVER: there are no more."""
+        """When the next command is due; NEVER: there is none."""
         return self._at
 
     def _advance(self) -> None:

@@ -1,4 +1,4 @@
-"""By how much each step differs from its price: drawn step by step, and correlated in time."""
+"""Random residuals of step times, correlated in time (Noise)."""
 
 from collections.abc import Generator
 from math import erf, exp, sqrt
@@ -9,28 +9,28 @@ from headway.core.cost.step_cost import WHOLE, Echo, StepCost
 
 HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once
-WIDE, FINE = 5, 100  # standard deviations that are told apart, and parts of each
-MIDDLE, WIDEST = WIDE * FINE + 0.5, 2 * WIDE * FINE  # places of none and of most of them
-# Equally likely, drawn in a third of random.gauss's time: up to 3.7 standard deviations, where the
-# factors of a few dozen quantiles have long come to their ends.
+WIDE, FINE = 5, 100  # standard deviations in the table of factors, and its entries for each
+MIDDLE, WIDEST = WIDE * FINE + 0.5, 2 * WIDE * FINE  # entries of zero and of the most deviations
+# Equally likely values, drawn in a third of random.gauss's time. They reach 3.7 standard deviations;
+# the factors of a few dozen quantiles end well before that.
 LEVELS = 4_096
 NORMAL = [NormalDist().inv_cdf((place + 0.5) / LEVELS) for place in range(LEVELS)]
 
 
 class Noise:
-    """One normal number per step, the sum of chains that fade with time (Ornstein and Uhlenbeck).
+    """One normal number per step: the sum of chains that fade with time (Ornstein-Uhlenbeck).
 
         x[n] = kept x[n-1] + sqrt(1 - kept^2) e[n],  kept = exp(-time since step n-1 began / lasts)
 
-    The nth e belongs to step n; steps are asked for in their order. Drawn independently the tails
-    of long waits come out too thin: a slow second has many slow steps, small and large. And if it
-    lasted for so many steps instead of so much time, slow moments were longest where steps are:
-    in bursts of prompts, whose waits came out too long.
+    Step n always gets the random draw e[n]; steps are asked for in order. With independent draws
+    long waits come out too rare: in a slow second all steps are slow. With chains that fade by
+    steps and not by time, slow moments last longest where steps are longest, in bursts of prompts,
+    and waits there come out too long.
     """
 
     def __init__(self, cost: StepCost, seed: int) -> None:
-        # By regime, thousandths for each hundredth of a standard deviation: looked up, because one
-        # is wanted for every step and a quantile takes longer than the rest of its price.
+        # By regime, the factor in thousandths for each hundredth of a standard deviation. A table,
+        # because finding a quantile takes longer than the rest of a step's price.
         self._factors = [
             [
                 residuals.at((1 + erf((place / FINE - WIDE) * HALF)) / 2)
@@ -47,10 +47,10 @@ class Noise:
         for each in chains:
             next(each)
         self._chains = [each.send for each in chains]
-        self._began = 0  # the step before, in nanoseconds
+        self._began = 0  # when the previous step began, in nanoseconds
 
     def next(self, now: int, regime: int) -> int:
-        """Thousandths of its price that the next step takes, which begins now."""
+        """How long the next step takes, which begins now, in thousandths of its price."""
         gone, self._began, normal = now - self._began, now, MIDDLE
         for chain in self._chains:
             normal += chain(gone)
@@ -59,8 +59,8 @@ class Noise:
 
 
 def _chain(echo: Echo, random: Random) -> Generator[float, int, None]:
-    """Numbers of this variance, in FINE parts of a standard deviation, that fade; is sent the
-    nanoseconds from one to the next. A generator, because no other way to keep a value is as quick.
+    """Yield the values of one chain, in FINE parts of a standard deviation. Send it the
+    nanoseconds since the last one. A generator, because nothing else keeps a value as fast.
     """
     scale, lasts = FINE * sqrt(echo.share / WHOLE), echo.lasts
     values = [scale * each for each in NORMAL]

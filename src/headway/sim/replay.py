@@ -1,4 +1,4 @@
-"""A journal, fed back: the same commands at the same steps, the same tokens, the same times."""
+"""Feed a journal back: the same commands at the same steps, the same tokens and times (replay)."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from headway.journal.record import Record, digest
 
 
 class JournalInbox:
-    """Clock, inbox and executor in one, because a record is all three."""
+    """Clock, inbox and executor in one, because a record has what each of them says."""
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.left = deque(records)
@@ -49,7 +49,7 @@ class JournalInbox:
 
 
 def replay(settings: Settings, records: Iterable[Record]) -> tuple[Scheduler, list[Event]]:
-    """Run a journal to its end; the scheduler with its ledger, and what callers were told."""
+    """Run a journal to its end. Returns the scheduler, with its ledger, and all events."""
     inbox, scheduler, events = JournalInbox(records), Scheduler(settings), list[Event]()
     engine = Engine(scheduler, inbox, inbox, inbox)
     while inbox.left:

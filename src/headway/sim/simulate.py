@@ -1,4 +1,4 @@
-"""Run a scheduler over a trace, in no time."""
+"""Run a scheduler over a trace in virtual time (simulate)."""
 
 import gc
 from collections.abc import Iterable, Iterator
@@ -22,11 +22,11 @@ def simulate(
     executor: Executor | None = None,
     seed: int | None = None,
 ) -> list[Event]:
-    """What callers were told; the ledger is the scheduler's.
+    """Run to the end. Returns all events; the rows are in the scheduler's ledger.
 
-    timed: in order of time. executor: that says the tokens; none: all are 0, and steps in which
-    nothing is decided are skipped over. seed: of the steps' residuals; none: each step takes what
-    it is predicted to.
+    timed: commands in order of time. executor: where the tokens come from; None: all are 0, and
+    steps in which nothing is decided are taken at once. seed: of the random residuals of the
+    steps' times; None: each step takes what is predicted.
     """
     clock = VirtualClock()
     inbox, priced = TraceInbox(timed, clock), PricedExecutor(cost, clock, executor, seed)
@@ -40,7 +40,7 @@ def simulate(
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without looking for cycles, of which a simulation makes none: a sixth of its time."""
+    """Without garbage collection: a simulation makes no cycles, and saves a sixth of its time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
