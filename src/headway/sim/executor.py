@@ -52,7 +52,7 @@ class PricedExecutor:
         self._behind = 0  # and after it
 
     def submit(self, batch: Batch) -> int:
-        """Run a step. The host's time after it is charged by `settle`, once its output is taken in."""
+        """Run a step. `settle` charges the host's time after it, once its output is taken in."""
         cost, now = self.cost, self.clock.now()
         features = batch_features(batch, cost.gathering)
         spent = cost.predict(features) * self.factor(features) // WHOLE
@@ -116,7 +116,7 @@ class PricedExecutor:
         return replace(output, host=self._host) if self._host else output
 
     def settle(self) -> None:
-        """Move the clock by what the host does after a step. If there was no step, the engine slept."""
+        """Move the clock by the host's time after a step. Without a step the engine slept."""
         if self._stepped:
             if self._behind:
                 self.clock.advance_to(self.clock.now() + self._behind)

@@ -11,8 +11,8 @@ HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once
 WIDE, FINE = 5, 100  # standard deviations in the table of factors, and its entries for each
 MIDDLE, WIDEST = WIDE * FINE + 0.5, 2 * WIDE * FINE  # entries of zero and of the most deviations
-# Equally likely values, drawn in a third of random.gauss's time. They reach 3.7 standard deviations;
-# the factors of a few dozen quantiles end well before that.
+# Equally likely values, drawn in a third of random.gauss's time. They reach 3.7 standard
+# deviations; the factors of a few dozen quantiles end well before that.
 LEVELS = 4_096
 NORMAL = [NormalDist().inv_cdf((place + 0.5) / LEVELS) for place in range(LEVELS)]
 
