@@ -86,7 +86,7 @@ class Paced(PricedExecutor):
 
 
 def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Testbed:
-    """As priced_rig, and step by step: each asks anew how fast the machine is."""
+    """As simulated_testbed, but step by step: each step asks how fast the machine is."""
     clock = VirtualClock()
     priced = Paced(calibration.cost, clock, seed, pace)
     return replace(

@@ -1,4 +1,4 @@
-"""cost.json: a cost model, what it was fitted on, and what it must not be used for."""
+"""cost.json: a cost model, the model and machine it belongs to, and how far it can be trusted."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
 
 VERSION = 7
-ERROR_NAMES = ("median", "p90")  # of a regime's errors
+ERROR_NAMES = ("median", "p90")  # the errors that a cost file states for each regime
 CORES_AT_WORK_FOR_OTHERS = (
-    "cores_at_work_for_others"  # meanwhile, in what a cost file says of itself
+    "cores_at_work_for_others"  # key of `about`: mean number of cores during the measurement
 )
-DOUBTFUL = 200  # thousandths, from which on an error of the steps' median or sum is no good fit
+DOUBTFUL = 200  # thousandths: a larger error of the steps' median or sum is a bad fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +28,23 @@ class Calibration:
     dtype: str
     device: str
     machine: Mapping[str, Any]  # processor or accelerator, versions of python and torch
-    analytical: bool  # nobody measured it
+    analytical: bool  # computed from data sheets, not measured
     cost: StepCost
     kv_bytes: int  # per token of one sequence, all layers
     num_blocks: int  # of KV memory that an engine with these slots takes
-    fit: int  # blocks that the machine has room for beside the weights; of no use to so few slots
+    fit: (
+        int  # blocks that fit into memory beside the weights, which may be more than the slots need
+    )
     block_size: int  # tokens
     context: int  # tokens that a request may hold
-    slots: int  # rows of decoding that it was fitted up to
+    slots: int  # largest number of decoding rows that it was fitted on
     threads: int = 1
-    price_per_hour: float = 0.0  # of the machine; 0: nobody said
+    price_per_hour: float = 0.0  # of the machine; 0: not stated
     about: Mapping[str, Any] = field(default_factory=dict)  # errors per regime, workloads, date
 
     @property
     def doubt(self) -> str:
-        """Why its prices are not to be believed, in words; empty: they may be."""
+        """Why the cost model is not to be trusted, in words; empty if it is."""
         return doubt(self.about)
 
     def check_model(self, model: str, dtype: str = "") -> None:
@@ -56,7 +58,10 @@ class Calibration:
 
 
 def doubt(about: Mapping[str, Any]) -> str:
-    """By what a cost file says of itself: how far it was off in traffic that it had not seen."""
+    """How far the cost model was off in traffic it was not fitted on; empty if that is acceptable.
+
+    about: what the cost file records about its own fit.
+    """
     errors = about.get("errors", {})
     told = [errors["all"]] if "all" in errors else list(errors.values())
     median = max((each["median"] for each in told), key=abs, default=0)
@@ -74,7 +79,7 @@ def doubt(about: Mapping[str, Any]) -> str:
 
 
 def write_cost_file(calibration: Calibration, path: Path) -> None:
-    """Whole or not at all."""
+    """Write the file whole or not at all."""
     beside = path.with_suffix(".part")
     plain = {"headway_cost": VERSION, **asdict(calibration)}
     beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
@@ -82,7 +87,7 @@ def write_cost_file(calibration: Calibration, path: Path) -> None:
 
 
 def read_cost_file(path: Path) -> Calibration:
-    """SettingError, with the remedy, if it is not there or no cost file."""
+    """The cost file at this path. SettingError, with the remedy, if it is missing or damaged."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -105,7 +110,7 @@ def read_cost_file(path: Path) -> Calibration:
 
 
 def _check(made: Calibration) -> None:
-    """ValueError where a field is not what it says, or an error of the model cannot be told."""
+    """ValueError where a field has a wrong type or value."""
     for name in ("kv_bytes", "num_blocks", "fit", "block_size", "context", "slots", "threads"):
         if not _are_whole([getattr(made, name)], least=1):
             raise ValueError(f"{name} is {getattr(made, name)!r}, not a whole number from 1 on")

@@ -1,7 +1,7 @@
-"""A cost model worked out from data sheets, for a machine that is not here: marked as such.
+"""A cost model computed from an accelerator's data sheet, and marked as analytical.
 
-The roofline of a whole step (Williams, Waterman and Patterson, 2009): its weights are read once,
-its tokens are multiplied with them, whichever takes longer; the KV that it reads comes on top.
+The roofline of a whole step (Williams, Waterman and Patterson, 2009): it takes as long as reading
+the weights once, or as multiplying its tokens with them, whichever is longer. KV reads are added.
 """
 
 from dataclasses import asdict, dataclass
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 SHIPPED = Path(str(files("headway"))) / "data" / "accelerators.yaml"
 SHAPES = Path(str(files("headway"))) / "data" / "shapes.yaml"
 KEYS = ("memory", "bandwidth", "products", "price")
-DTYPE, ITEMSIZE = "bfloat16", 2  # what the sheets' products are in
-# Assumptions, not measurements: what well-kept kernels are commonly said to reach. A measured cost
-# file has none of them.
+DTYPE, ITEMSIZE = "bfloat16", 2  # of the FLOP/s that the sheets state
+# Assumptions, not measurements: what well-tuned kernels are commonly said to reach. Measured cost
+# files do not use them.
 BANDWIDTH_REACHED = 0.8  # of the sheet's, by a decode step; 0.6 to 0.85 is usual
 PRODUCTS_REACHED = 0.45  # of the sheet's dense ones, by a long prompt; 0.4 to 0.6 is usual
-HOST_NS = 1_000_000  # nanoseconds of a step in which its host decides, builds inputs and samples
-SLOTS = 256  # of an accelerator that is full; sixteen leave most of one idle
+HOST_NS = 1_000_000  # nanoseconds per step in which the host decides, builds inputs and samples
+SLOTS = 256  # of the running batch; sixteen would leave most of an accelerator idle
 CONTEXT = 8_192  # tokens that a request may hold, where the model's is not shorter
 BLOCK_SIZE = 16
 PS = 10**12  # picoseconds of a second
@@ -36,7 +36,7 @@ PS = 10**12  # picoseconds of a second
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """As its data sheet has it."""
+    """What the data sheet states."""
 
     name: str
     memory: float  # gigabytes
@@ -47,17 +47,17 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """Of one step, and of one token in it."""
+    """What a model reads and computes in a step, and for each token."""
 
-    weights: int  # bytes
-    flops: int  # of a token in all layers' products, the head apart
-    pair: int  # FLOP of a (query, key) pair
-    kv: int  # bytes of a token
-    head: int  # FLOP of a position's logits
+    weights: int  # bytes that a step reads
+    flops: int  # per token, in all layers' matrix products without the output layer
+    pair: int  # FLOP per (query, key) pair
+    kv: int  # bytes per token
+    head: int  # FLOP for the logits of one position
 
 
 def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
-    """Of the file that ships, or of the user's own. SettingError names the nearest."""
+    """A data sheet of the shipped file, or of the user's. SettingError names the nearest name."""
     sheets = read_yaml(path or SHIPPED)
     if name not in sheets:
         raise SettingError(f"no data sheet of an accelerator {name}{did_you_mean(name, sheets)}")
@@ -74,12 +74,15 @@ def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
 
 
 def has_shape(model: str) -> bool:
-    """Whether the model's shape ships, under this name."""
+    """Whether a shape of this name ships with the package."""
     return model in read_yaml(SHAPES)
 
 
 def read_shape(model: str) -> "ModelConfig":
-    """Of a name that ships, or of a folder with a config.json. SettingError names the nearest."""
+    """A shipped shape by its name, or that of a folder's config.json.
+
+    SettingError names the nearest name.
+    """
     from headway.executor.torch.config.model_config import parse_config, read_config
 
     tensor_shapes = read_yaml(SHAPES)
@@ -97,7 +100,9 @@ def read_shape(model: str) -> "ModelConfig":
 def analytical_calibration(
     config: "ModelConfig", sheet: Accelerator, model: str, slots: int = SLOTS, context: int = 0
 ) -> Calibration:
-    """context: tokens that a request may hold; 0: CONTEXT, or the model's if that is less.
+    """The cost file of this model on this accelerator.
+
+    context: tokens that a request may hold; 0: CONTEXT, or the model's if that is less.
 
     Raises MemoryPlanError where the weights leave no room for a request.
     """
@@ -137,8 +142,10 @@ def analytical_calibration(
 
 
 def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
-    """The weights' bytes are the step's, the head's where anything is sampled; tokens cost where
-    their products take longer than all of them."""
+    """A step costs the read of the weights (the output layer's only where anything is sampled).
+
+    Tokens cost nothing until their products take longer than that read.
+    """
     per_byte = PS / (sheet.bandwidth * 1e9 * BANDWIDTH_REACHED)
     per_flop = PS / (sheet.products * 1e12 * PRODUCTS_REACHED)
     step, token = work.weights * per_byte, work.flops * per_flop
@@ -159,7 +166,7 @@ def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
 
 
 def model_work(config: "ModelConfig") -> ModelWork:
-    """Where there are experts a token meets a few of them, and a step reads all."""
+    """With experts, a token is multiplied with the chosen ones, and a step reads all of them."""
     from headway.executor.torch.loading.tensor_names import tensor_shapes
 
     parameters = sum(map(prod, tensor_shapes(config).values()))
@@ -169,7 +176,7 @@ def model_work(config: "ModelConfig") -> ModelWork:
         one = 3 * config.hidden * config.intermediate
         idle = config.layers * (experts.count - experts.chosen) * one
     return ModelWork(
-        # of the embedding that is not the head too, a row per token is read
+        # an embedding that is not also the output layer is read one row per token
         weights=(parameters - (0 if config.tied else tables // 2)) * ITEMSIZE,
         flops=2 * (parameters - tables - idle),
         pair=4 * config.layers * config.heads * config.head_dim,

@@ -1,12 +1,12 @@
-"""The machine in words: what a figure depends on, and no name of a host."""
+"""The machine that a figure depends on (without its host name), and its busy neighbours."""
 
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-NOISY_CORES = 0.3  # cores at work for others, from which on a measurement is another machine's
-WORTH_MEASURING = 2.0  # seconds of cores: the system counts in hundredths
+NOISY_CORES = 0.3  # cores busy with other processes, above which a measurement is not trusted
+WORTH_MEASURING = 2.0  # core-seconds: the system counts in hundredths of a second
 
 
 def describe_machine() -> dict[str, str | int]:
@@ -20,7 +20,7 @@ def describe_machine() -> dict[str, str | int]:
 
 
 def cores() -> int:
-    """That this process may use."""
+    """The number of cores that this process may use."""
     return len(_cores())
 
 
@@ -41,21 +41,21 @@ def _version(package: str) -> str:
 
 
 class Neighbours:
-    """How much other processes take of this one's cores, from the moment that it is made."""
+    """How many of this process's cores other processes use, from the moment it is made."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self.stat = stat
         self._work, self._whole = self._read()
 
     def cores(self) -> float:
-        """At work for others, mean since the beginning; 0 where the system does not say."""
+        """Mean number of cores that others used since the beginning; 0 where it is unknown."""
         work, whole = self._read()
         if whole - self._whole < WORTH_MEASURING:
             return 0.0
         return max(0.0, cores() * (work - self._work) / (whole - self._whole))
 
     def _read(self) -> tuple[float, float]:
-        """Seconds of these cores, since they were started: at work for others, and in all."""
+        """Core-seconds since the machine started: used by other processes, and in all."""
         try:
             lines = [line.split() for line in self.stat.read_text().splitlines()]
         except OSError:

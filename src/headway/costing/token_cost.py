@@ -1,4 +1,4 @@
-"""What a request specs of the machine, and what that costs."""
+"""Requests before they have prompts, and the device time that a token costs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,23 +6,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """A request before it has words: its times are still the trace's, its tokens scaled."""
+    """When a request arrives, in which lane, and how many tokens it has; it has no prompt yet."""
 
     at: int  # nanoseconds
     lane: str
     prompt: int  # tokens
     answer: int  # tokens
-    blocks: tuple[int, ...] = ()  # ids of its prompt's first blocks, which others may share
-    block: int = 0  # tokens that one of them stands for, scaled
-    cut: int = 0  # tokens that it was longer, before it was cut to the context
+    blocks: tuple[int, ...] = ()  # ids of the prompt's first blocks, which requests may share
+    block: int = 0  # tokens of one such block, after scaling
+    cut: int = 0  # tokens that were cut off to fit the context
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What the context has taken from requests that are longer."""
+    """What was cut off from requests that are longer than the context."""
 
     requests: int = 0
-    share: float = 0.0  # of the tokens of all requests, prompts and answers, that are not asked for
+    share: float = 0.0  # of the tokens of all requests, prompts and answers, that was cut off
 
 
 def truncation(specs: Sequence[RequestSpec]) -> Truncation:
@@ -33,7 +33,7 @@ def truncation(specs: Sequence[RequestSpec]) -> Truncation:
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
-    """Nanoseconds of device time at full batches, as measured on this machine."""
+    """Nanoseconds of device time per token at full batches, as measured on this machine."""
 
     prompt: float  # per token
     answer: float  # per token

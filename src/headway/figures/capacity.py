@@ -1,7 +1,7 @@
 """The highest rate at which every endpoint keeps its budget, found by bisection.
 
-Whoever serves, a simulation or a machine, offers the same requests at every rate, compressed and
-never dropped; so what differs between two rates is the rate.
+Every rate offers the same requests, only faster or slower, in a simulation and on a machine alike.
+So two rates differ in nothing else.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,15 +10,17 @@ from math import inf
 
 from headway.errors import SettingError
 
-REQUIRED_ATTAINMENT = 0.95  # of the offered that must be good, in every lane
-TOLERANCE = 0.02  # of the rate, between the highest that is kept and the lowest that is not
+REQUIRED_ATTAINMENT = 0.95  # share of the offered requests that must be good, in every lane
+TOLERANCE = 0.02  # of the rate, between the highest kept rate and the lowest broken one
 
-ServeAtRate = Callable[[float], Mapping[str, float]]  # attainment by lane, of those that were asked
+ServeAtRate = Callable[
+    [float], Mapping[str, float]
+]  # attainment by lane, of the lanes with requests
 
 
 @dataclass(frozen=True, slots=True)
 class TriedRate:
-    """What came of one rate."""
+    """The attainment at one rate."""
 
     rate: float
     attainment: Mapping[str, float]  # by lane
@@ -34,7 +36,7 @@ class TriedRate:
 
     @property
     def asked(self) -> bool:
-        """Somebody was left after the warm-up; else it is neither kept nor broken."""
+        """Whether requests were left after the warm-up; without, it is neither kept nor broken."""
         return bool(self.attainment)
 
     @property
@@ -50,12 +52,12 @@ class Capacity:
 
     @property
     def is_bounded(self) -> bool:
-        """Something broke above it."""
+        """Whether a higher rate was tried and broken."""
         return self.bracket[1] < inf
 
     @property
     def skipped(self) -> tuple[float, ...]:
-        """Rates below it that were not kept: groups that fill slowly break budgets so."""
+        """Lower rates that were broken, as happens where groups fill slowly."""
         broken = [each.rate for each in self.tried if each.broken]
         return tuple(sorted(rate for rate in broken if rate < self.rate))
 
@@ -68,12 +70,12 @@ def search_capacity(
     known: Sequence[TriedRate] = (),
     share: float = REQUIRED_ATTAINMENT,
 ) -> Capacity:
-    """Doubled from low until a rate breaks, then bisected.
+    """The capacity between low and high: doubled from low until a rate breaks, then bisected.
 
-    high: no rate above it is tried. known: rates that have been tried, and bound the search; where
-    none of them was kept, it begins below them. Where low breaks it climbs on while that makes
-    matters no worse, as with groups that wait to fill. A rate at which nobody is left to be asked
-    bounds nothing.
+    high: the highest rate to try. known: rates that were tried before, which bound the search;
+    where none of them was kept, the search begins below them. Where low itself breaks, the search
+    goes up while attainment does not fall, because groups fill faster at higher rates. A rate
+    without requests after the warm-up bounds nothing.
     SettingError unless 0 < low <= high.
     """
     if not 0 < low <= high < inf:
@@ -84,7 +86,7 @@ def search_capacity(
         if search.broken - search.top <= tolerance * search.top:
             break
         search.keeps((search.top + search.broken) / 2)
-        if not search.tried[-1].asked:  # so few requests that the limit cannot be told any closer
+        if not search.tried[-1].asked:  # too few requests to come any closer
             break
     return Capacity(search.top, (search.top, search.broken), tuple(search.tried))
 
@@ -97,12 +99,12 @@ class _Search:
 
     @property
     def top(self) -> float:
-        """The highest rate that was kept."""
+        """The highest kept rate."""
         return max((each.rate for each in self.tried if each.kept), default=0.0)
 
     @property
     def broken(self) -> float:
-        """The lowest above it that was not."""
+        """The lowest broken rate above the highest kept one."""
         top = self.top
         return min((t.rate for t in self.tried if t.broken and t.rate > top), default=inf)
 
@@ -111,7 +113,7 @@ class _Search:
         return self.tried[-1].kept
 
     def climb(self, low: float, high: float) -> None:
-        """Until something is kept below something that breaks, or there is nothing to hope for."""
+        """Try rates until one is kept below one that breaks, or until that cannot happen."""
         known = sorted(self.tried, key=lambda each: each.rate)
         if self.top == 0:
             self._rise(low, 0.0, min(known[0].rate, high) if known else high, bool(known))
@@ -123,9 +125,9 @@ class _Search:
             self.keeps(rate)
 
     def _rise(self, rate: float, before: float, end: float, apart: bool = False) -> None:
-        """Doubled until one is kept, or keeps less than before; apart: the end itself is left out.
+        """Double the rate until it is kept, or until its attainment falls.
 
-        before: the least attainment so far.
+        before: the best attainment so far, of each rate's worst lane. apart: leave out the end.
         """
         while rate < end or (rate == end and not apart):
             kept, tried = self.keeps(rate), self.tried[-1]

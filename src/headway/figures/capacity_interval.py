@@ -1,9 +1,9 @@
-"""How sure a capacity is: of how many requests it is, and between which rates it lies.
+"""The interval of a capacity, and the number of requests that it rests on.
 
-Requests that share a step are not independent of each other, so what is redrawn is not requests
-but blocks of time (a block bootstrap: Kuensch, Annals of Statistics, 1989), the same blocks at
-every rate. It says how much a capacity owes to a few bad moments of this traffic; that other
-traffic has others, it cannot say.
+Requests that share steps are not independent, so the bootstrap redraws blocks of time and not
+requests (block bootstrap: Kuensch, Annals of Statistics, 1989), the same blocks at every rate. The
+interval says how much the capacity depends on a few bad moments of this traffic. It says nothing
+about other traffic.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +17,10 @@ from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.lane_figures import MIN_BEYOND
 from headway.runs.run import Outcome
 
-BLOCKS = 20  # of equal time, after the warm-up
+BLOCKS = 20  # of equal duration, after the warm-up
 DRAWS = 400
-COVERED = 0.9  # of the draws lie inside the interval
-ENOUGH_REQUESTS = round(
-    MIN_BEYOND / (1 - REQUIRED_ATTAINMENT)
-)  # requests, of which so many may miss: as for a percentile
+COVERED = 0.9  # share of the draws inside the interval
+ENOUGH_REQUESTS = round(MIN_BEYOND / (1 - REQUIRED_ATTAINMENT))  # requests: as many as a p95 needs
 
 Tally = tuple[int, int]  # requests offered, and those of them that were good
 Tallies = Mapping[str, Sequence[Tally]]  # by lane: block by block
@@ -30,10 +28,10 @@ Tallies = Mapping[str, Sequence[Tally]]  # by lane: block by block
 
 @dataclass(frozen=True, slots=True)
 class CapacityInterval:
-    """Of a capacity."""
+    """The interval of a capacity, in requests per second."""
 
-    counted: int  # requests of the lane that has fewest
-    lane: str  # which that is
+    counted: int  # requests of the lane with the fewest
+    lane: str  # its name
     low: float
     high: float
 
@@ -43,12 +41,15 @@ class CapacityInterval:
 
 
 def seconds_for_enough(seconds: float, counted: int) -> int:
-    """--seconds that would have ENOUGH requests where so many have had these, and a few more."""
+    """The --seconds that would bring ENOUGH_REQUESTS, where these seconds brought `counted`."""
     return ceil(round(1.05 * seconds * ENOUGH_REQUESTS / max(1, counted), 3))
 
 
 def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple[Tally, ...]]:
-    """outcome: of the requests that count; window: nanoseconds in which they arrive."""
+    """Requests and good ones by lane and block.
+
+    outcome: without the warm-up; window: nanoseconds in which all requests arrive.
+    """
     made = dict[str, tuple[Tally, ...]]()
     for lane, offered in outcome.offered.items():
         rows = [row for row in outcome.requests if row.lane == lane]
@@ -57,7 +58,7 @@ def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple
             at = _block(row, warm_up, window)
             counts[at] += 1
             good[at] += row.good
-        counts[-1] += offered - len(rows)  # only where a run was broken off
+        counts[-1] += offered - len(rows)  # only where a run was interrupted
         made[lane] = tuple(zip(counts, good, strict=True))
     return made
 
@@ -68,7 +69,7 @@ def _block(row: RequestRow, warm_up: int, window: int) -> int:
 
 
 def sum_repeats(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
-    """Of repeats: their blocks are those of the same requests, so each is one still."""
+    """Repeats added up block by block: each repeat has the same requests in the same blocks."""
     return {
         lane: tuple(
             (sum(a for a, _ in each), sum(b for _, b in each))
@@ -85,7 +86,10 @@ def capacity_interval(
     seed: int,
     share: float = REQUIRED_ATTAINMENT,
 ) -> CapacityInterval:
-    """tried: by rate, of all repeats; rate: the capacity that was found; 0: none."""
+    """The interval of a capacity.
+
+    tried: by rate, of all repeats; rate: the capacity that was found; 0: none.
+    """
     told = tried.get(rate) or tried[max(tried)]
     counts = {lane: sum(a for a, _ in each) // repeats for lane, each in told.items()}
     asked = {lane: count for lane, count in counts.items() if count}
@@ -98,7 +102,7 @@ def capacity_interval(
 
 
 def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[float]:
-    """The capacity of each draw."""
+    """The capacity of each bootstrap draw."""
     draw = Random(f"{seed} blocks of time")
     for _ in range(DRAWS):
         blocks = draw.choices(range(BLOCKS), k=BLOCKS)
@@ -107,7 +111,7 @@ def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[
 
 
 def _least(tallies: Tallies, blocks: Sequence[int]) -> float | None:
-    """The worst lane's share; None: none was asked in these blocks."""
+    """The worst lane's attainment; None where these blocks have no requests."""
     shares = []
     for each in tallies.values():
         if offered := sum(each[at][0] for at in blocks):
@@ -116,8 +120,10 @@ def _least(tallies: Tallies, blocks: Sequence[int]) -> float | None:
 
 
 def _crossing(line: Sequence[tuple[float, float]], share: float) -> float:
-    """The highest rate at which the line through what was tried falls below the share; the
-    highest of all where it ends above, 0 where it is never there."""
+    """The highest rate at which the line through the tried rates falls below the share.
+
+    The highest rate where the line never falls, 0 where it is never above.
+    """
     if line and line[-1][1] >= share:
         return line[-1][0]
     falls = [

@@ -1,4 +1,4 @@
-"""Where latency begins to run away: the rate at which it has doubled."""
+"""The knee: the rate at which the latency has doubled."""
 
 from collections.abc import Iterable
 from itertools import pairwise
@@ -15,9 +15,12 @@ RULE = (
 
 
 def find_knee(curve: Iterable[tuple[float, Quantile]]) -> float | None:
-    """curve: rates, ascending, and the percentile at each. None: it never doubles, or is not said.
+    """The rate of the knee; None where the latency never doubles, or has too few requests.
 
-    A percentile that did not come within the run lies far above any line, so the knee is then
+    curve: ascending rates, each with its percentile.
+
+
+    A percentile that was not reached within the run counts as very large, so the knee then lies
     close to the rate before it.
     """
     said = [(rate, value) for rate, value in curve if value is not None]

@@ -1,4 +1,4 @@
-"""From rows to figures. Nothing is measured here that a row does not say."""
+"""From ledger rows to the figures of a lane and of the engine."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,15 +10,15 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.runs.run import Outcome
 
-MIN_BEYOND = 5  # a percentile is given only where so many values lie beyond it
+MIN_BEYOND = 5  # values beyond a percentile; with fewer there are too few requests (p95: 100)
 SERVED = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
 
-# Nanoseconds; NEVER: it did not happen in the run; None: too few values to say.
+# Nanoseconds; NEVER: not reached within the run; None: too few values.
 Quantile = int | None
 
 
 def percentile(values: Iterable[int], percent: int) -> Quantile:
-    """Nearest rank, on the raw values: the least that `percent` of 100 do not exceed."""
+    """Nearest rank on the raw values: the least value that `percent` % do not exceed."""
     ordered = sorted(values)
     if len(ordered) * (100 - percent) < MIN_BEYOND * 100:
         return None
@@ -27,7 +27,7 @@ def percentile(values: Iterable[int], percent: int) -> Quantile:
 
 @dataclass(frozen=True, slots=True)
 class LaneFigures:
-    """How one endpoint fared under one strategy. Everyone offered counts, served or not."""
+    """The figures of one endpoint under one strategy. All offered requests count."""
 
     lane: str
     offered: int
@@ -44,30 +44,30 @@ class LaneFigures:
     tpot_p90: Quantile
     tpot_p95: Quantile
     tpot_p99: Quantile
-    gaps: int  # requests of two tokens or more that came one by one, of which TPOT speaks
+    gaps: int  # requests that have a TPOT: two tokens or more, not all at one moment
 
     @property
     def attainment(self) -> float:
-        """Share of the offered that ended by themselves inside every limit of the lane."""
+        """Share of the offered requests that are good: ended inside every limit of the lane."""
         return self.good / self.offered if self.offered else 0.0
 
     def goodput(self, engine: "EngineFigures") -> float:
-        """Good requests per second of the same time as the engine's figures."""
+        """Good requests per second, over the same seconds as the engine's figures."""
         return _share(self.good, engine.seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFigures:
-    """What one strategy made of the machine."""
+    """The figures of the engine under one strategy."""
 
-    seconds: float  # from the beginning, or the warm-up's end, to the last step's end
+    seconds: float  # from the end of the warm-up to the end of the last step
     served: int  # requests that ended by themselves
-    refused: int  # too long for the engine, or a full line
+    refused: int  # too long for the engine, or the lane was full
     failed: int
-    unfinished: int  # too late, or cut off at the run's end
+    unfinished: int  # expired, or unfinished at the end of the run
     requests_per_second: float
-    tokens_per_second: float  # of answers, discarded ones not counted
-    slots: float  # that computed for a request, mean over the time of the steps
+    tokens_per_second: float  # of answers, without discarded ones
+    slots: float  # that computed for a request: mean over the steps' time
     busy: float  # share of the seconds in which a step ran
     held: float  # share of the computed tokens that were for finished slots
     padding: float  # share of the computed tokens that were padding
@@ -75,7 +75,7 @@ class EngineFigures:
     recomputed: float  # share of them that were computed before, and lost to a preemption
     cached: float  # share of the prompts' tokens that the prefix cache had
     preemptions: int
-    free_mean: float  # KV blocks, over the time of the steps
+    free_mean: float  # KV blocks: mean over the steps' time
     free_least: int
 
     @property
@@ -84,17 +84,17 @@ class EngineFigures:
 
     @property
     def unserved(self) -> int:
-        """The others of those offered."""
+        """Offered requests that were not served."""
         return self.refused + self.failed + self.unfinished
 
     @property
     def plain(self) -> dict[str, Any]:
-        """For a report's JSON."""
+        """As a report's JSON has it."""
         return asdict(self) | {"unserved": self.unserved}
 
 
 def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
-    """Who came later, and the backlog that is there at once."""
+    """Without the requests of the warm-up; a starting backlog counts."""
     return _of(
         outcome,
         (
@@ -106,8 +106,7 @@ def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
 
 
 def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
-    """Of what all figures speak: who arrived after it, the steps after it, and the time from
-    there to the last step's end, which is what every figure per second is divided by."""
+    """Without the requests, steps and time of the warm-up: what all figures are computed from."""
     return replace(
         requests_after_warm_up(outcome, warm_up),
         steps=tuple(row for row in outcome.steps if row.began >= warm_up),
@@ -116,7 +115,7 @@ def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
 
 
 def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
-    """Without the other rows, and without those they were offered as."""
+    """The outcome with only these rows, and with the offered counts reduced to match."""
     kept = tuple(rows)
     left = Counter(row.lane for row in outcome.requests) - Counter(row.lane for row in kept)
     offered = {lane: count - left[lane] for lane, count in outcome.offered.items()}
@@ -125,7 +124,7 @@ def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
 
 def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     rows = [row for row in outcome.requests if row.lane == lane]
-    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was broken off
+    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was interrupted
     queue = [row.queue for row in rows] + missing
     ttft = [row.ttft for row in rows] + missing
     tpot = [row.tpot for row in rows if has_tpot(row)]
@@ -150,8 +149,10 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
 
 
 def has_tpot(row: RequestRow) -> bool:
-    """Whether it has a time per token: two tokens or more, and not all at one moment, as under
-    static batching that answers when the group ends."""
+    """Whether it has a time per token: two tokens or more, and not all at one moment.
+
+    They come at one moment where static batching answers when the group ends.
+    """
     return row.generated >= 2 and row.last_token > row.first_token
 
 
@@ -186,7 +187,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
 
 
 def answered_tokens(rows: Sequence[RequestRow]) -> int:
-    """Tokens of answers that somebody got."""
+    """Tokens of all answers."""
     return sum(row.generated for row in rows)
 
 

@@ -1,8 +1,8 @@
-"""What a strategy relieves and what it creates: its largest gain and loss against another.
+"""Pressure cards: the largest gain and the largest loss of a strategy against another.
 
-Over every endpoint's first-token wait and time per token, the time the backlog takes, the share
-of computed tokens that is waste, and the device time per answered token. Queue time is a part of
-the first-token wait and is not counted twice. Computed from the rows; nothing is presumed.
+The metrics are every endpoint's TTFT and TPOT, the time the backlog takes, the share of computed
+tokens that is waste, and the device time per generated token. Queue time is part of the TTFT and is
+not counted twice. All of it is computed from the ledger's rows.
 """
 
 from collections.abc import Mapping
@@ -14,29 +14,29 @@ from headway.figures.lane_figures import SERVED, Quantile, engine_figures, lane_
 from headway.runs.run import Outcome
 from headway.traffic.endpoint import Endpoint
 
-MIN_RATIO = 1.1  # a ratio nearer to one is no difference
+MIN_RATIO = 1.1  # a ratio closer to one does not count as a difference
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One way in which strategies differ. Less is better."""
+    """A metric by which strategies are compared. Less is better."""
 
-    what: str  # is relieved or created
-    figure: str  # by which it is measured
+    what: str  # that is relieved or created, in words
+    figure: str  # that measures it, such as TTFT p95
     unit: str  # "ns" or "share"
 
 
 class Reading(NamedTuple):
     value: float
-    at_least: bool = False  # it did not come in the run: it would have taken longer than that
+    at_least: bool = False  # a lower bound: it was not reached within the run
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
     gauge: Metric
-    strategy: str  # whose it is
-    other: str  # the one it is compared with
-    readings: Mapping[str, Reading]  # of all strategies
+    strategy: str  # whose pressure it is
+    other: str  # the strategy it is compared with
+    readings: Mapping[str, Reading]  # by strategy
 
     @property
     def own(self) -> Reading:
@@ -48,7 +48,7 @@ class Pressure:
 
     @property
     def says(self) -> bool:
-        """Whether there is a ratio: neither is zero, and at most one is a lower bound."""
+        """Whether there is a ratio: neither value is zero, and at most one is a lower bound."""
         return (
             self.own.value > 0
             and self.others.value > 0
@@ -57,13 +57,13 @@ class Pressure:
 
     @property
     def ratio(self) -> float:
-        """Its own over the other's."""
+        """The strategy's value over the other's."""
         return self.own.value / self.others.value
 
 
 @dataclass(frozen=True, slots=True)
 class PressureCard:
-    """One strategy's. None: nothing that these rows show."""
+    """The largest gain and loss of one strategy. None: no difference worth a mention."""
 
     relieved: Pressure | None
     created: Pressure | None
@@ -72,7 +72,7 @@ class PressureCard:
 def pressure_cards(
     outcomes: Mapping[str, Outcome], endpoints: tuple[Endpoint, ...]
 ) -> dict[str, PressureCard]:
-    """By strategy; empty where there is nothing to compare with."""
+    """A card for each strategy; none where there is only one."""
     if len(outcomes) < 2:
         return {}
     readings = [readings_of(outcome, endpoints) for outcome in outcomes.values()]
@@ -100,7 +100,7 @@ def _card(name: str, table: Mapping[Metric, Mapping[str, Reading]]) -> PressureC
 
 
 def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metric, Reading]:
-    """What one outcome reads on each gauge that it can be read on."""
+    """The values of one run, by metric, where they can be told."""
     readings: dict[Metric, Reading] = {}
     for endpoint in endpoints:
         name = endpoint.name

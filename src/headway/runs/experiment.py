@@ -1,4 +1,4 @@
-"""The circumstances of a comparison: machine, budgets and traffic, the same for all strategies."""
+"""What a comparison keeps the same for all strategies: machine, budgets and traffic."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -43,16 +43,16 @@ class Experiment:
     endpoints: tuple[Endpoint, ...]
     speed: MachineSpeed
     work: Workload
-    about: Mapping[str, Any]  # the traffic, for the report
-    windows: Mapping[str, int]  # that the user has set: nanoseconds, by lane
-    cores_taken: float  # cores at work for others while the machine was measured
+    about: Mapping[str, Any]  # facts about the traffic, for the report
+    windows: Mapping[str, int]  # that the user has set: nanoseconds by lane
+    cores_taken: float  # cores that other processes used while the machine was measured
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
         return tuple(each.lane(self.speed.unloaded) for each in self.endpoints)
 
     def counted(self, least: int = 0) -> dict[str, int]:
-        """Requests that the figures will speak of, by lane: those of so many tokens or more."""
+        """Requests after the warm-up, by lane, with at least so many tokens to generate."""
         warm_up = self.work.warm_up
         free = {lane.name for lane in self.lanes if lane.budget == Budget()}
         counts = {each.name: 0 for each in self.endpoints}

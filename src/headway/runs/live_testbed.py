@@ -1,4 +1,4 @@
-"""A testbed of any executor that was loaded, with as many slots and whatever weights."""
+"""A testbed that runs a loaded model on the wall clock."""
 
 import gc
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def load_testbed(model: str | None) -> Testbed:
-    """A checkpoint for the strategies to be compared on. Raises as load_here."""
+    """A checkpoint on which strategies are compared. Raises as load_model does."""
     return make_corpus_testbed(load_model(model, SLOTS), model)
 
 
@@ -44,8 +44,11 @@ def load_model(model: str | None, slots: int, dtype: str = "", device: str = "")
 
 
 def make_testbed(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Testbed:
-    """On the wall's clock. text: token ids to cut prompts from; none: any that the model has,
-    which is all that random weights can ask for."""
+    """A testbed on the wall clock.
+
+    text: token ids that prompts are cut from; none: numbers from the vocabulary, which suffice for
+    random weights.
+    """
     from headway.executor.torch.threads import set_thread_count, thread_count
     from headway.live.clock import WallClock
 
@@ -71,7 +74,7 @@ def make_testbed(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> 
 
 
 def make_corpus_testbed(loaded: "LoadedModel", model: str | None) -> Testbed:
-    """With the text that prompts are cut from, in the model's own tokens."""
+    """A testbed whose prompts are cut from the shipped corpus, in the model's own tokens."""
     from headway.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
@@ -85,6 +88,6 @@ def kv_bytes_per_token(loaded: "LoadedModel") -> int:
 
 
 def _numbers(vocab: int) -> tuple[int, ...]:
-    """Half a million tokens, of which no two windows begin alike."""
+    """Half a million token ids, in which no two windows begin alike."""
     step = next(each for each in (7_919, 7_907, 7_901) if vocab % each)
     return tuple((place * step + place // vocab) % vocab for place in range(1 << 19))

@@ -1,4 +1,4 @@
-"""What the machine can do, measured before the comparison and the same for every strategy."""
+"""How fast the machine is: unloaded latency and token cost, measured before a comparison."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 from headway.traffic.workload import Prompts, long_request, with_prompts
 
-UNLOADED_REPEATS = 5  # requests per endpoint, one after the other; the median counts
+UNLOADED_REPEATS = 5  # requests per endpoint, one after another; the median counts
 PROMPTS_MEASURED = 96  # prompts by which the cost of a prompt token is measured
 TOKENS_DECODED = 48  # tokens that each member of a full batch decodes while their cost is measured
-STEP_TOKENS = 512  # tokens of a step full of prompts
-THREAD_TRIALS = 3  # of each number of threads, in turn
-MULTITHREADED_BELOW = 2 / 3  # of one thread's time: what all of them must stay below to be chosen
-PATIENCE = 4_000_000_000  # nanoseconds that a request alone may take
+STEP_TOKENS = 512  # of a step full of prompts
+THREAD_TRIALS = 3  # of each number of threads, taking turns
+MULTITHREADED_BELOW = 2 / 3  # of one thread's time: all threads are used only where they take less
+PATIENCE = 4_000_000_000  # nanoseconds that one request alone may take
 
 
 @dataclass(frozen=True, slots=True)
 class MachineSpeed:
     unloaded: Mapping[str, UnloadedLatency]  # by lane; lanes with a budget only
-    shapes: Mapping[str, RequestSpec]  # the requests by which it was measured
+    shapes: Mapping[str, RequestSpec]  # the requests that it was measured with
     token_cost: TokenCost
-    threads: int = 1  # that the executor was left with
+    threads: int = 1  # that the executor now uses
     full: int = SLOTS  # rows of a full batch: slots, or as many as the memory holds
 
 
@@ -67,11 +67,11 @@ def measure_speed(
 
 
 def choose_threads(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts) -> int:
-    """How many threads the executor is to have: one, unless all are much quicker here and now.
+    """One thread, or all of them where that is much faster now. The executor is set to use them.
 
-    More threads help large products and hinder small ones; and where another process takes a
-    core, every operation waits until the thread that has none gets one. A comparison that takes
-    minutes will meet such a process, so a little speed is no reason to be at its mercy.
+    More threads make large products faster and small ones slower. Where another process takes a
+    core, every operation waits for the thread that has lost it. In a comparison of several minutes
+    that will happen, so a small gain does not pay.
     """
     counts = sorted({1, testbed.threads})
     most = testbed.context - TOKENS_DECODED // 2
@@ -91,7 +91,7 @@ def choose_threads(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: P
 
 
 def warm_up(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts) -> None:
-    """First steps are slow: memory is fetched, kernels are chosen. Both kinds of batch."""
+    """Run both kinds of batch once: first steps are slow, while memory and kernels are set up."""
     few = [RequestSpec(0, spec.lane, spec.prompt, min(spec.answer, 4)) for spec in recorded[:SLOTS]]
     for policies in (
         Policies(join=Static(SLOTS), chunk=Whole(), step_tokens=SLOTS * testbed.context),
@@ -101,7 +101,7 @@ def warm_up(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts)
 
 
 def measure_unloaded(testbed: Testbed, spec: RequestSpec, prompts: Prompts) -> UnloadedLatency:
-    """Medians of a few requests of one shape, each the only one on the engine."""
+    """Unloaded latency: medians of a few like requests, each alone on the engine."""
     policies = Policies(join=Continuous(1), chunk=Whole(), step_tokens=testbed.context)
     rows = [
         _served(testbed, policies, [spec], prompts).requests[0] for _ in range(UNLOADED_REPEATS)

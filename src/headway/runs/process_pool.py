@@ -1,4 +1,4 @@
-"""Jobs in processes of their own, with their progress; Ctrl-C keeps what is done."""
+"""Jobs in worker processes, with their progress. An interrupt keeps the results so far."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -24,13 +24,14 @@ def run_in_processes(
     console: Console,
     keep: Callable[[R], object],
 ) -> None:
-    """keep: told each result as it comes, in whichever order that is.
+    """Run the jobs in worker processes.
 
-    jobs: each with what is said when it is done. What a job raises is raised here, and the others
-    are given up; so they are when this process is interrupted.
+    keep: called with each result as it comes, in any order. jobs: each with the text that is shown
+    when it is done. What a job raises is raised here. Then, and when this process is interrupted,
+    the other jobs are ended.
     """
     named = list(jobs)
-    spawn = multiprocessing.get_context("spawn")  # nothing of this process leaks into a job
+    spawn = multiprocessing.get_context("spawn")  # a job inherits nothing from this process
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(min(workers, len(named)) or 1, spawn, initializer=_deaf)
     try:
@@ -46,20 +47,20 @@ def run_in_processes(
         for child in ours:
             child.terminate()
         for child in ours:
-            # Not joined: the pool's thread does that, and of two threads that ask for one death at
-            # a time one is told that the child still lives.
+            # Not joined: the pool's thread joins it. Where two threads wait for one child at a
+            # time, one of them is told that it still lives.
             multiprocessing.connection.wait([child.sentinel])
         raise
 
 
 def _deaf() -> None:
-    """A terminal sends Ctrl-C to the workers too; what becomes of them, their parent decides."""
+    """Ignore Ctrl-C, which a terminal sends to workers too: their parent decides when they end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
 def _counted(console: Console, title: str, count: int) -> Iterator[Callable[[str], object]]:
-    """A bar on a terminal, a line for each elsewhere."""
+    """A progress bar on a terminal; elsewhere a line for each job."""
     if not console.is_terminal:
         done = 0
 

@@ -1,4 +1,4 @@
-"""What is seen while a strategy runs: a bar on a terminal, plain lines elsewhere."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headway.runs.run import Progress as Seen
 
-REDRAW_EVERY = 500_000_000  # nanoseconds between two drawings: each takes the engine's own time
+REDRAW_EVERY = 500_000_000  # nanoseconds between two redraws, which take time from the engine
 
 
 class ProgressDisplay(Protocol):
@@ -21,7 +21,7 @@ class ProgressDisplay(Protocol):
 def show_progress(
     console: Console, name: str, offered: int, window: int
 ) -> Iterator[ProgressDisplay]:
-    """Drawn by the engine's thread between two steps: no second thread takes a core."""
+    """A display that the engine's thread redraws between steps, so that no thread takes a core."""
     if not console.is_terminal:
         said = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
         console.print(Text(said))

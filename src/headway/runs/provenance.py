@@ -1,4 +1,4 @@
-"""Where a simulation's times come from, as every simulated report says it first."""
+"""Where a simulation's step times come from, which every simulated report says first."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from headway.core.cost.step_cost import WHOLE
 from headway.costing.calibration import Calibration, doubt
 
-Provenance = Mapping[str, Any]  # as it stands in a report's JSON; empty: nothing was simulated
+Provenance = Mapping[str, Any]  # as in a report's JSON; empty: nothing was simulated
 DESIGNED = "errors_of_designed_alone"
-TOLD = ("errors", DESIGNED, "designed", "headway", "seed")  # apart, or not of the report
+TOLD = ("errors", DESIGNED, "designed", "headway", "seed")  # shown elsewhere, or not in the report
 MEASURED, ANALYTICAL = "measured", "data sheets: analytical"
 
 
@@ -26,7 +26,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
 
 
 def provenance_sentence(origin: Provenance) -> str:
-    """What must not be overlooked."""
+    """The warning at the top of every simulated report."""
     which = f"a cost model of {origin['model']} in {origin['dtype']}"
     how = "fitted to steps that were measured on"
     if origin["cost_model"] == ANALYTICAL:
@@ -40,7 +40,10 @@ def provenance_sentence(origin: Provenance) -> str:
 
 
 def error_summary(origin: Provenance, which: str = "errors") -> str:
-    """By regime, in percent of a step's time, as `headway calibrate` found them; empty: not."""
+    """The errors that `headway calibrate` found, by regime, in percent of a step's time.
+
+    Empty where the cost file states none.
+    """
     return "; ".join(
         f"{regime} {100 * each['median'] / WHOLE:+.1f} % in the median, "
         f"{100 * each['p90'] / WHOLE:.1f} % at p90"
@@ -49,7 +52,7 @@ def error_summary(origin: Provenance, which: str = "errors") -> str:
 
 
 def machine_of(origin: Provenance) -> str:
-    """What the cost model is of, in few words."""
+    """The machine of the cost model, in a few words."""
     machine = origin["machine"]
     named = machine.get("accelerator") or machine.get("processor")
     if not named:
@@ -59,7 +62,7 @@ def machine_of(origin: Provenance) -> str:
 
 
 def facts(origin: Provenance) -> list[tuple[str, str]]:
-    """What the cost file states of itself: its errors, what it was checked on, when."""
+    """What the cost file records about its fit, as pairs of a name and a text."""
     lines = [("Cost model", f"{origin['cost_model']}; fitted up to {origin['slots']} slots")]
     if off := error_summary(origin):
         lines.append(("Its errors", off))
@@ -81,7 +84,7 @@ def _designed(about: Mapping[str, Any]) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Whatever JSON holds, on one line."""
+    """A JSON value on one line."""
     if isinstance(value, Mapping):
         return "; ".join(
             f"{str(k).replace('_', ' ')}: {as_text(each)}" for k, each in value.items()

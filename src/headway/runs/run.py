@@ -19,18 +19,18 @@ from headway.sim.inbox import TraceInbox, arrivals
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run has left. Times are nanoseconds from its beginning."""
+    """The rows of a run. Times are nanoseconds from its beginning."""
 
     offered: dict[str, int]  # requests, by lane
     requests: tuple[RequestRow, ...]
     steps: tuple[StepRow, ...]
     nanoseconds: int  # from the beginning to the last step's end
-    complete: bool  # no: somebody broke it off, and requests without a row are missing
+    complete: bool  # False: the run was interrupted, and unfinished requests have no row
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """For a display: after each step."""
+    """How far a run is, after each step."""
 
     elapsed: int  # nanoseconds
     ended: int
@@ -39,10 +39,10 @@ class Progress:
 
 
 class BoundedInbox(TraceInbox):
-    """Scheduled arrivals; what has not ended by the limit is cancelled.
+    """Requests at their scheduled arrivals; those unfinished at the limit are cancelled.
 
-    Requests arrive when the trace says, whatever the engine is doing: nothing is sent late, so
-    no wait is forgiven.
+    Requests arrive when the trace says, whatever the engine is doing (open loop), so that a slow
+    engine does not delay them and shortens no wait.
     """
 
     def __init__(self, requests: Sequence[Request], limit: int, clock: Clock) -> None:
@@ -63,7 +63,7 @@ class BoundedInbox(TraceInbox):
 
 
 class Run:
-    """Made, served once, and asked for its outcome: also when serving was interrupted."""
+    """One strategy on one workload, served once. An interrupted run has an outcome too."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Run:
         requests: Sequence[Request],
         limit: int = NEVER,
     ) -> None:
-        """limit: nanoseconds after the beginning at which what is unfinished is cancelled."""
+        """limit: nanoseconds after the beginning, when unfinished requests are cancelled."""
         self.testbed, self.requests, self.limit = testbed, requests, limit
         settings = Settings(
             testbed.num_blocks, testbed.block_size, tuple(lanes), policies, testbed.context
@@ -86,13 +86,16 @@ class Run:
         watch: Callable[[Progress], object] = lambda progress: None,
         keep: Callable[[Record], object] = forgotten,
     ) -> Outcome:
-        """watch: after every step; keep: its journal's records."""
+        """Serve all requests.
+
+        watch: called after every step; keep: called with each record of the journal.
+        """
         for seen in self.going(keep):
             watch(seen)
         return self.outcome()
 
     def going(self, keep: Callable[[Record], object] = forgotten) -> Iterator[Progress]:
-        """Serves a step each time it is asked, for whoever has something to do in between."""
+        """Serve one step for each progress that is asked for."""
         testbed, clock = self.testbed, self.testbed.clock
         testbed.executor.hand_over()
         self.began = clock.now()
@@ -127,7 +130,7 @@ def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> 
 
 
 def _from(zero: int, row: RequestRow) -> RequestRow:
-    """Its times, counted from there."""
+    """The row with its times counted from zero."""
 
     def since(time: int) -> int:
         return time if time == NEVER else time - zero

@@ -1,4 +1,4 @@
-"""What a run needs of its surroundings: a model on an executor, a clock, a text for prompts."""
+"""A testbed: an executor with a model or a cost model, a clock, and a text for prompts."""
 
 import gzip
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from headway.strategies.strategy import SLOTS
 
 CONTEXT = 2048  # tokens a request may hold: room for the scaled traces' longest
 BLOCK_SIZE = 16
-TEXT_LENGTH = 1 << 19  # places at which a simulated prompt may begin
+TEXT_LENGTH = 1 << 19  # tokens of the text that simulated prompts are cut from
 LINES_PER_PIECE = 25  # lines of the text that are encoded at once
 
 
@@ -31,15 +31,15 @@ class Clock(Protocol):
     def now(self) -> int: ...
 
     def advance_to(self, time: int, /) -> None:
-        """Sleep until then, or make it so."""
+        """Sleep until then, or set a virtual clock to it."""
         ...
 
 
 class SharedExecutor:
-    """One executor for several schedulers, one after the other.
+    """One executor that several schedulers use, one after another.
 
-    A run that has ended leaves sequences of which the executor was never told: the scheduler
-    says it with its next batch, and there was none. The next run's first batch says it.
+    A scheduler tells the executor in its next batch which sequences have ended. After a run's last
+    batch there is no next one, so the first batch of the next run says it.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -48,7 +48,7 @@ class SharedExecutor:
         self._left: tuple[int, ...] = ()
 
     def hand_over(self) -> None:
-        """The next batch comes from a new scheduler."""
+        """Expect the next batch from a new scheduler."""
         self._left, self._open = (*self._left, *sorted(self._open)), set()
 
     def submit(self, batch: Batch) -> int:
@@ -73,23 +73,23 @@ class Testbed:
     text: Sequence[int]  # token ids that prompts are cut from
     executor: SharedExecutor
     clock: Clock
-    memory: str = ""  # how it was planned, in words
-    fit: int = 0  # blocks that there is room for; 0: no more than there are
-    slots: int = SLOTS  # of the running batch, for every strategy alike
-    threads: int = 1  # that the executor has at most
+    memory: str = ""  # how the memory was planned, in words
+    fit: int = 0  # blocks that memory has room for; 0: num_blocks
+    slots: int = SLOTS  # of the running batch, the same for every strategy
+    threads: int = 1  # that the executor may use
     use_threads: Callable[[int], object] = lambda count: None
-    rounding: Rounding = Rounding()  # of a step's tokens, by the executor
-    gathering: Gathering = UNPADDED  # of keys, by it too
+    rounding: Rounding = Rounding()  # how the executor rounds a step's tokens up
+    gathering: Gathering = UNPADDED  # how the executor reads keys
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
-    simulated: str = ""  # on whose prices, in words; empty: it is real
+    simulated: str = ""  # by which cost model, in words; empty: it is a real machine
 
 
 def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
-    """Nothing is computed: steps take the time that the cost model says, in no time.
+    """A testbed in virtual time: steps take as long as the cost model says, and compute nothing.
 
-    Of a data sheet's machine it has the slots of the cost file, of a measured one those of a
-    comparison there. seed: of the steps' residuals. Prompts are cut from numbers in order, so that
-    no two that begin at different places share a block.
+    It has the slots of the cost file where that comes from a data sheet, and else those of a live
+    comparison. seed: of the steps' residuals. Prompts are cut from ascending numbers, so that
+    prompts that begin at different places share no block.
     """
     clock = VirtualClock()
     priced = PricedExecutor(calibration.cost, clock, seed=seed)
@@ -115,7 +115,7 @@ def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
 
 
 def read_corpus() -> str:
-    """Documentation that the embedded model has not seen in training; it ships with the package."""
+    """The shipped text for prompts: documentation that the embedded model was not trained on."""
     path = files("headway") / "data" / "corpus.txt.gz"
     try:
         return gzip.decompress(path.read_bytes()).decode()
@@ -124,7 +124,7 @@ def read_corpus() -> str:
 
 
 def split_text(text: str) -> list[str]:
-    """Of half a page each: a tokenizer takes more than linear time over a whole book."""
+    """Half a page each, because tokenizing takes more than linear time."""
     lines = text.splitlines(keepends=True)
     return [
         "".join(lines[at : at + LINES_PER_PIECE]) for at in range(0, len(lines), LINES_PER_PIECE)

@@ -1,4 +1,4 @@
-"""Strategies and their parts, from YAML. An unknown key is an error that names the nearest."""
+"""Strategies from a list of names or from YAML. An unknown key is an error."""
 
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -27,7 +27,7 @@ StrategyMaker = Callable[[StrategyInputs], Strategy]
 
 
 def read_strategies(wanted: str) -> dict[str, StrategyMaker]:
-    """Names with commas between them, or a YAML file."""
+    """Strategies by name, from a comma-separated list of names or a YAML file."""
     if wanted.endswith((".yaml", ".yml")):
         return read_strategy_file(Path(wanted))
     names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -39,7 +39,10 @@ def read_strategies(wanted: str) -> dict[str, StrategyMaker]:
 
 
 def read_strategy_file(path: Path) -> dict[str, StrategyMaker]:
-    """A mapping of names to parts; a name of the registry may have no parts."""
+    """Strategies of a YAML file: a mapping of names to parts.
+
+    A name of the registry may stand without parts.
+    """
     made = dict[str, StrategyMaker]()
     for name, parts in read_yaml(path).items():
         if parts is None:
@@ -58,7 +61,10 @@ def _at_site(name: str, parts: Mapping[str, Any], file: str, inputs: StrategyInp
 def strategy_from_parts(
     name: str, parts: Mapping[str, Any], file: str = "strategies", slots: int = SLOTS
 ) -> Strategy:
-    """slots: of the running batch, where its parts do not say."""
+    """A strategy of its parts, as YAML has them.
+
+    slots: of the running batch, where the parts do not say.
+    """
     where = f"{file}: {name}"
     known(parts, PARTS, where)
     join = _join(parts.get("join", "continuous"), where, slots)
@@ -110,7 +116,7 @@ def _chunk(value: Any, where: str) -> Chunk:
 def _choice(
     value: Any, choices: Collection[str], where: str, scalar: bool = False
 ) -> tuple[str, Any]:
-    """`name`, or `name: fields`."""
+    """The name and fields of a value that is `name` or `name: fields`."""
     if isinstance(value, str):
         value = {value: {}}
     if not isinstance(value, dict) or len(value) != 1:

@@ -1,9 +1,8 @@
-"""Every strategy by name, made for the endpoints at hand.
+"""Every strategy by name, fitted to the endpoints of a comparison.
 
-All have the same order, first come, first served, but for the two that are about nothing else;
-and on a machine of 16 slots, the same slots. With more of them continuous batching has all, and a
-group has 16 members still: its prompts run in one step, padded to the longest of them or to a
-bucket, and 256 long ones would take a minute.
+All but shortest-first and priority take requests first come, first served. All have the same slots
+on a machine of 16 slots. On a larger one continuous batching uses all slots, and a group keeps 16
+members: its prompts run in one padded step, and 256 long prompts would take a minute.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,13 +25,13 @@ DYNAMIC_GLOBAL, DYNAMIC_LANES = (
     "dynamic-global",
     "dynamic-lanes",
 )  # the pair that is always compared
-STEP_TOKENS = 512  # tokens of a step of whole prompts; the last prompt may overrun it
+STEP_TOKENS = 512  # of a step of whole prompts; the last prompt may overrun it
 BUCKETS = (32, 64, 128, 256, 512, 1_024, 2_048)  # tokens
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyInputs:
-    """What a strategy is fitted to."""
+    """What a strategy is fitted to: lanes, token cost, context, prompts and slots."""
 
     lanes: Collection[Lane]
     token_cost: TokenCost
@@ -49,20 +48,22 @@ class StrategyInputs:
 
     @property
     def window(self) -> int:
-        """One for all, fitted to the endpoint that can wait the longest, as teams do who want
-        full batches."""
+        """One window for all endpoints: that of the endpoint that can wait the longest.
+
+        That is what teams choose who want full batches.
+        """
         timed = [self.windows[each.name] for each in self.lanes if each.budget.ttft != NEVER]
         return max(timed or self.windows.values())
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """Of three length classes of as many prompts each."""
+        """The bounds of three length classes with equally many prompts."""
         count = len(self.prompts)
         return tuple(sorted({self.prompts[count * k // 3] for k in (1, 2)} if count else ()))
 
     @property
     def together(self) -> int:
-        """Members of a group."""
+        """The number of members of a group."""
         return min(SLOTS, self.slots)
 
     @property

@@ -1,4 +1,4 @@
-"""The strategies that are compared: sets of policies for one and the same engine."""
+"""A strategy: a named set of policies for the engine. The three of the demo."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, is_dataclass
@@ -13,10 +13,12 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
 
-SLOTS = 16  # of the running batch, for every strategy alike
+SLOTS = 16  # of the running batch, the same for every strategy
 CHUNKS = (32, 512)  # least and most prompt tokens per step under continuous batching
-WINDOW_SHARE = 0.25  # of a lane's first-token budget, for which Dynamic may hold its oldest
-OFFLINE_WINDOW = 3_600_000_000_000  # of a lane without a budget: it fills others' groups
+WINDOW_SHARE = 0.25  # of a lane's TTFT budget: how long Dynamic may hold its oldest request
+OFFLINE_WINDOW = (
+    3_600_000_000_000  # of a lane without a budget, whose requests fill the groups of others
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,10 @@ class Strategy:
 def demo_strategies(
     lanes: Collection[Lane], token_cost: TokenCost, context: int
 ) -> tuple[Strategy, ...]:
-    """Static, dynamic and continuous, each with its one setting from the lanes' budgets.
+    """Static, dynamic and continuous batching, set from the lanes' budgets.
 
-    The order is the same for all: by the lanes' priority, and first come, first served inside
-    one. A group's prompts run in one step, padded to the longest of them.
+    The order is the same for all: by the lanes' priority, and first come, first served within
+    a lane. A group's prompts run in one step, padded to the longest of them.
     """
     chunk = chunk_within_budgets(lanes, token_cost)
     group = SLOTS * context  # room for any group's prompts
@@ -83,7 +85,7 @@ def demo_strategies(
 
 
 def windows_from_budgets(lanes: Iterable[Lane]) -> dict[str, int]:
-    """Nanoseconds for which each lane's oldest may be held: a share of its first-token budget."""
+    """Nanoseconds that each lane's oldest request may be held: a share of its TTFT budget."""
     return {
         lane.name: OFFLINE_WINDOW
         if lane.budget.ttft == NEVER

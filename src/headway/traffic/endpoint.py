@@ -1,4 +1,4 @@
-"""Endpoints: what each serves, and what it may keep its callers waiting. The demo's four."""
+"""Endpoints with their latency budgets, and the four of the demo."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from headway.core.lane import Budget, Lane
 
 @dataclass(frozen=True, slots=True)
 class UnloadedLatency:
-    """What a request costs when it is alone on the engine, in nanoseconds."""
+    """The latency of a request that is alone on the engine, in nanoseconds."""
 
     ttft: int
     tpot: int
@@ -17,9 +17,9 @@ class UnloadedLatency:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Limits are multiples of its unloaded latency, so that they mean the same everywhere.
+    """An endpoint and its limits: multiples of its unloaded latency, to suit every machine.
 
-    Who knows what the callers need may say `fixed` limits in their place.
+    `fixed` limits are for those who know what their callers need.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Endpoint:
     ttft: float = 0.0  # times the unloaded one; 0: no limit
     tpot: float = 0.0
     e2e: float = 0.0
-    fixed: Budget = Budget()  # a limit that is multiple and fixed is the lower of both
+    fixed: Budget = Budget()  # where a limit is stated both ways, the lower one holds
 
     @property
     def is_offline(self) -> bool:

@@ -1,4 +1,4 @@
-"""Endpoints from YAML or from trace files: who specs for what, how often, within which budget.
+"""Endpoints and their traffic, from YAML or from trace files.
 
 chat:
   trace: chat.csv            # or azure2023-conv, which ships; token counts are scaled down
@@ -44,7 +44,7 @@ _MULTIPLE = re.compile(r"\s*([0-9.]+)\s*x(\s+unloaded)?\s*")
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens: uniform from least to most, or lognormal of this mean and spread."""
+    """A distribution of token counts: uniform from least to most, or lognormal."""
 
     least: int = 1
     most: int = 1
@@ -60,7 +60,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalProcess:
-    """Gamma gaps of this spread around a mean of one second; or all at once."""
+    """Arrivals with gamma-distributed gaps of one second on average; or all at once."""
 
     prompt: Lengths
     answer: Lengths
@@ -79,7 +79,7 @@ class ArrivalProcess:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """A trace; its arrivals where a coarse clock has put them on top of each other are spread."""
+    """The arrivals of a trace. Those that its coarse clock has put at one moment are spread."""
 
     arrivals: Sequence[Arrival] = field(repr=False)
     name: str
@@ -87,7 +87,7 @@ class RecordedTrace:
 
     @property
     def tick(self) -> int:
-        """Nanoseconds within which its clock cannot tell arrivals apart; 0: it can."""
+        """The resolution of the trace's clock in nanoseconds; 0 where it tells arrivals apart."""
         times = sorted({each.at for each in self.arrivals})
         if len(times) < 2 or 2 * len(times) > len(self.arrivals):
             return 0
@@ -103,7 +103,7 @@ class RecordedTrace:
 
 @dataclass(frozen=True, slots=True)
 class EndpointTraffic:
-    """An endpoint and those who spec it."""
+    """An endpoint and the source of its requests."""
 
     endpoint: Endpoint
     source: ArrivalProcess | RecordedTrace
@@ -127,7 +127,7 @@ class EndpointTraffic:
 def endpoints_from_traces(
     paths: Sequence[Path], scale: float = TOKEN_SCALE
 ) -> list[EndpointTraffic]:
-    """One endpoint for each file, asked in proportion to its arrivals, with one budget for all."""
+    """An endpoint for each trace, weighted by its number of arrivals, all with one budget."""
     services = list[EndpointTraffic]()
     for priority, path in enumerate(paths):
         name = path.name.split(".")[0]

@@ -1,8 +1,8 @@
-"""How much of each endpoint's traffic is offered: shares of one rate.
+"""Which requests of each endpoint are offered, and how fast they come.
 
-Which requests these are, the traces and `--seconds` say; a rate or a load only says how fast they
-come. Else a rate a little higher would take in what lies behind a trace's next pause, and press
-all that came before it together.
+The traces and `--seconds` determine the requests; a rate or a load determines only how fast they
+come. Otherwise a slightly higher rate would reach past the trace's next pause, and compress all
+that came before it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
 from headway.traffic.workload import count_raised_to_one
 
-# Below everybody's overload: above it every queue grows, whatever the strategy, and says nothing.
+# Below every strategy's overload: in overload every queue grows, and comparisons say nothing.
 DEFAULT_LOAD = 0.12
 SAMPLE_SIZE = 512  # requests of an endpoint, from which its mean cost is taken
 MAX_REQUESTS = 50_000  # requests of one run
@@ -24,7 +24,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Of all endpoints together; one of the two."""
+    """The demand of all endpoints together: a rate or a load."""
 
     rate: float = 0.0  # requests per second
     load: float = 0.0  # device-seconds per second at full batches, by the token cost
@@ -32,16 +32,16 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class LaneSelection:
-    """Of one endpoint's traffic."""
+    """The requests of one endpoint that are offered."""
 
-    count: float  # requests, on average where they are drawn
-    within: int  # nanoseconds of the run that they fill
-    span: int = 0  # nanoseconds of the trace that they are; 0: until its next arrival
+    count: float  # requests; the expected number where they are drawn
+    within: int  # nanoseconds of the run in which they come
+    span: int = 0  # nanoseconds of the trace that they cover; 0: until its next arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which requests there are, and how fast they come."""
+    """The requests that are offered, and how fast they come."""
 
     portions: Mapping[str, LaneSelection]  # by endpoint
     window: int  # nanoseconds in which all arrivals fall
@@ -50,13 +50,13 @@ class Selection:
 @dataclass(frozen=True, slots=True)
 class OfferedTraffic:
     specs: list[RequestSpec]  # by arrival
-    about: dict[str, dict[str, Any]]  # by endpoint: what was taken, and how it was stretched
+    about: dict[str, dict[str, Any]]  # by endpoint: what was selected, and its time scale
 
 
 def sample_requests(
     services: Sequence[EndpointTraffic], seed: int, context: int
 ) -> list[RequestSpec]:
-    """The first requests of each endpoint, in turn: what the machine is measured with."""
+    """The first requests of each endpoint, in turn, by which the machine is measured."""
     each = [
         list(islice(service.source.specs(service.name, seed, context), SAMPLE_SIZE))
         for service in services
@@ -73,8 +73,11 @@ def select_requests(
     seed: int,
     context: int,
 ) -> Selection:
-    """span: nanoseconds. With a rate the requests are those of the traces' first so many; with a
-    load, those that take so long at LOAD; of lanes that are all drawn, those of so long a run."""
+    """The requests for this demand.
+
+    span: nanoseconds. With a rate: the requests in this span of the traces. With a load: as many as
+    take this span at DEFAULT_LOAD. Where all lanes are drawn: as many as come in this span.
+    """
     rates = _rates(services, demand, token_cost, seed, context)
     weighted = [each for each in services if not each.rate and each.weight]
     left = sum(rates[each.name] for each in weighted)
@@ -114,7 +117,7 @@ def select_in_window(
     seed: int,
     context: int,
 ) -> Selection:
-    """As many requests as come in a window that is given, in nanoseconds."""
+    """As many requests as this demand brings in a window of so many nanoseconds."""
     rates = _rates(services, demand, token_cost, seed, context)
     return Selection(
         {name: LaneSelection(rates[name] * window / 1e9, window) for name in rates}, window
@@ -124,7 +127,7 @@ def select_in_window(
 def offered_traffic(
     services: Sequence[EndpointTraffic], taken: Selection, seed: int, context: int
 ) -> OfferedTraffic:
-    """SettingError if that is too many, or has no rate."""
+    """The selected requests. SettingError where they are too many, or a trace has no rate."""
     specs, about = list[RequestSpec](), dict[str, dict[str, Any]]()
     for service in services:
         portion = taken.portions[service.name]
@@ -150,7 +153,7 @@ def offered_traffic(
 
 
 def _of_trace(source: RecordedTrace, count: int) -> dict[str, Any]:
-    """What was done to its first so many arrivals."""
+    """How the first `count` arrivals of a trace were changed."""
     return {
         "trace": source.name,
         "token_scale": source.scale,
@@ -160,7 +163,7 @@ def _of_trace(source: RecordedTrace, count: int) -> dict[str, Any]:
 
 
 def _times(service: EndpointTraffic, seed: int, context: int) -> list[int]:
-    """When its trace's requests arrive, ascending."""
+    """Arrival times of the trace, ascending."""
     return [spec.at for spec in service.source.specs(service.name, seed, context)]
 
 
@@ -171,7 +174,7 @@ def _until(times: Sequence[int], end: int) -> int:
 def _costs(
     services: Sequence[EndpointTraffic], token_cost: TokenCost, seed: int, context: int
 ) -> dict[str, float]:
-    """Device-seconds of a mean request, by endpoint."""
+    """Device-seconds per request, by endpoint."""
     costs = dict[str, float]()
     for service in services:
         sample = list(islice(service.source.specs(service.name, seed, context), SAMPLE_SIZE))
@@ -186,7 +189,7 @@ def _rates(
     seed: int,
     context: int,
 ) -> dict[str, float]:
-    """Requests per second: a service's own, or its share by weight of what is left."""
+    """Requests per second by endpoint: its own rate, or its share by weight of the rest."""
     rates = {each.name: each.rate for each in services if each.rate}
     weights = {each.name: each.weight for each in services if not each.rate}
     if not weights:
@@ -207,7 +210,7 @@ def _rates(
 def _taken(
     service: EndpointTraffic, portion: LaneSelection, window: int, seed: int, context: int
 ) -> tuple[list[RequestSpec], float, bool]:
-    """Its requests, seconds of its trace per second of the run, and whether that is all of it."""
+    """The endpoint's requests, its time scale, and whether they are the whole trace."""
     count, filled = portion.count, portion.within
     if not count:
         return [], 1.0, False

@@ -1,4 +1,4 @@
-"""Recorded traffic: arrival times and token counts, read from the files that are published."""
+"""Recorded traffic: arrival times and token counts from published trace files."""
 
 import csv
 import gzip
@@ -16,10 +16,10 @@ from typing import TextIO
 
 from headway.errors import SettingError
 
-GZIP = b"\x1f\x8b"  # how such a file begins, whatever it is called
+GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 EPOCH = datetime(1970, 1, 1)
 PREFIX_COLUMN = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
-PREFIX_TOKENS = 512  # of a prompt, that one of those ids stands for
+PREFIX_TOKENS = 512  # prompt tokens that one such id stands for
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def _milliseconds(field: object, column: str, where: str) -> int:
 
 
 def _date(field: object, column: str, where: str) -> int:
-    """Azure writes seven digits of a second, Python reads six."""
+    """A date in nanoseconds. Azure writes seven decimals of a second, and Python reads six."""
     text, dot, rest = str(field).partition(".")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     try:
@@ -70,14 +70,14 @@ def _date(field: object, column: str, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A published form: what its columns are called, and how it writes a time."""
+    """A published format: the names of its columns, and how it writes times."""
 
     name: str
     at: str
     prompt: str
     answer: str
     time: Callable[[object, str, str], int]
-    from_first: bool  # times are counted from the first arrival, not from the file's zero
+    from_first: bool  # times count from the first arrival instead of the file's zero
 
     @property
     def columns(self) -> tuple[str, str, str]:
@@ -95,11 +95,11 @@ MOONCAKE = TraceFormat(
 
 
 def read_trace(path: Path | Traversable) -> list[Arrival]:
-    """Arrivals in order, gzip or not; which form it is, its first line says.
+    """Arrivals in order, gzip or not. The first line tells the format.
 
     CSV with a header and the columns `arrival_s`, `input_tokens`, `output_tokens` (and perhaps
-    `prefix_block_ids`), or as Azure and BurstGPT publish it; JSON lines as Mooncake does. Further
-    columns are ignored. SettingError names the file and, where one is to blame, the line.
+    `prefix_block_ids`), or as Azure and BurstGPT publish it; JSON lines as Mooncake does. Other
+    columns are ignored. SettingError names the file and, if it can, the line.
     """
     try:
         with _opened(path) as file:
@@ -114,7 +114,7 @@ def read_shipped_trace(name: str) -> list[Arrival]:
 
 
 def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
-    """Rows of whichever form, checked, with times that begin where the trace does."""
+    """The checked rows of any format, with times from the beginning of the trace."""
     source = iter(lines)
     first = next(source, "")
     is_json = first.lstrip().startswith("{")
@@ -133,7 +133,7 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
         yield Arrival(at - zero, prompt, answer, _blocks(fields[3], where))
 
 
-Rows = Iterator[tuple[str, list[object]]]  # where it stands; time, prompt, answer, block ids
+Rows = Iterator[tuple[str, list[object]]]  # file and line; time, prompt, answer, block ids
 
 
 def _csv(first: str, rest: Iterable[str], name: str) -> tuple[TraceFormat, Rows]:

@@ -1,4 +1,4 @@
-"""Who specs for what and when: recorded and synthetic arrivals, with seeded prompts."""
+"""Workloads: requests from recorded and synthetic arrivals, with seeded prompts."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,13 +25,13 @@ WARM_UP = 0.1  # of a comparison's window
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What every strategy is offered: the same requests at the same moments."""
+    """The requests that every strategy is offered, at the same moments."""
 
     requests: tuple[Request, ...]  # by arrival, nanoseconds from the beginning of the run
-    window: int  # nanoseconds: arrivals end here
+    window: int  # nanoseconds in which all requests arrive
     time_scale: float  # seconds of the trace per second of the run
     load: float  # predicted device-seconds per second, at full batches
-    trace_ends: bool  # all of a trace is in it
+    trace_ends: bool  # a trace was used to its end
     cut: Truncation = Truncation()
 
     @property
@@ -41,8 +41,10 @@ class Workload:
 
     @property
     def warm_up(self) -> int:
-        """Nanoseconds at the beginning whose arrivals are served and not counted; 0 where all are
-        there at once."""
+        """Nanoseconds at the beginning whose requests are excluded from the figures.
+
+        0 where all requests arrive at the beginning.
+        """
         return round(self.window * WARM_UP) if any(each.arrived for each in self.requests) else 0
 
     def count(self, lane: str) -> int:
@@ -50,10 +52,10 @@ class Workload:
 
 
 class Prompts:
-    """Windows of a text at seeded places. No two begin with the same block.
+    """Prompts cut from a text at seeded places. No two begin with the same block.
 
-    So that nothing is won from the prefix cache by accident: a shared prefix would have to
-    share its first block.
+    So the prefix cache gains nothing by accident, because prompts share a prefix only from their
+    first block on.
     """
 
     def __init__(self, text: Sequence[int], block_size: int, seed: int) -> None:
@@ -73,7 +75,7 @@ class Prompts:
         raise self._too_short(length)
 
     def shared(self, spec: RequestSpec) -> tuple[int, ...]:
-        """Made of its blocks, each always the same words: what begins alike is shared indeed."""
+        """A prompt made of its block ids. The same id gives the same tokens."""
         words = list[int]()
         for block in spec.blocks[: -(-spec.prompt // spec.block)]:
             last = len(self.text) - spec.block
@@ -95,7 +97,7 @@ class Prompts:
 def scale_trace(
     trace: Iterable[Arrival], lane: str, context: int, scale: float = TOKEN_SCALE
 ) -> list[RequestSpec]:
-    """Recorded arrivals, their token counts divided by the scale and cut to the context."""
+    """Recorded arrivals with their token counts divided by the scale and cut to the context."""
     specs, block = [], max(1, round(PREFIX_TOKENS / scale))
     for arrival in trace:
         prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
@@ -108,7 +110,7 @@ def scale_trace(
 
 
 def fit_to_context(spec: RequestSpec, context: int) -> RequestSpec:
-    """Cut to the context, of which an answer gets half at most."""
+    """The request, cut to the context. Its answer gets at most half of that."""
     answer = min(spec.answer, context // 2)
     prompt = min(spec.prompt, context - answer)
     cut = spec.prompt + spec.answer - prompt - answer
@@ -116,12 +118,12 @@ def fit_to_context(spec: RequestSpec, context: int) -> RequestSpec:
 
 
 def count_raised_to_one(trace: Iterable[Arrival], scale: float = TOKEN_SCALE) -> int:
-    """How many of its token counts come to 0, and are 1 in what `scaled` makes of them."""
+    """How many token counts come to 0 after scaling; scale_trace raises them to 1."""
     return sum(round(each / scale) < 1 for one in trace for each in (one.prompt, one.answer))
 
 
 def voice_requests(gap: float, window: int, seed: int) -> list[RequestSpec]:
-    """Synthetic: Poisson arrivals at this mean gap in nanoseconds, short prompts and answers."""
+    """Synthetic: Poisson arrivals with this mean gap in nanoseconds, short prompts and answers."""
     draw, at, specs = Random(f"{seed} voice"), 0.0, list[RequestSpec]()
     while (at := at + draw.expovariate(1 / gap)) < window:
         specs.append(
@@ -133,14 +135,14 @@ def voice_requests(gap: float, window: int, seed: int) -> list[RequestSpec]:
 
 
 def labelling_requests(seed: int) -> Iterator[RequestSpec]:
-    """Synthetic and endless: a text to read, a label to write; all are there at the beginning."""
+    """Synthetic and endless: medium prompts, short answers, all there at the beginning."""
     draw = Random(f"{seed} labelling")
     while True:
         yield RequestSpec(0, LABELLING.name, draw.randint(64, 192), draw.randint(2, 8))
 
 
 def merge_traces(traces: Mapping[str, Sequence[Arrival]], context: int) -> list[RequestSpec]:
-    """Two services' recorded arrivals as if they had begun together, in order."""
+    """The recorded arrivals of both services, in order, as if both traces began together."""
     recorded = scale_trace(traces[COMPLETION.name], COMPLETION.name, context)
     recorded += scale_trace(traces[SUPPORT.name], SUPPORT.name, context)
     return sorted(recorded, key=lambda spec: spec.at)
@@ -151,9 +153,9 @@ def pace_trace(
 ) -> tuple[list[RequestSpec], int]:
     """As much of the trace as makes this load when it is replayed within the window.
 
-    The arrivals of its first so many nanoseconds, in which their work is load x window,
-    are spread over the window with one factor; none is dropped. Returns them at their new times,
-    and how many nanoseconds of the trace they are.
+    It takes the first requests whose work sums to load x window, and scales their times by one
+    factor to fill the window; none is dropped. Returns them at their new times, and how many
+    nanoseconds of the trace they cover.
     """
     if not recorded:
         raise SettingError("the trace has no arrivals")
@@ -166,7 +168,7 @@ def pace_trace(
 def labelling_backlog(
     token_cost: TokenCost, window: int, seed: int, load: float = BACKLOG_LOAD
 ) -> list[RequestSpec]:
-    """As much labelling as makes this load, or as a lane lets wait with room to spare."""
+    """As many labelling requests as make this load, at most MAX_BACKLOG."""
     budget, specs = load * window, list[RequestSpec]()
     for spec in islice(labelling_requests(seed), MAX_BACKLOG):
         specs.append(spec)
@@ -203,7 +205,7 @@ def build_demo_workload(
 
 
 def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Request, ...]:
-    """No stop tokens: each answer is as long as its spec says."""
+    """Requests with prompts. They have no stop tokens: each answer is as long as its spec says."""
     numbers: dict[str, int] = {}
     requests = []
     for spec in specs:
@@ -214,8 +216,10 @@ def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Reques
 
 
 def long_request(specs: Iterable[RequestSpec], lane: str, context: int) -> RequestSpec:
-    """A lane's long request: 95 of 100 prompts are no longer, and its mean answer. Both together
-    are cut to the context, as each request was by itself."""
+    """A long request of a lane: the p95 of its prompts, and its mean answer.
+
+    Both together are cut to the context.
+    """
     mine = [spec for spec in specs if spec.lane == lane]
     prompts = sorted(spec.prompt for spec in mine)
     answer = max(2, round(sum(spec.answer for spec in mine) / len(mine)))
