@@ -37,7 +37,7 @@ class Documented(FastAPI):
 
 
 def make_app(service: Service) -> FastAPI:
-    """The front may still be loading its model: then it answers 503, and /health 200."""
+    """The application of a service. While the model is loading it answers 503, and /health 200."""
     app = Documented(
         title="headway",
         version=__version__,
@@ -58,7 +58,7 @@ def make_app(service: Service) -> FastAPI:
         probe_routes(service, metrics),
     ):
         app.include_router(router)
-    # The last one that is added is the first to hear of a request.
+    # The middleware that is added last hears of a request first.
     app.add_middleware(CallTimeLimit, exempt=ANSWERS, time=limits.call_time)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, config=service.config)
@@ -75,10 +75,10 @@ def make_app(service: Service) -> FastAPI:
 
 
 class RequestId:
-    """The client's X-Request-Id comes back, or one of ours where it sent none or a long one.
+    """Returns the client's X-Request-Id, or gives one to a request that has none or a long one.
 
-    Below here it is the request's own header, and `scope["state"]["request_id"]`: what is logged,
-    traced, and good for cancelling. Our own books never use it.
+    It is put into the request's headers and into `scope["state"]["request_id"]`. It is logged and
+    traced, and a call can be cancelled by it. The server's own books never use it.
     """
 
     def __init__(self, app: ASGIApp) -> None:

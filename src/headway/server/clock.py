@@ -1,10 +1,10 @@
-"""The front's clocks: the machine's monotonic one, which the engine shares, and the calendar's."""
+"""The server's clocks: the machine's monotonic one, which the engine shares, and the calendar."""
 
 from time import monotonic_ns, time, time_ns
 
 
 def now() -> int:
-    """Nanoseconds; comparable with the engine process's, for it is the same machine's."""
+    """Monotonic nanoseconds, comparable with those of the engine process on this machine."""
     return monotonic_ns()
 
 

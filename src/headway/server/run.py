@@ -1,4 +1,4 @@
-"""`headway serve`: the engine process, the front on its socket, and how both leave."""
+"""`headway serve`: starts the engine process and the HTTP server, and ends both."""
 
 import asyncio
 import gc
@@ -40,10 +40,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def serve(config: ServerConfig, console: Console) -> int:
-    """Until SIGTERM or ctrl-C. Exit status: 0; 1 where the engine is down for good.
+    """Serve until SIGTERM or ctrl-C. The exit status is 1 if the engine is down for good.
 
-    The first signal drains: nothing is accepted, what runs may end within the drain timeout. The
-    second ends at once. Raises HeadwayError if the port or the model cannot be had.
+    The first signal drains: nothing more is accepted, and what runs may end within the drain
+    timeout. The second ends the server at once. Raises HeadwayError if the port cannot be listened
+    on or the model cannot be loaded.
     """
     check_files(config)  # in the time in which torch would be imported
     logs = Logs(config.logs, console)
@@ -75,7 +76,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class Server:
-    """One server, from its socket to its end."""
+    """One server, from its socket to its exit status."""
 
     def __init__(self, config: ServerConfig, logs: Logs) -> None:
         self.config, self.logs, self.log = config, logs, logs.log
@@ -132,13 +133,13 @@ class Server:
         return welcome
 
     async def _stand(self) -> None:
-        """What fails is started again; when that ends, so does the server."""
+        """Restart engines that fail; when no more are started, end the server."""
         await self.engine.stand()
         if self.engine.state is EngineState.DOWN:
             self.web.should_exit = True
 
     def leave(self) -> None:
-        """On a signal: the first drains, the second does not wait for that."""
+        """On a signal: the first one drains, the second one ends the server at once."""
         if self._loading and not self._loading.done():
             self._loading.cancel()
             self.web.should_exit = True
@@ -162,7 +163,7 @@ class Server:
 
     @property
     def _banner(self) -> bool:
-        """Whether people read along."""
+        """Whether the output is for people."""
         return self.config.logs.format == "console"
 
     def _told(self, progress: str) -> None:
@@ -172,7 +173,7 @@ class Server:
             self.log.info("loading", what=progress)
 
     def _greet(self, welcome: Welcome, listening: socket.socket) -> None:
-        """The banner, for people; then the same moment in the log."""
+        """Show the banner and the warnings, then log that the server is ready."""
         port = listening.getsockname()[1]
         warnings = list(self.config.warnings)
         if welcome.doubt:

@@ -1,5 +1,7 @@
-"""The front's half of the engine process. All of it on the event loop's thread but two threads:
-one reads the pipe, one writes it, so that neither a slow engine nor a long prompt holds the loop.
+"""The server's half of the engine process.
+
+All of it runs on the event loop's thread, but for two threads that read and write the pipe, so that
+neither a slow engine nor a long prompt holds up the loop.
 """
 
 import asyncio
@@ -29,28 +31,28 @@ from headway.server.engine.messages import EngineOptions, Failed, Progress, Step
 
 __all__ = ["EngineClient", "EngineOptions", "Welcome"]
 
-BEHIND = 256  # messages that the loop may be behind before no more are read
-GRACE = 5.0  # seconds for a process to end, once nothing keeps it
-MOST_LINE = 4_096  # characters of a line of the process's own words; a longer one is several
-SILENT = 120.0  # seconds without a word from an engine that has work: no step takes so long
+BEHIND = 256  # messages that may wait for the loop; then no more are read
+GRACE = 5.0  # seconds for a process to end that nothing keeps
+MOST_LINE = 4_096  # characters of a line that the process prints; longer ones are split
+SILENT = 120.0  # seconds without news from an engine with work: no step takes so long
 
 
 def _nobody(*told: list[Any]) -> None:
-    """Who takes the ledger's rows and the events, as long as nobody does."""
+    """Takes the ledger's rows and the events until somebody else does."""
 
 
 class EngineClient:
     """An engine in a process of its own; server.engine.handle.EngineHandle. Started once.
 
-    Bounds, towards a front that is slow: BEHIND messages here, a message being one step's news;
-    then the kernel's buffer; then the engine waits, STALL seconds at most. Towards an engine that
-    is slow: what admission lets wait, and a command or two for each of those.
+    What may gather is bounded. If the server is slow: BEHIND messages here, one for each step; then
+    the kernel's buffer; then the engine waits, for STALL seconds at most. If the engine is slow:
+    the requests that admission lets wait, and a command or two for each.
 
-    An engine that hangs in a step, with its device perhaps, is down once it has said nothing for
-    SILENT: who waits is told so, and its process is killed.
+    An engine that hangs in a step, perhaps with its device, counts as down when it has sent nothing
+    for SILENT seconds. Its callers are told, and its process is killed.
 
-    said: is told each line of the process's standard output and error, by a thread of its own;
-    None: they are the front's own.
+    said: called with each line that the process prints, by a thread of its own; None: the process
+    prints where the server does.
     """
 
     def __init__(self, options: EngineOptions, said: Callable[[str], object] | None = None) -> None:
@@ -58,10 +60,10 @@ class EngineClient:
         self._said = said
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
-        self._state, self._fault = EngineState.LOADING, ""  # DOWN is by a fault, and for good
+        self._state, self._fault = EngineState.LOADING, ""  # DOWN: it has failed, for good
         self.journal = ""  # why it has stopped
         self._clock = WallClock()
-        self._heard = self._clock.now()  # of a step, or that it had nothing to do
+        self._heard = self._clock.now()  # when it last sent a step, or had nothing to do
         self._in_flight = InFlight()
         self._callers = Callers()
         self._outbox: SimpleQueue[tuple[Command, ...] | None] = SimpleQueue()
@@ -77,21 +79,21 @@ class EngineClient:
 
     @property
     def down(self) -> str:
-        """Why, if it is down."""
+        """Why it is down; empty if it is not."""
         return self._fault
 
     @property
     def load(self) -> Load:
-        """As of the latest step that was heard of, and with what was sent since."""
+        """Of the latest step that was heard of, with the requests sent since."""
         return self._in_flight.load
 
     @property
     def pid(self) -> int:
-        """Of the engine process; 0: there is none."""
+        """The engine process's; 0: there is none."""
         return (self._process.pid or 0) if self._process and not self._gone.is_set() else 0
 
     async def start(self, progress: Callable[[str], object] = lambda said: None) -> Welcome:
-        """Load the model; ready when this returns. Raises what the process could not do with."""
+        """Load the model; the engine is ready when this returns. Raises what kept it from that."""
         assert not self._process, "an engine is started once"
         self._progress, self._loop = progress, asyncio.get_running_loop()
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
@@ -116,7 +118,7 @@ class EngineClient:
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:
-        """As EngineHandle has it. The caller is told, and flushed once per step, by the loop's
+        """As EngineHandle.submit. The caller is told, and flushed once per step, on the loop's
         thread."""
         asked = tuple(requests)
         self._callers.check_up()
@@ -133,12 +135,11 @@ class EngineClient:
         self._send([Cancel(id) for id in ids])
 
     def stop(self, id: str, keep: int) -> None:
-        """The caller has seen the end in the text: so many generated tokens count."""
+        """The caller has seen the end in the text; `keep` generated tokens count."""
         self._send([Stop(id, keep)])
 
     async def drain(self, timeout: float) -> None:
-        """Take no more, finish what was accepted, and close. What has not ended within so many
-        seconds hears of a DrainingError."""
+        """Finish what was accepted, and close. What has not ended by then fails: DrainingError."""
         if self._state is EngineState.READY:
             self._leave()
             self._send([Close()])
@@ -151,21 +152,21 @@ class EngineClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the process now, if it is there: no orphan, no zombie. Who waits, hears of it, and
-        who comes still: another server will have them."""
+        """End the process now, and leave no orphan and no zombie. Callers that wait, or come still,
+        get a DrainingError: another server will take them."""
         self._leave()
         self._callers.fail(DrainingError("the server has closed"))
         await self.end()
 
     async def end(self) -> bool:
-        """Kill the process. Whether it is gone: one whose device hangs may not be for long."""
+        """Kill the process. Returns whether it is gone; it may not be while its device hangs."""
         if not self._process:
             return True
         self._kill()
         return await self._ends_within(2 * GRACE)
 
     async def over(self) -> None:
-        """Until it is down or gone."""
+        """Wait until it is down or gone."""
         await self._over.wait()
 
     def _leave(self) -> None:
@@ -199,7 +200,7 @@ class EngineClient:
     # -- the reading thread
 
     def _read(self, process: SpawnProcess, channel: Connection, writer: threading.Thread) -> None:
-        """What came before the end first; then the end, seen at once however it came."""
+        """Pass on messages until the process ends, in whatever way, and then its exit status."""
         ready = select.poll()
         for each in (channel.fileno(), process.sentinel):
             ready.register(each, select.POLLIN)
@@ -228,7 +229,7 @@ class EngineClient:
         self._room.release()
         match message:
             case Step() if self._fault:
-                pass  # it had seemed to hang: its callers were told, and are gone
+                pass  # it was taken to hang, and its callers were told so
             case Step(events, steps, requests, load, taken, journal):
                 self._heard, self.journal = self._clock.now(), journal
                 self._in_flight.publish(load, taken)
@@ -249,7 +250,7 @@ class EngineClient:
                     self._welcome.set_result(message)
 
     def _watch(self) -> None:
-        """From when it is ready: again at the earliest time at which it may be said to hang."""
+        """See whether the engine hangs, and look again at the earliest time when it could."""
         if self._fault or self._gone.is_set():
             return
         left = SILENT
@@ -263,7 +264,7 @@ class EngineClient:
         self._loop.call_later(left, self._watch)
 
     def fail(self, fault: str) -> None:
-        """It is down, and who waits hears why."""
+        """The engine is down; every caller hears why."""
         self._fault = self._fault or fault
         self._state = EngineState.DOWN
         self._in_flight.close()
@@ -284,14 +285,14 @@ class EngineClient:
 
 
 def _overhear(output: Connection, said: Callable[[str], object]) -> None:
-    """Line by line, until nobody is left who could write one."""
+    """Pass on the process's output line by line, until it is closed."""
     with output, open(output.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
         while line := lines.readline(MOST_LINE):
             said(line.rstrip())
 
 
 def _manner(code: int | None) -> str:
-    """Of an exit status, for people."""
+    """How the process ended, for people. code: its exit status."""
     if code is None or code >= 0:
         return f"exit status {code}; its own words are on the error stream"
     name = signal.Signals(-code).name

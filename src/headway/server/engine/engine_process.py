@@ -1,7 +1,7 @@
-"""The engine's own process: the model, the one loop, and a pipe to the front.
+"""The engine's own process: the model, the one loop, and a pipe to the server.
 
-Three threads of control and no more: this one decides and computes; a reader puts what the front
-sends into the inbox; the kernel's buffer holds what the front has not read yet.
+It has two threads: the main one decides and computes, and a reader puts what the server sends into
+the inbox. The kernel's buffer holds what the server has not read yet.
 """
 
 import gc
@@ -42,15 +42,16 @@ from headway.server.engine.messages import EngineOptions, Failed, Progress, Step
 from headway.server.heap import ScoreTrimmer
 from headway.tokenizer import Tokenizer
 
-SMALL = 64 << 20  # bytes of weights, of a model that one thread serves as fast as several
+SMALL = 64 << 20  # bytes of weights; one thread computes a smaller model as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready
 UNMARKED = str.maketrans("", "", "-:")  # a date as part of a file's name
-STALL = 30  # seconds that the front may take nothing, the kernel's buffer being full
+STALL = 30  # seconds for which the server may read nothing while the buffer is full
 
 
 class CountingInbox(LiveInbox):
-    """Knows how many requests the engine has taken in, and has their grammars compiled before it
-    does: in the reader's thread, so that no step waits for it, but what is sent after them does.
+    """Counts the requests that the engine has taken in, and compiles their grammars before that.
+
+    They are compiled in the reader's thread: no step waits for it, but whatever is sent later does.
     """
 
     taken = 0
@@ -61,7 +62,7 @@ class CountingInbox(LiveInbox):
         for each in listed:
             if isinstance(each, Add) and (grammar := each.request.sampling.grammar):
                 assert self.compile, "nothing is sent to an engine that is not ready"
-                with suppress(Exception):  # the step that begins with it says what is wrong
+                with suppress(Exception):  # the step that needs it reports what is wrong
                     self.compile(grammar)
         super().put(listed)
 
@@ -72,16 +73,17 @@ class CountingInbox(LiveInbox):
 
 
 def run(options: EngineOptions, channel: Connection, words: Connection | None = None) -> None:
-    """The life of the process. It ends when it was closed and all is done, or with its front.
+    """The process's main function. It ends when it was told to close and all is done, or when the
+    server is gone.
 
-    words: takes its standard output and error, native code's too. ctrl-C and SIGTERM reach the
-    whole group, and what they mean is the front's to decide.
+    words: takes the standard output and error, native code's too. SIGINT and SIGTERM are ignored:
+    they reach the whole process group, and the server decides what they mean.
     """
     if words:
         for descriptor in (1, 2):
             os.dup2(words.fileno(), descriptor)
         words.close()
-        logging.basicConfig(format="%(levelname)s: %(message)s")  # the front reads the level
+        logging.basicConfig(format="%(levelname)s: %(message)s")  # the server reads the level
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _limit_stall(channel)
@@ -91,7 +93,7 @@ def run(options: EngineOptions, channel: Connection, words: Connection | None = 
         EngineProcess(options, channel, inbox).serve()
     except HeadwayError as error:
         channel.send(Failed(error))
-    except BaseException as error:  # the process's edge: the front is told, and so is stderr
+    except BaseException as error:  # the process's edge: tell the server, and stderr
         channel.send(Failed(EngineDownError(f"the engine is down: {first_line(error)}")))
         raise
 
@@ -101,23 +103,23 @@ def _listen(channel: Connection, inbox: LiveInbox) -> None:
         while True:
             inbox.put(channel.recv())
     except (EOFError, OSError):
-        os._exit(0)  # the front has gone, in whatever way: nobody waits for an answer
+        os._exit(0)  # the server is gone: nobody waits for an answer
 
 
 def _limit_stall(channel: Connection) -> None:
-    """A front that reads nothing first fills the kernel's buffer, then holds the engine, then,
-    after STALL, ends it: neither memory nor waiting without bound."""
+    """Bound both memory and waiting if the server reads nothing: first the kernel's buffer fills,
+    then the engine waits, and after STALL seconds it ends."""
     with socket.socket(fileno=os.dup(channel.fileno())) as ours:
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
 
 
 class EngineProcess:
-    """The engine, from its options to its last step."""
+    """Makes the engine from its options and runs it to its last step."""
 
     def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
         self.options, self.channel, self.inbox = options, channel, inbox
         self._journal: JournalFile | None = None
-        self._unkept = ""  # why there is no journal where one was asked for
+        self._unkept = ""  # why there is no journal although one was asked for
 
     def serve(self) -> None:
         engine, welcome = self._make()

@@ -1,4 +1,4 @@
-"""What the front needs of an engine, whichever process it runs in."""
+"""What the server needs of an engine, in whichever process it runs."""
 
 from collections.abc import Callable, Iterable
 from enum import StrEnum
@@ -14,7 +14,7 @@ Rows = Callable[[list[StepRow], list[RequestRow]], object]
 
 
 class EngineState(StrEnum):
-    """Of the engine, as the front sees it."""
+    """The state of the engine, as the server sees it."""
 
     LOADING = "loading"
     READY = "ready"
@@ -23,10 +23,10 @@ class EngineState(StrEnum):
 
 
 class EngineHandle(Protocol):
-    """All of it on the event loop's thread."""
+    """An engine to submit requests to. Everything happens on the event loop's thread."""
 
-    rows: Rows  # called with the ledger's rows, before the events of the same step
-    events: Callable[[list[Event]], object]  # called with those, before their callers hear of them
+    rows: Rows  # called with the ledger's rows, before the step's events
+    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
 
     @property
     def load(self) -> Load: ...
@@ -36,20 +36,20 @@ class EngineHandle(Protocol):
 
     @property
     def down(self) -> str:
-        """Why it is down, or is being started again; empty if neither is so."""
+        """Why it is down or being restarted; empty if it is neither."""
         ...
 
     @property
     def journal(self) -> str:
-        """Why its journal has stopped; empty if it has not, or there is none."""
+        """Why its journal has stopped; empty if it has not, or there is none to stop."""
         ...
 
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:
-        """All of them or, with RefusedError or EngineDownError, none.
+        """Submit all of the requests or, raising RefusedError or EngineDownError, none.
 
-        instead: of those, which were cancelled just before and leave their places in line.
+        instead: requests cancelled just before, whose places in line these may take.
         """
         ...
 

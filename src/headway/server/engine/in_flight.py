@@ -1,4 +1,4 @@
-"""What the engine has been sent since it published its latest Load. Pure."""
+"""Admission in the server: the engine's latest Load, with the requests sent since. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from headway.core.request import Request
 
 
 class Change(NamedTuple):
-    """Of a lane's line, as one request comes or goes."""
+    """What one request that comes or goes changes in its lane's line."""
 
     lane: str
     requests: int
@@ -19,19 +19,19 @@ class Change(NamedTuple):
 
 
 class InFlight:
-    """Admission at the front, as the engine will see it: its Load with what is on the way.
+    """Admits requests as the engine will see them: its Load, with the requests on their way.
 
     sent     1 2 3 4 5 | 6 7 8        Without 6 to 8, each of a burst between two snapshots
     taken    ----------^              would be let in because none of them is seen to wait.
 
-    Who takes another's place in its lane comes with that one's leaving.
+    A request that takes a cancelled one's place brings that one's leaving with it.
     """
 
     def __init__(self) -> None:
-        self.load = Load()  # with what is on the way counted among the waiting
+        self.load = Load()  # requests on their way count as waiting
         self._published = Load()
         self._taken = 0
-        self._way: deque[list[Change]] = deque()  # what each brings, in order of sending
+        self._way: deque[list[Change]] = deque()  # the changes each one brings, in order of sending
         self._requests: Counter[str] = Counter()  # of those, by lane
         self._tokens: Counter[str] = Counter()
         self._closing = False
@@ -39,10 +39,11 @@ class InFlight:
     def admit(
         self, requests: Iterable[Request], now: int, instead: Iterable[Request] = ()
     ) -> Refuse | None:
-        """All are on their way now; or the first one's refusal, and none is.
+        """Admit all of the requests, or none and return the first one's refusal.
 
-        instead: of those, which were cancelled just before. They are taken to have waited: where
-        they ran, one too many is let in, and the engine sees it.
+        instead: requests cancelled just before, whose places these may take. They are assumed to
+        have waited. Where one ran instead, one request too many is admitted, and the engine refuses
+        it.
         """
         asked = tuple(requests)
         if refused := never(asked, self.load):
@@ -64,19 +65,19 @@ class InFlight:
 
     @property
     def pending(self) -> bool:
-        """Whether the engine has something to do at once: some run, or it has not taken them in.
-        Who only waits may be meant to, for a group to fill."""
+        """Whether the engine has work now: sequences that run, or requests to take in. Requests
+        that only wait do not count: they may be waiting for their group to fill."""
         return bool(self._way or self._published.running)
 
     def publish(self, load: Load, taken: int) -> None:
-        """Of all that were ever sent, the engine had so many when it published this."""
+        """The engine's new Load. taken: how many requests, of all sent so far, it has seen."""
         for _ in range(taken - self._taken):
             self._count(self._way.popleft(), -1)
         self._published, self._taken = load, taken
         self._see()
 
     def close(self) -> None:
-        """Nothing more is let in."""
+        """Admit nothing from now on."""
         self._closing = True
         self._see()
 

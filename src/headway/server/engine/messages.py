@@ -1,4 +1,4 @@
-"""All that crosses between the front and the engine process. It pickles, and imports no torch.
+"""The messages between the server and the engine process. They pickle without torch.
 
 front  -- tuple of commands -------------------------------->  engine process
        <-- Progress*, then Welcome or Failed, then a Step per step, at the end perhaps Failed --
@@ -18,7 +18,7 @@ from headway.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What an engine process is made of."""
+    """How an engine process is to be made."""
 
     model: str | None = None  # a folder or a hub id; None: the embedded headway-tiny
     dtype: str = ""  # empty: as the checkpoint is stored, if the CPU is quick at it
@@ -28,10 +28,10 @@ class EngineOptions:
     slots: int = 32  # sequences that run at once, at most
     context: int = 0  # tokens that one may hold; 0: what the model was made for
     block_size: int = 16
-    threads: int = 0  # that products are divided among; 0: one where the model is small
-    journal: str = ""  # a name beside which one is kept; empty: none is
-    journal_bytes: int = 0  # of a part of it, after which the next one begins; 0: it has one part
-    cost: str = ""  # a file of `headway calibrate`; empty: steps are not held against anything
+    threads: int = 0  # of the CPU for one product; 0: chosen, one if the model is small
+    journal: str = ""  # the files' name, to which a date is added; empty: no journal
+    journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file
+    cost: str = ""  # a cost.json to compare steps with; empty: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The engine is ready; what the front must know of it."""
+    """The engine is ready; what the server must know of it."""
 
     model: str  # its name
     folder: str  # where its files lie
@@ -53,24 +53,24 @@ class Welcome:
     block_size: int
     context: int  # tokens
     eos: frozenset[int]
-    memory: str  # where it went, in lines for people
+    memory: str  # what it is used for, in lines for people
     load: Load  # before the first step
     doubt: str = ""  # why the cost file's prices are not to be believed; empty: they may be
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The last message: the engine could not be made, or has ended by a fault."""
+    """The last message: the engine could not be made, or has failed."""
 
     error: HeadwayError
 
 
 class Step(NamedTuple):
-    """What came of one step, or of a poll without one."""
+    """What one step brought, or one poll without a step."""
 
     events: list[Event]
     steps: list[StepRow]
     requests: list[RequestRow]
     load: Load
-    taken: int  # requests, of all that were ever sent, of which `load` knows
+    taken: int  # requests taken in so far, which `load` has seen
     journal: str = ""  # why it has stopped; empty: it has not, or there is none

@@ -1,4 +1,4 @@
-"""One engine process after another: what fails is started again, with a back-off and an end."""
+"""Restarts a failed engine process, after growing pauses and a limited number of times."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -16,11 +16,11 @@ from headway.server.engine.client import EngineClient
 from headway.server.engine.handle import EngineState, Rows
 from headway.server.engine.messages import EngineOptions, Welcome
 
-PAUSE = 1.0  # seconds before the first restart; each next one waits four times as long
+PAUSE = 1.0  # seconds before the first restart; each next pause is four times as long
 LONGEST = 30.0  # seconds of such a pause
 ERRORS = frozenset({"ERROR", "CRITICAL"})  # as the process's log marks its lines
 LEVELS = ERRORS | {"WARNING"}
-STEADY = 600.0  # seconds that an engine must have served for its restarts to be forgotten
+STEADY = 600.0  # seconds of service after which earlier restarts no longer count
 
 
 class RestartingEngine:
@@ -29,9 +29,9 @@ class RestartingEngine:
     READY --fault--> LOADING (a pause, a new process, its model) --> READY
                      once too often: DOWN, for good
 
-    Who waited for the one that failed has heard why. The next begins with empty lines, an empty
-    prefix cache and a journal of its own; ids, lanes and metrics are the front's, and go on.
-    most: restarts in a row; STEADY seconds of service end the row.
+    The callers of an engine that failed have heard why. The next engine begins with empty lines, an
+    empty prefix cache and a journal of its own; ids, lanes and metrics are the server's and go on.
+    most: restarts in a row. STEADY seconds of service end the row.
     """
 
     def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
@@ -39,10 +39,10 @@ class RestartingEngine:
         self.rows: Rows = lambda steps, requests: None
         self.events: Callable[[list[Event]], object] = lambda events: None
         self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
-        self._between = False  # one has failed, and the next is not ready yet
+        self._between = False  # an engine has failed, and the next is not ready yet
         self._leaving = False
-        self._fault = ""  # of the last that has failed, until the next is ready
-        self._since = 0  # when the present one was ready; nanoseconds, 0: it never was
+        self._fault = ""  # why the last engine failed, until the next is ready
+        self._since = 0  # when the present engine became ready, nanoseconds; 0: not yet
         self._client = self._next()
 
     # -- an EngineHandle
@@ -82,17 +82,18 @@ class RestartingEngine:
 
     @property
     def pid(self) -> int:
-        """Of the present process; 0: there is none."""
+        """The present process's; 0: there is none."""
         return self._client.pid
 
     async def start(self, progress: Callable[[str], object]) -> Welcome:
-        """The first one. Raises what it could not do with."""
+        """Start the first engine. Raises the error that kept it from starting."""
         self._welcome = await self._client.start(progress)
         self._since = clock.now()
         return self._welcome
 
     async def stand(self) -> None:
-        """Start the next one whenever one fails, until we leave or it has failed too often."""
+        """Start the next engine whenever one fails, until the server closes or engines have failed
+        too often."""
         restarts = 0
         while True:
             await self._client.over()
@@ -119,8 +120,8 @@ class RestartingEngine:
         self._log.critical("engine down for good", cause=self._fault, restarts=restarts)
 
     async def _renew(self, count: int) -> None:
-        """A process that cannot start is one that has failed: its `down` says why. It takes
-        nothing before its model was checked."""
+        """Start the next process. One that cannot start counts as failed, and its `down` says why.
+        It is given no request before its model was checked."""
         if self._leaving:
             return
         self._client = self._next()
@@ -128,7 +129,7 @@ class RestartingEngine:
         try:
             welcome = await self._client.start()
             self._check(welcome)
-        except Exception as error:  # no memory for a process, perhaps, or no thread
+        except Exception as error:  # perhaps there is no memory for a process, or no thread
             return self._client.fail(first_line(error))
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
@@ -137,7 +138,7 @@ class RestartingEngine:
         self._between = False
 
     def _check(self, welcome: Welcome) -> None:
-        """The front keeps the tokenizer of the first."""
+        """The model must be the same as before, since the server keeps its first tokenizer."""
         for name in ("folder", "eos", "context"):
             if getattr(welcome, name) != getattr(self._welcome, name):
                 raise EngineDownError(f"the model's {name} is another than when the server started")
@@ -148,7 +149,7 @@ class RestartingEngine:
         return remote
 
     def _hear(self, line: str) -> None:
-        """A line of the process's own words: an error where it says so, else a warning."""
+        """Log a line that the process printed: as an error if it says so, else as a warning."""
         level, colon, rest = line.partition(": ")
         log = self._log.error if colon and level in ERRORS else self._log.warning
         log(rest if colon and level in LEVELS else line, source="engine")

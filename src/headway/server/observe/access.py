@@ -11,16 +11,16 @@ from headway.server.config.sections.durations import SECOND
 from headway.server.intake.access_record import AccessRecord, recording
 from headway.server.observe.logs import Log
 
-PROBES = ("/health", "/ready", "/metrics")  # asked every few seconds, by machines
+PROBES = ("/health", "/ready", "/metrics")  # asked by machines every few seconds
 REFUSED = (429, 503)
 LISTED = 10  # refusals a second that have a line of their own, above debug
 LONGEST = 256  # characters of a path
 
 
 class AccessLog:
-    """Around the whole application: it sees each answer as it leaves, and each fault.
+    """Wraps the application and logs a line for each request, when it has been answered.
 
-    requests: whether those have lines; faults always have.
+    requests: whether requests are logged; faults always are.
     """
 
     def __init__(self, app: ASGIApp, log: Log, requests: bool = True) -> None:
@@ -76,7 +76,7 @@ class AccessLog:
             self._log.info("request", **about)
 
     def _lists(self) -> bool:
-        """Whether one more refusal has a line in this second."""
+        """Whether one more refusal is listed in this second."""
         if (second := clock.now() // SECOND) != self._second:
             self._second, self._listed = second, 0
         self._listed += 1
@@ -94,7 +94,7 @@ def _asked(scope: Scope) -> dict[str, object]:
 
 
 def _learned(record: AccessRecord) -> dict[str, object]:
-    """Without what there is none of."""
+    """What the record knows of a request; empty values are left out."""
     said: dict[str, object] = {"lane": record.lane, "key": record.key, "code": record.code}
     if call := record.call:
         problem = call.problem

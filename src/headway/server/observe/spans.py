@@ -46,7 +46,7 @@ class CallTrace:
     parent: Context  # the caller's span, if it came with one
     epoch: int  # of our clock, in nanoseconds since 1970
     rows: dict[str, RequestRow] = field(default_factory=dict)
-    over: bool = False  # the call; rows of those that it has cancelled are still to come
+    over: bool = False  # the call has ended; rows of requests that it cancelled may still come
 
     @property
     def is_whole(self) -> bool:
@@ -54,7 +54,7 @@ class CallTrace:
 
 
 class Spans:
-    """A Watcher of the door, and a listener to the ledger's rows."""
+    """A Watcher that writes a trace of each call."""
 
     def __init__(self, processor: SpanProcessor, service: Service, port: int) -> None:
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
@@ -102,13 +102,13 @@ class Spans:
                     self._say(trace)
 
     def ready(self) -> None:
-        """An engine can be asked: no row comes of the one before it, for whoever left that."""
+        """A new engine is ready: write the traces that waited for rows of the one before it."""
         for trace in [trace for trace in self._open.values() if trace.over]:
             if next(iter(trace.call.choices)) in self._open:  # a trace is there once per choice
                 self._say(trace)
 
     def close(self) -> None:
-        """What is still open is said, and all is sent, if that is done soon."""
+        """Write the open traces and send everything, within PATIENCE seconds."""
         while self._open:
             self._say(next(iter(self._open.values())))
         # The exporter would try an endpoint that is not there for half a minute.
@@ -170,7 +170,7 @@ def _known(tenant: Tenant, request_id: str) -> Attributes:
 
 
 def _resource() -> Resource:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before our own name."""
+    """Our own name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES give another."""
     found = Resource.create({SERVICE_VERSION: __version__})
     if str(found.attributes[SERVICE_NAME]).startswith("unknown_service"):
         found = found.merge(Resource({SERVICE_NAME: "headway"}))
@@ -178,7 +178,7 @@ def _resource() -> Resource:
 
 
 def _ended(span: Span, problem: Problem, outcome: str) -> None:
-    """Otherwise than with an answer."""
+    """Mark a span that ended without an answer."""
     span.set_attribute("headway.outcome", outcome)
     if problem.code not in OWN_DOING:
         span.set_attribute("error.type", problem.code or str(problem.status))
@@ -186,7 +186,7 @@ def _ended(span: Span, problem: Problem, outcome: str) -> None:
 
 
 def _phases(row: RequestRow) -> Iterator[tuple[str, int, int, int]]:
-    """Name, begin, end and tokens of what it came to."""
+    """The phases that a request reached: name, begin, end and tokens."""
     began = min(row.first_scheduled, row.finished)
     yield "queue", row.arrived, began, 0
     if row.first_scheduled != NEVER:
@@ -197,7 +197,7 @@ def _phases(row: RequestRow) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _asked(call: Call, model: str) -> Attributes:
-    """What samplers may read: known when the span begins."""
+    """Attributes that are known when the span begins, so that samplers can read them."""
     routed, asked = call.routed, call.asked
     said: Attributes = {
         "gen_ai.operation.name": call.routed.operation,
@@ -209,7 +209,7 @@ def _asked(call: Call, model: str) -> Attributes:
 
 
 def _options(asked: ApiRequest) -> Attributes:
-    """As in force; what is off, or only the server's default, is left out."""
+    """The options in force; what is off or the server's default is left out."""
     options = asked.options
     said: dict[str, AttributeValue | None] = {
         "temperature": options.temperature,

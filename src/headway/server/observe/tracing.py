@@ -1,4 +1,4 @@
-"""Whether calls are traced: OpenTelemetry's own variables say so. It takes headway[otel]."""
+"""Start tracing, if OpenTelemetry's own variables ask for it. It takes headway[otel]."""
 
 import os
 from typing import TYPE_CHECKING
@@ -15,9 +15,10 @@ HTTP = "http/protobuf"
 
 
 def start_tracing(service: Service, port: int) -> "Spans | None":
-    """What watches the front's door from now on, if an endpoint is set; to be closed in the end.
+    """Trace the service's calls from now on, if an endpoint is set. The caller closes the result.
 
-    Raises SettingError where that cannot be had. port: that the server listens on.
+    port: that the server listens on. Raises SettingError if an endpoint is set and calls cannot be
+    traced.
     """
     endpoint = next((name for name in ENDPOINTS if os.environ.get(name)), "")
     off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
