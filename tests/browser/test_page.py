@@ -8,6 +8,7 @@ import pytest
 from headway.report import page_tables, report_json
 from headway.report.analysis import Analysis
 from headway.report.page import shown
+from headway.report.verdict import limited, standings, verdict
 from tests.commands.small_comparison import FEW, compared
 
 CHROMIUM = (
@@ -72,7 +73,10 @@ def opened(browser, folder):
 
 def test_tables_are_the_jsons(opened, found):
     page = opened()
-    tables = {f"latency-{lane}": page_tables.latency(found, lane) for lane in found.lanes}
+    tables = {
+        f"latency-{lane}": page_tables.said_only(page_tables.latency(found, lane))
+        for lane in found.lanes
+    }
     tables |= {
         "throughput": page_tables.throughput(found),
         "resources": page_tables.resources(found),
@@ -86,11 +90,15 @@ def test_tables_are_the_jsons(opened, found):
 def test_cards_are_the_jsons(opened, found):
     page = opened()
     assert page.locator(".card").count() == len(found.comparisons) == len(NAMES) - 1
-    for card, compared_ in zip(page.locator(".card").all(), found.comparisons, strict=True):
+    by_pair = {(each.name, each.other): each for each in found.comparisons}
+    for card in page.locator(".card").all():
+        pair = (card.get_attribute("data-strategy"), card.get_attribute("data-other"))
+        compared_ = by_pair.pop(pair)
         terms = card.locator("dt").all_text_contents()
         told = card.locator("dd").all_text_contents()
         assert list(zip(terms, told, strict=True)) == page_tables.card(found, compared_)
     first = page.locator(".card").first
+    assert first.get_attribute("open") is not None
     assert first.get_attribute("data-strategy") == "dynamic-global"
     assert "voice" in first.inner_text()
 
@@ -115,6 +123,44 @@ def test_charts_are_drawn(opened, found):
         "path.line:not(.off), path.area", "all => all.map(each => each.getBBox().width)"
     )
     assert sizes and max(sizes) > 100
+
+
+def test_it_opens_with_the_verdict_a_picture_and_a_table_and_ends_with_the_settings(opened, found):
+    page = opened()
+    said = page.locator("header").inner_text().replace("\u00a0", " ")
+    assert " ".join(verdict(found).split()) in " ".join(said.split())
+    parts = page.eval_on_selector_all("main > section", "all => all.map(each => each.id)")
+    assert parts[0] == "verdict" and parts[-1] == "run"
+    bars = page.locator(".on-desk svg.attainment")
+    assert bars.locator("rect").count() == len(NAMES) * len(limited(found))
+    assert [each.strategy for each in standings(found)] == bars.locator(
+        "text.name"
+    ).all_text_contents()
+    groups, (head, rows) = page_tables.summary(found)
+    assert page.eval_on_selector_all("#summary thead tr", TEXTS) == [[g for g, _ in groups], head]
+    assert page.eval_on_selector_all("#summary tbody tr", TEXTS) == rows
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_table_that_is_wider_than_the_screen_says_so(opened, width):
+    page = opened(width)
+    wide = page.locator(".scroll").evaluate_all(
+        "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).length"
+    )
+    cues = page.locator(".cue").evaluate_all("all => all.filter(e => e.offsetParent).length")
+    assert cues == wide and (wide > 0 or width == 1280)
+
+
+def test_without_javascript_the_lines_that_are_off_are_off_and_all_else_can_be_read(
+    browser, folder, found
+):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((folder / "report.html").as_uri())
+    assert page.locator("#verdict svg.attainment").first.is_visible()
+    assert page.locator("#summary").is_visible() and page.locator("#run").is_visible()
+    assert not page.locator(".legend input").first.is_visible()
+    context.close()
 
 
 def test_a_box_switches_its_line_everywhere(opened, found):

@@ -3,18 +3,28 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import cycle
 
 from headway.strategies.registry import CHUNKED_PREFIX, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
 
 SHOWN = 5  # lines that are on at the beginning
 
 
-def table(name: str, head: list[str], rows: Iterable[list[str]], words: int = 1) -> str:
-    """words: so many columns at the left hold words, the others numbers."""
+def table(
+    name: str,
+    head: list[str],
+    rows: Iterable[list[str]],
+    words: int = 1,
+    groups: Iterable[tuple[str, int]] = (),
+) -> str:
+    """words: so many columns at the left hold words, the others numbers. groups: headings above
+    the head, and how many columns each spans."""
 
     def kind(column: int) -> str:
         return ' class="words"' if column < words else ""
 
+    above = "".join(f'<th colspan="{span}">{escape(said)}</th>' for said, span in groups)
+    above = f'<tr class="groups">{above}</tr>' if above else ""
     top = "".join(f"<th{kind(k)}>{escape(cell)}</th>" for k, cell in enumerate(head))
     body = "".join(
         "<tr>"
@@ -23,8 +33,9 @@ def table(name: str, head: list[str], rows: Iterable[list[str]], words: int = 1)
         for row in rows
     )
     return (
-        f'<div class="scroll" tabindex="0"><table id="{escape(name)}"><thead><tr>{top}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        '<p class="cue">The table goes on to the right: scroll it.</p>'
+        f'<div class="scroll" tabindex="0"><table id="{escape(name)}">'
+        f"<thead>{above}<tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -37,9 +48,11 @@ HUES = (  # of lines, in the order of the registry: related strategies have rela
 def colours(series: Mapping[str, str]) -> str:
     """series: the class of each strategy's lines."""
     known = dict(zip(REGISTRY, HUES, strict=False))
+    taken = {known[name] for name in series if name in known}
+    free = cycle([hue for hue in HUES[::-3] if hue not in taken] or HUES)
     return "".join(
-        f".{kind}{{--c:{known.get(name, HUES[number % len(HUES)])}}}"
-        for number, (name, kind) in enumerate(series.items())
+        f".{kind}{{--c:{known[name] if name in known else next(free)}}}"
+        for name, kind in series.items()
     )
 
 

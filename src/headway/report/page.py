@@ -1,28 +1,34 @@
-"""report.html: one file that needs nothing else, made of a report's rows alone."""
+"""report.html: one file that needs nothing else, made of report.json alone.
+
+It opens with the verdict, a picture and a table; what was run comes last.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
 from headway.core.lane import Budget
+from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.report import html_parts, page_charts, page_tables, run_description
 from headway.report.analysis import Analysis, Comparison
+from headway.report.formatting import share
+from headway.report.verdict import limited, standings, verdict
 from headway.runs.provenance import provenance_sentence
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 
+ACROSS = 4  # endpoints side by side in the first picture
 NOTES = (
-    "n: requests offered after the warm-up. In budget: the share of them that ended inside every "
-    "limit of their endpoint; late, failed and unfinished ones count against it. Times are counted "
-    "from the scheduled arrival, in milliseconds. -: fewer than five values lie beyond that "
-    "percentile; a request has a TPOT if it has two tokens or more and they did not come all at "
-    "once, as they do where answers are held to the group's end. never: not within the run. "
-    "good/s: requests inside their budget, over the seconds (s) of the throughput table.",
-    "n: of all endpoints; served and not served (refused, failed, late or cut off) add up to it. "
-    "s: seconds from the warm-up's end to the end of the last step. Everything per second, good/s "
-    "too, is over these. Slots used: requests computed for in a step, mean over the steps' time. "
-    "Busy: share of the seconds in which a step ran. Cost is of all these seconds, idle or not, at "
-    "the price above.",
+    "n: requests offered after the warm-up. In budget: the share of n that ended inside every "
+    "limit of the endpoint; late, failed and unfinished ones count against it. Milliseconds, from "
+    "the scheduled arrival. -: too few requests (p50 needs 10, p90 50, p95 100, p99 500). TPOT "
+    "counts answers of two tokens or more that came one by one. never: not within the run. good/s: "
+    "requests inside their budget, over the seconds (s) of the throughput table.",
+    "Served and not served (refused, failed, late or cut off) add up to n. s: seconds from the "
+    "warm-up's end to the end of the last step; everything per second is over these. Slots used: "
+    "requests computed for in a step, mean over the steps' time. Busy: share of the seconds in "
+    "which a step ran. Device ms / token: the time of all steps over the answered tokens. Cost "
+    "counts all seconds, idle or not, at the price below.",
     "Padding, held (slots of answers that had ended while their group ran on), discarded (sampled "
     "past an answer's end) and recomputed (after a preemption) are shares of all tokens computed. "
     "KV: share of the blocks in use, mean over the steps' time and largest after a step. Prefix "
@@ -35,18 +41,13 @@ def page(found: Analysis) -> str:
     series = {name: f"s{number}" for number, name in enumerate(found.strategies)}
     about = found.report.about
     sections = [
-        _what_was_run(found),
-        _cards(found),
+        _first(found),
+        _comparisons(found),
         *[_endpoint(found, lane, series) for lane in found.lanes],
         _throughput(found),
         _batches(found),
+        _what_was_run(found),
     ]
-    broken = (
-        ""
-        if about.get("all_runs") and all(map(found.is_whole, found.strategies))
-        else f'<p class="warning">Broken off: {_missing(found)}. What is here are the rows so far; '
-        "percentiles of a run that was broken off count the missing requests as not served.</p>"
-    )
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -54,22 +55,42 @@ def page(found: Analysis) -> str:
             '<meta name="color-scheme" content="light dark">'
             f"<title>headway {about.get('command', 'compare')}: "
             f"{escape(about['model']['name'])}</title>"
-            f"<style>{html_parts.asset('report.css')}{html_parts.colours(series)}</style></head><body>"
-            "<header><h1>What each batching strategy buys, and who pays</h1>"
-            f"<p>{len(found.strategies)} strategies served the same requests on one engine: "
-            f"{escape(about['model']['name'])}, seed {about['seed']}, headway "
-            f"{escape(about['headway'])}.</p>{_simulated(about)}{broken}</header><main>",
+            f"<style>{html_parts.asset('report.css')}{html_parts.colours(series)}</style>"
+            "<noscript><style>.legend input{display:none}</style></noscript></head><body>",
+            _header(found),
+            "<main>",
             *sections,
             f"</main><script>{html_parts.asset('report.js')}</script></body></html>\n",
         ]
     )
 
 
-def _simulated(about: Mapping[str, Any]) -> str:
-    if "simulated" not in about:
+def _header(found: Analysis) -> str:
+    """The verdict, what it is of, and what stands against it."""
+    about = found.report.about
+    many = len(found.strategies)
+    served = "1 strategy" if many == 1 else f"{many} strategies, the same requests"
+    warning = ""
+    if "simulated" in about:
+        said = escape(provenance_sentence(about["simulated"]))
+        warning = f'<p class="warning" id="simulated">{said}</p>'
+    first, _, rest = verdict(found).replace(" %", "\u00a0%").partition(". ")
+    told = f'<p class="lead">{escape(rest)}</p>' if rest else ""
+    return (
+        f'<header><p class="eyebrow">headway {escape(about.get("command", "compare"))} · '
+        f"{escape(about['model']['name'])} · {served}</p>"
+        f"<h1>{escape(first)}{'.' if rest else ''}</h1>{told}"
+        f"{warning}{_broken(found)}</header>"
+    )
+
+
+def _broken(found: Analysis) -> str:
+    """What a run that was broken off has left out."""
+    if found.report.about.get("all_runs") and all(map(found.is_whole, found.strategies)):
         return ""
     return (
-        f'<p class="warning" id="simulated">{escape(provenance_sentence(about["simulated"]))}</p>'
+        f'<p class="warning">Broken off: {_missing(found)}. What is here are the rows so far; '
+        "percentiles of a run that was broken off count the missing requests as not served.</p>"
     )
 
 
@@ -82,54 +103,84 @@ def _missing(found: Analysis) -> str:
     return escape("; ".join(parts) or "further repeats not run")
 
 
-def _what_was_run(found: Analysis) -> str:
-    stated = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>"
-        for name, said in run_description.stated(found)
-    )
-    strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
+def _first(found: Analysis) -> str:
+    """One picture, one table."""
+    if not limited(found):
+        return ""
+    groups, table = page_tables.summary(found)
     return (
-        f'<section id="run"><h2>What was run</h2><dl class="facts">{stated}</dl>'
-        f"<h3>Endpoints</h3>{html_parts.table('endpoints', *page_tables.endpoints(found), words=3)}"
-        f'<h3>Strategies</h3><div class="rules">{strategies}</div></section>'
+        f'<section id="verdict"><figure class="first"><div class="on-desk">'
+        f'{page_charts.attainment(found, ACROSS)}</div><div class="on-phone">'
+        f"{page_charts.attainment(found, 1)}</div><figcaption>Share of each endpoint's requests "
+        f"inside its budget; the dashed line is {share(REQUIRED_ATTAINMENT)}. A strategy keeps "
+        "every budget if it reaches that line everywhere; those that do come first, the "
+        "cheapest (least device time per answered token) at the top.</figcaption></figure>"
+        f"{html_parts.table('summary', *table, groups=groups)}"
+        f'<p class="note">Time to the first token in milliseconds, from the scheduled arrival. -: '
+        f"too few requests (p50 needs 10, p90 50, p95 100). Baseline: {escape(found.baseline)}."
+        "</p></section>"
     )
 
 
-def _strategy(each: dict[str, Any]) -> str:
-    settings = escape(json.dumps(each["policies"], indent=1))
-    return (
-        f"<details><summary><b>{escape(each['name'])}</b> {escape(each['rule'])}</summary>"
-        f"<pre>{settings}</pre></details>"
-    )
-
-
-def _cards(found: Analysis) -> str:
-    made = "".join(_card(found, each) for each in found.comparisons)
+def _comparisons(found: Analysis) -> str:
+    """What each strategy changes, in two groups; each opens to its whole card."""
+    keeping = {each.strategy for each in standings(found) if each.keeps}
+    first = [each for each in found.comparisons if _is_pair(each)]
+    rest = [each for each in found.comparisons if not _is_pair(each)]
+    groups = [
+        ("", first),
+        ("Keep every budget", [each for each in rest if each.name in keeping]),
+        ("Do not keep every budget", [each for each in rest if each.name not in keeping]),
+    ]
+    made = "".join(_group(found, title, cards) for title, cards in groups if cards)
     empty = "<p>Fewer than two strategies ran to their end: there is nothing to compare.</p>"
     return (
-        '<section id="pressure"><h2>Pressure cards</h2><p>What a strategy relieved and what it '
-        "created: its largest gain and largest loss over every endpoint's first-token wait and "
-        "time per token, the backlog's time, waste, and device time per answered token. All from "
-        f'the rows of the first repeat.</p><div class="cards">{made or empty}</div></section>'
+        '<section id="pressure"><h2>What each strategy relieves and creates</h2><p class="note">'
+        f"Against the baseline, {escape(found.baseline)}: the largest gain and the largest loss in "
+        "any endpoint's time to the first token or time per token, the backlog's time, waste, or "
+        "device time per answered token. Of the first repeat. A line opens to who pays, what to "
+        f"watch and when to roll back.</p>{made or empty}</section>"
     )
+
+
+def _is_pair(compared: Comparison) -> bool:
+    return (compared.name, compared.other) == (DYNAMIC_GLOBAL, DYNAMIC_LANES)
+
+
+def _group(found: Analysis, title: str, cards: Sequence[Comparison]) -> str:
+    head = f"<h3>{title}</h3>" if title else ""
+    return f'{head}<div class="cards">{"".join(_card(found, each) for each in cards)}</div>'
 
 
 def _card(found: Analysis, compared: Comparison) -> str:
-    lines = "".join(
+    lines = page_tables.card(found, compared)
+    rows = "".join(
         f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(said)}</dd>'
-        for name, said in page_tables.card(found, compared)
+        for name, said in lines
     )
-    is_pair = (compared.name, compared.other) == (DYNAMIC_GLOBAL, DYNAMIC_LANES)
+    is_pair, told = _is_pair(compared), dict(lines)
     note = ""
     if is_pair:
         is_mistake = compared.card.created is not None
-        told = "a common mistake" if is_mistake else "here that makes no great difference"
-        note = f"<p>One window for all endpoints, against a window for each: {told}.</p>"
+        word = "a common mistake" if is_mistake else "here that makes no great difference"
+        note = f"<p>One window for all endpoints, against a window for each: {word}.</p>"
+    brief = [
+        f'<span class="{kind.lower()}">{escape(_brief(told[kind]))}</span>'
+        for kind in ("Relieved", "Created")
+    ]
+    against = f" <small>against {escape(compared.other)}</small>" if is_pair else ""
     return (
-        f'<article class="card{" wide" if is_pair else ""}" data-strategy="{escape(compared.name)}"'
-        f' data-other="{escape(compared.other)}"><h3>{escape(compared.name)} <small>against '
-        f"{escape(compared.other)}</small></h3>{note}<dl>{lines}</dl></article>"
+        f'<details class="card"{" open" if is_pair else ""} '
+        f'data-strategy="{escape(compared.name)}" data-other="{escape(compared.other)}">'
+        f"<summary><b>{escape(compared.name)}{against}</b>{brief[0]}{brief[1]}</summary>"
+        f"{note}<dl>{rows}</dl></details>"
     )
+
+
+def _brief(said: str) -> str:
+    """What is named, without the figures in brackets."""
+    what = said.partition(" (")[0].rstrip(".")
+    return "-" if what.startswith("Nothing") else what
 
 
 def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
@@ -140,11 +191,12 @@ def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
         f"<figure>{page_charts.distribution(found, lane, metric, series)}<figcaption>"
         f"{page_tables.METRICS[metric]} of {escape(lane)}</figcaption>"
         "</figure>"
-        for metric in ("queue", "ttft", "tpot")
+        for metric in ("ttft", "tpot", "queue")
     )
+    table = page_tables.said_only(page_tables.latency(found, lane))
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
-        f"{html_parts.table(f'latency-{lane}', *page_tables.latency(found, lane))}"
+        f"{html_parts.table(f'latency-{lane}', *table)}"
         f'<p class="note">{note}{told}</p>{html_parts.legend(series, shown(found))}'
         f'<div class="charts">{charts}</div></section>'
     )
@@ -167,28 +219,51 @@ def _throughput(found: Analysis) -> str:
 
 
 def _batches(found: Analysis) -> str:
-    over_time, times = (
-        "".join(
-            f"<figure>{draw(found, name)}<figcaption>{escape(name)}</figcaption></figure>"
-            for name in found.strategies
-        )
-        for draw in (page_charts.composition, page_charts.scatter)
-    )
+    drawn = page_charts.compositions(found)
+    over_time, times = _multiples(drawn), _multiples(page_charts.scatters(found))
+    words = ("next tokens (decode rows)", "prompt tokens", "padding", "held slots")
     keys = "".join(
-        f'<span class="k-{kind}"><i></i>{words}</span>'
-        for kind, words in zip(
-            page_charts.KINDS,
-            ("next tokens (decode rows)", "prompt tokens", "padding", "held slots"),
-            strict=True,
-        )
+        f'<span class="k-{kind}"><i></i>{said}</span>'
+        for kind, said in zip(page_charts.KINDS, words, strict=True)
     )
     return (
-        '<section id="batches"><h2>What the batches were made of</h2><p>Tokens computed per '
-        "second, stacked by kind. Every strategy has its own scale: read the number on the axis."
-        f'</p><p class="key">{keys}</p><div class="charts">{over_time}</div></section>'
-        '<section id="steps"><h2>Step time against batch size</h2><p>One dot a step, padding and '
-        "held slots included. For a step of next tokens alone, the tokens computed are the size of "
-        'the batch.</p><p class="key"><span class="k-decode"><i></i>next tokens only</span>'
-        '<span class="k-prompt"><i></i>with prompts</span></p>'
-        f'<div class="charts">{times}</div></section>'
+        '<section id="batches"><h2>What the batches were made of</h2><p class="note">Tokens '
+        "computed per second (up) over the run's seconds (across), stacked by kind. All have the "
+        f'same two axes.</p><p class="key">{keys}</p>{over_time}</section>'
+        '<section id="steps"><h2>Step time against batch size</h2><p class="note">One dot a step: '
+        "its milliseconds (up) and the tokens computed in it, padding and held slots included "
+        "(across). All have the same two axes. In a step of next tokens alone the tokens are the "
+        'size of the batch.</p><p class="key"><span class="k-decode"><i></i>next tokens only</span>'
+        f'<span class="k-prompt"><i></i>with prompts</span></p>{times}</section>'
+    )
+
+
+def _multiples(charts: Mapping[str, str]) -> str:
+    """Small charts of one kind, one for each strategy."""
+    made = "".join(
+        f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>"
+        for name, chart in charts.items()
+    )
+    return f'<div class="charts small">{made}</div>'
+
+
+def _what_was_run(found: Analysis) -> str:
+    stated = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>"
+        for name, said in run_description.stated(found)
+    )
+    strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
+    endpoints = html_parts.table("endpoints", *page_tables.endpoints(found), words=3)
+    return (
+        f'<section id="run"><h2>What was run</h2><dl class="facts">{stated}</dl>'
+        f'<h3>Endpoints</h3>{endpoints}<h3>Strategies</h3><div class="rules">{strategies}</div>'
+        "</section>"
+    )
+
+
+def _strategy(each: dict[str, Any]) -> str:
+    settings = escape(json.dumps(each["policies"], indent=1))
+    return (
+        f"<details><summary><b>{escape(each['name'])}</b> {escape(each['rule'])}</summary>"
+        f"<pre>{settings}</pre></details>"
     )

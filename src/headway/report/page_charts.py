@@ -1,18 +1,89 @@
-"""What the report draws: latency distributions, batches over time, step times."""
+"""What the report draws: shares in budget, latency distributions, batches, step times."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
 
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
-from headway.report.analysis import Analysis, values_of
-from headway.report.formatting import duration
+from headway.figures.capacity import REQUIRED_ATTAINMENT
+from headway.report.analysis import Analysis, spread, values_of
+from headway.report.formatting import duration, share
 from headway.report.page_tables import METRICS
 from headway.report.svg_chart import Axis, Chart, log_axis
+from headway.report.verdict import kept, limited, standings
+from headway.runs.run import Outcome
 
+SMALL = 150  # height of a chart of which there is one for each strategy
 BINS = 60  # of a run's time
 POINTS = 80  # of a distribution's line
 DOTS = 200  # of a scatter and a kind: of more steps, every second, third or n-th
+ROW, HEAD, FOOT = 21, 24, 30  # heights of the first picture's rows, and around them
 KINDS = ("decode", "prompt", "padding", "held")
+
+
+def attainment(found: Analysis, across: int) -> str:
+    """Each endpoint's share in budget as a bar for each strategy, on one axis from 0 to 100 %.
+
+    Strategies stand in the verdict's order. across: panels side by side; 1 for a phone.
+    """
+    lanes, ranked = limited(found), [each.strategy for each in standings(found)]
+    names = [*ranked, *(name for name in found.strategies if name not in ranked)]
+    across = min(across, len(lanes))
+    label = 6.4 * max(map(len, names)) + 14
+    width = 360 if across == 1 else 1_080
+    panel = (width - (label if across > 1 else 0)) / across
+    rows, down = len(names), -(-len(lanes) // across)
+    tall = HEAD + rows * ROW + FOOT
+    parts = [
+        f'<svg class="chart attainment" viewBox="0 0 {width} {down * tall}" role="img" '
+        'aria-label="Share of each endpoint\'s requests inside its budget, by strategy">'
+    ]
+    for number, lane in enumerate(lanes):
+        top, left = number // across * tall, (number % across) * panel
+        begin = label if across == 1 else label + left
+        room = panel - 66 - (label if across == 1 else 0)
+        labelled = across == 1 or number % across == 0
+        parts.append(_bars(found, lane, names, (begin, top, room), label if labelled else 0))
+    return "".join([*parts, "</svg>"])
+
+
+def _bars(
+    found: Analysis,
+    lane: str,
+    names: Sequence[str],
+    place: tuple[float, float, float],
+    label: float,
+) -> str:
+    """One endpoint's panel. place: its left edge, its top and the width that 100 % takes; label:
+    the width of the strategies' names at its left, 0 for none."""
+    left, top, room = place
+    offered = found.latency[names[0]][lane][0].offered
+    end = top + HEAD + len(names) * ROW
+    parts = [
+        f'<text class="title" x="{left:.1f}" y="{top + 13}">{escape(lane)} '
+        f'<tspan class="dim">n {offered:,}</tspan></text>'
+    ]
+    for part in (0, 0.5, 1):
+        x = left + part * room
+        parts.append(
+            f'<path class="grid" d="M{x:.1f} {top + HEAD - 4}V{end}"/><text text-anchor="middle" '
+            f'x="{x:.1f}" y="{end + 14}">{share(part)}</text>'
+        )
+    for row, name in enumerate(names):
+        part = spread([each.attainment for each in found.latency[name][lane]])[0]
+        y, kind = top + HEAD + row * ROW, "kept" if part >= REQUIRED_ATTAINMENT else "missed"
+        if label:
+            parts.append(
+                f'<text class="name" text-anchor="end" x="{left - 8:.1f}" y="{y + 14}">'
+                f"{escape(found.title(name))}</text>"
+            )
+        parts.append(
+            f'<rect class="{kind}" x="{left:.1f}" y="{y + 3}" width="{max(1, part * room):.1f}" '
+            f'height="{ROW - 7}" rx="1.5"/><text class="value {kind}" '
+            f'text-anchor="end" x="{left + room + 46:.1f}" y="{y + 14}">{kept(part)}</text>'
+        )
+    x = left + REQUIRED_ATTAINMENT * room
+    return "".join([*parts, f'<path class="limit" d="M{x:.1f} {top + HEAD - 4}V{end}"/>'])
 
 
 def distribution(found: Analysis, lane: str, metric: str, series: dict[str, str]) -> str:
@@ -41,18 +112,33 @@ def _steps(ordered: Sequence[int]) -> list[tuple[float, float]]:
     return [(ordered[r - 1] / 1e6, r / count) for r in ranks if ordered[r - 1] < NEVER] or [(0, 0)]
 
 
-def composition(found: Analysis, name: str) -> str:
-    """Tokens computed per second of the first run, by kind, stacked."""
-    outcome = found.report.runs[name][0]
-    width = max(1, outcome.nanoseconds) / BINS
+def rates(outcome: Outcome, seconds: float) -> dict[str, list[float]]:
+    """Tokens computed per second, by kind, in BINS equal parts of so many seconds."""
+    width = seconds * 1e9 / BINS
     sums = {kind: [0.0] * BINS for kind in KINDS}
     for row in outcome.steps:
         at = min(BINS - 1, int(row.began / width))
         for kind, tokens in zip(KINDS, kinds_of(row), strict=True):
             sums[kind][at] += tokens / width * 1e9
-    most = max(map(sum, zip(*sums.values(), strict=True)), default=0.0) or 1.0
-    x = Axis(0, outcome.nanoseconds / 1e9 or 1.0, "seconds")
-    chart = Chart(f"{name}: tokens computed", x, Axis(0, most, "tokens / s"))
+    return sums
+
+
+def compositions(found: Analysis) -> dict[str, str]:
+    """By strategy: tokens computed per second of the first run, by kind, stacked. All charts have
+    the same two axes, so that they can be compared."""
+    first = {name: found.report.runs[name][0] for name in found.strategies}
+    seconds = max(each.nanoseconds for each in first.values()) / 1e9 or 1.0
+    sums = {name: rates(each, seconds) for name, each in first.items()}
+    most = max(max(map(sum, zip(*each.values(), strict=True))) for each in sums.values()) or 1.0
+    return {name: _composition(name, each, seconds, most) for name, each in sums.items()}
+
+
+def _composition(
+    name: str, sums: Mapping[str, Sequence[float]], seconds: float, most: float
+) -> str:
+    x, y = Axis(0, seconds, ""), Axis(0, most, "")
+    chart = Chart(f"{name}: tokens computed per second", x, y, height=SMALL)
+    width = seconds * 1e9 / BINS
     low = [0.0] * BINS
     for kind in KINDS:
         high = [a + b for a, b in zip(low, sums[kind], strict=True)]
@@ -68,13 +154,18 @@ def kinds_of(row: StepRow) -> tuple[int, int, int, int]:
     return row.decodes, row.tokens - row.decodes, row.padding_tokens, row.held_tokens
 
 
-def scatter(found: Analysis, name: str) -> str:
-    """A step's time against the tokens it computed; of next tokens alone, that is the batch."""
+def scatters(found: Analysis) -> dict[str, str]:
+    """By strategy: each step's time against the tokens it computed; of next tokens alone, those
+    are the batch. All charts have the same two axes."""
+    return {name: _scatter(found, name) for name in found.strategies}
+
+
+def _scatter(found: Analysis, name: str) -> str:
     steps = found.counted[name][0].steps
     all_steps = [row for runs in found.counted.values() for row in runs[0].steps]
-    x = log_axis((row.tokens + row.waste_tokens for row in all_steps), "tokens computed in it")
-    y = log_axis((row.nanoseconds / 1e6 for row in all_steps), "step, milliseconds")
-    chart = Chart(f"{name}: step time", x, y)
+    x = log_axis((row.tokens + row.waste_tokens for row in all_steps), "")
+    y = log_axis((row.nanoseconds / 1e6 for row in all_steps), "")
+    chart = Chart(f"{name}: step time against tokens", x, y, height=SMALL)
     for series, wanted in (("k-prompt", False), ("k-decode", True)):
         chosen = [row for row in steps if (row.tokens == row.decodes) is wanted]
         kept = chosen[:: -(-len(chosen) // DOTS) or 1]

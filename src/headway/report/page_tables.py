@@ -1,21 +1,24 @@
 """The tables of report.html, cell by cell, as text."""
 
 from collections.abc import Callable, Sequence
+from statistics import median
 
 from headway.core.request import NEVER
 from headway.figures.lane_figures import LaneFigures, Quantile
 from headway.report.analysis import Analysis, Comparison, Guardrail, spread
 from headway.report.formatting import NOT_SAID, duration, milliseconds, said, share
+from headway.report.verdict import kept, limited, standings
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
+PERCENTS = (50, 90, 95, 99)
 LATENCY = [
-    *("strategy", "n", "queue p50", "p95", "p99", "TTFT p50", "p95", "p99"),
-    *("TPOT p50", "p95", "p99", "in budget", "good/s"),
+    *("strategy", "n", "in budget", "good/s"),
+    *(f"{metric} p{percent}" for metric in ("TTFT", "TPOT", "queue") for percent in PERCENTS),
 ]
 THROUGHPUT = [
     *("strategy", "n", "served", "not served", "s", "req/s", "output tok/s", "slots used", "busy"),
-    *("cost / M tokens", "cost / 1,000 good"),
+    *("device ms / token", "cost / M tokens", "cost / 1,000 good"),
 ]
 RESOURCES = [
     *("strategy", "padding", "held", "discarded", "recomputed", "KV mean", "KV peak"),
@@ -32,7 +35,7 @@ def latency(found: Analysis, lane: str) -> Table:
         each = found.latency[name][lane]
 
         def quantiles(of: str, each: Sequence[LaneFigures] = each) -> list[str]:
-            columns = [[getattr(one, f"{of}_p{p}") for one in each] for p in (50, 95, 99)]
+            columns = [[getattr(one, f"{of}_p{p}") for one in each] for p in PERCENTS]
             return [quantile(column) for column in columns]
 
         offered = each[0].offered
@@ -40,14 +43,46 @@ def latency(found: Analysis, lane: str) -> Table:
             [
                 found.title(name),
                 f"{offered:,}",
-                *quantiles("queue"),
-                *quantiles("ttft"),
-                *quantiles("tpot"),
                 spread_of([one.attainment for one in each], share) if offered else NOT_SAID,
                 spread_of(found.goodput(name, lane), "{:.2f}".format),
+                *quantiles("ttft"),
+                *quantiles("tpot"),
+                *quantiles("queue"),
             ]
         )
     return LATENCY, rows
+
+
+def said_only(table: Table) -> Table:
+    """Without the columns of which no row says anything: percentiles of too few requests."""
+    head, rows = table
+    kept = [k for k in range(len(head)) if not rows or any(row[k] != NOT_SAID for row in rows)]
+    return [head[k] for k in kept], [[row[k] for k in kept] for row in rows]
+
+
+def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
+    """What the first picture shows, with the wait for the first token: the endpoints above groups
+    of columns, and the strategies in the verdict's order."""
+    lanes, order = limited(found), [each.strategy for each in standings(found)]
+    names = [*order, *(name for name in found.strategies if name not in order)]
+    head, groups = ["strategy"], [("", 1)]
+    for lane in lanes:
+        head += ["in budget", "TTFT p50", f"p{found.tail}"]
+        budget = found.report.lanes[lane].budget
+        limit = f", TTFT within {duration(budget.ttft)}" if budget.ttft != NEVER else ""
+        groups.append((f"{lane}{limit}", 3))
+    rows = []
+    for name in names:
+        row = [f"{found.title(name)}{' (baseline)' if name == found.baseline else ''}"]
+        for lane in lanes:
+            each = found.latency[name][lane]
+            row.append(kept(median(one.attainment for one in each)))
+            for percent in (50, found.tail):
+                values = [getattr(one, f"ttft_p{percent}") for one in each]
+                said = [value for value in values if value is not None]
+                row.append(_milliseconds(median(said)) if said else NOT_SAID)
+        rows.append(row)
+    return groups, (head, rows)
 
 
 def throughput(found: Analysis) -> Table:
@@ -65,6 +100,7 @@ def throughput(found: Analysis) -> Table:
                 spread_of([each.tokens_per_second for each in engine], "{:,.0f}".format),
                 spread_of([each.slots for each in engine], "{:.1f}".format),
                 spread_of([each.busy for each in engine], share),
+                f"{found.used(name)['device time per answered token'] / 1e6:.3g}",
                 spread_of([each.per_million for each in money], price),
                 spread_of([1_000 * each.per_good for each in money], price),
             ]

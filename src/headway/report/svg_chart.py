@@ -45,13 +45,16 @@ def log_axis(values: Iterable[float], label: str) -> Axis:
 class Chart:
     """Marks inside two axes; the order of drawing is the order of calls."""
 
-    def __init__(self, title: str, x: Axis, y: Axis) -> None:
-        self.title, self.x, self.y = title, x, y
+    def __init__(self, title: str, x: Axis, y: Axis, height: int = HEIGHT) -> None:
+        """Axes without a label leave no room for one: the caption says what they are."""
+        self.title, self.x, self.y, self.height = title, x, y, height
+        self.bottom = BOTTOM if x.label else BOTTOM - 14
         self._marks: list[str] = []
 
     def at(self, x: float, y: float) -> str:
         across = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
-        return f"{across:.1f} {HEIGHT - BOTTOM - self.y.share(y) * (HEIGHT - TOP - BOTTOM):.1f}"
+        room = self.height - TOP - self.bottom
+        return f"{across:.1f} {TOP + (1 - self.y.share(y)) * room:.1f}"
 
     def line(self, points: Sequence[tuple[float, float]], series: str, hint: str) -> None:
         path = "L".join(self.at(x, y) for x, y in points)
@@ -79,12 +82,12 @@ class Chart:
         anchor, shift = ("end", -4) if right else ("start", 4)
         self._marks.append(
             f'<path class="limit" d="M{top}L{bottom}"/><text class="limit" text-anchor="{anchor}" '
-            f'x="{across + shift:.1f}" y="{HEIGHT - BOTTOM - 6}">{escape(label)}</text>'
+            f'x="{across + shift:.1f}" y="{self.height - self.bottom - 6}">{escape(label)}</text>'
         )
 
     def draw(self, kind: str) -> str:
         parts = [
-            f'<svg class="chart {kind}" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+            f'<svg class="chart {kind}" viewBox="0 0 {WIDTH} {self.height}" role="img" '
             f'aria-label="{escape(self.title)}">'
         ]
         for value, label in self.x.ticks():
@@ -92,8 +95,8 @@ class Chart:
             at_edge = across > WIDTH - RIGHT - 10
             where = f'"end" x="{WIDTH - 3}"' if at_edge else f'"middle" x="{across}"'
             parts.append(
-                f'<path class="grid" d="M{across} {TOP}V{HEIGHT - BOTTOM}"/>'
-                f'<text text-anchor={where} y="{HEIGHT - BOTTOM + 14}">{label}</text>'
+                f'<path class="grid" d="M{across} {TOP}V{self.height - self.bottom}"/>'
+                f'<text text-anchor={where} y="{self.height - self.bottom + 14}">{label}</text>'
             )
         for value, label in self.y.ticks():
             up = float(self.at(self.x.low, value).split()[1])
@@ -101,10 +104,10 @@ class Chart:
                 f'<path class="grid" d="M{LEFT} {up}H{WIDTH - RIGHT}"/>'
                 f'<text text-anchor="end" x="{LEFT - 5}" y="{up + 3.5:.1f}">{label}</text>'
             )
-        middle = (TOP + HEIGHT - BOTTOM) / 2
+        middle = (TOP + self.height - self.bottom) / 2
         parts.append(
             f'<text class="label" text-anchor="middle" x="{(LEFT + WIDTH - RIGHT) / 2}" '
-            f'y="{HEIGHT - 6}">{escape(self.x.label)}</text>'
+            f'y="{self.height - 6}">{escape(self.x.label)}</text>'
             f'<text class="label" text-anchor="middle" transform="translate(10 {middle}) '
             f'rotate(-90)">{escape(self.y.label)}</text>'
         )

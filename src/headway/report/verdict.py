@@ -24,15 +24,19 @@ class Standing:
 
     @property
     def keeps(self) -> bool:
-        """Whether every endpoint has SHARE of its requests inside their budget."""
+        """Whether every endpoint has REQUIRED_ATTAINMENT of its requests inside their budget."""
         return self.attainment >= REQUIRED_ATTAINMENT
 
     @property
     def shortfall(self) -> str:
-        percent = share(self.attainment)
-        if 0.94 < self.attainment < REQUIRED_ATTAINMENT:  # 94.9 % must not read as 95 %
-            percent = f"{int(1_000 * self.attainment) / 10:.1f} %"
-        return f"{percent} of {self.lane} (n {self.offered:,})"
+        return f"{kept(self.attainment)} of {self.lane} (n {self.offered:,})"
+
+
+def kept(attainment: float) -> str:
+    """In percent, with a decimal just below what is required: 94.9 % must not read as 95 %."""
+    if REQUIRED_ATTAINMENT - 0.01 < attainment < REQUIRED_ATTAINMENT:
+        return f"{int(1_000 * attainment) / 10:.1f} %"
+    return share(attainment)
 
 
 def limited(found: Analysis) -> list[str]:
@@ -54,13 +58,13 @@ def standings(found: Analysis) -> list[Standing]:
     for name in found.strategies if lanes else ():
         if not found.is_whole(name):
             continue
-        kept = {
+        shares = {
             lane: median(each.attainment for each in found.latency[name][lane]) for lane in lanes
         }
-        worst = min(lanes, key=lambda lane: kept[lane])
+        worst = min(lanes, key=lambda lane: shares[lane])
         offered = found.latency[name][worst][0].offered
         device = found.used(name)["device time per answered token"]
-        made.append(Standing(name, worst, kept[worst], offered, device))
+        made.append(Standing(name, worst, shares[worst], offered, device))
     keeping = sorted((each for each in made if each.keeps), key=lambda each: each.device)
     missing = sorted((each for each in made if not each.keeps), key=lambda each: -each.attainment)
     return [*keeping, *missing]
@@ -75,8 +79,10 @@ def verdict(found: Analysis) -> str:
     if not ranked:
         return "No endpoint that was asked has a budget, so there is none to keep."
     if not keeping:
-        many = "No strategy keeps" if len(ranked) > 1 else f"{ranked[0].strategy} does not keep"
-        return f"{many} every budget: {_short(missing)}."
+        if len(ranked) == 1:
+            return f"{ranked[0].strategy} does not keep every budget. {_fall(missing)}."
+        nearest = f"{missing[0].strategy} comes nearest, with {missing[0].shortfall}"
+        return f"No strategy keeps every budget. {nearest} inside its budget."
     if not missing:
         who = f"All {len(keeping)} strategies keep" if len(keeping) > 1 else _verb(keeping)
         return f"{who} every budget; {_cheapest(keeping)}."
@@ -103,14 +109,13 @@ def _fall(missing: Sequence[Standing]) -> str:
     nearest = missing[0]
     return (
         f"The other {len(missing)} do not; {nearest.strategy} comes nearest, with "
-        f"{nearest.shortfall}"
+        f"{nearest.shortfall} inside its budget"
     )
 
 
 def _short(missing: Sequence[Standing]) -> str:
     told = [f"{each.strategy} has {each.shortfall}" for each in missing[:NAMED]]
-    more = f", {len(missing) - NAMED} more have less" if len(missing) > NAMED else ""
-    return f"{', '.join(told)}{more}"
+    return _listed(told)
 
 
 def _listed(names: Sequence[str]) -> str:

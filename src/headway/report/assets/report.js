@@ -1,3 +1,14 @@
+// A table that is wider than the screen says so, at whatever width. (Without this, on phones only.)
+(() => {
+  const cue = () => {
+    for (const scroll of document.querySelectorAll(".cue + .scroll")) {
+      const more = scroll.scrollWidth > scroll.clientWidth + 1;
+      scroll.previousElementSibling.style.display = more ? "block" : "none";
+    }
+  };
+  cue();
+  addEventListener("resize", cue);
+})();
 // A box switches its strategy's line on and off, in every chart and every legend alike.
 (() => {
   const boxes = [...document.querySelectorAll(".legend input")];
