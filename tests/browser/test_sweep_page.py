@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from headway.commands.simulate import sweep_page
+from headway.commands.simulate import sweep_tables
 from tests.commands.simulate.test_sweep import swept
 
 CHROMIUM = (
@@ -61,9 +61,9 @@ def opened(browser, made):
 
 def test_tables_are_the_jsons(opened, made):
     page, plain = opened(), made[1]
-    tables = {f"latency-{lane}": sweep_page.latency(plain, lane) for lane in plain["lanes"]}
-    tables |= {"throughput-values": sweep_page.throughput(plain)}
-    tables |= {"capacities": sweep_page.capacities(plain)}
+    tables = {f"latency-{lane}": sweep_tables.latency(plain, lane) for lane in plain["lanes"]}
+    tables |= {"throughput-values": sweep_tables.throughput(plain)}
+    tables |= {"capacities": sweep_tables.capacities(plain)}
     for name, (head, rows) in tables.items():
         assert page.eval_on_selector_all(f"#{name} thead tr", TEXTS) == [head]
         assert page.eval_on_selector_all(f"#{name} tbody tr", TEXTS) == rows
@@ -74,7 +74,7 @@ def test_a_box_switches_its_lines_and_dots_everywhere(opened, made):
     assert page.locator("svg.latency").count() == 2 * len(made[1]["lanes"])
     every = page.locator("path.line.s0:not(.off)").count()
     assert every > 10
-    page.locator("#throughput .legend input").first.uncheck()
+    page.locator("#throughput .legend input[data-series=s0]").uncheck()
     assert page.locator("path.line.s0:not(.off)").count() == 0
     assert page.locator("path.line.s0.off").count() == every
     assert page.locator("path.line.s1:not(.off)").count() > 10
@@ -86,7 +86,11 @@ def test_it_fits_a_phone_and_a_desk_in_both_schemes(opened, width, scheme):
     page = opened(width, scheme)
     page.eval_on_selector_all("details", "all => all.forEach(each => { each.open = true })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("#simulated").bounding_box()["y"] < 300
+    verdict, simulated = (
+        page.locator(f"#{name}").bounding_box() for name in ("verdict", "simulated")
+    )
+    assert verdict["y"] < simulated["y"] < 300, "the verdict comes first"
+    assert page.locator("section").last.get_attribute("id") == "run", "settings come last"
     wide = page.eval_on_selector_all(
         "main *:not(.scroll *, svg *, pre)",
         "all => all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from headway.commands.compare.compare import Asked
-from headway.commands.simulate import sweep_charts, sweep_page, sweep_report
+from headway.commands.simulate import sweep_charts, sweep_page, sweep_report, sweep_verdict
 from headway.commands.simulate.capacity_text import Found, Scope, said
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.commands.simulate.sweep import SweepRun
@@ -300,7 +300,7 @@ def test_a_capacity_has_its_n_its_unit_and_its_interval(tmp_path):
     low, high = found["interval"]
     assert found["n"] in (269, 270), "of 300, those after the warm-up: one arrives as it ends"
     assert 0 < low <= found["rate"] <= high and found["broken"] > found["rate"]
-    told = f"{found['rate']:.3g} requests / s ({low:.3g} to {high:.3g} in nine of ten draws"
+    told = f"{found['rate']:.3g} requests / s (90 % interval {low:.3g} to {high:.3g}"
     words = " ".join(said.split())
     assert told in words and f"; n {found['n']}); at " in words
     html = (tmp_path / "sweep.html").read_text()
@@ -312,7 +312,7 @@ def test_a_capacity_of_few_requests_is_no_number_and_says_how_many_it_takes(tmp_
     _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
     found, words = plain["capacity"]["continuous-mixed"], " ".join(said.split())
     assert found["n"] == 21 and not found["enough"]
-    more = "unknown: 21 requests of chat count, and with fewer than 100 95 % is a matter of a few; "
+    more = "unknown: too few requests (21 of chat; 95 % needs 100): "
     assert f"{more}take --seconds 60 or more" in words
     before = "Too few requests for p95, which needs 100 after the warm-up: chat 21. --seconds 60"
     assert before in words[: words.index("Capacity: ")], "before minutes are spent"
@@ -352,7 +352,7 @@ def test_points_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_
         line = sweep_report.curve_values(plain, "continuous-mixed", name, lane)
         assert [at for at, _ in line] == [40]
     html = (tmp_path / "sweep.html").read_text()
-    assert "nobody is left after the warm-up at 10, which no curve" in html
+    assert "no requests after the warm-up at 10, which no curve" in html
     assert [row[-2] for row in cells_of(html, "latency-chat")[1:]] == ["-", "100 %"]
 
 
@@ -472,22 +472,50 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
     for row in cells_of(html, "capacities")[1:]:
         found, knees = plain["capacity"][row[0]], plain["knees"][row[0]]
         assert row[1] == found["said"] and found["said"] in " ".join(said.split())
-        for cell, lane in zip(row[2:], plain["lanes"], strict=True):
+        cost = f"{1 / found['rate']:.3g}" if found["rate"] and found["enough"] else "-"
+        assert row[2] == cost, "machine-seconds a request"
+        for cell, lane in zip(row[3:], plain["lanes"], strict=True):
             curve = sweep_report.curve(plain, row[0], lane, "ttft_p95")
             assert knees[lane] == find_knee(curve)
             assert cell == ("-" if knees[lane] is None else f"{knees[lane]:.3g}")
 
 
+def test_the_verdict_names_who_keeps_every_budget_the_cheapest_first(ran):
+    folder, _, plain = ran
+    html = (folder / "sweep.html").read_text(encoding="utf-8")
+    lines = sweep_verdict.verdict(plain)
+    kept = {n: each["rate"] for n, each in plain["capacity"].items() if each["enough"]}
+    named = [name for name in sweep_verdict.ranked(plain) if kept.get(name)]
+    assert named == sorted((n for n in kept if kept[n]), key=lambda name: -kept[name])
+    for name in named:
+        assert f"{name} up to {kept[name]:.3g}" in lines[0]
+    assert " ".join(lines) in unescape(html[: html.index("<main>")])
+    assert [row[0] for row in cells_of(html, "capacities")[1:]] == sweep_verdict.ranked(plain)
+
+
+def test_the_verdict_of_another_setting_names_the_values_that_are_kept(tmp_path):
+    _, _, plain = swept(tmp_path, "slots=1,16", rate=8.0, strategies="continuous-chunk-64,static")
+    worst = dict(sweep_verdict.worst(plain, "continuous-chunk-64"))
+    assert worst[16] >= 0.95
+    first, second = sweep_verdict.verdict(plain)
+    assert first.startswith("Keeps 95 % of every endpoint's requests") and "16" in first
+    assert second == "Misses budgets at every slots: static."
+    html = (tmp_path / "sweep.html").read_text()
+    assert cells_of(html, "capacities")[0] == ["strategy", "", "1", "16"]
+
+
 def test_lines_stand_where_the_json_says(ran):
     plain = ran[2]
     series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
+    sure = [each for each in plain["capacity"].values() if each["enough"] and each["rate"]]
+    high = max([16, *(each["broken"] for each in sure)])
     drawn = sweep_charts.engine_chart(plain, "busy", "busy", series, 1.0)
     for name, kind in series.items():
         (path,) = re.findall(f'<path class="line {kind}" d="M([^"]*)"', drawn)
         places = [tuple(map(float, each.split())) for each in path.split("L")]
         wanted = sweep_report.curve_values(plain, name, "busy")
         for (x, y), (value, busy) in zip(places, wanted, strict=True):
-            assert x == pytest.approx(44 + value / 16 * (360 - 44 - 10), abs=0.06)
+            assert x == pytest.approx(44 + value / high * (360 - 44 - 10), abs=0.06)
             assert y == pytest.approx(230 - 36 - busy * (230 - 36 - 12), abs=0.06)
 
 
@@ -524,13 +552,17 @@ def test_said_of_a_capacity():
     def told(found, sure=sure):
         return said(Found(found, sure), scope)
 
-    assert told(none).startswith("none: no rate tried (8 requests / s; n 120 of chat) is kept")
+    assert told(none).startswith(
+        "none: misses budgets at every rate tried (8 requests / s; n 120 of chat); at 8 "
+    )
     assert "sure" not in told(none)
     unsure = told(none, CapacityInterval(17, "chat", 0.0, 0.0))
-    assert unsure.endswith("; so few cannot be sure: take --seconds 75 or more")
-    drawn = "4 requests / s (3.5 to 4.5 in nine of ten draws of its blocks of time; n 120 of chat)"
+    assert unsure.endswith("; too few requests to be sure: take --seconds 75 or more")
+    drawn = "4 requests / s (90 % interval 3.5 to 4.5; n 120 of chat)"
     assert told(some) == f"{drawn}; at 8 chat keeps 50.0 %"
-    assert told(all_) == "at least 4 requests / s (n 120): nothing broke up to there (end)"
+    assert told(all_) == (
+        "at least 4 requests / s (n 120): every rate tried is kept; the search ends there (end)"
+    )
     unasked = replace(some, tried=(TriedRate(1.0, {}), good, bad))
     assert told(unasked) == f"{drawn}; at 8 chat keeps 50.0 %"
     about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
@@ -541,12 +573,11 @@ def test_said_of_a_capacity():
     nobody = Capacity(0.0, (0.0, inf), (TriedRate(1.0, {}),))
     assert told(nobody).endswith("take more --seconds")
     slow = replace(some, tried=(TriedRate(1.0, {"chat": 0.1}), good, bad))
-    assert told(slow).endswith("lower rates are not all kept: 1")
+    assert told(slow).endswith("some lower rates miss budgets: 1")
     few = told(some, CapacityInterval(6, "chat", 4.0, 4.0))
     assert few == (
-        "unknown: 6 requests of chat count, and with fewer than 100 95 % is a matter of a few; "
-        "take --seconds 210 or more"
+        "unknown: too few requests (6 of chat; 95 % needs 100): take --seconds 210 or more"
     )
     ends = replace(scope, trace_ends=True)
     few = said(Found(some, CapacityInterval(6, "chat", 4.0, 4.0)), ends)
-    assert few.endswith("95 % is a matter of a few; take a longer trace")
+    assert few.endswith("95 % needs 100): take a longer trace")

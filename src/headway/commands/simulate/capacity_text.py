@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headway.figures.capacity import Capacity
 from headway.figures.capacity_interval import ENOUGH_REQUESTS, CapacityInterval, seconds_for_enough
 
-DRAWN = "nine of ten draws of its blocks of time"  # interval.COVERED
+INTERVAL = "90 % interval"  # capacity_interval.COVERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,46 +19,46 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """In which it was looked for."""
+    """What the search covered."""
 
     unit: str
-    seconds: float  # as asked for
+    seconds: float  # of arrivals, as asked for
     end: str  # why nothing higher was tried, in words
-    trace_ends: bool = False  # all of a trace is offered, so that more seconds add nothing
+    trace_ends: bool = False  # the whole trace is offered, so more seconds add nothing
 
 
 def said(made: Found, scope: Scope) -> str:
-    """With the endpoint that breaks first."""
+    """The capacity, and the endpoint that misses its budget first above it."""
     found, sure = made.capacity, made.sure
     tried = {each.rate: each for each in found.tried if each.asked}
     if not tried:
-        return "unknown: at no rate tried is anybody left after the warm-up; take more --seconds"
+        return "unknown: no requests after the warm-up at any rate tried; take more --seconds"
     if not found.rate:
         best = max(tried.values(), key=lambda each: (each.least, -each.rate))
         rates = f"{min(tried):.3g} to {max(tried):.3g}" if len(tried) > 1 else f"{min(tried):.3g}"
-        few = "" if sure.is_enough else f"; so few cannot be sure: {_remedy(sure, scope)}"
+        few = "" if sure.is_enough else f"; too few requests to be sure: {_remedy(sure, scope)}"
         return (
-            f"none: no rate tried ({rates} {scope.unit}; {_counted(made)}) is kept; "
-            f"{_worst(best.attainment)} at {best.rate:.3g}{few}"
+            f"none: misses budgets at every rate tried ({rates} {scope.unit}; {_counted(made)}); "
+            f"at {best.rate:.3g} {_worst(best.attainment)}{few}"
         )
     if not sure.is_enough:
         return (
-            f"unknown: {sure.counted} requests of {sure.lane} count, and with fewer than "
-            f"{ENOUGH_REQUESTS} 95 % is a matter of a few; {_remedy(sure, scope)}"
+            f"unknown: too few requests ({sure.counted} of {sure.lane}; 95 % needs "
+            f"{ENOUGH_REQUESTS}): {_remedy(sure, scope)}"
         )
     counted = _counted(made)
     if not found.is_bounded:
         return (
-            f"at least {found.rate:.3g} {scope.unit} ({counted}): nothing broke up to there "
-            f"({scope.end})"
+            f"at least {found.rate:.3g} {scope.unit} ({counted}): every rate tried is kept; the "
+            f"search ends there ({scope.end})"
         )
     broken = tried[found.bracket[1]]
     told = (
-        f"{found.rate:.3g} {scope.unit} ({sure.low:.3g} to {sure.high:.3g} in {DRAWN}; {counted}); "
+        f"{found.rate:.3g} {scope.unit} ({INTERVAL} {sure.low:.3g} to {sure.high:.3g}; {counted}); "
         f"at {broken.rate:.3g} {_worst(broken.attainment)}"
     )
     if skipped := found.skipped:
-        told += f"; lower rates are not all kept: {', '.join(f'{rate:.3g}' for rate in skipped)}"
+        told += f"; some lower rates miss budgets: {', '.join(f'{rate:.3g}' for rate in skipped)}"
     return told
 
 

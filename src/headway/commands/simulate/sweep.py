@@ -28,6 +28,7 @@ from headway.commands.simulate.sweep_setting import (
     calibration_at,
     strategy_at,
 )
+from headway.commands.simulate.sweep_verdict import verdict
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import TriedRate, search_capacity
@@ -151,7 +152,8 @@ class SweepRun:
             self.console.print(Text(f"Broken off after {left}.{where}", style="yellow"))
             return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
         self.keep(complete=True)
-        self._page()
+        for line in self._page():
+            self.console.print(Text(line, style="bold"))
         for name, each in self.capacities.items():
             assert self.range
             said = capacity_text.said(each, self._scope)
@@ -194,7 +196,8 @@ class SweepRun:
         plain = sweep_report.sweep_json(about, self.points, self.capacities, self._scope)
         sweep_report.write(plain, self.folder / "sweep.json")
 
-    def _page(self) -> None:
-        """Made of the JSON and of nothing else."""
-        made = page(sweep_report.read(self.folder / "sweep.json"))
-        (self.folder / "sweep.html").write_text(made, encoding="utf-8")
+    def _page(self) -> list[str]:
+        """Write sweep.html from sweep.json alone, and return its verdict."""
+        kept = sweep_report.read(self.folder / "sweep.json")
+        (self.folder / "sweep.html").write_text(page(kept), encoding="utf-8")
+        return verdict(kept)

@@ -9,6 +9,7 @@ from headway.commands.simulate.sweep_report import (
     curve_values,
     points_with_requests,
 )
+from headway.commands.simulate.sweep_verdict import worst
 from headway.core.request import NEVER
 from headway.figures.lane_figures import Quantile
 from headway.report.svg_chart import Axis, Chart, log_axis
@@ -28,11 +29,20 @@ def axis_of(values: Iterable[float], label: str) -> Axis:
     return Axis(0, most or 1.0, label)
 
 
-def x_axis(sweep: SweepJson, beyond: Iterable[float] = ()) -> Axis:
-    """The setting that is swept, as far as it was offered."""
+def x_axis(sweep: SweepJson) -> Axis:
+    """The setting that is swept; every chart of the page has this axis.
+
+    It spans the values that were simulated and the capacities, or, without values, all that was
+    tried in search of those.
+    """
     kept = {each["value"] for each in points_with_requests(sweep)}
     missed = {each["value"] for each in sweep["points"]} - kept
-    values = [*(value for value in sweep["values"] if value not in missed), *beyond]
+    values = [value for value in sweep["values"] if value not in missed]
+    for found in sweep["capacity"].values():
+        if not sweep["points"]:
+            values += [each["rate"] for each in found["tried"] if each["attainment"]]
+        elif found["enough"] and found["rate"]:
+            values += [found["rate"], *([found["broken"]] if found["broken"] else [])]
     return axis_of(values, f"{sweep['setting'].replace('_', ' ')}, {sweep['unit']}")
 
 
@@ -46,10 +56,9 @@ def latency(sweep: SweepJson, lane: str, metric: str, series: Series) -> str:
         for name in series
         for percent in (50, 95)
     }
-    heights = [ms for pieces in lines.values() for piece in pieces for _, ms in piece]
     limits = {point["budgets"][lane][metric] for point in sweep["points"]}
     limit = limits.pop() / 1e6 if len(limits) == 1 and "never" not in limits else 0.0
-    y = log_axis([*heights, limit], "milliseconds")
+    y = _latency_axis(sweep, metric, series)
     chart = Chart(f"{lane}: {NAMES[metric]}", x_axis(sweep), y)
     if limit:
         _level(chart, limit, f"budget {limit:.4g} ms")
@@ -63,6 +72,21 @@ def latency(sweep: SweepJson, lane: str, metric: str, series: Series) -> str:
             height = _between(lines[name, 95], at)
             chart.dots([(at, height)] if height else [], f"line mark {series[name]}")
     return chart.draw("latency")
+
+
+def _latency_axis(sweep: SweepJson, metric: str, series: Series) -> Axis:
+    """One axis for all endpoints, so that their charts can be compared."""
+    lines = [
+        curve(sweep, name, lane, f"{metric}_p{percent}")
+        for lane in sweep["lanes"]
+        for name in series
+        for percent in (50, 95)
+    ]
+    heights = [ms for line in lines for piece in _milliseconds(line) for _, ms in piece]
+    limits = {
+        point["budgets"][lane][metric] for lane in sweep["lanes"] for point in sweep["points"]
+    }
+    return log_axis([*heights, *(each / 1e6 for each in limits - {"never"})], "milliseconds")
 
 
 def _milliseconds(values: Iterable[tuple[float, Quantile]]) -> list[list[tuple[float, float]]]:
@@ -95,23 +119,19 @@ def attainment(sweep: SweepJson, lane: str, series: Series) -> str:
 
 
 def worst_endpoint_chart(sweep: SweepJson, series: Series) -> str:
-    """The worst endpoint's share, at every rate that was tried, and the capacities."""
-    found = {name: each for name, each in sweep["capacity"].items() if name in series}
-    tried = {
-        name: sorted(
-            (each["rate"], min(each["attainment"].values()))
-            for each in one["tried"]
-            if each["attainment"]  # else nobody was left after the warm-up
-        )
-        for name, one in found.items()
-    }
-    rates = [rate for places in tried.values() for rate, _ in places]
-    chart = Chart("worst endpoint: in budget", x_axis(sweep, rates), Axis(0, 1, "least share"))
+    """The worst endpoint's share in budget at every value and rate tried, and the capacities."""
+    x = x_axis(sweep)
+    chart = Chart("worst endpoint: in budget", x, Axis(0, 1, "share in budget"))
     _level(chart, sweep["share"], f"{100 * sweep['share']:g} %")
-    for name, places in tried.items():
-        _plotted(chart, places, series[name], name)
-        if found[name]["rate"] and found[name]["enough"]:
-            chart.dots([(found[name]["rate"], sweep["share"])], f"line mark {series[name]}")
+    for name, kind in series.items():
+        found = sweep["capacity"].get(name)
+        tried = dict(worst(sweep, name))
+        for each in found["tried"] if found else []:
+            if each["attainment"] and x.low <= each["rate"] <= x.high:
+                tried[each["rate"]] = min(each["attainment"].values())
+        _plotted(chart, sorted(tried.items()), kind, name)
+        if found and found["rate"] and found["enough"]:
+            chart.dots([(found["rate"], sweep["share"])], f"line mark {kind}")
     return chart.draw("least")
 
 
