@@ -1,7 +1,7 @@
-"""One decoder for all supported families; families.py says what each of them chooses.
+"""Decoder: one forward pass for all supported families; families.py says how they differ.
 
-A flat, ragged batch: N tokens of any rows, one after the other, [N, hidden]. Only attention
-knows where one row ends and the next begins.
+The batch is flat and ragged: N tokens of all rows, one after the other, [N, hidden]. Only
+attention knows where one row ends and the next begins.
 """
 
 import torch
@@ -26,25 +26,25 @@ SMALL, LARGE = Rounding(digits=5), Rounding(least=4, digits=5)
 
 
 class Decoder:
-    """The transformer with rotary positions and grouped queries; norms where the family has them.
+    """A transformer with rotary positions and grouped queries; norms where the family has them.
 
     x  ->  x + residual * after(attention(before(x)))  ->  x + residual * after(mlp(before(x)))
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, context: int = 0) -> None:
-        """context: positions that will be asked for; 0: all that the model was made for."""
+        """context: the most positions of a sequence; 0: as many as the model was made for."""
         self.config, self.weights = config, weights
         self.dtype, self.device = weights.embed.dtype, weights.embed.device
-        # Rows of nobody would choose experts, each of which is read for them.
+        # No padding with experts: padding rows would choose some, which would then be read.
         few = weights.nbytes < CACHED or config.experts is not None
         rounding = SMALL if few or weights.head.packed is None else LARGE
         self.rounding = rounding if self.device.type == "cpu" else Rounding()
         length = context or config.context
         ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))
-        self.rotary_tables_: list[RotaryTable] = [
+        self.rotary: list[RotaryTable] = [
             rotary_tables(rope, config.head_dim, length, self.dtype, self.device) for rope in ropes
         ]
-        # By layer, which of them; -1: the layer knows no positions.
+        # For each layer, the index of its table; -1: no position embedding.
         self.table_of_layer = [
             ropes.index(each.rope) if each.rope else -1 for each in config.layer_attention
         ]
@@ -54,9 +54,10 @@ class Decoder:
         )
 
     def forward(self, inputs: Inputs, cache: KVCache) -> Tensor:
-        """Compute N tokens and keep their keys and values: [N, hidden], before the last norm.
+        """Compute N tokens and write their keys and values to the cache.
 
-        On a CPU x may have a few rows more than N, which only what works row by row sees.
+        Returns [N, hidden], before the last norm. On a CPU, x has a few spare rows behind the N:
+        only operations that treat each row by itself see them.
         """
         count = len(inputs.tokens)
         spare = self._spare_rows(count)
@@ -64,13 +65,13 @@ class Decoder:
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
         at = inputs.positions
-        rotary_tables_: list[RotaryTable | None] = [
-            *((cos[at], sin[at]) for cos, sin in self.rotary_tables_),
+        rotations: list[RotaryTable | None] = [
+            *((cos[at], sin[at]) for cos, sin in self.rotary),
             None,
         ]
         for i, layer in enumerate(self.weights.layers):
             qkv = layer.qkv(layer.before_attention(x))[:count]
-            q, k, v = self._heads_rotated(layer, qkv, rotary_tables_[self.table_of_layer[i]])
+            q, k, v = self._heads_rotated(layer, qkv, rotations[self.table_of_layer[i]])
             cache.write(i, inputs.cells, k, v)
             found = layer.out(self._attend(q, cache, i, inputs, spare))
             x = self._add_residual(x, layer.after_attention(found))
@@ -79,7 +80,7 @@ class Decoder:
         return x[:count]
 
     def logits(self, x: Tensor) -> Tensor:
-        """Of those tokens that are given: [R, hidden] -> [R, vocab], float32."""
+        """Logits of R tokens: [R, hidden] -> [R, vocab], float32."""
         scales, count = self.config.scales, len(x)
         x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
         logits = self.weights.head(self.weights.norm(x))[:count].float()
@@ -90,8 +91,8 @@ class Decoder:
         return logits
 
     def prepare(self, rows: int, sampled: bool) -> None:
-        """Each product of so many rows, once, which a CPU's library makes ready and keeps. The
-        other layers have the first one's shapes."""
+        """Run each matrix product once with so many rows: on a CPU, oneDNN prepares it and keeps
+        that. All layers have the shapes of the first. sampled: the logits' product too."""
         first, config = self.weights.layers[0], self.config
         x = self.weights.embed.new_zeros(rows, config.hidden)
         first.qkv(first.before_attention(x))
@@ -104,7 +105,7 @@ class Decoder:
         return self.rounding.of(rows) - rows
 
     def _add_residual(self, x: Tensor, found: Tensor) -> Tensor:
-        """x and what half a layer adds to it."""
+        """x plus what attention or the MLP adds, scaled."""
         scale = self.config.scales.residual
         return x + found if scale == 1 else torch.add(x, found, alpha=scale)
 
@@ -114,8 +115,8 @@ class Decoder:
         """[N, all heads] -> q [N, heads, head_dim], k and v [N, kv_heads, head_dim]."""
         heads, kv_heads = self.config.heads, self.config.kv_heads
         qkv = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_dim)
-        # A row that has lost its numbers (NaN) must not leave them where others gather: its own
-        # residual stream keeps them, and that is where it is found out.
+        # NaN must not reach the cache, where other rows gather. The row's own residual stream keeps
+        # it, and that is where it is detected.
         torch.nan_to_num_(qkv[:, heads:], 0.0, 0.0, 0.0)
         turned, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
         match self.config.family.qk_norm:
@@ -131,8 +132,10 @@ class Decoder:
         return turned[:, :heads], turned[:, heads:], v
 
     def _attend(self, q: Tensor, cache: KVCache, layer: int, inputs: Inputs, spare: int) -> Tensor:
-        """[N, heads, head_dim] -> [N + spare, heads x head_dim], each query over its own row's
-        past; the spare ones are 0."""
+        """Each query attends to the past of its own row; spare rows are 0.
+
+        [N, heads, head_dim] -> [N + spare, heads x head_dim].
+        """
         window, scales, found = self.config.layer_attention[layer].window, self.config.scales, []
         for rows in inputs.decodes:
             k, v = cache.gather(layer, rows.blocks)

@@ -1,7 +1,7 @@
-"""From a batch to the index tensors of one forward pass.
+"""InputsBuilder: from a batch to the index tensors of one forward pass.
 
-The pass is flat: every token of every row is one of N positions in a row of tokens, with no
-padding between them unless the batch asks for some (`width`, `held`).
+The pass is flat: the tokens of all rows lie end to end, N of them, without padding unless the
+batch asks for it (`width`, `held`).
 
     | rows of one token, the shortest past first | row of many + its padding | ... | held slot |
     |<------------ decodes --------------------->|<------ prefills -------------------------->|
@@ -20,39 +20,39 @@ from headway.executor.torch.sampling.sampling import SamplingColumns
 from headway.executor.torch.slots import REFUSED_SLOT, Slots
 
 Ints = NDArray[np.int64]
-LAST, PROMPT = Want.LAST.value, Want.PROMPT.value  # plain numbers: of flags `&` is slow
+LAST, PROMPT = Want.LAST.value, Want.PROMPT.value  # plain ints, because `&` of flags is slow
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeRows:
-    """Rows of one query and near lengths: flat tokens begin to end."""
+    """Rows of one token and of similar lengths: flat tokens begin to end."""
 
     begin: int
     end: int
-    blocks: Tensor  # [rows x blocks of the longest of them], scratch behind a row's last
+    blocks: Tensor  # [rows x blocks of the longest], scratch after a row's last
     masks: dict[int, Tensor]  # by window: [rows, 1, 1, keys], 0 or -inf
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillRow:
-    """One row of many queries: flat tokens begin to end."""
+    """One row of several tokens: flat tokens begin to end."""
 
     begin: int
     end: int
-    keys: int  # it attends to
-    blocks: Tensor  # that hold them
+    keys: int  # how many it attends to
+    blocks: Tensor  # the blocks that hold them
     # by window: [end - begin, keys], 0 or -inf; None: causal from position 0
     masks: dict[int, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
 class PromptScoring:
-    """A row whose prompt's log-probabilities are wanted."""
+    """A row whose prompt is to be scored: log-probabilities of its tokens."""
 
     row: int
-    begin: int  # flat token of its first
-    next_tokens: Tensor  # [m] the prompt's tokens behind its first m
-    asked: int  # of the most likely, beside
+    begin: int  # its first flat token
+    next_tokens: Tensor  # [m] the prompt's token after each of its first m
+    asked: int  # how many of the most likely tokens, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +69,12 @@ class Inputs:
     draws: SamplingColumns  # [R]
     scorings: tuple[PromptScoring, ...]
     spans: Ints  # [rows, 2] flat tokens of each row, padding left out
-    errors: dict[int, str]  # rows that cannot be computed; they run, and nobody sees the answer
+    errors: dict[int, str]  # rows that cannot be computed; they run, and their result is dropped
 
 
 @dataclass(slots=True)
 class _FlatTokens:
-    """What grows while rows are laid end to end."""
+    """Tokens, positions and cells, while rows are laid end to end."""
 
     tokens: list[Ints] = field(default_factory=list)
     positions: list[Ints] = field(default_factory=list)
@@ -89,7 +89,7 @@ class _FlatTokens:
 
 
 class InputsBuilder:
-    """Builds the inputs of steps; keeps only what does not change between them."""
+    """Builds the inputs of each step from its batch and the tables of its sequences."""
 
     def __init__(self, slots: Slots, cache: KVCache, vocab: int) -> None:
         self.slots, self.size, self.vocab = slots, cache.block_size, vocab
@@ -98,7 +98,7 @@ class InputsBuilder:
         self._seen, self._unseen = cache.keys[0].new_tensor([0.0, -float("inf")]).unbind()
 
     def build(self, batch: Batch) -> Inputs:
-        """The batch's sequences must have begun. Adds the rows' blocks to their tables."""
+        """The inputs of a batch whose sequences have begun. Adds its blocks to their tables."""
         of, extend = self.slots.of, self.slots.extend
         slots = np.array([of[row.sequence] for row in batch.rows], dtype=np.int64)
         starts = np.array([row.start for row in batch.rows], dtype=np.int64)
@@ -150,9 +150,9 @@ class InputsBuilder:
     def _decodes(
         self, batch: Batch, rows: Ints, slots: Ints, starts: Ints, flat: _FlatTokens
     ) -> tuple[DecodeRows, ...]:
-        """Rows of one token in order of their length; held slots of one are such rows too.
+        """Rows of one token, the shortest past first, in groups. Held slots of width 1 come last.
 
-        A held slot's table is all scratch, and it attends to as much as the longest row.
+        The table of a held slot is all scratch, and it attends to as much as the longest row.
         """
         held = batch.held if batch.width == 1 else 0
         count = len(rows) + held
@@ -181,8 +181,10 @@ class InputsBuilder:
         )
 
     def _tables(self, slots: Ints, count: int, width: int) -> Ints:
-        """So many blocks of each of a group's rows, end to end: all rows of the step at once would
-        be as wide as its longest. Held slots come last, in scratch."""
+        """The first `width` blocks of each row of a group, end to end; held slots last, in scratch.
+
+        For all rows of a step at once, the table would be as wide as the longest row.
+        """
         own = self.slots.tables[slots, :width].ravel()
         scratch = np.zeros((count - len(slots)) * width, dtype=np.int64)
         return np.concatenate([own, scratch]) if len(scratch) else own
@@ -196,7 +198,7 @@ class InputsBuilder:
         )
 
     def _decode_masks(self, keys: int, lengths: Ints) -> dict[int, Tensor]:
-        """Masks of rows of one query, the last of so many positions each."""
+        """For each window, masks of rows of one query: the last of `lengths` positions."""
         at, seen = np.arange(keys), lengths[:, None, None, None]
         return {
             window: self._mask((at < seen) & (at >= seen - window) if window else at < seen)
@@ -204,7 +206,7 @@ class InputsBuilder:
         }
 
     def _prefill(self, row: Row, slot: int, width: int, flat: _FlatTokens) -> PrefillRow:
-        """A row of many tokens. Padding to its right sees what its last token sees."""
+        """A row of several tokens. Padding after it attends to what its last token attends to."""
         size, own = self.size, len(row.tokens)
         end = row.start + own
         padding = max(0, width - own)
@@ -221,9 +223,9 @@ class InputsBuilder:
         return PrefillRow(begin, flat.length, end, self._tensor(table.copy()), masks)
 
     def _prefill_mask(self, keys: int, seen: Ints, window: int) -> Tensor | None:
-        """The mask of queries that see up to these positions, and no further back than a window.
+        """The mask of queries that attend up to positions `seen`, and back to the window's limit.
 
-        None where causality says it all: from position 0, with every key inside the window.
+        None where the causal mask is enough: from position 0, with all keys inside the window.
         """
         window = window if window < keys else 0
         if seen[0] == 0 and not window:
@@ -232,7 +234,7 @@ class InputsBuilder:
         return self._mask((at <= last) & (at > last - window) if window else at <= last)
 
     def _held_slot(self, width: int, flat: _FlatTokens) -> PrefillRow:
-        """A held slot of many tokens: a prompt's worth of work, in scratch."""
+        """A held slot of several tokens: the work of a prompt, in the scratch block."""
         idle, begin = np.arange(width), flat.length
         flat.add(np.zeros_like(idle), idle, idle % self.size)
         table = np.zeros(-(-width // self.size), dtype=np.int64)
@@ -240,7 +242,10 @@ class InputsBuilder:
         return PrefillRow(begin, flat.length, width, self._tensor(table), masks)
 
     def _replace_bad_tokens(self, tokens: Ints, spans: Ints) -> tuple[Ints, dict[int, str]]:
-        """A token that is none must not bring down the step that others share."""
+        """Tokens with invalid ids replaced by 0, and an error for each such row.
+
+        An invalid id must not fail the step for the other rows.
+        """
         if tokens.min() >= 0 and tokens.max() < self.vocab:
             return tokens, {}
         bad = (tokens < 0) | (tokens >= self.vocab)

@@ -1,4 +1,4 @@
-"""From a checkpoint's name to a running executor."""
+"""load: from a checkpoint's name to an executor that is ready to compute."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,19 +25,19 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """An executor, and what whoever drives it must know."""
+    """An executor, and what its user needs to know of it."""
 
     executor: TorchExecutor
     config: ModelConfig
-    plan: MemoryPlan  # blocks, block size and context to make a scheduler of
-    folder: Path  # where the tokenizer lies too; empty of random weights
-    dtype: str  # computed in
+    plan: MemoryPlan  # blocks, block size and context, for the scheduler
+    folder: Path  # the checkpoint's, tokenizer included; empty: random weights
+    dtype: str  # the dtype it computes in
     device: str
 
     def settings(
         self, lanes: tuple[Lane, ...], policies: Policies, cost: StepCost = StepCost()
     ) -> Settings:
-        """Of a scheduler over it. cost: what its steps take, where somebody has measured it."""
+        """Settings for a scheduler of this executor. cost: the steps' cost model, if any."""
         plan = self.plan
         return Settings(plan.num_blocks, plan.block_size, lanes, policies, plan.context, cost=cost)
 

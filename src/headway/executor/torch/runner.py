@@ -1,4 +1,4 @@
-"""The executor that computes: a torch model behind the seam's submit and collect."""
+"""TorchExecutor: computes batches with a torch model, behind submit and collect."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,32 +28,30 @@ ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban
 
 @dataclass(frozen=True, slots=True)
 class _StepInFlight:
-    """A step that was begun: its results may still be on their way from the device."""
+    """A step that was submitted; its results may still be on the device."""
 
     rows: int
     inputs: Inputs
-    finite: Tensor  # [N] whether each token's numbers are finite
-    picked: Tensor  # [R] tokens; -1 where every one is banned
-    finite_logits: Tensor  # [R] whether each row's logits are finite
+    finite: Tensor  # [N] whether a token's hidden state is finite
+    picked: Tensor  # [R] sampled tokens; -1 where all are banned
+    finite_logits: Tensor  # [R] whether a row's logits are finite
     scores: RowLogprobs | None
-    prompt_scores: dict[
-        int, list[RowLogprobs]
-    ]  # of the rows whose prompt's log-probabilities are wanted
-    host_ns: int  # nanoseconds in which the device had nothing to do
+    prompt_scores: dict[int, list[RowLogprobs]]  # of the rows whose prompt is scored
+    host_ns: int  # nanoseconds in which the device waited for the host
 
 
 class TorchExecutor:
-    """Computes batches on one device. One step after the other; one thread."""
+    """Computes batches on one device, one step after the other. For one thread."""
 
     def __init__(
         self, model: Decoder, cache: KVCache, context: int = 0, folder: Path = Path()
     ) -> None:
-        """context: tokens that a sequence may hold; 0: the model's.
+        """context: the most tokens of a sequence; 0: the model's.
 
-        folder: the checkpoint's, whose tokenizer the first grammar reads; empty: there is none.
+        folder: the checkpoint's; the first grammar reads its tokenizer. Empty: there is none.
         """
         self.model, self.cache = model, cache
-        self.computed = 0  # cells through the linear layers, wasted ones too
+        self.computed = 0  # tokens through the linear layers, padding included
         config = model.config
         length = context or config.context
         self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
@@ -62,14 +60,19 @@ class TorchExecutor:
         self._flights: dict[int, _StepInFlight] = {}
 
     def compile(self, grammar: Grammar) -> None:
-        """Ahead of the step that will begin with it, which else would take the time; from any
-        thread. The first one reads the tokenizer. Raises SettingError or TokenizerError."""
+        """Compile a grammar ahead of the step that begins with it. From any thread.
+
+        The first one reads the tokenizer. Raises SettingError or TokenizerError.
+        """
         self._grammars.compile(grammar)
 
     @torch.inference_mode()
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
-        """On a CPU, steps of all sizes up to so many tokens and sampled rows, the smallest first,
-        while the time lasts: then no caller waits for it, and memory does not grow by it."""
+        """On a CPU, run the products of all step sizes once, the smallest first, within `seconds`.
+        Later steps then need not wait for it, and memory does not grow.
+
+        tokens and sampled: the most tokens and sampled rows of a step.
+        """
         until = perf_counter_ns() + seconds * 1e9
         rounding = self.model.rounding
         for rows in row_counts(tokens, rounding) if self.model.device.type == "cpu" else ():
@@ -80,8 +83,8 @@ class TorchExecutor:
     def submit(self, batch: Batch) -> int:
         """Begin a step of at least one row and return its ticket.
 
-        What its device waits for is the building of its inputs; on a CPU, where nothing is
-        computed behind our back, the sampling too.
+        The device waits while the inputs are built. A CPU computes nothing in the background, so
+        there the sampling counts as such time too.
         """
         began = perf_counter_ns()
         for sequence in batch.ended:
@@ -111,7 +114,7 @@ class TorchExecutor:
         return batch.step
 
     def _score(self, x: Tensor, wanted: PromptScoring) -> list[RowLogprobs]:
-        """Some positions at a time: the logits of a long prompt at once would be gigabytes."""
+        """Score a prompt, some positions at a time: all its logits at once would be gigabytes."""
         few = max(1, LOGIT_ELEMENTS // self.model.config.vocab)
         found = []
         for at, next_tokens in enumerate(torch.split(wanted.next_tokens, few)):
@@ -123,9 +126,9 @@ class TorchExecutor:
         return found
 
     def collect(self, ticket: int) -> Output:
-        """Wait for the step of this ticket: tokens, log-probabilities and errors by row.
+        """Wait for a step and return its tokens, log-probabilities and errors by row.
 
-        A row whose numbers are not finite has an error and no token; the others have theirs.
+        A row with NaN or infinity has an error and no token. Other rows are not affected.
         """
         flight = self._flights.pop(ticket)
         inputs = flight.inputs
@@ -157,7 +160,7 @@ class TorchExecutor:
                 if not finite_logits:
                     errors.setdefault(row, "the model's logits are not finite")
         for at, matcher in inputs.draws.matchers.items():
-            if matcher.error:  # it was found while the mask was made
+            if matcher.error:  # found while the mask was computed
                 errors.setdefault(inputs.sampled[at], matcher.error)
         if inputs.draws.ban:
             for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):

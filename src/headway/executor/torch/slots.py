@@ -1,4 +1,4 @@
-"""What the executor keeps of each sequence, from its first row until it has ended."""
+"""Slots: what the executor keeps for each sequence, from its first row until it has ended."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from headway.executor.torch.sampling.sampling import SamplingColumns
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-REFUSED_SLOT = 0  # the slot of those that could not begin
+REFUSED_SLOT = 0  # the slot of sequences that could not begin
 COULD_NOT_BEGIN = "the request could not begin: "
 
 
@@ -24,13 +24,13 @@ class Slots:
     """A row per sequence in a few tables, so that a step reads columns and not objects.
 
     slot of  tables [slots, width]: blocks, 0 behind the last   lengths   temperature ...
-    (nobody) | 0 0 0 0 0 |                                        0       0.0
+    (refused)| 0 0 0 0 0 |                                        0       0.0
     7 -> 1   | 4 9 2 0 0 |                                       10       0.0
     9 -> 2   | 5 0 0 0 0 |                                        3       0.7
     (free)   | . . . . . |
 
-    Slots are an economy of this part alone: nothing in an answer depends on them. Nobody's is
-    shared by all that could not begin: their rows are computed in the scratch block.
+    Nothing in an answer depends on a sequence's slot. The refused slot is shared by all sequences
+    that could not begin: their rows are computed in the scratch block.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Slots:
     def begin(self, begun: Begun) -> None:
         """Keep what a sequence's sampling reads. It has no blocks yet.
 
-        Where that fails nothing of it is kept, its rows are errors, and the others have theirs.
+        If that fails, nothing of it is kept and its rows are errors. Other rows are not affected.
         """
         assert begun.sequence not in self.of, "begun twice"
         try:
             self.of[begun.sequence] = self._fill(begun)
-        except Exception as error:  # whatever it is: the step belongs to others too
+        except Exception as error:  # of any kind: other rows share the step
             self.of[begun.sequence] = REFUSED_SLOT
             known = isinstance(error, SettingError | TokenizerError)
             self._refused[begun.sequence] = (
@@ -74,7 +74,7 @@ class Slots:
             )
 
     def _fill(self, begun: Begun) -> int:
-        """A slot with all that is kept of it. The slot is taken last, when nothing can fail."""
+        """Fill a slot. It is taken from the free list last, when nothing can fail any more."""
         asked = begun.sampling
         weighs = asked.weighs_tokens or asked.logit_bias
         history = History(begun, self._grammars.vocab, self._device) if weighs else None
@@ -100,6 +100,7 @@ class Slots:
         return self._free.pop()
 
     def end(self, sequence: int) -> None:
+        """Drop everything that is kept for a sequence."""
         slot = self.of.pop(sequence)
         if slot == REFUSED_SLOT:
             del self._refused[sequence]
@@ -118,7 +119,7 @@ class Slots:
         self.tables[slot, begin:end] = blocks
 
     def refusals(self, rows: Sequence[Row]) -> dict[int, str]:
-        """By index: why these rows cannot be answered."""
+        """Row index -> why the row cannot be answered."""
         if not self.matchers and not self._refused:
             return {}
         broken = {slot: each.error for slot, each in self.matchers.items() if each.error}
@@ -150,7 +151,7 @@ class Slots:
         )
 
     def _grow(self) -> None:
-        """Twice the rows; or, if memory lacks, none."""
+        """Double the rows. If memory is short, nothing has changed."""
         rows = len(self._counts)
         grown = {name: np.concatenate([column, column]) for name, column in self._columns()}
         grown["tables"] = np.concatenate([self.tables, np.zeros_like(self.tables)])

@@ -7,22 +7,22 @@ import torch
 
 
 def thread_count() -> int:
-    """That torch's products are divided among, in this process."""
+    """The threads that torch computes with in this process."""
     return torch.get_num_threads()
 
 
 def set_thread_count(count: int) -> None:
-    """From now on."""
+    """Compute with so many threads from now on."""
     torch.set_num_threads(count)
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Computes without helpers, for a thread that loads a model and leaves the steps to another.
+    """Compute with one thread meanwhile: for a thread that loads a model and runs no steps.
 
-    Each thread that computes in parallel keeps helpers of its own. With more of all threads'
-    together than there are cores OpenMP lets them sleep at every barrier rather than spin: on two
-    cores a step of 0.5B then takes 1.2 times as long (docs/decisions/0010).
+    Each thread that computes in parallel keeps worker threads of its own. If there are more of
+    them than cores, OpenMP lets them sleep at each barrier instead of spinning: on two cores, a
+    step of a 0.5B model then takes 1.2 times as long (docs/decisions/0010).
     """
     count = thread_count()
     set_thread_count(1)

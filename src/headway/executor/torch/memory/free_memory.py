@@ -1,4 +1,4 @@
-"""How many bytes are free: on a device, on this host, in this process's control groups."""
+"""How many bytes are free: on a device, on this host, in its control groups."""
 
 import os
 from pathlib import Path
@@ -14,9 +14,9 @@ DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/kfd"))
 
 
 def free_on_default_device() -> tuple[str, int]:
-    """The kind of device that a model is loaded on if none is asked for, and its free bytes.
+    """The kind of device that a model is loaded on by default, and its free bytes.
 
-    Torch, slow to import, is asked only where there is a driver.
+    torch, which is slow to import, is asked only if there is a GPU driver.
     """
     if any(path.exists() for path in DRIVERS):
         import torch
@@ -27,7 +27,7 @@ def free_on_default_device() -> tuple[str, int]:
 
 
 def free_memory(device: "torch.device") -> int:
-    """Bytes that can still be taken on a device."""
+    """Free bytes on a device."""
     if device.type == "cuda":
         import torch
 
@@ -36,10 +36,10 @@ def free_memory(device: "torch.device") -> int:
 
 
 def free_on_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """The system's MemAvailable, or less where a control group (a container) sets a limit.
+    """MemAvailable of the system, or less if a control group (a container) sets a limit.
 
-    Half of the physical memory where the system does not say. Raises MemoryPlanError where it
-    does not even say that.
+    If the system does not say: half of the physical memory. Raises MemoryPlanError if even that
+    is unknown.
     """
     try:
         lines = (proc / "meminfo").read_text().splitlines()
@@ -59,7 +59,7 @@ def _half_of_physical() -> int:
 
 
 def _groups_free(proc: Path, groups: Path) -> list[int]:
-    """What each control group above this process leaves, version 1 or 2."""
+    """Bytes left in each control group (version 1 or 2) that this process is in."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -82,7 +82,7 @@ def _groups_free(proc: Path, groups: Path) -> list[int]:
 
 
 def _group_free(folder: Path, limit: str, usage: str) -> int:
-    """Bytes left in one group; -1 where it sets no limit. File cache can be given back."""
+    """Bytes left in one group; -1 if it sets no limit. Inactive file cache counts as free."""
     try:
         most = (folder / limit).read_text().strip()
         used = int((folder / usage).read_text())

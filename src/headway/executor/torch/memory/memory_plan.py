@@ -1,4 +1,4 @@
-"""How many KV blocks fit: from the memory that is really there, before any is taken."""
+"""MemoryPlan: how many KV blocks fit into the free memory, before any is allocated."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,11 +9,11 @@ from headway.core.sampling import MOST_LOGPROBS
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.config.model_config import ModelConfig
 
-if TYPE_CHECKING:  # half a second that who only plans need not wait
+if TYPE_CHECKING:  # importing torch takes half a second, and planning does without
     pass
 
-USABLE_SHARE = 0.8  # of what is free; the rest is for the system and what was not foreseen
-SCORE_ELEMENTS = 1 << 22  # that capped attention, which no kernel fuses, holds at once
+USABLE_SHARE = 0.8  # of the free memory; the rest is for the system and the unforeseen
+SCORE_ELEMENTS = 1 << 22  # that soft-capped attention, which has no fused kernel, holds at once
 LOGIT_ELEMENTS = 1 << 22  # that the scoring of a prompt computes at once
 # Bytes for each token of the vocabulary. SAMPLED is for a row that samples: its logits in float32
 # (raw, changed, scaled, sorted), 64-bit indices, shares, sums and noise. HISTORY is for what a
@@ -31,14 +31,14 @@ GATHER_BUDGET_ELSEWHERE = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The engine's own limits, and what the memory is planned for."""
+    """The limits of an engine, for which its memory is planned."""
 
-    sequences: int = 64  # that run at once: slots
-    step_tokens: int = 0  # that one step computes, padding too; 0: as the policies have it
-    context: int = 0  # tokens a sequence may hold; 0: the model's
+    sequences: int = 64  # that run at once (slots)
+    step_tokens: int = 0  # the most tokens of a step, padding included; 0: as the policies say
+    context: int = 0  # the most tokens of a sequence; 0: the model's
     block_size: int = 16  # tokens
     num_blocks: int = 0  # 0: as many as fit and can be used
-    policies: Policies | None = None  # none: the usual ones, of so many sequences
+    policies: Policies | None = None  # None: the usual ones for so many sequences
 
     def __post_init__(self) -> None:
         for name in ("sequences", "block_size"):
@@ -50,20 +50,20 @@ class Limits:
 
     @classmethod
     def of(cls, policies: Policies, slots: int, context: int, block_size: int) -> "Limits":
-        """Of an engine with these policies. slots: where they do not say how many may run."""
+        """The limits of an engine with these policies. slots: used if they set no limit."""
         return cls(policies.slots or slots, 0, context, block_size, policies=policies)
 
     def cells(self, context: int) -> int:
-        """That the largest step computes, where sequences hold so many tokens."""
+        """Tokens that the largest step computes, if sequences have `context` tokens."""
         return self.step_tokens or (self.policies or usual(self.sequences)).cells(context)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Where the memory goes, in bytes; str() is one line for people."""
+    """Where the memory goes. Sizes in bytes. str() is one line for people."""
 
-    weights: int  # taken already
-    free: int  # beside the weights
+    weights: int  # allocated already
+    free: int  # in addition to the weights
     activations: int  # of the largest step
     per_block: int  # KV, all layers
     block_size: int
@@ -101,11 +101,13 @@ class MemoryPlan:
 def plan_memory(
     config: ModelConfig, limits: Limits, itemsize: int, weights: int, free: int, gather_budget: int
 ) -> MemoryPlan:
-    """Pure. itemsize: bytes of one number of the dtype computed in; the last three are bytes
-    too: what the weights have taken, what is free beside them, what decode rows gather at once.
+    """Divide the memory. Pure; all sizes in bytes.
 
-    Raises MemoryPlanError if not one block fits or the number asked for does not, SettingError
-    if the context asked for is longer than the model's.
+    itemsize: of one number of the dtype to compute in. weights: what the weights have taken. free:
+    what is left beside them. gather_budget: KV that decode rows of one layer gather at once.
+
+    Raises MemoryPlanError if no block fits, or not as many as were asked for; SettingError if the
+    context asked for is longer than the model's.
     """
     if limits.context > config.context:
         raise SettingError(
@@ -147,8 +149,8 @@ def plan_memory(
 
 
 def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """What the largest step holds at once beside the KV memory, and what its sequences do for their
-    sampling: more than any step was seen to take (tests/executor/torch/memory/test_planned.py)."""
+    """Bytes that the largest step holds at once beside the KV memory, the sequences' sampling state
+    included. An upper bound: tests/executor/torch/memory/test_planned.py compares it with steps."""
     cells = limits.cells(limits.context or config.context)
     cells += cells // 16 + 4  # a CPU's products have round numbers of rows
     scores = (
@@ -163,7 +165,7 @@ def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
 
 def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """Of one token, padding or held slot, at a layer's widest moment. The sum of:
+    """Bytes of one token, padding or held slot, at a layer's widest moment. The sum of:
 
     - the residual stream, what is added to it, and a norm in float32;
     - the larger of attention (queries, keys, values, their turned copies, the result) and the MLP
@@ -182,11 +184,12 @@ def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
 
 def gather_budget(kind: str) -> int:
-    """The budget of bytes on this kind of device."""
+    """Bytes of keys and values of one layer that decode rows gather at once on a kind of device."""
     return GATHER_BUDGET.get(kind, GATHER_BUDGET_ELSEWHERE)
 
 
 def human_bytes(count: int) -> str:
+    """A number of bytes for people, such as 1.5 GiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
