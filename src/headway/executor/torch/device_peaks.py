@@ -1,4 +1,4 @@
-"""What a device can do at best: bytes read per second, and products per second in a dtype."""
+"""What a device can do at best: memory bandwidth, and FLOP per second in a dtype."""
 
 import os
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def _best_time(work: Callable[[], Tensor], now: Callable[[], int]) -> int:
 
 
 def operator_shares(run: Callable[[], object], device: str) -> dict[str, float]:
-    """Share of the time of each operator of torch in what `run` does, largest first."""
+    """Each torch operator's share of the time of `run`, largest first."""
     os.environ.setdefault("KINETO_LOG_LEVEL", QUIET)
     from torch.profiler import ProfilerActivity, profile
 

@@ -77,7 +77,7 @@ def test_a_child_that_is_gone_is_replaced_and_one_that_goes_is_named(trial, monk
     assert trial.problem(Grammar("regex", "b")) == ""
     gone = GrammarChecker(EMBEDDED)
     monkeypatch.setattr(sys, "executable", "false")
-    with pytest.raises(GrammarCheckError, match="ended with 1: ask again"):
+    with pytest.raises(GrammarCheckError, match="ended with 1: try again"):
         gone.problem(Grammar("regex", "a"))
     gone.close()
 

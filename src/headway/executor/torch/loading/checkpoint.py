@@ -1,6 +1,6 @@
-"""A checkpoint's folder: found locally or on the hub, and its tensors checked and read.
+"""Checkpoint: a folder found locally or on the hub; its tensors are checked and read.
 
-Safetensors only. A pickle can run any code when it is opened, so it never is.
+Safetensors only. Pickles are never opened, because that can run any code.
 """
 
 import re
@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from headway.errors import CheckpointError, first_line
 from headway.executor.torch.config.config_reader import read_json
 
-if TYPE_CHECKING:  # half a second that who reads headers need not wait
+if TYPE_CHECKING:  # importing torch takes half a second, and reading headers does without
     from torch import Tensor
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -61,10 +61,10 @@ class Checkpoint:
         shapes: Mapping[str, tuple[int, ...]],
         framework: Literal["pt", "np"] = "pt",
     ) -> None:
-        """Open it and compare all names and shapes with those that the config calls for.
+        """Open it and compare names and shapes with those that the config calls for.
 
-        Only headers are read. framework: np for who will not read tensors: torch then stays
-        out of it. Raises CheckpointError, naming the file and the tensor.
+        Only headers are read. framework: "np" if no tensor will be read; torch is then not
+        imported. Raises CheckpointError, naming the file and the tensor.
         """
         self.folder, self._framework = folder, framework
         self._files: dict[str, Any] = {}  # file name -> its open handle

@@ -1,4 +1,4 @@
-"""Where a checkpoint keeps each part of the decoder: names and shapes, no tensors."""
+"""Names and shapes of a checkpoint's tensors, for each part of the decoder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class MlpTensors:
-    """Matrices to be stacked by output, and the one that leads back."""
+    """The matrices of an MLP: those into it, stacked by output, and the one back."""
 
     up: tuple[Matrix, ...]  # gate and up, or one that is both, or one alone
     down: Matrix
@@ -44,7 +44,7 @@ class MlpTensors:
 
 @dataclass(frozen=True, slots=True)
 class LayerTensors:
-    """One decoder layer."""
+    """The tensors of one decoder layer."""
 
     norms: tuple[str, str, str, str]  # before and after attention, before and after the MLP
     qkv: tuple[Matrix, ...]  # to be stacked by output
@@ -72,7 +72,7 @@ def tensor_shapes(config: ModelConfig) -> Shapes:
 
 
 def layer_tensors(config: ModelConfig, i: int) -> LayerTensors:
-    """Of layer i."""
+    """The tensors of layer i."""
     family, at = config.family, f"model.layers.{i}."
     attention = at + "self_attn."
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim

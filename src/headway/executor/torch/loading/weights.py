@@ -1,4 +1,4 @@
-"""The decoder's weights: from a checkpoint, or random ones in the same shapes."""
+"""Weights: the decoder's, from a checkpoint or random in the same shapes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All of them, in one dtype on one device; norms that round late are in float32."""
+    """All weights, in one dtype on one device; norms that multiply in float32 are in float32."""
 
     embed: Tensor  # [vocab, hidden]
     layers: tuple[Layer, ...]
@@ -73,9 +73,9 @@ def load_weights(
 def random_weights(
     config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int = 0
 ) -> Weights:
-    """Random weights in a config's real shapes: for benchmarks, where only the shapes matter.
+    """Random weights in the shapes of a config, for benchmarks, where only the shapes matter.
 
-    Normal with deviation 0.02, norms 1, biases 0.01: activations stay of a sane size.
+    Normal with deviation 0.02, biases 0.01, norms 1, so that activations neither grow nor vanish.
     """
     stream, of = torch.Generator().manual_seed(seed), tensor_shapes(config)
 
@@ -90,7 +90,7 @@ def random_weights(
 
 
 def assemble(config: ModelConfig, read: Read) -> Weights:
-    """Build the decoder's weights of the tensors that `read` gives, fusing as it goes."""
+    """Build the decoder's weights from the tensors that `read` returns, fusing matrices."""
     parts = _Parts(config, read)
     embed, norm = parts.read(EMBED + ".weight"), parts.norm(NORM)
     layers = tuple(_layer(config, parts, i) for i in range(config.layers))
@@ -123,7 +123,7 @@ def _layer(config: ModelConfig, parts: "_Parts", i: int) -> Layer:
 
 
 class _Parts:
-    """Builds the parts of a decoder of what `read` gives, and counts the bytes."""
+    """Builds the parts of a decoder from the tensors that `read` returns, and counts bytes."""
 
     def __init__(self, config: ModelConfig, read: Read) -> None:
         self.config, self._read, self.nbytes = config, read, 0
@@ -134,7 +134,7 @@ class _Parts:
         return tensor
 
     def norm(self, name: str) -> Norm:
-        """Of this name; an empty one is a norm that the family has not."""
+        """The norm of this name; empty: the family has none here."""
         kind, eps = self.config.family.norm, self.config.eps
         if not name:
             return NoNorm()
@@ -150,7 +150,7 @@ class _Parts:
                 return LayerNorm(weight, self.read(name + ".bias"), eps)
 
     def linear(self, *stacked: Matrix) -> Linear:
-        """One matrix of several with the same inputs."""
+        """One linear layer of several matrices with the same inputs."""
         weight = torch.cat([self.read(each.name + ".weight") for each in stacked])
         if not stacked[0].biased:
             return Linear(weight)

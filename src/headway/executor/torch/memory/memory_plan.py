@@ -1,16 +1,12 @@
 """MemoryPlan: how many KV blocks fit into the free memory, before any is allocated."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.policies import Policies, usual
 from headway.core.sampling import MOST_LOGPROBS
 from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.config.model_config import ModelConfig
-
-if TYPE_CHECKING:  # importing torch takes half a second, and planning does without
-    pass
 
 USABLE_SHARE = 0.8  # of the free memory; the rest is for the system and the unforeseen
 SCORE_ELEMENTS = 1 << 22  # that soft-capped attention, which has no fused kernel, holds at once

@@ -1,7 +1,7 @@
-"""Grammars, through llguidance: compiled once each, and followed by every sequence of its own.
+"""GrammarCompiler: compiles grammars with llguidance; Matcher: one sequence's way through one.
 
-Without tensors, and llguidance and the tokenizer are read when the first grammar comes: whoever
-only asks whether one can be compiled needs no torch.
+No tensors, so checking a grammar needs no torch. llguidance and the tokenizer are loaded when the
+first grammar comes.
 """
 
 import json
@@ -19,17 +19,16 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
-KEPT_GRAMMARS = 256  # compiled grammars, the latest used
+KEPT_GRAMMARS = 256  # compiled grammars that are kept, the latest used
 NO_STOP_TOKEN = "an answer with a grammar must stop at every end that the model has"
-LONGEST = 300  # characters of a cause; some quote the whole grammar
-# Between two tokens of JSON one blank, as in `{"a": 1, "b": 2}`, or a new line and its indentation:
-# where there may be more, a weak model spends its max_tokens on them. A schema's own "x-guidance"
-# goes before this.
+LONGEST = 300  # characters of a message; some quote the whole grammar
+# Between two tokens of JSON: one blank, as in `{"a": 1, "b": 2}`, or a new line and indentation.
+# If more is allowed, a weak model spends its max_tokens on it. A schema's own "x-guidance" wins.
 BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r" |\n {0,8}"}
 
 
 class Matcher:
-    """One sequence's way through its grammar. It grows from the rows, which hold what was accepted.
+    """One sequence's state in its grammar. It advances with the rows, which hold accepted tokens.
 
     known   |<------ prompt ------>|<- answer ->|     the grammar sees the answer alone; after a
                                                       preemption it begins again with all of it
@@ -41,7 +40,7 @@ class Matcher:
         self.extend(0, begun.tokens)
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
-        """Take in a row's tokens, of which some may be known."""
+        """Advance by a row's tokens, some of which may be known already."""
         new = tokens[self._known - start :]
         if new and not self.error:
             self._known += len(new)
@@ -49,34 +48,34 @@ class Matcher:
             self.check()
 
     def check(self) -> None:
-        """Set the error where there is no way on: llguidance's limits, or no text that matches."""
+        """Set the error if the answer cannot go on: llguidance's limits, or no text matches."""
         self.error = dead_end(self.state)
 
 
 class GrammarCompiler:
-    """All that one model's sequences follow, compiled when they are first asked for."""
+    """The grammars of one model, compiled when first asked for and kept. For any thread."""
 
     def __init__(self, folder: Path, vocab: int, eos: frozenset[int]) -> None:
-        """folder: the tokenizer's; empty: there is none. vocab: the model's, its logits' width."""
+        """folder: the tokenizer's; empty: there is none. vocab: the width of the model's logits."""
         self.folder, self.vocab, self.eos = folder, vocab, eos
         self._tokenizer: LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()  # of those that are kept, and not while one is compiled
+        self._lock = threading.Lock()  # of the kept ones; not held while one is compiled
 
     def compile(self, grammar: Grammar) -> None:
-        """From any thread, and in its time, so that the step that begins with it finds it made.
-        Raises as `begin` does."""
+        """Compile ahead of the step that begins with it, in the caller's thread. Raises as `begin`
+        does."""
         self._made(grammar)
 
     def begin(self, begun: Begun) -> Matcher:
-        """A matcher at the end of what is known. SettingError or TokenizerError: it cannot be."""
+        """A matcher that has read what is known. Raises SettingError or TokenizerError."""
         asked = begun.sampling
         if not self.eos <= asked.stop_tokens:
             raise SettingError(NO_STOP_TOKEN)
         return Matcher(begun, self._made(asked.grammar).deep_copy())
 
     def _made(self, grammar: Grammar) -> "LLMatcher":
-        """Where an answer begins, for all of them: to be copied."""
+        """The compiled grammar's initial state, to be copied."""
         if not self.eos:
             raise SettingError(NO_STOP_TOKEN)
         with self._lock:
@@ -94,7 +93,7 @@ class GrammarCompiler:
 
 
 def grammar_tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
-    """A checkpoint's, as llguidance has it: bytes of tokens in a trie. A second for a large one.
+    """A checkpoint's tokenizer in llguidance's form, a trie of bytes. A large one takes a second.
 
     vocab: the model's; 0: the tokenizer's own. ends: allowed exactly where a grammar may end.
     """
@@ -116,7 +115,7 @@ def grammar_tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLToke
 
 
 def compile_grammar(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
-    """Where an answer begins; SettingError names what is wrong with the grammar."""
+    """A grammar's initial state. Raises SettingError, which names what is wrong with it."""
     from llguidance import LLMatcher, LLParserLimits
 
     if said := grammar.problem():
@@ -132,7 +131,7 @@ def compile_grammar(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
 
 
 def dead_end(state: "LLMatcher") -> str:
-    """Why there is no way on from here; empty if there is one, or the answer is whole."""
+    """Why the answer cannot go on from here; empty if it can, or if it is complete."""
     if not state.is_error():
         return ""
     if state.stop_reason() == "InternalError":  # says nothing more
@@ -141,14 +140,14 @@ def dead_end(state: "LLMatcher") -> str:
 
 
 def to_llguidance(grammar: Grammar) -> str:
-    """As llguidance takes it; ValueError if it is not the JSON that it has to be."""
+    """The grammar in llguidance's format. Raises ValueError if it must be JSON and is not."""
     from llguidance import LLMatcher
 
     match grammar.kind:
         case "json_object":
             return LLMatcher.grammar_from_json_schema({"type": "object"}, BLANKS)
         case "json_schema":
-            # Parsed, because llguidance puts a text that it is given unread between others.
+            # Parsed here, because llguidance pastes a text between others without reading it.
             schema = json.loads(grammar.text)
             if not isinstance(schema, dict):
                 raise ValueError("it must be a JSON object")
@@ -160,7 +159,7 @@ def to_llguidance(grammar: Grammar) -> str:
             if not isinstance(options, list) or not options or not all(map(_is_text, options)):
                 raise ValueError("it must be a list of strings, none of them empty")
             return LLMatcher.grammar_from_regex("|".join(map(_escaped, options)))
-    # Wrapped, because a text that looks like JSON would be taken for llguidance's own format.
+    # Wrapped, because llguidance takes a text that looks like JSON for its own format.
     return json.dumps({"grammars": [{"lark_grammar": grammar.text}]})
 
 
@@ -174,7 +173,7 @@ def _escaped(text: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """The cause, out of a message of many lines that draws where it is."""
+    """One line from a message of many lines that draws where the error is."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown"]
     causes = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]
     first = lines[0] if len(lines[0]) <= LONGEST else lines[0][:LONGEST] + " ..."

@@ -1,9 +1,9 @@
-"""Whether a grammar can be compiled, tried where it can do no harm: in a process of its own.
+"""GrammarChecker: whether a grammar can be compiled, tried in a process of its own.
 
-llguidance bounds what a step may cost, but a text of 1 KB can keep its compiler busy for minutes,
-and one of 80 KB overflow its stack, which ends the process. So the first to compile a grammar is
-a child that is allowed a second of its processor and a quarter of the usual stack; an engine that
-is handed only what came through is not held up for longer, and does not fall.
+llguidance bounds the cost of a step, but a grammar of 1 KB can keep its compiler busy for minutes,
+and one of 80 KB can overflow the stack, which ends the process. So a child process compiles each
+grammar first, with a second of processor time and a quarter of the usual stack. The engine gets
+only grammars that passed: none of them can stall it for longer, or end it.
 """
 
 import atexit
@@ -29,11 +29,11 @@ STACK_BYTES = 2**21
 
 @lru_cache(maxsize=256)
 def grammar_problem(grammar: Grammar, folder: Path, seconds: float = COMPILE_SECONDS) -> str:
-    """Why answers cannot be held to this grammar, in a line; empty if they can.
+    """Why a grammar cannot be used, in a line; empty if it can.
 
-    folder: the tokenizer's, which the first call reads. seconds: of processor time that it may
-    take. Waits: call it beside an event loop, not on it. From any thread; one is tried at a time.
-    GrammarCheckError if the trial itself was ended, by somebody else or for want of memory.
+    folder: the tokenizer's, which the first call reads. seconds: the processor time it may take.
+    It blocks, so do not call it on an event loop. For any thread; grammars are tried one by one.
+    Raises GrammarCheckError if the child was ended by somebody else or for want of memory.
     """
     return grammar.problem() or _checker(folder).problem(grammar, seconds)
 
@@ -46,7 +46,7 @@ def _checker(folder: Path) -> "GrammarChecker":
 
 
 class GrammarChecker:
-    """The child, begun when it is needed and again when a grammar has ended it."""
+    """The child process: started when needed, and again after a grammar has ended it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class GrammarChecker:
         self._child: subprocess.Popen[str] | None = None
 
     def problem(self, grammar: Grammar, seconds: float = COMPILE_SECONDS) -> str:
-        """As the function of that name."""
+        """As grammar_problem."""
         with self._lock:
             if self._child is not None and self._child.poll() is not None:
                 self._end()  # by somebody else
@@ -75,7 +75,7 @@ class GrammarChecker:
             return f"the {grammar.kind} takes more than {seconds:g} s to compile: make it simpler"
         if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT):
             return f"the {grammar.kind} is nested or chained too deeply to be compiled"
-        raise GrammarCheckError(f"the process that tries grammars ended with {status}: ask again")
+        raise GrammarCheckError(f"the process that checks grammars ended with {status}: try again")
 
     def close(self) -> None:
         with self._lock:
@@ -83,7 +83,7 @@ class GrammarChecker:
                 self._end()
 
     def _end(self) -> int:
-        """Its exit status."""
+        """End the child; return its exit status."""
         child, self._child = self._child, None
         assert child
         child.communicate()  # closes its input, which ends it
@@ -91,7 +91,7 @@ class GrammarChecker:
 
 
 def _answer(child: "subprocess.Popen[str]", ask: list[str | float]) -> str | None:
-    """None if it has ended instead."""
+    """The child's answer; None if it has ended instead."""
     assert child.stdin and child.stdout
     try:
         child.stdin.write(json.dumps(ask) + "\n")
@@ -103,7 +103,7 @@ def _answer(child: "subprocess.Popen[str]", ask: list[str | float]) -> str | Non
 
 
 def serve(folder: Path) -> None:
-    """The child: a grammar per line in, what is wrong with it out."""
+    """The child's loop: reads a grammar per line and writes what is wrong with it."""
     cause, tokens = "the grammar's compiler has failed", None
     try:
         tokens = grammar_tokenizer(folder, 0, frozenset({0}))  # any end will do: nothing is sampled
@@ -123,7 +123,7 @@ def serve(folder: Path) -> None:
 
 
 def _compile(grammar: Grammar, tokens: "LLTokenizer", said: list[str]) -> None:
-    """Compile it and make the first mask, in which limits are met that compiling does not know."""
+    """Compile it and compute the first mask, which has limits of its own."""
     try:
         state = compile_grammar(grammar, tokens)
         state.compute_bitmask()

@@ -1,7 +1,7 @@
-"""Log-probabilities of consecutive tokens, in columns.
+"""LogprobColumns: log-probabilities of consecutive tokens, in columns.
 
-With twenty rivals a position takes 252 bytes, where objects for each pair take ten times that: so
-a long prompt's scores cross to the server's front, and wait there, without filling its memory.
+A position with its twenty most likely tokens takes 252 bytes; an object for each pair would take
+ten times that. So the scores of a long prompt do not fill the memory of the server's front.
 """
 
 from array import array
@@ -12,7 +12,7 @@ from headway.core.batch import Logprob
 
 
 class LogprobColumns(Sequence[Logprob]):
-    """An executor's scores are not changed after it has returned them. An Answer extends its own.
+    """A sequence of Logprob. One that an executor has returned is not changed afterwards.
 
     position      0         1         2
     drawn         x         x         x             float64
@@ -25,13 +25,13 @@ class LogprobColumns(Sequence[Logprob]):
     def __init__(
         self, drawn: bytes = b"", ids: bytes = b"", values: bytes = b"", width: int = 0
     ) -> None:
-        """The columns as they lie in memory. width: rivals that each position has."""
+        """The columns as they lie in memory. width: most likely tokens at each position."""
         self.drawn, self.ids, self.values = array("d", drawn), array("i", ids), array("d", values)
         self.width = width
         assert len(self.ids) == len(self.values) == width * len(self.drawn)
 
     def extend(self, more: Sequence[Logprob]) -> None:
-        """By scores with as many rivals each."""
+        """Append positions with the same width."""
         if not isinstance(more, LogprobColumns):
             pairs = [pair for each in more for pair in each.top]
             drawn = array("d", [each.sampled for each in more])
@@ -46,7 +46,7 @@ class LogprobColumns(Sequence[Logprob]):
             self.values += more.values
 
     def clear(self) -> None:
-        """What was given out is given up."""
+        """Drop all positions."""
         for column in (self.drawn, self.ids, self.values):
             del column[:]
 
@@ -60,7 +60,7 @@ class LogprobColumns(Sequence[Logprob]):
     def __getitem__(self, at: slice) -> "LogprobColumns": ...
 
     def __getitem__(self, at: int | slice) -> "Logprob | LogprobColumns":
-        """A slice has every position of its range."""
+        """A position, or a slice of step 1."""
         if isinstance(at, slice):
             begin, end, step = at.indices(len(self.drawn))
             assert step == 1

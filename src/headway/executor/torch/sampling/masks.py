@@ -1,4 +1,4 @@
-"""Grammars on the logits: the tokens that the rows' answers may go on with, for all at once."""
+"""Grammars applied to logits: the tokens that each row may continue with, for all rows at once."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def apply_grammars(logits: Tensor, matchers: Mapping[int, Matcher]) -> Tensor:
-    """Logits [n, vocab], -inf where a row's grammar does not allow a token; the given are kept."""
+    """A copy of logits [n, vocab] with -inf where a row's grammar does not allow a token."""
     if not matchers:
         return logits
     allowed = unpack_bits(
@@ -28,9 +28,9 @@ def apply_grammars(logits: Tensor, matchers: Mapping[int, Matcher]) -> Tensor:
 
 
 def token_bitmasks(matchers: tuple[Matcher, ...], vocab: int) -> Tensor:
-    """A bit per token, the lowest first: int32 [n, words], on the host. In parallel.
+    """A bit per token, the lowest first: int32 [n, words], on the host. Computed in parallel.
 
-    A matcher whose limits end here has its error set.
+    A matcher that reaches llguidance's limits has its error set.
     """
     bits = torch.zeros((len(matchers), -(-vocab // 32)), dtype=torch.int32)
     pairs = [(each.state, row) for row, each in enumerate(matchers)]
@@ -41,14 +41,14 @@ def token_bitmasks(matchers: tuple[Matcher, ...], vocab: int) -> Tensor:
 
 
 def unpack_bits(bits: Tensor) -> Tensor:
-    """As booleans: int32 [n, words] -> [n, 32 x words]."""
+    """Bits to booleans: int32 [n, words] -> [n, 32 x words]."""
     of_byte = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=bits.device)
     return (bits.view(torch.uint8).unsqueeze(-1) & of_byte).bool().flatten(1)
 
 
 @cache
 def _threads() -> "LLExecutor":
-    """Made with the first mask; the process has one."""
+    """llguidance's thread pool, one for the process, made with the first mask."""
     from llguidance import LLExecutor
 
     return LLExecutor()

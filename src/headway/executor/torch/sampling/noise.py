@@ -1,7 +1,7 @@
-"""Random numbers that are a function: of a seed, a position and a token, and of nothing else.
+"""Random numbers that are a function of a seed, a position and a token, and of nothing else.
 
 Counter-based generators (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
-keep no state, so there is nothing that the order of calls or a neighbour could change.
+keep no state, so neither the order of calls nor other rows can change the numbers.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def noise_keys(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArra
 
 
 def choice_seed(seed: int, choice: int) -> int:
-    """The seed of one of several answers: the first has the caller's own. Below 2**63."""
+    """The seed of one of n choices; choice 0 has the caller's own. Below 2**63."""
     if not choice:
         return seed
     mixed = _splitmix(_splitmix(np.array([seed], dtype=np.uint64)) ^ np.uint64(choice))
@@ -36,7 +36,7 @@ def _splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def exponential_noise(keyed: Tensor, tokens: Tensor) -> Tensor:
-    """Exponentially distributed numbers, of mean 1 and positive: [n, c], float32.
+    """Exponentially distributed positive numbers with mean 1: [n, c], float32.
 
     keyed: int32 [n, 2] of `keys`; tokens: int32 ids, [n, c] or [c]. One key goes in before the
     first round and one before the second, so that no two rows are shifts of each other.
@@ -57,7 +57,7 @@ def exponential_noise(keyed: Tensor, tokens: Tensor) -> Tensor:
 
 
 def rows_at_once(vocab: int) -> int:
-    """Rows whose numbers fit in a core's cache together (a quarter of a million of them)."""
+    """How many rows fit in a core's cache together (a quarter of a million numbers)."""
     return max(1, 2**18 // vocab)
 
 

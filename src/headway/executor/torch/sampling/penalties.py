@@ -1,4 +1,4 @@
-"""What sampling reads of a sequence's own tokens, and what it does to the logits with them.
+"""History: a sequence's own tokens, and the penalties and bans that follow from them.
 
 Formulas: repetition, CTRL (Keskar et al. 2019) as transformers has it; presence and frequency,
 OpenAI's API; bad words, transformers' NoBadWords.
@@ -15,7 +15,7 @@ EXCLUDED = -float("inf")
 
 
 class History:
-    """One sequence's known tokens. It grows from the rows, which hold what was accepted.
+    """One sequence's known tokens. It grows with the rows, which hold the accepted tokens.
 
     known   |<------ prompt ------>|<- answer ->|
     seen    tokens of both, counts: of the answer alone. After a preemption the sequence begins
@@ -34,7 +34,7 @@ class History:
         self.extend(0, begun.tokens)
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
-        """Take in a row's tokens, of which some may be known."""
+        """Add a row's tokens, some of which may be known already."""
         new = [t for t in tokens[len(self.known) - start :] if 0 <= t < len(self.seen)]
         if not new:
             return
@@ -46,14 +46,14 @@ class History:
         self.known += new
 
     def push(self, logits: Tensor) -> None:
-        """Bias and bad words: change one row of logits [vocab] in place."""
+        """Apply logit bias and bad words to one row of logits [vocab], in place."""
         if len(self._bias):
             logits.index_add_(0, self._bias_at, self._bias)
         if banned := self._banned():
             logits[banned] = EXCLUDED
 
     def _banned(self) -> list[int]:
-        """Last tokens of those bad words whose others have just been said."""
+        """The last tokens of bad words whose other tokens have just been generated."""
         after = self._after.get(self.known[-1], ()) if self.known else ()
         return self._never + [
             last for others, last in after if self.known[-len(others) :] == others
@@ -63,8 +63,8 @@ class History:
 def _split_bad_words(
     words: Sequence[tuple[int, ...]], vocab: int
 ) -> tuple[list[int], dict[int, list[tuple[list[int], int]]]]:
-    """Tokens that are a bad word by themselves; of longer ones, by the last token but one, all
-    tokens but the last, and that."""
+    """Bad words of one token; and the longer ones by their last token but one, each as its tokens
+    without the last, and the last."""
     never: list[int] = []
     after: dict[int, list[tuple[list[int], int]]] = {}
     for *others, last in words:
@@ -76,7 +76,7 @@ def _split_bad_words(
 
 
 def penalized(logits: Tensor, histories: Mapping[int, History]) -> Tensor:
-    """Logits [n, vocab] with those rows changed that have a history; the given are kept."""
+    """A copy of logits [n, vocab] with the penalties of each row that has a history."""
     if not histories:
         return logits
     mine, logits = list(histories.values()), logits.clone()

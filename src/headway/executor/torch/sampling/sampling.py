@@ -1,11 +1,11 @@
-"""From logits to tokens, for all rows of a step at once.
+"""sample: from logits to tokens, for all rows of a step at once.
 
 A token is drawn as the winner of a race: of all candidates the one with the largest
 logit / temperature - log(noise), where the noise is exponential and a function of (seed,
 position, token). That is an exact draw (the Gumbel-max trick). It was chosen over inverting
-the cumulative distribution because batching changes logits in their last bits: a race is
-changed by that only if two candidates finish within those bits, a cumulative sum moves every
-edge behind the change. And it needs no order, so near ties cannot swap places.
+the cumulative distribution because batching changes logits in their last bits. That changes the
+race only if two candidates finish within those bits, but it would move every later edge of a
+cumulative sum. The race also needs no order, so near ties cannot swap places.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,23 +29,23 @@ CHUNK = 256  # columns that the first round of a search for the largest sums up 
 
 @dataclass(frozen=True, slots=True)
 class SamplingColumns:
-    """How each row's token is to be picked: columns of length n, on the host."""
+    """How each row's token is to be sampled: columns of length n, on the host."""
 
-    temperature: NDArray[np.float64]  # 0: the most likely
+    temperature: NDArray[np.float64]  # 0: greedy
     top_k: NDArray[np.int64]
     top_p: NDArray[np.float64]
     min_p: NDArray[np.float64]
     seeds: NDArray[np.int64]
-    positions: NDArray[np.int64]  # of the token that is drawn, in its sequence
-    banned: Mapping[int, tuple[int, ...]]  # row -> tokens that cannot be drawn yet
-    logprobs: NDArray[np.int64]  # -1: none; n: of the drawn one and of the n most likely
+    positions: NDArray[np.int64]  # of the sampled token in its sequence
+    banned: Mapping[int, tuple[int, ...]]  # row -> tokens that cannot be sampled yet
+    logprobs: NDArray[np.int64]  # -1: none; n: of the sampled token and the n most likely
     # Row -> what penalties, bias and bad words read.
     histories: Mapping[int, History] = field(default_factory=dict)
     matchers: Mapping[int, Matcher] = field(default_factory=dict)  # row -> its grammar
 
     @property
     def ban(self) -> bool:
-        """Whether some row may be left with nothing that can be drawn."""
+        """Whether some row may have no token left to sample."""
         return bool(self.histories or self.matchers or self.banned)
 
 
@@ -74,7 +74,7 @@ def sample(logits: Tensor, draws: SamplingColumns) -> Tensor:
 
 
 def row_argmax(values: Tensor) -> Tensor:
-    """Where the largest of each row is, the first of equals: [n, width] -> int64 [n].
+    """The index of the largest of each row, of equals the first: [n, width] -> int64 [n].
 
     In two rounds, because torch's argmax compares one by one on a CPU and its amax does not:
     32 rows of 151,936 took a tenth of the time.
@@ -94,14 +94,14 @@ def row_argmax(values: Tensor) -> Tensor:
 
 
 def apply_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Divide by the temperature [n], the largest logit of each row at 0 so that none overflows."""
+    """Shift each row's largest logit to 0 against overflow, and divide by temperature [n]."""
     return (logits - logits.amax(dim=-1, keepdim=True)) / temperature.unsqueeze(1)
 
 
 def filter_candidates(
     scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Apply the filters in this order, each to what the one before it has left.
+    """Apply top_k, top_p and min_p in this order, each to what the one before has left.
 
     scaled [n, vocab]; the others [n]. Returns the candidates' values and ids, the likeliest
     first: [n, c] each, -inf where a filter has taken one out. The first always stays.
@@ -151,7 +151,7 @@ def _sample_unfiltered(logits: Tensor, draws: SamplingColumns, rows: NDArray[np.
 
 
 class _DeviceColumns:
-    """Some rows of a host column as float32 on the device."""
+    """Moves some rows of a host column to the device, as float32."""
 
     def __init__(self, rows: NDArray[np.int64], device: torch.device) -> None:
         self.rows, self.device = rows, device
@@ -162,7 +162,7 @@ class _DeviceColumns:
 
 @dataclass(frozen=True, slots=True)
 class RowLogprobs:
-    """Log-probabilities of some rows, still on the device."""
+    """Log-probabilities of some of the sampled rows, still on the device."""
 
     rows: tuple[int, ...]  # of the n that were sampled
     counts: tuple[int, ...]  # how many of the most likely each row asked for
@@ -171,7 +171,7 @@ class RowLogprobs:
     ids: Tensor
 
     def said(self) -> dict[int, Logprob]:
-        """As plain values, by row."""
+        """Plain values by row."""
         top = zip(self.ids.tolist(), self.top.tolist(), strict=True)
         lists = [tuple(zip(ids, values, strict=True)) for ids, values in top]
         return {
@@ -183,7 +183,7 @@ class RowLogprobs:
 
 
 def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
-    """Of a prompt's positions, all of which have asked for as many of the most likely."""
+    """A prompt's log-probabilities as columns; each position has as many of the most likely."""
     whole = LogprobColumns()
     for part in parts:
         drawn, top = part.drawn.double().cpu().numpy(), part.top.double().cpu().numpy()
