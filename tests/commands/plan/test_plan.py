@@ -70,7 +70,7 @@ def printed(asked):
 def test_a_stated_process_is_planned_for(cost):
     asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, ttft=200, tpot=8, buckets="64,128")
     said = printed(asked)
-    for title in ("At the rate", "Groups", "Where waits explode", "Cost"):
+    for title in ("At the rate", "Groups", "Highest rate within the TTFT budget", "Cost"):
         assert title in said
     assert "TPOT at this rate" in said and "Kelly" in said and "Simulator:" in said
     assert "Burstiness" not in said, "a stated process is Poisson"
@@ -171,7 +171,7 @@ def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(
     said = " ".join(
         printed(PlanOptions(cost(), trace=str(tmp_path / "crowd.csv"), ttft=200)).split()
     )
-    assert "Nothing is said of bursts: the first 250 requests of crowd.csv come at one" in said
+    assert "Bursts were not measured: the first 250 requests of crowd.csv come at one" in said
 
 
 def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots_use(cost):

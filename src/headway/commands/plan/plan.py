@@ -127,7 +127,7 @@ def plan(
     answers, notes = dict[str, list[CheckedEstimate]](), list[str]()
     say("serving at the rate")
     load = check_at_rate(machine, traffic, run := run_at_rate(machine, traffic))
-    say("waiting for a step of one's own")
+    say("serving one prompt a step")
     try:
         load.append(check_ttft(machine, traffic))
     except SettingError as error:
@@ -144,19 +144,19 @@ def plan(
     ]
     full = burstiness = None
     if ttft:
-        say("looking for the rate at which waits explode")
+        say("searching for the highest rate within the TTFT budget")
         full = check_budget_rate(machine, traffic, ttft)
-        answers["Where waits explode"] = [full]
+        answers["Highest rate within the TTFT budget"] = [full]
         if traffic.times:
-            say("playing the trace faster and slower")
+            say("speeding the trace up and slowing it down")
             try:
                 burstiness = measure_burstiness(machine, traffic, ttft, full)
             except SettingError as error:
-                notes.append(f"Nothing is said of bursts: {error}.")
+                notes.append(f"Bursts were not measured: {error}.")
     if asked.price_per_hour:
         answers["Cost"] = check_cost(traffic, asked.price_per_hour, run, full)
     if not ttft:
-        notes.append("Without --ttft nothing is said of where waits explode, nor of bursts.")
+        notes.append("Without --ttft there is no highest rate, and nothing about bursts.")
     said = rates(machine, traffic, ttft, full, burstiness) if full else []
     return PlanResult(
         headline(machine, traffic, run, (ttft, tpot), said), answers, notes, burstiness
