@@ -44,6 +44,12 @@ def facts(sweep: SweepJson) -> list[tuple[str, str]]:
         lines.append(("Requests", told))
     if values:
         lines.append(("Swept", f"{sweep['setting'].replace('_', ' ')} ({sweep['unit']}): {values}"))
+    return [*lines, *_limits(sweep)]
+
+
+def _limits(sweep: SweepJson) -> list[tuple[str, str]]:
+    """What a reader must know before believing some points."""
+    about, lines = sweep["simulated"], list[tuple[str, str]]()
     if sweep["setting"] == "slots" and (most := max(sweep["values"])) > about["slots"]:
         said = f"step times were fitted up to {about['slots']} slots; {most:g} are extrapolated"
         lines.append(("Beyond the model", said))
