@@ -6,7 +6,7 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, sleep
 
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
@@ -130,10 +130,11 @@ class Permitted(FakeExecutor):
 
 
 def until(holds):
-    """Of another thread's doing."""
+    """Wait for what another thread does; between two looks that thread has the interpreter."""
     end = monotonic() + 30
     while not holds():
         assert monotonic() < end
+        sleep(0.001)
 
 
 def service_of(config, engine):
