@@ -9,8 +9,7 @@ from headway.figures.lane_figures import Quantile
 TIMES = 2  # of what it is at the lowest rate
 RULE = (
     "The knee is the rate at which the endpoint's TTFT p95 has doubled over what it is at the "
-    "lowest rate where it can be said: between two rates of the sweep, on the line that is drawn "
-    "through its logarithm."
+    "lowest rate with enough samples, log-interpolated between two rates of the sweep."
 )
 
 

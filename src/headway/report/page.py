@@ -13,7 +13,7 @@ from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.report import html_parts, page_charts, page_tables, run_description
 from headway.report.analysis import Analysis, Comparison
 from headway.report.formatting import share
-from headway.report.verdict import limited, standings, verdict
+from headway.report.verdict import caution, limited, standings, verdict
 from headway.runs.provenance import provenance_sentence
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 
@@ -70,6 +70,7 @@ def _header(found: Analysis) -> str:
     about = found.report.about
     many = len(found.strategies)
     served = "1 strategy" if many == 1 else f"{many} strategies, the same requests"
+    doubt = f'<p class="note">{escape(said)}</p>' if (said := caution(found)) else ""
     warning = ""
     if "simulated" in about:
         said = escape(provenance_sentence(about["simulated"]))
@@ -80,7 +81,7 @@ def _header(found: Analysis) -> str:
         f'<header><p class="eyebrow">headway {escape(about.get("command", "compare"))} · '
         f"{escape(about['model']['name'])} · {served}</p>"
         f"<h1>{escape(first)}{'.' if rest else ''}</h1>{told}"
-        f"{warning}{_broken(found)}</header>"
+        f"{doubt}{warning}{_broken(found)}</header>"
     )
 
 

@@ -15,7 +15,7 @@ from headway.report.analysis import Analysis
 from headway.report.formatting import pressed
 from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
-from headway.report.verdict import verdict
+from headway.report.verdict import caution, verdict
 from headway.runs.experiment import Experiment
 from headway.runs.provenance import Provenance
 from headway.runs.run import Outcome
@@ -110,6 +110,8 @@ class Reporter:
         }
         print_()
         print_(Text(verdict(found), style="bold"))
+        if doubt := caution(found):
+            print_(Text(doubt, style="yellow"))
         print_()
         print_(terminal_tables.latency_table(first, tail))
         print_()
@@ -128,7 +130,7 @@ class Reporter:
         if spoilt := [f"{phase} {took:.1f}" for phase, took in others.items() if took > BUSY]:
             said = (
                 f"Other processes were at work on these {cores()} cores (mean number of cores: "
-                f"{', '.join(spoilt)}). Their times are too long, and not comparable."
+                f"{', '.join(spoilt)}). Times taken meanwhile are too long, and not comparable."
             )
             self.console.print(Text(said, style="yellow"))
 

@@ -28,8 +28,8 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
         (
             "Time",
             f"{window:.4g} s of arrivals for each strategy, drained for at most "
-            f"{work['drain_ns'] / 1e9:.4g} s; arrivals of the first {warm_up:.4g} s are served and "
-            "not counted",
+            f"{work['drain_ns'] / 1e9:.4g} s; arrivals of the first {warm_up:.4g} s are "
+            "warm-up and excluded, a starting backlog counts",
         ),
         (
             "Offered load",
@@ -90,9 +90,16 @@ def _traffic(work: dict[str, object]) -> str:
     if isinstance(lanes, dict):
         return "; ".join(f"{name}: {_lane(each)}" for name, each in lanes.items())
     return (
-        f"{work['trace']}; {work['trace_seconds_used']:.0f} s of it, {work['time_scale']:.2f} s "
-        f"in a second; token counts divided by {work['token_scale']}"
+        f"{work['trace']}; {work['trace_seconds_used']:.0f} s of it, {_pace(work['time_scale'])}; "
+        f"token counts divided by {work['token_scale']}"
     )
+
+
+def _pace(scale: Any) -> str:
+    """scale: seconds of the trace per second of the run."""
+    if 0.995 < scale < 1.005:
+        return "at its own pace"
+    return f"slowed {1 / scale:.1f} times" if scale < 1 else f"sped up {scale:.1f} times"
 
 
 def _lane(each: dict[str, Any]) -> str:
@@ -105,6 +112,6 @@ def _lane(each: dict[str, Any]) -> str:
     counted = f", {zeros} of which came to 0 and were raised to 1" if zeros else ""
     return (
         f"{each['offered']} requests, the first {each['trace_seconds_used']:.0f} s of "
-        f"{each['trace']}{ends}, {each['time_scale']:.2f} s in a second, "
+        f"{each['trace']}{ends}, {_pace(each['time_scale'])}, "
         f"token counts divided by {each['token_scale']:g}{counted}{shorter}"
     )

@@ -6,6 +6,7 @@ from statistics import median
 
 from headway.core.lane import Budget
 from headway.figures.capacity import REQUIRED_ATTAINMENT
+from headway.figures.capacity_interval import ENOUGH_REQUESTS
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
@@ -87,6 +88,19 @@ def verdict(found: Analysis) -> str:
         who = f"All {len(keeping)} strategies keep" if len(keeping) > 1 else _verb(keeping)
         return f"{who} every budget; {_cheapest(keeping)}."
     return f"{_verb(keeping)} every budget{_order(keeping)}. {_fall(missing)}."
+
+
+def caution(found: Analysis) -> str:
+    """What so few requests cannot say of a share of 95 %; empty: there are enough."""
+    offered = next(iter(found.counted.values()))[0].offered if found.counted else {}
+    few = {lane: offered[lane] for lane in limited(found) if offered[lane] < ENOUGH_REQUESTS}
+    if not few:
+        return ""
+    told = ", ".join(f"{lane} {count:,}" for lane, count in few.items())
+    return (
+        f"Few requests ({told}): to be sure of {share(REQUIRED_ATTAINMENT)} takes "
+        f"{ENOUGH_REQUESTS} of each endpoint."
+    )
 
 
 def _verb(keeping: Sequence[Standing]) -> str:
