@@ -1,14 +1,16 @@
 """The tables of a report on the narrowest terminal: every header and figure is whole."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from io import StringIO
 
 from rich.console import Console
 
 from headway.figures.lane_figures import EngineFigures, LaneFigures
-from headway.report.terminal_tables import engine_table, latency_table
+from headway.report.terminal_tables import engine_table, latency_notes, latency_table
 from headway.strategies.registry import REGISTRY
 
+MEDIANS = ("queue_p50", "ttft_p50", "tpot_p50")
+TAILS = ("queue_p95", "ttft_p95", "tpot_p95")
 LONGEST = "99,999"  # milliseconds, or tokens a second
 
 
@@ -35,6 +37,23 @@ def test_latency_fits_into_80_columns():
     for name in REGISTRY:
         assert said.count([name, "1000", *[LONGEST] * 6, "100", "%"]) == 2
     assert ["support-drafts:"] in said and ["voice:"] in said
+
+
+def test_what_no_row_can_say_has_no_column_and_a_lane_without_times_no_line():
+    few = figures(LaneFigures, offered=12, good=12, ttft_p50=5_000_000)
+    few = replace(few, **dict.fromkeys(TAILS, None))
+    none = replace(few, offered=3, **dict.fromkeys(MEDIANS, None))
+    latency = {"static": {"voice": few, "bulk": none}}
+    said = printed(latency_table(latency))
+    words = [word for line in said for word in line]
+    assert (words.count("p50"), words.count("p95")) == (3, 0)
+    assert ["voice:"] in said and ["bulk:"] not in said
+    (note,) = latency_notes(latency)
+    assert "p50 needs 10 requests, p95 100" in note
+    assert "too few requests for any percentile: bulk (n 3)." in note
+    much = {"static": {"voice": replace(few, ttft_p95=9_000_000), "bulk": few}}
+    words = [word for line in printed(latency_table(much)) for word in line]
+    assert (words.count("p50"), words.count("p95")) == (3, 3)
 
 
 def test_throughput_fits_into_80_columns():

@@ -65,19 +65,22 @@ def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
     of columns, and the strategies in the verdict's order."""
     lanes, order = limited(found), [each.strategy for each in standings(found)]
     names = [*order, *(name for name in found.strategies if name not in order)]
+    every = [one for name in names for lane in lanes for one in found.latency[name][lane]]
+    tails = [getattr(one, f"ttft_p{found.tail}") for one in every]
+    percents = (50, found.tail) if any(value is not None for value in tails) else (50,)
     head, groups = ["strategy"], [("", 1)]
     for lane in lanes:
-        head += ["in budget", "TTFT p50", f"p{found.tail}"]
+        head += ["in budget", "TTFT p50", f"p{found.tail}"][: 1 + len(percents)]
         budget = found.report.lanes[lane].budget
         limit = f", TTFT within {duration(budget.ttft)}" if budget.ttft != NEVER else ""
-        groups.append((f"{lane}{limit}", 3))
+        groups.append((f"{lane}{limit}", 1 + len(percents)))
     rows = []
     for name in names:
         row = [f"{found.title(name)}{' (baseline)' if name == found.baseline else ''}"]
         for lane in lanes:
             each = found.latency[name][lane]
             row.append(kept(median(one.attainment for one in each)))
-            for percent in (50, found.tail):
+            for percent in percents:
                 values = [getattr(one, f"ttft_p{percent}") for one in each]
                 said = [value for value in values if value is not None]
                 row.append(_milliseconds(median(said)) if said else NOT_SAID)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headway.core.lane import Lane
 from headway.core.request import NEVER
-from headway.figures.lane_figures import MIN_BEYOND, EngineFigures, LaneFigures
+from headway.figures.lane_figures import MIN_BEYOND, EngineFigures, LaneFigures, Quantile
 from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
@@ -66,62 +66,81 @@ def _limit(multiple: float, alone: int, limit: int) -> str:
     return f"{multiple:g} x {milliseconds(alone)} = {milliseconds(limit)}"
 
 
-def latency_table(figures: Mapping[str, Mapping[str, LaneFigures]], tail: int = 95) -> Table:
-    """figures: by strategy and lane. Grouped by endpoint, whose name stands above, so that its
-    strategies stand together. tail: the higher percentile, 90, 95 or 99."""
+METRICS = ("queue", "ttft", "tpot")
+Figures = Mapping[str, Mapping[str, LaneFigures]]  # by strategy and lane
+
+
+def latency_table(figures: Figures, tail: int = 95) -> Table:
+    """Grouped by endpoint, whose name stands above its strategies. An endpoint without a single
+    percentile is left out, and so is the tail's column where no row has it: `latency_notes` says
+    so. tail: the higher percentile, 90, 95 or 99."""
+    percents = _percents(figures, tail)
+    heads = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT"}
+    columns = [f"{heads[metric]} p{percent}" for metric in METRICS for percent in percents]
     table = _table(
         "Latency in milliseconds, by endpoint and strategy",
         ("strategy",),
-        (
-            "n",
-            "queue p50",
-            f"queue p{tail}",
-            "TTFT p50",
-            f"TTFT p{tail}",
-            "TPOT p50",
-            f"TPOT p{tail}",
-            "in budget",
-        ),
+        ("n", *columns, "in budget"),
     )
-    lanes, strategies = list(next(iter(figures.values()))), list(figures)
+    strategies = list(figures)
+    lanes = [lane for lane in next(iter(figures.values())) if _has_times(figures, lane, tail)]
     for lane, strategy in product(lanes, strategies):
         if strategy == strategies[0]:
             table.add_row(f"{lane}:", style="bold")
         mine = figures[strategy][lane]
-        times = [
-            getattr(mine, f"{metric}_p{percent}")
-            for metric in ("queue", "ttft", "tpot")
-            for percent in (50, tail)
-        ]
         table.add_row(
             strategy,
             str(mine.offered),
-            *[milliseconds(value) for value in times],
+            *[milliseconds(value) for value in _quantiles(mine, percents)],
             share(mine.attainment) if mine.offered else NOT_SAID,
             end_section=strategy == strategies[-1] and lane != lanes[-1],
         )
     return table
 
 
-def latency_notes(figures: Mapping[str, Mapping[str, LaneFigures]], tail: int = 95) -> list[str]:
-    """What n and a share in budget count, and why there are dashes and nevers, if there are."""
-    quantiles = [
-        getattr(mine, f"{metric}_p{percent}")
+def _quantiles(mine: LaneFigures, percents: Iterable[int]) -> list[Quantile]:
+    return [getattr(mine, f"{metric}_p{percent}") for metric in METRICS for percent in percents]
+
+
+def _has_times(figures: Figures, lane: str, tail: int) -> bool:
+    """Whether any strategy has enough requests of this lane for a percentile."""
+    return any(
+        value is not None
         for lanes in figures.values()
-        for mine in lanes.values()
-        for metric in ("queue", "ttft", "tpot")
-        for percent in (50, tail)
+        for value in _quantiles(lanes[lane], (50, tail))
+    )
+
+
+def _percents(figures: Figures, tail: int) -> tuple[int, ...]:
+    """The median, and the tail where at least one figure of it can be given."""
+    every = [mine for lanes in figures.values() for mine in lanes.values()]
+    said = any(value is not None for mine in every for value in _quantiles(mine, [tail]))
+    return (50, tail) if said else (50,)
+
+
+def latency_notes(figures: Figures, tail: int = 95) -> list[str]:
+    """What n and "in budget" count, and why percentiles or endpoints are missing."""
+    first = next(iter(figures.values()))
+    absent = [
+        f"{lane} (n {mine.offered})"
+        for lane, mine in first.items()
+        if not _has_times(figures, lane, tail)
     ]
+    every = [mine for lanes in figures.values() for mine in lanes.values()]
+    quantiles = [value for mine in every for value in _quantiles(mine, (50, tail))]
     note = (
         "n: requests offered after the warm-up. In budget: the share of n that ended inside every "
         "limit of its endpoint."
     )
     if None in quantiles:
         needs = MIN_BEYOND * 100 // (100 - tail)
+        dash = "" if len(_percents(figures, tail)) == 1 else f" {NOT_SAID}: too few requests."
         note += (
-            f" {NOT_SAID}: too few requests (p50 needs {2 * MIN_BEYOND}, p{tail} {needs}), or of "
-            "TPOT too few answers that came token by token."
+            f"{dash} p50 needs {2 * MIN_BEYOND} requests, p{tail} {needs}; TPOT counts answers "
+            "that came token by token."
         )
+    if absent:
+        note += f" Left out, with too few requests for any percentile: {', '.join(absent)}."
     if NEVER in quantiles:
         note += " never: not within the run."
     return [note]
