@@ -14,12 +14,16 @@ from headway.journal.record import Record, digest
 
 
 class Clock(Protocol):
+    """Where the engine gets the time: wall time when live, virtual time in a simulation."""
+
     def now(self) -> int:
         """Nanoseconds since some fixed moment. It never runs backwards."""
         ...
 
 
 class Inbox(Protocol):
+    """Where the engine gets its commands."""
+
     def poll(self) -> Sequence[Command]:
         """The commands since the last call, in one order."""
         ...
@@ -30,6 +34,8 @@ class Inbox(Protocol):
 
 
 class Executor(Protocol):
+    """What computes the steps: a model on a device, or a stand-in for one."""
+
     def submit(self, batch: Batch) -> int:
         """Begin a step and return its ticket.
 

@@ -134,6 +134,7 @@ class Tokenizer:
         return tuple(dict.fromkeys([tuple(self._ids(text)) for text in texts]))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        """The text of these token ids, by default without special tokens."""
         text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
 

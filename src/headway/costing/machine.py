@@ -10,6 +10,7 @@ WORTH_MEASURING = 2.0  # core-seconds: the system counts in hundredths of a seco
 
 
 def describe_machine() -> dict[str, str | int]:
+    """This machine's processor, cores, system, and Python and torch versions, for reports."""
     return {
         "processor": processor(),
         "cores": cores(),
@@ -25,6 +26,7 @@ def cores() -> int:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor's model name; where the system does not give one, its architecture."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:

@@ -26,6 +26,7 @@ class Truncation:
 
 
 def truncation(specs: Sequence[RequestSpec]) -> Truncation:
+    """How many requests were cut to fit the context, and the share of all tokens that was cut."""
     lost = sum(spec.cut for spec in specs)
     kept = sum(spec.prompt + spec.answer for spec in specs)
     return Truncation(sum(spec.cut > 0 for spec in specs), lost / (lost + kept) if lost else 0.0)
@@ -39,4 +40,5 @@ class TokenCost:
     answer: float  # per token
 
     def of(self, specs: Iterable[RequestSpec]) -> float:
+        """The device time of these requests together, in nanoseconds."""
         return sum(self.prompt * spec.prompt + self.answer * spec.answer for spec in specs)

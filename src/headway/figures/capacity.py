@@ -46,6 +46,8 @@ class TriedRate:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
+    """The highest request rate that kept the target, and every rate that was tried."""
+
     rate: float  # the highest that was kept; 0: none
     bracket: tuple[float, float]  # it, and the lowest broken one above it; infinite: none broke
     tried: tuple[TriedRate, ...]  # in the order in which they were

@@ -123,6 +123,7 @@ def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
 
 
 def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
+    """One lane's attainment and latency percentiles in a run. Times are nanoseconds."""
     rows = [row for row in outcome.requests if row.lane == lane]
     missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was interrupted
     queue = [row.queue for row in rows] + missing
@@ -157,6 +158,7 @@ def has_tpot(row: RequestRow) -> bool:
 
 
 def engine_figures(outcome: Outcome) -> EngineFigures:
+    """Throughput, use and waste of the engine in a run, over all lanes."""
     steps = outcome.steps
     served = [row for row in outcome.requests if row.finish in SERVED]
     refused, failed = (

@@ -27,12 +27,16 @@ class Metric:
 
 
 class Reading(NamedTuple):
+    """A gauge's value under one strategy."""
+
     value: float
     at_least: bool = False  # a lower bound: it was not reached within the run
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
+    """How a gauge compares under two strategies."""
+
     gauge: Metric
     strategy: str  # whose pressure it is
     other: str  # the strategy it is compared with

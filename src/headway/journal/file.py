@@ -77,6 +77,7 @@ class JournalFile:
         self._part, self._number = part, number
 
     def close(self) -> None:
+        """Close the part that is being written."""
         self._part.close()
 
     def __enter__(self) -> "JournalFile":
@@ -112,9 +113,11 @@ class Part:
         self.size += len(line)  # which is ASCII
 
     def close(self) -> None:
+        """Close the file."""
         self._file.close()
 
     def remove(self) -> None:
+        """Close the file and delete it. A file that cannot be deleted stays."""
         self.close()
         with suppress(OSError):
             self.path.unlink()

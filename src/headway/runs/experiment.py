@@ -38,6 +38,8 @@ SHIPPED = "azure2023-code and azure2023-conv, from second 1080 of each file on"
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
+    """What every run of a comparison shares: the testbed, endpoints, workload and machine speed."""
+
     testbed: Testbed
     seed: int
     endpoints: tuple[Endpoint, ...]
@@ -64,6 +66,7 @@ class Experiment:
 
     @property
     def strategy_inputs(self) -> StrategyInputs:
+        """What strategies are built from: lanes, costs, prompt lengths, windows and slots."""
         prompts = sorted(len(request.prompt) for request in self.work.requests)
         token_cost, testbed, windows = self.speed.token_cost, self.testbed, dict(self.windows)
         full = self.speed.full

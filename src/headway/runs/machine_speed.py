@@ -29,6 +29,8 @@ PATIENCE = 4_000_000_000  # nanoseconds that one request alone may take
 
 @dataclass(frozen=True, slots=True)
 class MachineSpeed:
+    """What was measured of the machine before the runs: unloaded latency and cost per token."""
+
     unloaded: Mapping[str, UnloadedLatency]  # by lane; lanes with a budget only
     shapes: Mapping[str, RequestSpec]  # the requests that it was measured with
     token_cost: TokenCost

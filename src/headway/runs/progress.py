@@ -14,6 +14,8 @@ REDRAW_EVERY = 500_000_000  # nanoseconds between two redraws, which take time f
 
 
 class ProgressDisplay(Protocol):
+    """Shows how far a run has come. It is called with what was seen of the run so far."""
+
     def __call__(self, seen: Seen) -> object: ...
 
 

@@ -13,6 +13,7 @@ MEASURED, ANALYTICAL = "measured", "data sheets: analytical"
 
 
 def provenance_of(calibration: Calibration) -> dict[str, Any]:
+    """Where a calibration comes from: cost model, model, dtype, device, machine and settings."""
     return {
         "cost_model": ANALYTICAL if calibration.analytical else MEASURED,
         "model": calibration.model,

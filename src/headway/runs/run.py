@@ -113,6 +113,7 @@ class Run:
             yield Progress(elapsed, len(ledger.requests), waiting, load.running)
 
     def outcome(self) -> Outcome:
+        """The rows of the run so far, with the requests that were offered."""
         return outcome_of(self.scheduler, self.requests, self.began)
 
 

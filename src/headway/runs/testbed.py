@@ -64,6 +64,8 @@ class SharedExecutor:
 
 @dataclass(frozen=True, slots=True)
 class Testbed:
+    """The model, executor, clock and limits that all strategies of a comparison run on."""
+
     model: str
     dtype: str
     device: str

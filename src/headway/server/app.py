@@ -31,6 +31,7 @@ class Documented(FastAPI):
     """Its /openapi.json is completed with the models of the bodies that handlers read."""
 
     def openapi(self) -> dict[str, Any]:
+        """The OpenAPI schema, completed on the first call and kept."""
         if not self.openapi_schema:
             self.openapi_schema = complete(super().openapi())
         return self.openapi_schema

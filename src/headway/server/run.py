@@ -94,6 +94,7 @@ class Server:
         self._loading: asyncio.Task[Welcome] | None = None
 
     async def run(self) -> int:
+        """Serve until a signal or a failure. Returns the exit status: 1 if the engine is down."""
         listening = listen(self.config.server.host, self.config.server.port)
         self._spans = start_tracing(self.service, listening.getsockname()[1])
         loop = asyncio.get_running_loop()

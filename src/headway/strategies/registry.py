@@ -72,6 +72,7 @@ class StrategyInputs:
         return chunk_within_budgets(self.lanes, self.token_cost, self.full or self.slots)
 
     def group(self, name: str, rule: str, join: Join) -> Strategy:
+        """A strategy that forms groups by this join policy and computes prompts whole and first."""
         policies = Policies(
             join=join, mix=PrefillFirst(), chunk=Whole(), step_tokens=self.together * self.context
         )
@@ -162,6 +163,7 @@ def _mixed(inputs: StrategyInputs) -> Strategy:
 
 
 def chunked_strategy(size: int, slots: int = SLOTS) -> Strategy:
+    """Continuous batching with prompts in chunks of so many tokens, mixed with decodes."""
     rule = f"{slots} slots; prompts in chunks of {size} tokens share steps with next tokens"
     return _continuous(f"{CHUNKED_PREFIX}{size}", rule, Mixed(), Fixed(size), slots)
 

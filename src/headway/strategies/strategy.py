@@ -23,6 +23,8 @@ OFFLINE_WINDOW = (
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
+    """A batching strategy: its name, its rule in words and its policies."""
+
     name: str
     rule: str  # in words
     policies: Policies

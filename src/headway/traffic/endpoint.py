@@ -36,6 +36,8 @@ class Endpoint:
         return not (self.ttft or self.tpot or self.e2e) and self.fixed == Budget()
 
     def lane(self, unloaded: Mapping[str, UnloadedLatency]) -> Lane:
+        """The lane of this endpoint. Each limit is the lower of the fixed one and the one
+        derived from the endpoint's unloaded latency."""
         alone = unloaded.get(self.name, UnloadedLatency(0, 0))
         budget = Budget(
             ttft=_lower(self.ttft, alone.ttft, self.fixed.ttft),

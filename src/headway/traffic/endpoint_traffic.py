@@ -52,6 +52,7 @@ class Lengths:
     cv: float = 0.0  # standard deviation over mean
 
     def draw(self, random: Random) -> int:
+        """Draw a length in tokens: uniform, or log-normal where a mean is set."""
         if not self.mean:
             return random.randint(self.least, self.most)
         spread = log(1 + self.cv**2)
@@ -68,6 +69,7 @@ class ArrivalProcess:
     at_once: bool = False
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
+        """Yield requests for ever, by arrival. At a time scale of 1 they come one per second."""
         random, at = Random(f"{seed} arrivals {lane}"), 0.0
         while True:
             if not self.at_once:
@@ -94,6 +96,7 @@ class RecordedTrace:
         return min(b - a for a, b in pairwise(times))
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
+        """Yield the requests of the trace, by arrival."""
         made, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
         if tick:
             random = Random(f"{seed} jitter {lane}")

@@ -49,6 +49,8 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class OfferedTraffic:
+    """The requests that a run is offered, and where they come from."""
+
     specs: list[RequestSpec]  # by arrival
     about: dict[str, dict[str, Any]]  # by endpoint: what was selected, and its time scale
 

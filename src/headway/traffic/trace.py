@@ -24,6 +24,8 @@ PREFIX_TOKENS = 512  # prompt tokens that one such id stands for
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
+    """One recorded request: its time and its lengths."""
+
     at: int  # nanoseconds from the beginning of the trace
     prompt: int  # tokens
     answer: int  # tokens

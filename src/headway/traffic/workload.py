@@ -48,6 +48,7 @@ class Workload:
         return round(self.window * WARM_UP) if any(each.arrived for each in self.requests) else 0
 
     def count(self, lane: str) -> int:
+        """How many requests this lane has."""
         return sum(request.lane == lane for request in self.requests)
 
 
@@ -64,6 +65,10 @@ class Prompts:
         self._draws: dict[str, Random] = {}
 
     def draw(self, lane: str, length: int) -> tuple[int, ...]:
+        """Draw a prompt of so many tokens whose first block no other prompt has.
+
+        Raises SettingError if the text is too short for that.
+        """
         last = len(self.text) - max(length, self.block_size)
         draw = self._draws.setdefault(lane, Random(f"{self.seed} prompts {lane}"))
         for _ in range(1_000 if last >= 0 else 0):

@@ -86,6 +86,7 @@ class ReplayReport:
 
     @property
     def opening(self) -> list[str]:
+        """The first lines: what was recorded, what the replay proved and what is left out."""
         recording, recorded = self.rerun.recording, self.runs[RECORDED].outcome
         about, steps = recording.about, len(recorded.steps)
         said = [str(about[key]) for key in ("model", "dtype", "device") if key in about]
@@ -128,6 +129,7 @@ class ReplayReport:
 
     @property
     def counts(self) -> list[str]:
+        """One line per run: its steps, wasted time, preemptions, recomputed and cached tokens."""
         lines = []
         for name, run in self.runs.items():
             outcome = self.counted(run)

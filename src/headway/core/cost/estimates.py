@@ -29,6 +29,10 @@ class Drain:
         self._seen = 0  # prompt tokens that the line had started by the last call
 
     def see(self, line: Line, nanoseconds: int) -> None:
+        """Count what the line started in a step of so many nanoseconds.
+
+        The time counts only if a request of the line started or is waiting.
+        """
         if new := line.started - self._seen:
             self._seen = line.started
             self.millitokens += 1_000 * new - self.millitokens // DRAIN_DECAY

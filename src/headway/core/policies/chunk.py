@@ -17,7 +17,11 @@ class Allowance:
 
 
 class Chunk(Protocol):
-    def allow(self, view: View) -> Allowance: ...
+    """How many prompt tokens a step may compute."""
+
+    def allow(self, view: View) -> Allowance:
+        """The prompt tokens that the next step may compute, and whether it may split a prompt."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ class Join(Protocol):
     """A policy may also have an attribute `steady`. True promises that, while anybody runs, its
     answer changes only when a request arrives or ends: a simulation then asks it less often."""
 
-    def start(self, view: View) -> Start: ...
+    def start(self, view: View) -> Start:
+        """Which of the waiting requests start now; if none do, when to ask again."""
+        ...
 
 
 def _check(size: int, buckets: tuple[int, ...] = ()) -> None:

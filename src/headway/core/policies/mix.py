@@ -20,6 +20,8 @@ PREFILL, DECODE = RowKinds(prefill=True, decode=False), RowKinds(prefill=False, 
 
 
 class Mix(Protocol):
+    """Which kinds of rows, prefill and decode, a step may mix."""
+
     def choices(self, view: View) -> tuple[RowKinds, ...]:
         """In order of preference: the first for which there is work becomes the step."""
         ...

@@ -12,6 +12,8 @@ from headway.core.view import View
 
 
 class Order(Protocol):
+    """The order in which waiting requests are considered."""
+
     def rank(self, view: View) -> Iterator[Sequence]:
         """Yield the waiting, first to last. Lazy, because a step rarely needs more than a few."""
         ...

@@ -9,6 +9,8 @@ from headway.core.view import View
 
 
 class Preempt(Protocol):
+    """The order in which running sequences lose their blocks when memory is short."""
+
     def victims(self, view: View) -> Iterator[Sequence]:
         """Yield the running, the first victim first. The plan skips those it must not take."""
         ...

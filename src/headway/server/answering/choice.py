@@ -61,6 +61,7 @@ class Choice:
             answer.text = TextStream(texts.verbatim, options.stop, options.min_tokens)
 
     def hear(self, event: Event) -> Delta:
+        """Take an event of this choice and return what it adds to the answer."""
         return self.answer.take(event)
 
     def changes(self, delta: Delta) -> Iterator[Change]:

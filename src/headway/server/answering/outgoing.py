@@ -34,10 +34,12 @@ class Outgoing:
         return bool(self._line)
 
     def put(self, chunk: bytes) -> None:
+        """Queue these bytes, and count them as held."""
         self._line.append(chunk)
         self.held += len(chunk)
 
     def put_parts(self, parts: Parts) -> None:
+        """Queue these parts. Their size counts as held, unless they are an echo."""
         self._line.append(parts)
         self.held += 0 if parts.echo else parts.size
 

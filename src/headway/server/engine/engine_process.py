@@ -122,6 +122,7 @@ class EngineProcess:
         self._unkept = ""  # why there is no journal although one was asked for
 
     def serve(self) -> None:
+        """Make the engine, report that it is ready, and step until the scheduler has finished."""
         engine, welcome = self._make()
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold a step

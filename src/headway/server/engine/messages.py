@@ -36,6 +36,8 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
+    """How far loading the model has come."""
+
     said: str  # for people, while the model is loaded
 
 

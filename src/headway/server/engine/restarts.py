@@ -49,6 +49,7 @@ class RestartingEngine:
 
     @property
     def state(self) -> EngineState:
+        """The current engine's state; between two engines LOADING, or DRAINING while closing."""
         if self._between:
             return EngineState.DRAINING if self._leaving else EngineState.LOADING
         return self._client.state
@@ -166,5 +167,6 @@ class RestartingEngine:
         await self._client.drain(timeout)
 
     async def close(self) -> None:
+        """Close the current engine. No other is started after it."""
         self._leaving = True
         await self._client.close()

@@ -12,6 +12,7 @@ class Permit:
         self._keys, self._tenant, self._open = keys, tenant, True
 
     def release(self) -> None:
+        """Give the permit back. Only the first call counts."""
         if self._open:
             self._open = False
             self._keys.end(self._tenant)

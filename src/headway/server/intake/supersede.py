@@ -13,6 +13,8 @@ MOST = 4_096  # keys whose last arrival is remembered
 
 
 class Key(NamedTuple):
+    """The key under which calls supersede each other: a tenant and the value it sent."""
+
     tenant: str
     said: bytes  # a digest, so that a long header takes no more memory
 
@@ -20,7 +22,9 @@ class Key(NamedTuple):
 class Cancellable(Protocol):
     """A call, or a client whose call is being prepared."""
 
-    def end(self, problem: Problem) -> None: ...
+    def end(self, problem: Problem) -> None:
+        """End it with this problem as its answer."""
+        ...
 
 
 class Supersession:
@@ -71,10 +75,12 @@ class Supersession:
         return []
 
     def enter(self, call: Call) -> None:
+        """Remember that this call is now in its lane."""
         if key := _key(call.routed):
             self._entered[key] = call
 
     def leave(self, call: Call) -> None:
+        """Forget this call, unless a later one has taken its place."""
         if (key := _key(call.routed)) and self._entered.get(key) is call:
             del self._entered[key]
 

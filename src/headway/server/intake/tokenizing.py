@@ -39,6 +39,7 @@ class AsyncTokenizer:
         self._spelled: dict[int, str] = {}
 
     def close(self) -> None:
+        """Cancel the texts that wait to be tokenized, without waiting for those under way."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:

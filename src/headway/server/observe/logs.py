@@ -78,6 +78,7 @@ class Logs:
         self._writer.start()
 
     def say(self, text: str, style: str = "") -> None:
+        """Write a line for people, styled as rich styles it."""
         with self._console.capture() as said:
             self._console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
         self._put(said.get())
@@ -206,6 +207,7 @@ class Bridge(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Pass a record of the standard library's logging on to this log."""
         said = {"source": record.name}
         if record.exc_info:
             said["exc_info"] = record.exc_info  # type: ignore[assignment]

@@ -65,4 +65,5 @@ def failed(problem: Problem) -> bytes:
 
 
 def compact(said: Any) -> str:
+    """JSON without spaces."""
     return json.dumps(said, separators=(",", ":"))

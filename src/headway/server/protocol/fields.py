@@ -67,6 +67,8 @@ PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})  # of content
 
 
 class StreamOptions(BaseModel):
+    """What a streamed answer carries beside its text."""
+
     model_config = STRICT
 
     include_usage: bool | None = None  # one more chunk at the end, without choices
@@ -75,6 +77,8 @@ class StreamOptions(BaseModel):
 
 
 class JsonSchema(BaseModel):
+    """A JSON schema that the answer obeys."""
+
     model_config = STRICT
 
     name: str | None = None
@@ -84,6 +88,8 @@ class JsonSchema(BaseModel):
 
 
 class ResponseFormat(BaseModel):
+    """The form of the answer: free text, any JSON object, or JSON that obeys a schema."""
+
     model_config = STRICT
 
     type: Literal["text", "json_object", "json_schema"]
@@ -140,6 +146,8 @@ class Asked(BaseModel):
 
 
 class TextPart(BaseModel):
+    """A part of a message that is text."""
+
     model_config = STRICT
 
     type: Literal["text"]

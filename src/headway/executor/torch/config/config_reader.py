@@ -54,10 +54,12 @@ class ConfigReader:
         self.refused.append(why)
 
     def get(self, key: str, default: Any = None) -> Any:
+        """The value of this key. A key that is missing or null gives the default."""
         value = self.raw.get(key)
         return default if value is None else value
 
     def flag(self, key: str, default: bool = False) -> bool:
+        """The value of this key as a bool. A key that is missing or null gives the default."""
         return bool(self.get(key, default))
 
     def count(self, key: str, default: int | None = None) -> int:
@@ -82,6 +84,7 @@ class ConfigReader:
         return value
 
     def error(self, key: str, why: str, value: Any) -> CheckpointError:
+        """An error that names the file, the key, its value and the reason. Not raised here."""
         return CheckpointError(f"{self.where}: {key} = {shortened(value)} {why}")
 
 

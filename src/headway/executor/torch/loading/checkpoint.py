@@ -91,6 +91,7 @@ class Checkpoint:
         return name in self._file_of
 
     def close(self) -> None:
+        """Close the files that were opened. Closing twice does nothing."""
         for handle in self._files.values():
             handle.__exit__(None, None, None)
         self._files.clear()

@@ -30,6 +30,7 @@ class Matrix:
     biased: bool = False
 
     def shapes(self) -> Shapes:
+        """The shape of each tensor by name: the weight is (outputs, inputs), a bias (outputs,)."""
         bias = {self.name + ".bias": (self.outputs,)} if self.biased else {}
         return {self.name + ".weight": (self.outputs, self.inputs), **bias}
 

@@ -78,6 +78,7 @@ class GrammarChecker:
         raise GrammarCheckError(f"the process that checks grammars ended with {status}: try again")
 
     def close(self) -> None:
+        """End the child process, if there is one."""
         with self._lock:
             if self._child is not None:
                 self._end()

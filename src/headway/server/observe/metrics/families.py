@@ -23,6 +23,7 @@ class Families:
     def counter(
         self, name: str, help: str, counts: Mapping[Key, float], labels: tuple[str, ...] = ()
     ) -> CounterMetricFamily:
+        """A counter family with one sample per tuple of label values."""
         family = CounterMetricFamily(name, help, labels=(*LABELS, *labels))
         for values, count in counts.items():
             family.add_metric((*self._own, *values), count)
@@ -31,12 +32,14 @@ class Families:
     def gauge(
         self, name: str, help: str, gauges: Mapping[Key, float], labels: tuple[str, ...] = ()
     ) -> GaugeMetricFamily:
+        """A gauge family with one sample per tuple of label values."""
         family = GaugeMetricFamily(name, help, labels=(*LABELS, *labels))
         for values, gauge in gauges.items():
             family.add_metric((*self._own, *values), gauge)
         return family
 
     def histogram(self, name: str, help: str, one: Histogram) -> HistogramMetricFamily:
+        """A histogram family with one histogram, of all lanes together."""
         family = HistogramMetricFamily(name, help, labels=LABELS)
         family.add_metric(self._own, one.buckets, one.sum / one.unit)
         return family
@@ -44,6 +47,7 @@ class Families:
     def by_lane(
         self, name: str, help: str, lanes: Mapping[str, Histogram]
     ) -> HistogramMetricFamily:
+        """A histogram family with one histogram per lane."""
         family = HistogramMetricFamily(name, help, labels=(*LABELS, "lane"))
         for lane, one in lanes.items():
             family.add_metric((*self._own, lane), one.buckets, one.sum / one.unit)
@@ -51,4 +55,5 @@ class Families:
 
 
 def seconds(nanoseconds: Mapping[Key, int]) -> dict[Key, float]:
+    """The same values, converted from nanoseconds to seconds."""
     return {values: count / SECOND for values, count in nanoseconds.items()}

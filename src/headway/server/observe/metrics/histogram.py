@@ -37,6 +37,7 @@ class Histogram:
         self.sum = 0
 
     def add(self, value: int, times: int = 1) -> None:
+        """Count a value so many times. The value is in the scale's own whole unit."""
         self.counts[bisect_left(self.scale.bounds, value)] += times
         self.sum += value * times
 

@@ -9,15 +9,19 @@ from headway.server.observe.metrics.families import Families
 
 
 class Keys:
+    """Requests and tokens per API key."""
+
     def __init__(self) -> None:
         self._requests = Counter[tuple[str, str]]()
         self._tokens = Counter[tuple[str, str]]()
 
     def asked(self, key: str, requests: int) -> None:
+        """Count requests of a key that were accepted. Requests without a key are not counted."""
         if key:
             self._requests[key, "accepted"] += requests
 
     def refused(self, key: str, requests: int) -> None:
+        """Count requests of a key that were refused. Requests without a key are not counted."""
         if key:
             self._requests[key, "refused"] += requests
 
@@ -28,6 +32,7 @@ class Keys:
             self._tokens[key, "answer"] += answer
 
     def collect(self, families: Families) -> Iterator[Metric]:
+        """The metric families of this part."""
         yield families.counter(
             "headway_key_requests",
             "Requests of a key, by what the door has said: accepted, refused.",

@@ -33,6 +33,8 @@ FAILED = ("engine_down", "engine_error", "draining")  # the server's doing, not 
 
 
 class Requests:
+    """What has become of requests, and how long they took."""
+
     def __init__(self, lanes: Iterable[str]) -> None:
         lanes = tuple(lanes)
         self._queue, self._tpot, self._e2e = (
@@ -79,6 +81,7 @@ class Requests:
         self._failed.update(ids)
 
     def ended(self, row: RequestRow) -> None:
+        """Count a request by its row, once the row has come."""
         lane, finish = row.lane, row.finish
         if row.id in self._failed:
             self._failed.remove(row.id)
@@ -120,6 +123,7 @@ class Requests:
             self._tpot[row.lane].add(row.tpot)
 
     def collect(self, families: Families) -> Iterator[Metric]:
+        """The metric families of this part."""
         yield from self._counts(families)
         yield from self._histograms(families)
 

@@ -22,6 +22,8 @@ class Silent(NamedTuple):
 
 
 class Tokens:
+    """Times to first token and between tokens, counted as the tokens come."""
+
     def __init__(self, lanes: Iterable[str]) -> None:
         self.silent: dict[str, Silent] = {}  # by id of the request
         self.prompted = self.generated = 0
@@ -65,6 +67,7 @@ class Tokens:
             self._last.pop(id, None)
 
     def collect(self, families: Families) -> Iterator[Metric]:
+        """The metric families of this part."""
         one, by_lane = families.histogram, families.by_lane
         yield by_lane("headway_ttft_seconds", "Arrival to first token.", self._ttft)
         yield one(
