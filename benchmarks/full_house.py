@@ -1,11 +1,11 @@
-"""What does the host do per step with 1,024 sequences, beside the computing?
+"""What does the host do per step with 1,024 sequences, besides the model's computing?
 
-Each figure is of a part that once grew with more than it had to:
-- deciding a step while 16 wait who do not fit and share 65,536 cached tokens, over the same
-  with nobody waiting;
-- the inputs of a step of 1,024 rows, one of them with 100,000 tokens behind it: time, bytes that
-  were taken in between, and the time over that of a step in which that row is short;
-- a step's line in the journal, and the line that takes in a prompt of 100,000 tokens.
+Each figure is about a part whose cost once grew with more than it had to:
+- deciding a step while 16 requests wait that do not fit and share 65,536 cached tokens, over the
+  same with nobody waiting;
+- the inputs of a step of 1,024 rows, one of them with a context of 100,000 tokens: its time,
+  the bytes allocated meanwhile, and the time over that of a step in which that row is short;
+- a step's line in the journal, and the journal line that adds a prompt of 100,000 tokens.
 """
 
 import random

@@ -3,7 +3,8 @@
 `headway serve` with the embedded model and three lanes: a steady voice endpoint, a chat that is
 busy for four seconds, and a nightly job that arrives all at once and takes most of the slots. The
 load is open-loop: a request is sent when it is due, however many are unanswered. Each line of the
-picture is one request. Its first token is due time plus the response's own time to first token.
+picture is one request. Its first token stands at its due time plus the response's own time to
+first token.
 
     python -m benchmarks.lanes --write       draws docs/pictures/lanes.svg, half a minute
 """

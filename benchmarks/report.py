@@ -1,4 +1,4 @@
-"""What every benchmark says at its end: a table for people, one JSON line for machines.
+"""What every benchmark prints at its end: a table for people and one JSON line for machines.
 
 With --check each figure that has an aim is printed with its bound, n and spread, and the exit
 status is 1 when one falls short.

@@ -1,10 +1,11 @@
 """How long does simulating half an hour of real traffic take, with the whole ledger kept?
 
 The half hour of azure2023-conv (9,732 requests, 2.15 million answered tokens, about 156,000 steps)
-on one accelerator with an 8B-class model, on one core; and ten times that, one half hour after the
-other. Each step's residual is drawn. The baseline of the same run is the same simulation step by
-step, none skipped over, and its rows must be the same. Vidur's linear predictor took 10.8 s on this
-trace on a machine like the one that the aim was set on (another accelerator: not the same steps).
+on one accelerator with an 8B-class model is simulated on one core; then ten times that, one half
+hour after the other. Each step's residual is drawn. The baseline is the same simulation in the same
+run, but with every step taken by itself; its rows must be the same. Vidur's linear predictor took
+10.8 s on this trace on a machine like the one that the aim was set on (another accelerator: not the
+same steps).
 
     python -m benchmarks.simulator_speed [--check]
 """

@@ -1,23 +1,23 @@
 """Does continuous batching serve 3 to 5 times static's requests at 20 times lower p99?
 
-Texts on this subject say so. Measured here on one engine with the embedded model: static groups
-of exactly 16 (whole prompts in one step, padded to the longest; answers come as their own tokens
-do, the baseline's best case) against continuous batching with 16 slots and chunked prompts, first
-come, first served. Recorded lengths (azure2023-code and azure2023-conv, in their order of
-arrival, token counts divided by 8), at least 500 requests of each service.
+Texts on this subject say so. It is measured on one engine with the embedded model: static groups of
+exactly 16 (whole prompts in one step, padded to the longest; each answer is sent as its tokens
+come, which is the baseline's best case) against continuous batching with 16 slots and chunked
+prompts, first come, first served. Recorded lengths (azure2023-code and azure2023-conv, in their
+order of arrival, token counts divided by 8), at least 500 requests of each service.
 
-Saturation: three consecutive parts of that trace, each as a backlog that is there at once; pairs
-of static and continuous on the same requests, which of them first in turn. `saturation_ratio` is
-continuous's requests per second over static's. `predicted_ratio` is what the very same answers
-predict if held slots were all that static loses: the mean over groups of 16 of the longest
-answer, over the mean answer. `token_ratio` is what it really computed over what was asked for:
-padding of prompts is in it too. Neither knows what a token costs in a small step or a large one.
+Saturation: three consecutive parts of that trace, each a backlog that arrives at once. Static and
+continuous serve the same requests in pairs, and take turns in going first. `saturation_ratio` is
+continuous's requests per second over static's. `predicted_ratio` is what the same answers
+would predict if held slots were static's only loss: the mean over groups of 16 of the longest
+answer, over the mean answer. `token_ratio` is the tokens really computed over those asked for,
+which includes padding of prompts. Neither reflects what a token costs in a small or a large step.
 
-Latency: Poisson arrivals at 80 % of static's capacity as just measured, all requests, the same
-arrivals for both. `p99_ttft_ratio` is static's p99 time to first token over continuous's, counted
+Latency: all requests, with Poisson arrivals at 80 % of static's capacity as just measured, the same
+for both. `p99_ttft_ratio` is static's p99 time to first token over continuous's, counted
 from the scheduled arrival; over all requests, and for each service by itself.
 
-No aim is set: what comes out is reported.
+No aim is set; the result is reported as it is.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""How should the executor's threads wait for each other, on two cores that others use too?
+"""How should the executor's threads wait for each other, on two cores that others also use?
 
 OpenMP's threads meet at a barrier after each operation. How long they spin there before they
 sleep is fixed when torch is imported. Decode steps of the embedded model, 16 rows at a context of
 100, are timed under several settings, each in a process of its own: alone, and beside a process
 that keeps one core busy. Figures are milliseconds per step (median), and the ratio of each setting
-to torch's own: `alone_...` is what it costs on a quiet machine, `beside_...` what is left of a step
-when a neighbour works. docs/decisions/0005 says what came of it.
+to torch's own: `alone_...` on a quiet machine, `beside_...` while a neighbour works.
+docs/decisions/0005 says what was decided.
 """
 
 import json

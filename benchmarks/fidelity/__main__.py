@@ -1,25 +1,25 @@
 """How far is the simulator from the machine, on the same traffic?
 
-Serves a window of recorded traffic live and simulates the same, and prints signed errors (below 0:
-simulated too short) of TTFT and TPOT, by endpoint and of all, at 50, 80 and 95 % of the live
-capacity, and of the capacity itself. Beside each stands the spread of two live runs. Judged: p50
-and p90 up to 80 % load, TPOT within the larger of 5 % and the spread, TTFT of 10 % and the spread;
-the capacity within 5 %. The rest is stated.
+Serves a window of recorded traffic live, simulates the same window, and prints signed errors of
+TTFT and TPOT (below 0: simulated too short), by endpoint and of all, at 50, 80 and 95 % of the live
+capacity, and of the capacity itself. Beside each stands the spread of two live runs. Judged are
+p50 and p90 up to 80 % load: TPOT within the larger of 5 % and the spread, TTFT within the larger of
+10 % and the spread. The capacity is judged within 5 %. The rest is only reported.
 
-A machine's speed moves within seconds, and what it was a minute ago is no fault of a simulator's.
-So a live run is halted every few dozen steps, its clock with it, and for as long some of the
-traffic that cost models learn from (azure2023-conv too, at another scale and load, in chunks of
-four sizes, the run's own among them) is served: both have met the same slow and quick moments.
-Designed batches are measured once, in the beginning; what was learned in a run's pauses gives the
-level and the spread of the cost model that simulates that run. The two live runs are rounds that
-alternate. Each round has a window of the traces of its own, the same one in both runs, so that an
-error is one of many arrivals and not of one burst that each round brings again. `speed_at80` says
-how much longer than foretold the steps of the live runs took, `spread_levels` by how much the runs'
-cost models disagree about one and the same step: so much the machine moved.
+A machine's speed changes within seconds, and a simulator cannot know what it was a minute ago. So a
+live run and its clock are halted every few dozen steps. For as long, a second engine serves traffic
+that cost models learn from: azure2023-conv too, at another scale and load, in chunks of four sizes,
+the run's own among them. Both then meet the same slow and quick moments. Designed batches are
+measured once, at the start; what was learned in a run's pauses gives the level and the spread of
+the cost model that simulates that run. The two live runs are rounds that alternate. Each round has
+its own window of the traces, the same one in both runs, so that an error is about many arrivals and
+not about one burst that every round repeats. `speed_at80` says how much longer than predicted the
+steps of the live runs took. `spread_levels` says by how much the runs' cost models disagree about
+the same step: that is how far the machine moved.
 
 For a second table each load is simulated once more, on a machine as fast around each moment as the
-pauses there say (fidelity.pace): what of an error is only that slow moments came when they did. It
-is stated.
+nearby pauses say (fidelity.pace). It shows which part of an error is due only to when slow moments
+came. It is reported, not judged.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, 25 to 60 minutes
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 55 to 200 minutes

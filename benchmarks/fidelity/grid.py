@@ -1,4 +1,4 @@
-"""A capacity from several runs at each of a few rates: where what they keep together crosses.
+"""A capacity from several runs at each of a few rates: where the joint attainment crosses.
 
 A bisection asks each rate once, and a slow half minute sends it to the wrong side for good.
 """

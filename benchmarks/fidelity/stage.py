@@ -1,4 +1,4 @@
-"""What both are given: a model, its cost model, endpoints with budgets, and the same requests."""
+"""What live run and simulation share: a model, its cost model, endpoints with budgets, requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

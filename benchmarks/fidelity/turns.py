@@ -1,7 +1,7 @@
-"""Two runs on one machine in turns, each on a clock that stands while the other has its turn.
+"""Two runs on one machine in turns, each on a clock that stops while the other has its turn.
 
-A machine's speed moves within seconds. What is measured in turns of a few dozen steps has met the
-same slow and quick moments.
+A machine's speed changes within seconds. Runs that take turns of a few dozen steps meet the same
+slow and quick moments.
 """
 
 from collections.abc import Iterator

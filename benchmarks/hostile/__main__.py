@@ -1,26 +1,29 @@
 """What can a client without a key cost the others?
 
-`headway serve` with the embedded model and its own defaults, a server for each attack, and beside
-it two others, each on new connections: a probe that asks for /health, and a caller whose greedy
-answer is known. The attacks, for 15 s each at most (`scores` until it is answered):
+Each attack has a server of its own: `headway serve` with the embedded model and its defaults. Two
+others use the server meanwhile, always on new connections: a probe that asks for /health, and a
+caller whose greedy answer is known. An attack lasts 15 s at most (`scores` until it is answered):
 
-- header: 256 MiB of one header; headers: ten that do not end, of 30 MiB
-- bodies: forty of 8 MiB less a byte, that say X-Headway-Timeout-Ms: 1000
+- header: one header of 256 MiB; headers: ten of 30 MiB that do not end
+- bodies: forty of 8 MiB less a byte, with X-Headway-Timeout-Ms: 1000
 - silent: 2,000 connections that send nothing; trickle: 2,000 that send a byte at a time
 - crowd: 500 silent connections, to a server with `ulimit -n 100`
 - texts: nine of just under 2 MiB to be tokenized, whose clients leave after 3 s
 - scores: one call, read to its end, that asks for 499,968 log-probabilities
 
-`health_ms` is the longest that any probe waited, `same` the share of the caller's answers that were
-right, `grown_mb` what front and engine have resident more once the attack is over, `peak_mb` the
-most that they had more until then, `after_ok` whether a /tokenize is answered once the attack
-is over, and `log_lines` what the server wrote that is not about the caller's own requests.
+`health_ms` is the longest that any probe waited, and `same` the share of the caller's answers that
+were right. `grown_mb` is how much resident memory front and engine have gained once the attack is
+over, and `peak_mb` the most they had gained until then. `after_ok` says whether a /tokenize is
+answered once the attack is over. `log_lines` counts the lines that the server wrote, without those
+about the caller's own requests.
 
 Three more have servers and figures of their own:
 
-- refusals: a key is refused 300 times; what is another then told, over the line's own time?
-- killed: the engine process, while eight answers stream; when do they hear, and when is it back?
-- disk: the journal's is full. It is left out where no small file system can be mounted.
+- refusals: a key is refused 300 times; how long is another then told to wait, over what the line
+  takes?
+- killed: the engine process is killed while eight answers stream; when do they hear of it, and
+  when is it back?
+- disk: the journal's disk is full. It is left out where no small file system can be mounted.
 
     python -m benchmarks.hostile --check            all of them, five minutes
     python -m benchmarks.hostile --attack silent    one

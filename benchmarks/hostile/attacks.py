@@ -1,4 +1,4 @@
-"""What is done to the server, each by a process of its own that ends by itself.
+"""The attacks on the server. Each runs in a process of its own that ends by itself.
 
     python -m benchmarks.hostile.attacks NAME HOST PORT
 

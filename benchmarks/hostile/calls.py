@@ -1,4 +1,4 @@
-"""Calls that are whole and within every bound, and yet the dearest there are."""
+"""The most expensive calls that are complete and within every bound."""
 
 import json
 from collections.abc import Iterator

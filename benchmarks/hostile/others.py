@@ -1,4 +1,4 @@
-"""Those beside an attack: a probe that asks for /health, and a caller whose answer is known."""
+"""Users during an attack: a probe that asks for /health, and a caller whose answer is known."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Where an attack goes, and how its bytes get there."""
+"""The server that an attack aims at, and how bytes are sent to it."""
 
 import selectors
 import socket

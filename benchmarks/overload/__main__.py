@@ -1,28 +1,30 @@
 """Does three times the capacity for a minute hurt, and do those who were refused get in afterwards?
 
 `headway serve` with the embedded model and its own defaults; prompts of 20 to 60 words, answers of
-8 to 40 tokens, whole. Capacity is what twice as many callers as there are slots are served of per
-second, each asking again at once: measured before and after, because a machine's speed moves.
+8 to 40 tokens, whole. Capacity is the answers per second that twice as many callers as there are
+slots get, each asking again at once. It is measured before and after, because a machine's speed
+changes.
 
-Before anything is counted the server has been through a flood like the one that comes: what the
-first one takes of memory, it takes once. `front_mb` and `engine_mb` say how much is resident in
-the end.
+Before anything is counted, the server goes through a flood like the one to come, because the first
+one takes memory that later ones reuse. `front_mb` and `engine_mb` are resident memory at the end.
 
-Then three times the capacity arrives for a minute, Poisson, whoever is still waiting. Who is
-refused comes back once, after as long as `retry-after-ms` says. That is done ROUNDS times, with the
-capacity between them. `goodput_share` is answers of 200 per second over the capacity before and
-after that minute, in windows of ten seconds of it. All of them count: at three
-times its capacity a line that may be 30 s long keeps no budget of 2 s to the first token, and
-`answer_p50_ms`, from when it was due, says so. `refusals_with_retry_after` counts every answer of
-the whole run that is not a 200: a 429 or 503 with Retry-After is one of those, a 408 or a broken
-connection is not. `first_retries_served` is of all retries that were due after the minute.
+Then three times the capacity arrives for a minute, as a Poisson process, however many still wait. A
+caller that is refused comes back once, after `retry-after-ms`. That is done ROUNDS times, with a
+capacity measured in between. `goodput_share` is the rate of answers with status 200 over the
+capacity before and after that minute, in windows of ten seconds. All answers count, late ones too:
+at three times the capacity a line that may be 30 s long keeps no budget of 2 s to the first token.
+`answer_p50_ms`, counted from when a request was due, shows that. `refusals_with_retry_after` is the
+share of a 429 or 503 with Retry-After among all answers of the whole run that are not a 200. A 408
+or a broken connection is among those without. `first_retries_served` is about all retries that were
+due after the minute.
 
 `memory_mb_per_min` is the least-squares slope of what front and engine have resident together,
 twice a second, from SETTLE seconds after the first refusal, when the line has filled, to the
 minute's end; of each minute.
 
-`late_ms` is how late the client sent its worst one: its arrivals are the machine's too. It runs in
-a process of its own, and `client_core` is what it took of a core. A quarter of an hour.
+`late_ms` is how late the client sent its latest request, since it shares the machine. The client
+runs in a process of its own, and `client_core` is the share of a core that it took. The
+whole takes a quarter of an hour.
 
     python -m benchmarks.overload
 """

@@ -5,7 +5,7 @@
     python -m benchmarks.overload.client PORT SEED flood SECONDS RATE
 
 closed: each caller asks again as soon as it is answered. open: arrivals are Poisson, however many
-have not been answered; who is refused comes back once, when it was told to. flood: nobody comes
+have not been answered; a refused caller comes back once, when it was told to. flood: nobody comes
 back. Prints one JSON object when all are answered. Times are of the machine's monotonic clock, in
 seconds.
 """

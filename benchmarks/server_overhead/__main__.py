@@ -4,7 +4,7 @@ In turns, on the same model with the same settings: `LLM.generate` in this proce
 connections that stream server-sent events from `headway serve`, whose engine is a process of its
 own. Each turn has prompts of its own, the same for both; answers are greedy and of one exact
 length. Tokens per second run from the first request to the last stream's end, with encoding and
-decoding of text on both sides. `streaming_vs_offline` is the server's over offline's, pair by pair.
+decoding of text on both sides. `streaming_vs_offline` is the server's rate over offline's, by pair.
 
 `front_us_per_token` is processor time of the server's front (HTTP, JSON, text, the pipe to the
 engine), user and system together, over generated tokens. `client_core` is the share of a core that
@@ -14,8 +14,8 @@ server. The engine's own processor time stands beside offline's.
     python -m benchmarks.server_overhead --part half-b   random weights of 0.5B: has the aim
     python -m benchmarks.server_overhead --part tiny     the embedded model: the front's cost shows
 
-The aim, 0.9 of offline's speed, is for the model of 0.5B; the embedded one's steps are so short
-that two cores have little to spare beside them, and what comes out is stated.
+The aim, 0.9 of offline's speed, is for the model of 0.5B; the embedded model's steps are so
+short that they leave two cores little to spare, and its result is only reported.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""Readers of streams in one process that does little else: what a load costs must not be its
-client's cost. Bytes are kept as they come and understood when all of them are there.
+"""Readers of streams in one process that does little else, so that the client costs little.
+Bytes are kept as they come and parsed when all of them are there.
 
     python -m benchmarks.server_overhead.client HOST PORT < bodies, a JSON list
 

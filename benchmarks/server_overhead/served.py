@@ -1,4 +1,4 @@
-"""The server as a user has it: `headway serve` in a process of its own, its processor time read."""
+"""The server as a user has it: `headway serve` in a process of its own, with its processor time."""
 
 import json
 import os

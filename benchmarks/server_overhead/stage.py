@@ -1,4 +1,4 @@
-"""What both are given: a model in a folder, prompts, and the same settings."""
+"""What the server and `generate` are given: a model in a folder, prompts, and the same settings."""
 
 import json
 import shutil

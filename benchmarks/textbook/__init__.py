@@ -1,4 +1,4 @@
-"""What do the figures that people quote about batching come to, when they are computed here?
+"""What do the figures that people quote about batching come to when they are computed here?
 
 Each part of docs/strategies.md names the command that prints its figures:
 

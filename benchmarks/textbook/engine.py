@@ -1,4 +1,4 @@
-"""What needs the real engine: how a decode step grows, and the stall, on this machine."""
+"""The parts that need the real engine on this machine: how a decode step grows, and the stall."""
 
 from dataclasses import replace
 from itertools import pairwise

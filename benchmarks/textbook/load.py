@@ -1,4 +1,4 @@
-"""What happens as load rises: Little's law as a check, and utilisation as a bad guardrail."""
+"""What happens as load rises: Little's law as a check, and why utilisation is a bad guardrail."""
 
 from collections.abc import Sequence
 from dataclasses import replace

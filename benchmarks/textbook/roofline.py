@@ -1,4 +1,4 @@
-"""Which of the two phases waits for memory, and from which batch on decode does not."""
+"""Which of prefill and decode is bound by memory, and from which batch size decode is not."""
 
 from benchmarks.textbook.memory import MODELS, per_token
 from benchmarks.textbook.part import ARITHMETIC, Part, Table

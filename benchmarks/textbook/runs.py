@@ -1,4 +1,4 @@
-"""One strategy, a few requests, virtual time: the real scheduler, and what it left behind."""
+"""One strategy, a few requests, virtual time: the real scheduler, and the rows it leaves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
