@@ -121,6 +121,7 @@ class Analysis:
         return [mine.goodput(engine) for mine, engine in pairs]
 
     def money(self, name: str) -> list[Money]:
+        """The strategy's cost per million answered tokens and per good request, one per run."""
         made = []
         for asked, engine in zip(self.counted[name], self.engine[name], strict=True):
             paid = engine.seconds / HOUR * self.price
@@ -130,9 +131,11 @@ class Analysis:
         return made
 
     def is_whole(self, name: str) -> bool:
+        """Whether all of the strategy's runs were complete."""
         return all(each.complete for each in self.report.runs[name])
 
     def title(self, name: str) -> str:
+        """The strategy's name; it says so if one of its runs was broken off."""
         return name if self.is_whole(name) else f"{name} (broken off)"
 
     def used(self, name: str) -> dict[str, float]:

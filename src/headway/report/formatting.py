@@ -8,6 +8,7 @@ NOT_SAID = "-"  # a percentile of too few values
 
 
 def milliseconds(value: Quantile) -> str:
+    """A time in nanoseconds, printed in milliseconds without the unit."""
     if value is None:
         return NOT_SAID
     if value == NEVER:

@@ -80,4 +80,5 @@ def shown(strategies: Sequence[str], baseline: str = "") -> list[str]:
 
 
 def asset(name: str) -> str:
+    """The text of a file in report/assets."""
     return (files("headway") / "report" / "assets" / name).read_text(encoding="utf-8")

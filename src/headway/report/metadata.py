@@ -11,6 +11,7 @@ from headway.traffic.workload import Workload
 
 
 def of_model(testbed: Testbed) -> dict[str, Any]:
+    """The model, its dtype, device and memory, for the JSON of a report."""
     return {
         "name": testbed.model,
         "dtype": testbed.dtype,
@@ -25,6 +26,7 @@ def of_model(testbed: Testbed) -> dict[str, Any]:
 def of_endpoints(
     endpoints: Iterable[Endpoint], work: Workload, speed: MachineSpeed
 ) -> list[dict[str, Any]]:
+    """Each endpoint with its requests and its unloaded latency, for the JSON of a report."""
     return [
         {
             **asdict(endpoint),

@@ -89,6 +89,7 @@ def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
 
 
 def throughput(found: Analysis) -> Table:
+    """What each strategy served, how fast, and at what price."""
     rows = []
     for name in found.strategies:
         engine, money = found.engine[name], found.money(name)
@@ -136,6 +137,7 @@ def resources(found: Analysis) -> Table:
 
 
 def quantile(values: Sequence[Quantile]) -> str:
+    """A quantile of several runs, with its spread. Nothing is said unless every run has it."""
     known = [value for value in values if value is not None]
     return spread_of(known, _milliseconds) if len(known) == len(values) else NOT_SAID
 
@@ -161,6 +163,7 @@ def price(value: float) -> str:
 
 
 def card(found: Analysis, compared: Comparison) -> list[tuple[str, str]]:
+    """What a strategy relieves and creates, who pays for it, and what to watch."""
     relieved, created = compared.card.relieved, compared.card.created
     lines = [
         ("Relieved", _sentence(said(relieved)) if relieved else "Nothing that these rows show."),
@@ -174,6 +177,7 @@ def card(found: Analysis, compared: Comparison) -> list[tuple[str, str]]:
 
 
 def payer(found: Analysis, compared: Comparison) -> str:
+    """Which endpoint loses most by the strategy, in words."""
     loss = compared.payer
     if not loss:
         return "None: no endpoint has a smaller share inside its budget."
@@ -207,6 +211,7 @@ def _repeats(points: Sequence[float]) -> str:
 
 
 def resource(found: Analysis, compared: Comparison) -> str:
+    """Which resources the strategy uses more of than the other one, in words."""
     own, other = (found.used(name) for name in (compared.name, compared.other))
     worse = []
     for name, words in (
@@ -232,6 +237,7 @@ def watch(guard: Guardrail) -> str:
 
 
 def rollback(guard: Guardrail, other: str) -> str:
+    """The condition for going back to the other strategy, in words."""
     which = "its budget" if guard.trigger == guard.limit else f"what {other} does"
     return (
         f"{guard.lane} {METRICS[guard.metric]} p{guard.percent} of the last {guard.requests} "
@@ -247,6 +253,7 @@ def _sentence(words: str) -> str:
 
 
 def endpoints(found: Analysis) -> Table:
+    """The endpoints with their arrivals and limits."""
     head = ["endpoint", "serves", "arrivals", "n", "TTFT within", "TPOT within", "others"]
     rows = []
     for each in found.report.about["endpoints"]:

@@ -10,6 +10,7 @@ from headway.strategies.strategy import SLOTS
 
 
 def stated(found: Analysis) -> list[tuple[str, str]]:
+    """What the report states about its runs: (title, sentence) for model, memory and so on."""
     about = found.report.about
     model, work = about["model"], about["workload"]
     window, warm_up = work["window_ns"] / 1e9, work["warm_up_ns"] / 1e9

@@ -26,6 +26,7 @@ class Axis:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[tuple[float, str]]:
+        """The values at which the axis is labelled, with their labels."""
         if self.log:
             first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
             return [(10.0**power, _short(10.0**power)) for power in range(first, last + 1)]
@@ -52,11 +53,13 @@ class Chart:
         self._marks: list[str] = []
 
     def at(self, x: float, y: float) -> str:
+        """The place of a point in the picture, as "x y" in units of the viewBox."""
         across = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
         room = self.height - TOP - self.bottom
         return f"{across:.1f} {TOP + (1 - self.y.share(y)) * room:.1f}"
 
     def line(self, points: Sequence[tuple[float, float]], series: str, hint: str) -> None:
+        """Draw a line through these points. The hint is shown when the pointer is on it."""
         path = "L".join(self.at(x, y) for x, y in points)
         self._marks.append(
             f'<path class="line {series}" d="M{path}"><title>{escape(hint)}</title></path>'
@@ -72,10 +75,12 @@ class Chart:
         )
 
     def dots(self, points: Iterable[tuple[float, float]], series: str) -> None:
+        """Draw a dot at each of these points."""
         dots = "".join(f"M{self.at(x, y)}h0" for x, y in points)
         self._marks.append(f'<path class="dots {series}" d="{dots}"/>')
 
     def limit(self, x: float, label: str) -> None:
+        """Draw a vertical line at x with a label."""
         top, bottom = self.at(x, self.y.high), self.at(x, self.y.low)
         across = float(top.split()[0])
         right = across > (WIDTH + LEFT) / 2
@@ -86,6 +91,7 @@ class Chart:
         )
 
     def draw(self, kind: str) -> str:
+        """The chart as an SVG element. The kind becomes one of its classes."""
         parts = [
             f'<svg class="chart {kind}" viewBox="0 0 {WIDTH} {self.height}" role="img" '
             f'aria-label="{escape(self.title)}">'

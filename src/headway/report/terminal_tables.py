@@ -187,5 +187,6 @@ ENGINE_NOTE = (
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print the notes dimmed, each on lines of its own."""
     for note in notes:
         console.print(Text(note, style="dim"))

@@ -10,6 +10,7 @@ from headway.runs.testbed import Testbed
 
 
 def first_line(experiment: Experiment) -> str:
+    """The request rate, the number of requests, the window and the load, in one sentence."""
     work = experiment.work
     return (
         f"{work.rate:.3g} requests / s: {len(work.requests):,} requests in "

@@ -186,6 +186,7 @@ class ServerConfig(BaseSettings):
 
     @property
     def policies(self) -> Policies:
+        """The policies of the configured strategy."""
         engine = self.engine
         return engine.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
 

@@ -26,6 +26,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
+    """The routes that generate text, and the one that cancels a request."""
     router = APIRouter(tags=["answers"])
 
     @router.post("/v1/chat/completions", **generation(ChatBody))

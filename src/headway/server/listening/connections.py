@@ -74,6 +74,7 @@ class ConnectionTable:
         return max(1, self._spare // TURNS, min((self._capacity - len(self)) // 4, MOST_ACCEPTED))
 
     def count(self, stage: Stage) -> int:
+        """How many connections are in this stage."""
         return len(self._by_stage[stage])
 
     def accept_delay(self, now: float) -> float:

@@ -43,6 +43,7 @@ class HttpServer(uvicorn.Server):
         self._settings = settings
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        """Capture none: the server that owns this one handles signals."""
         return nullcontext()
 
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
