@@ -104,4 +104,4 @@ def test_ones_own_sheet_from_the_command_line(tmp_path):
     assert run_calibrate(asked, console) == 0
     found = read_cost_file(out)
     assert found.analytical and found.price_per_hour == 0.2 and found.device == "box"
-    assert "nobody has measured" in console.export_text()
+    assert "computed, not measured" in console.export_text()

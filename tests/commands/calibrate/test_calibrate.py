@@ -381,7 +381,7 @@ def test_neighbours_are_named_before_more_seconds_are_asked_for():
         HeadwayError, match=r"^other processes kept 1\.4 cores busy .* only 39 steps"
     ):
         check_enough(few, LEARNED, 27.0, others=1.4)
-    with pytest.raises(HeadwayError, match=r"^only 39 steps of .* give it more seconds"):
+    with pytest.raises(HeadwayError, match=r"^only 39 steps of .* measure for more seconds"):
         check_enough(few, LEARNED, 27.0, others=0.1)
 
 
@@ -417,7 +417,7 @@ def test_a_fit_that_is_far_off_is_refused_and_the_neighbours_are_named(monkeypat
     status, said = calibrated(
         monkeypatch, told(OFF, {"cores_at_work_for_others": 0.0}), CalibrateOptions()
     )
-    assert status == 1 and "give it more --seconds" in said and "other processes" not in said
+    assert status == 1 and "measure longer with --seconds" in said and "other processes" not in said
 
 
 def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
@@ -425,7 +425,7 @@ def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
     status, said = calibrated(
         monkeypatch, told(OFF, BUSY_MACHINE), CalibrateOptions(out=out, force=True)
     )
-    assert status == 0 and "marked as not to be believed" in said
+    assert status == 0 and "marked as unreliable" in said
     assert "-50% in the median step" in read_cost_file(out).doubt
 
 

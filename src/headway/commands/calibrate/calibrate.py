@@ -1,4 +1,4 @@
-"""`headway calibrate`: what a step costs, for a model on this machine or on a data sheet's."""
+"""The command `headway calibrate`: write a cost file, by measuring or from a data sheet."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,40 +26,40 @@ from headway.report.terminal_tables import print_notes
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import number
 
-INTERRUPTED = 130  # the exit status of what Ctrl-C has ended
+INTERRUPTED = 130  # exit status after Ctrl-C
 ONCE = {
-    "decode": "where anybody decodes",
-    "prefill": "where any prompt is computed",
-    "head": "where anything is sampled",
+    "decode": "if any row decodes",
+    "prefill": "if any prompt is computed",
+    "head": "if any token is sampled",
 }
-MISTRUSTED = 1  # the exit status where a fit is too bad to be kept
+UNRELIABLE = 1  # exit status when the fit is too poor to be written
 NOTE = (
-    "Predicted against measured step times, in live traffic of a trace that nothing was learned "
-    "from. Below 0: predicted too short. The 90th percentile is of the absolute error; p90 held is "
-    "the share of steps that stayed below their predicted 90th percentile."
+    "Predicted against measured step times, in live traffic of a trace that was held out of the "
+    "fit. An error below 0 means that the prediction was too short. p90 is the 90th percentile of "
+    "the absolute error. p90 held is the share of steps within their predicted 90th percentile."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class CalibrateOptions:
-    """The command line's wishes."""
+    """The command line's options."""
 
     model: str | None = None  # a checkpoint's folder or hub id; None: the embedded one
     out: Path = Path("cost.json")
-    slots: int | None = None  # rows that may decode at once; None: SLOTS, or the data sheets'
-    dtype: str = ""  # empty: as it is stored
-    threads: int = 0  # of the executor; 0: one, unless all are much quicker
+    slots: int | None = None  # rows that may decode at once; None: the default
+    dtype: str = ""  # empty: the dtype that the weights are stored in
+    threads: int = 0  # of the executor; 0: one, or all where all are much faster
     seed: int = 0
     seconds: float = SECONDS  # of measuring
     profile: bool = False
-    price_per_hour: float = 0.0  # of the machine; 0: not said, or the data sheet's
+    price_per_hour: float = 0.0  # of the machine; 0: unknown, or the data sheet's
     accelerator: str = ""  # a data sheet's name: nothing is measured
-    accelerators: Path | None = None  # YAML with one's own data sheets
-    force: bool = False  # keep a fit that is too bad to be believed
+    accelerators: Path | None = None  # YAML file with the user's own data sheets
+    force: bool = False  # write the file even if the fit is unreliable
 
 
 def run_calibrate(options: CalibrateOptions, console: Console) -> int:
-    """The exit status. Raises a HeadwayError for what the user can mend."""
+    """Calibrate and return the exit status. Raises HeadwayError for errors the user can fix."""
     _check(options)
     if options.profile and find_spec("matplotlib") is None:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
@@ -69,12 +69,12 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
 
     kept = "no cost model was written"
     try:
-        console.print(Text("Loading the model, and the text that prompts are cut from ..."))
+        console.print(Text("Loading the model and the text that prompts are taken from ..."))
         loaded = load_model(options.model, options.slots or SLOTS, options.dtype)
         testbed = make_corpus_testbed(loaded, options.model)
         console.print(Text(testbed.memory, style="dim"))
         with _watched(console) as watch:
-            found = calibrate_rig(
+            calibration = calibrate_rig(
                 testbed,
                 kv_bytes_per_token(loaded),
                 slots=options.slots or SLOTS,
@@ -83,124 +83,129 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
                 seconds=options.seconds,
                 watch=watch,
             )
-        found = replace(found, price_per_hour=options.price_per_hour)
-        _tell(found, console)
-        if found.doubt and not options.force:
-            console.print(Text(_refusal(found, options.out), style="yellow"))
-            return MISTRUSTED
-        write_cost_file(found, options.out)
+        calibration = replace(calibration, price_per_hour=options.price_per_hour)
+        _print_result(calibration, console)
+        if calibration.doubt and not options.force:
+            console.print(Text(_refusal(calibration, options.out), style="yellow"))
+            return UNRELIABLE
+        write_cost_file(calibration, options.out)
         kept = f"the cost model is in {options.out}"
         if options.profile:
             from headway.commands.calibrate.profile import run_profile
 
-            run_profile(loaded, testbed, found, options.out, console)
+            run_profile(loaded, testbed, calibration, options.out, console)
     except KeyboardInterrupt:
         console.print(Text(f"Interrupted: {kept}.", style="yellow"))
         return INTERRUPTED
     console.print(Text(f"The cost model is in {options.out}."))
-    if found.doubt:
-        said = "It is marked as not to be believed, and whatever reads it will say so"
-        console.print(Text(f"{said}: {found.doubt}.", style="yellow"))
+    if calibration.doubt:
+        warning = "It is marked as unreliable, and every command that reads it will warn"
+        console.print(Text(f"{warning}: {calibration.doubt}.", style="yellow"))
     return 0
 
 
-def _refusal(found: Calibration, out: Path) -> str:
-    remedy = "give it more --seconds"
-    if found.about[CORES_AT_WORK_FOR_OTHERS] > NOISY_CORES:
+def _refusal(calibration: Calibration, out: Path) -> str:
+    remedy = "measure longer with --seconds"
+    if calibration.about[CORES_AT_WORK_FOR_OTHERS] > NOISY_CORES:
         remedy = "calibrate again when the other processes are done"
     return (
-        f"{out} was not written: {found.doubt}. To mend it, {remedy}; --force writes it "
-        "all the same, marked as not to be believed."
+        f"{out} was not written: {calibration.doubt}. To fix this, {remedy}; --force writes the "
+        "file anyway, marked as unreliable."
     )
 
 
 def _check(options: CalibrateOptions) -> None:
-    """Found out before minutes are spent."""
+    """Reject impossible options before minutes are spent. Raises SettingError."""
     number(options.seconds, "--seconds")
     number(options.price_per_hour, "--price-per-hour")
     if options.slots is not None and options.slots < 1:
         raise SettingError(f"--slots must be 1 or more, not {options.slots}")
     if options.accelerators is not None and not options.accelerator:
-        raise SettingError("--accelerators names a file: say which of them with --accelerator")
+        raise SettingError(
+            "--accelerators names a file of data sheets: choose one with --accelerator"
+        )
     if options.accelerator and options.profile:
-        raise SettingError("--profile measures this machine: leave --accelerator away")
+        raise SettingError("--profile measures this machine: leave out --accelerator")
     if options.accelerator and options.model is None:
-        raise SettingError("--accelerator needs a model: a shape's name, or a config.json's folder")
+        raise SettingError(
+            "--accelerator needs a model: a shape's name, or a folder with config.json"
+        )
     if options.out.is_dir() or not options.out.parent.is_dir():
-        raise SettingError(f"{options.out} is no file that can be written; say --out FILE.json")
+        raise SettingError(
+            f"{options.out} cannot be written as a file; choose one with --out FILE.json"
+        )
 
 
 def _from_sheets(options: CalibrateOptions, console: Console) -> int:
     assert options.model is not None
     sheet = read_accelerator(options.accelerator, options.accelerators)
     slots = options.slots or datasheet.SLOTS
-    found = analytical_calibration(
+    calibration = analytical_calibration(
         read_shape(options.model), sheet, display_name(options.model), slots
     )
     if options.price_per_hour:
-        found = replace(found, price_per_hour=options.price_per_hour)
-    write_cost_file(found, options.out)
-    console.print(terms_table(found))
+        calibration = replace(calibration, price_per_hour=options.price_per_hour)
+    write_cost_file(calibration, options.out)
+    console.print(terms_table(calibration))
     notes = (
-        "Analytical: nobody has measured this. Assumed: a step reaches "
+        "Analytical: computed, not measured. Assumed: a step reaches "
         f"{datasheet.BANDWIDTH_REACHED:.0%} of the data sheet's bandwidth and "
-        f"{datasheet.PRODUCTS_REACHED:.0%} of its FLOP/s, and its host takes "
-        f"{duration(datasheet.HOST_NS)}. {found.slots} slots.",
+        f"{datasheet.PRODUCTS_REACHED:.0%} of its FLOP/s, and the host takes "
+        f"{duration(datasheet.HOST_NS)} a step. {calibration.slots} slots.",
     )
     print_notes(console, notes)
     console.print(Text(f"The cost model is in {options.out}."))
     return 0
 
 
-def _tell(found: Calibration, console: Console) -> None:
-    console.print(terms_table(found))
-    console.print(errors_table(found.about))
+def _print_result(calibration: Calibration, console: Console) -> None:
+    console.print(terms_table(calibration))
+    console.print(errors_table(calibration.about))
     notes = [NOTE]
-    if (others := found.about[CORES_AT_WORK_FOR_OTHERS]) > NOISY_CORES:
+    if (others := calibration.about[CORES_AT_WORK_FOR_OTHERS]) > NOISY_CORES:
         notes.insert(
             0,
-            f"Other processes kept {others:.1f} cores busy meanwhile, so these are the figures of "
-            "a busy machine: calibrate again when they are done.",
+            f"Other processes kept {others:.1f} cores busy, so these figures are those of a busy "
+            "machine: calibrate again when they are done.",
         )
     print_notes(console, notes)
 
 
-def terms_table(found: Calibration) -> Table:
-    """The coefficients, those that are not 0."""
-    cost = found.cost
-    title = f"What a step costs: {found.model}, {found.dtype}, {found.device}"
+def terms_table(calibration: Calibration) -> Table:
+    """A table of the coefficients that are not 0."""
+    title = f"What a step costs: {calibration.model}, {calibration.dtype}, {calibration.device}"
     table = _table(title, ("", ""))
     table.show_header = False
-    for name, said in terms(cost).items():
-        table.add_row(name, said)
-    table.add_row("compute-bound above", f"{cost.knee} tokens")
+    for name, text in terms(calibration.cost).items():
+        table.add_row(name, text)
+    table.add_row("compute-bound above", f"{calibration.cost.knee} tokens")
     return table
 
 
 def terms(cost: StepCost) -> dict[str, str]:
-    """In words, with units."""
-    said = {}
-    parts = (("", cost.device), ("host, ", cost.host), ("behind it, ", cost.after))
+    """The coefficients that are not 0: a text with its unit, by the name of the term."""
+    texts = {}
+    parts = (("", cost.device), ("host, ", cost.host), ("between steps, ", cost.after))
     for part, rates in parts:
         for name in rates.__slots__:
             if coefficient := getattr(rates, name):
-                said[part + ONCE.get(name, f"per {name}")] = duration(coefficient / 1_000)
+                texts[part + ONCE.get(name, f"per {name}")] = duration(coefficient / 1_000)
     for begin, slope in cost.pieces:
-        said[f"per token from {begin} on"] = duration(slope / 1_000)
+        texts[f"per token from {begin} on"] = duration(slope / 1_000)
     if cost.rounding != Rounding():
         digits = f"to {cost.rounding.digits} binary digits" if cost.rounding.digits else "not"
-        said["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
+        texts["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
     if at_once := cost.gathering.at_once:
-        said["rows are padded"] = f"in groups of up to {at_once} blocks of {cost.gathering.block}"
+        texts["rows are padded"] = f"in groups of up to {at_once} blocks of {cost.gathering.block}"
     if cost.wake:
-        said["after the engine slept"] = duration(cost.wake)
+        texts["after the engine slept"] = duration(cost.wake)
     if cost.turn:
-        said["the first without prompts"] = duration(cost.turn)
-    return said
+        texts["first step without prompts"] = duration(cost.turn)
+    return texts
 
 
 def errors_table(about: Mapping[str, Any]) -> Table:
-    """Of the whole model, and of what the designed batches alone would have said."""
+    """A table of the errors by regime: of the final fit, and of one to designed batches alone."""
     columns = ("regime", "steps", "median", "p90", "sum", "p90 held")
     table = _table("Errors on live traffic", columns)
     for title, key in (("", "errors"), (", designed batches alone", "errors_of_designed_alone")):
@@ -220,16 +225,19 @@ def _table(title: str, columns: tuple[str, ...]) -> Table:
 
 @contextmanager
 def _watched(console: Console) -> Iterator[ProgressCallback]:
-    """A bar per phase on a terminal, a line elsewhere. Drawn between two steps, by their thread."""
-    if not console.is_terminal:
-        told = set[str]()
+    """Show a bar per phase on a terminal, a line per phase elsewhere.
 
-        def tell(phase: str, share: float) -> None:
-            if phase not in told:
-                told.add(phase)
+    The thread that runs the steps draws between two of them.
+    """
+    if not console.is_terminal:
+        printed = set[str]()
+
+        def print_phase(phase: str, share: float) -> None:
+            if phase not in printed:
+                printed.add(phase)
                 console.print(Text(f"Measuring: {phase} ..."))
 
-        yield tell
+        yield print_phase
         return
     columns = (
         TextColumn("{task.description:<17}"),

@@ -1,9 +1,10 @@
-"""How what makes steps differ outlasts them: parts of it that fade within milliseconds, or seconds.
+"""The correlation of step times over time, as a sum of exponentials of milliseconds to seconds.
 
-It fades with time and not with steps: of steps of 10 and of 4 ms of one model, two thirds of it
-were left 20 ms later, half 45 and a quarter 150. A single correlation with the step before fades
-within a dozen steps, and a machine's slow seconds do not. Waits and mean gaps are sums over steps,
-whose tails are those of the slow part.
+A slow step is followed by slow steps. The correlation fades with time and not with the number of
+steps: for one model, in steps of 10 ms and of 4 ms alike, two thirds of it were left after 20 ms,
+half after 45 ms and a quarter after 150 ms. A single correlation with the previous step would fade
+within a dozen steps, but a machine's slow seconds last longer. Waits and mean gaps are sums over
+steps, so the slow part decides their tails.
 """
 
 from collections.abc import Sequence
@@ -16,31 +17,33 @@ from headway.core.cost.step_cost import WHOLE, Echo
 
 TIME_CONSTANTS = tuple(4_000_000 * 4**power for power in range(7))  # nanoseconds: 4 ms to 16 s
 LAGS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # steps
-ENOUGH = 100  # pairs of steps that lie so far apart, to know their correlation
-SURE = 10.0  # weight of that the shares add up to all of it
-LEAST = 20  # thousandths: a smaller part is none
+ENOUGH = 100  # pairs of steps at one lag: with fewer, their correlation is unknown
+SURE = 10.0  # weight of the equation that makes the shares add up to 1
+LEAST = 20  # thousandths: a smaller part is dropped
 
 
 @dataclass(frozen=True, slots=True)
 class _LaggedPairs:
-    """Pairs of steps of which the one is so many steps behind the other."""
+    """All pairs of steps that are one lag apart."""
 
-    times: Sequence[int]  # nanoseconds from the one's beginning to the other's
+    times: Sequence[int]  # nanoseconds between the starts of the two steps
     correlation: float
 
 
 def correlation_parts(scores: Sequence[float], times: Sequence[int]) -> tuple[Echo, ...]:
-    """scores: normal scores of the steps' residuals. times: when they began, ascending.
+    """The exponentials of time whose sum is the autocorrelation of the scores.
 
-    Exponentials of time, none negative, that add up to the autocorrelation; the rest is each
-    step's own. Those are left out that fade before the next step, or not in what was measured.
+    scores: the normal scores of the steps' residuals. times: when the steps began, in nanoseconds,
+    ascending. No part is negative; what the parts leave is independent noise of each step. Time
+    constants that are too short for the next step, or too long for the measurement, are left out.
+    Empty where there are too few steps. Raises SettingError if scipy is missing.
     """
     known = [_lagged_pairs(scores, times, lag) for lag in LAGS if len(scores) - lag >= ENOUGH]
     reach = [mean(each.times) for each in known]
     constants = [each for each in TIME_CONSTANTS if known and reach[0] <= 4 * each <= 4 * reach[-1]]
     if not constants:
         return ()
-    rows, targets = [[SURE] * (len(constants) + 1)], [SURE]  # the last is what each step has alone
+    rows, targets = [[SURE] * (len(constants) + 1)], [SURE]  # the last: independent noise
     for apart in known:
         weight = sqrt(len(apart.times) / len(known[0].times))
         left = [mean(exp(-time / each) for time in apart.times) for each in constants]
@@ -53,7 +56,7 @@ def correlation_parts(scores: Sequence[float], times: Sequence[int]) -> tuple[Ec
 
 
 def normal_scores(factors: Sequence[float]) -> list[float]:
-    """What numbers of a normal distribution would have these ranks."""
+    """The standard normal quantiles that have the ranks of these factors, in the same order."""
     order = sorted(range(len(factors)), key=factors.__getitem__)
     scores = [0.0] * len(factors)
     for rank, at in enumerate(order):
@@ -62,7 +65,7 @@ def normal_scores(factors: Sequence[float]) -> list[float]:
 
 
 def _lagged_pairs(scores: Sequence[float], times: Sequence[int], lag: int) -> _LaggedPairs:
-    """The scores have mean 0 and variance 1."""
+    """The pairs at one lag. The scores must have mean 0 and variance 1."""
     return _LaggedPairs(
         [later - time for time, later in zip(times, times[lag:], strict=False)],
         mean(map(float.__mul__, scores, scores[lag:])),

@@ -1,7 +1,7 @@
-"""The batches that a cost model is learned from: no two of its terms always grow together in them.
+"""The designed batches that a cost model is fitted to. They vary its terms independently.
 
-Live traffic cannot teach it alone: there, long contexts come with many rows, and prompts with
-decodes. What is asked here of an executor is what an engine would ask, only in other proportions.
+Live traffic alone is not enough: there, long contexts come with many rows, and prompts come with
+decodes. The executor gets the batches that an engine would submit, but in other proportions.
 """
 
 from collections.abc import Iterator
@@ -12,48 +12,48 @@ from random import Random
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)  # tokens of a prompt alone
 CHUNKS = (16, 64, 256, 512)  # tokens of a prompt beside decodes
 TOGETHER = (2, 4, 8, 16, 32, 64)  # prompts in one step
-SPREAD = 0.9  # of the logarithm of mixed contexts: about that of recorded prompts
+SPREAD = 0.9  # standard deviation of the log of mixed contexts: about that of recorded prompts
 SHORT = 24  # tokens of context
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
-    """A step's shape. Every row has blocks of its own."""
+    """The shape of one step. Every row has its own blocks."""
 
-    decodes: tuple[int, ...] = ()  # sequences that get their next token: tokens they hold
+    decodes: tuple[int, ...] = ()  # for each decoding row, the tokens that it holds
     prompts: tuple[tuple[int, int], ...] = ()  # first position and number of tokens of each
-    unfinished: bool = False  # of each prompt more is to come, so nothing is sampled
-    width: int = 0  # tokens that all are padded to; 0: none
-    held: int = 0  # finished slots of such a group
+    unfinished: bool = False  # the prompts go on in later steps, so nothing is sampled
+    width: int = 0  # tokens that every row is padded to; 0: no padding
+    held: int = 0  # finished slots that a padded group still computes
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens whose KV each row holds when the step has ended."""
+        """Tokens whose KV each row holds after the step."""
         return (*(held + 1 for held in self.decodes), *(sum(prompt) for prompt in self.prompts))
 
     @property
     def tokens(self) -> int:
-        """Computed, padding and held slots too."""
+        """Computed tokens, including padding and held slots."""
         own = len(self.decodes) + sum(length for _, length in self.prompts)
         return max(own, self.width * (len(self.decodes) + len(self.prompts) + self.held))
 
     def varied(self, share: float) -> "Design":
-        """With shorter prompts, down to 2 tokens: lengths are not all powers of two in traffic."""
+        """This design with its prompts cut to a share of their length, at least 2 tokens.
 
-        def less(length: int) -> int:
+        Prompts in traffic are not all powers of two.
+        """
+
+        def cut(length: int) -> int:
             return min(length, max(2, round(length * share)))
 
-        prompts = tuple((start, less(length)) for start, length in self.prompts)
-        return replace(self, prompts=prompts, width=less(self.width) if prompts else self.width)
+        prompts = tuple((start, cut(length)) for start, length in self.prompts)
+        return replace(self, prompts=prompts, width=cut(self.width) if prompts else self.width)
 
 
 def designs(slots: int, context: int, blocks: int, block_size: int, seed: int) -> list[Design]:
-    """For steps of up to so many rows; all fit into the blocks, and no two are equal.
-
-    The smallest steps come first.
-    """
+    """All designs of up to `slots` rows that fit into the blocks, each once, the smallest first."""
     random = Random(f"{seed} designs")
-    made = [
+    candidates = [
         *_decodes(slots, context, random),
         *_prompts(context),
         *_together(slots, context),
@@ -65,11 +65,11 @@ def designs(slots: int, context: int, blocks: int, block_size: int, seed: int) -
         needed = sum(-(-length // block_size) for length in design.lengths)
         return max(design.lengths) <= context and needed <= blocks
 
-    return sorted(filter(fits, dict.fromkeys(made)), key=lambda design: design.tokens)
+    return sorted(filter(fits, dict.fromkeys(candidates)), key=lambda design: design.tokens)
 
 
 def counts(slots: int) -> list[int]:
-    """Rows: 1, 2, 3, 4, 6, 8, 12, 16 and so on, and all slots."""
+    """Numbers of rows to try: 1, 2, 3, 4, 6, 8, 12, 16 and so on, and all slots."""
     near = {1, slots}
     power = 2
     while power <= slots:
@@ -79,7 +79,7 @@ def counts(slots: int) -> list[int]:
 
 
 def _mixed(count: int, context: int, random: Random) -> tuple[int, ...]:
-    """Contexts as traffic has them: most short, a few long."""
+    """Contexts in tokens as in traffic: most short, a few long."""
     middle = context / 12
     drawn = (round(middle * exp(random.gauss(0, SPREAD))) for _ in range(count))
     return tuple(min(max(SHORT, length), context - 1) for length in drawn)
@@ -121,7 +121,7 @@ def _chunks(slots: int, context: int, random: Random) -> Iterator[Design]:
 
 
 def _groups(slots: int, context: int, random: Random) -> Iterator[Design]:
-    """Rectangles of an exclusive group, whose padding and held slots are computed."""
+    """Padded batches of an exclusive group, whose padding and held slots are computed."""
     for width in (context // 32, context // 12):
         lengths = [random.randint(max(2, width // 4), width) for _ in range(slots)]
         yield Design(prompts=tuple((0, length) for length in lengths), width=width)

@@ -1,9 +1,9 @@
-"""From timed steps to coefficients: none negative, in whole picoseconds, few pieces.
+"""The fit of a cost model: from timed steps to non-negative coefficients in whole picoseconds.
 
-Least squares of the *relative* error, so that a step of one row counts as much as one of a
-thousand tokens; relative to what is foretold, which makes it the mean (Wedderburn, 1974);
-non-negative (Lawson and Hanson, 1974), because no work takes less than no time; and each sample's
-say is bounded (Huber, 1964), because another process may have taken its core.
+It minimises the squared *relative* error, so that a step of one row counts as much as one of a
+thousand tokens. Errors are relative to the prediction, so that predictions are means (Wedderburn,
+1974). Coefficients are non-negative (Lawson and Hanson, 1974), because no work takes negative time.
+Outliers have bounded influence (Huber, 1964), because another process may have taken the core.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,15 +19,15 @@ from headway.errors import SettingError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-TURNS = 8  # of weighing anew what lies far off
-FAR = 4.0  # times the typical error, beyond which a sample is weighed less
-SMALL = 1e-12  # error that is none
-LEAST = 0.1  # of what was measured: no step is taken to be foretold less
-SMALLEST = 8  # tokens of the first knot: below it, tokens cannot be told from rows
+TURNS = 8  # of the reweighting
+FAR = 4.0  # times the typical error; samples beyond it weigh less
+SMALL = 1e-12  # an error that counts as 0
+LEAST = 0.1  # of the measured time: predictions below it count as this share
+SMALLEST = 8  # tokens at the first knot: below it, tokens and rows are hard to tell apart
 DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "prefill", "head")
 HOST = ("step", "token", *DEVICE[1:])
-WORTH = 1.005  # times the error of all pieces: fewer may not be less exact than that
-EXACT = 0.002  # error below which more pieces explain nothing
+WORTH = 1.005  # fewer pieces may have at most this many times the error of all pieces
+EXACT = 0.002  # a relative error at which no more pieces are needed
 ENGINE = ("step", "row", "prompt", "token")  # what deciding and committing depend on
 
 TERMS: dict[str, Callable[[Features], float]] = {
@@ -50,7 +50,7 @@ Line = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was measured of steps of these features."""
+    """The measured time of a step with these features."""
 
     features: Features
     nanoseconds: float
@@ -59,16 +59,19 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class PiecewiseFit:
+    """The device's rates, with a price per token that depends on the number of tokens."""
+
     rates: Rates
-    pieces: tuple[tuple[int, int], ...]  # (tokens from which, ps per token)
-    error: float  # mean of the absolute relative errors, each at most 1, whatever their say
-    largest: int  # tokens in one of them
+    pieces: tuple[tuple[int, int], ...]  # (from this many tokens on, ps per token)
+    error: float  # mean absolute relative error, unweighted, each at most 1
+    largest: int  # tokens of the largest step
 
 
 def fit_steps(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
-    """The device's time and, apart, its host's: building inputs, sampling.
+    """Fit the device's rates and, separately, the host's (building inputs, sampling).
 
-    rounding: of the executor that took these steps.
+    rounding: how the executor of these samples rounds a step's tokens up. Raises SettingError if
+    scipy is missing.
     """
     device = [Observation(s.features, max(1, s.nanoseconds - s.host), s.weight) for s in samples]
     host = [
@@ -76,13 +79,16 @@ def fit_steps(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCo
         for sample in samples
         if sample.host
     ]
-    found = fit_device(device, rounding)
+    fit = fit_device(device, rounding)
     rates = fit_rates(host, HOST) if host else Rates()
-    return StepCost(found.rates, found.pieces, host=rates, knee=knee(found), rounding=rounding)
+    return StepCost(fit.rates, fit.pieces, host=rates, knee=knee(fit), rounding=rounding)
 
 
 def fit_device(points: Sequence[Observation], rounding: Rounding = EXACTLY) -> PiecewiseFit:
-    """The device's rates, with as few pieces as are about as exact as many."""
+    """The device's rates, with the fewest pieces that are about as accurate as all of them.
+
+    Raises SettingError if scipy is missing.
+    """
     knots = [0, *_powers(max(point.features.tokens for point in points))]
     best = _pieced(points, knots, rounding)
     bound = max(EXACT, WORTH * best.error)
@@ -97,34 +103,37 @@ def fit_device(points: Sequence[Observation], rounding: Rounding = EXACTLY) -> P
 
 
 def fit_rates(points: Sequence[Observation], names: Sequence[str]) -> Rates:
-    """Of the host: no pieces."""
+    """The rates of the named terms, without pieces: for times of the host.
+
+    Raises SettingError if scipy is missing.
+    """
     rows = [[TERMS[name](point.features) for name in names] for point in points]
     targets = [point.nanoseconds * 1_000 for point in points]
     solved = solve(rows, targets, [point.weight for point in points])
     return Rates(**{name: round(each) for name, each in zip(names, solved, strict=True)})
 
 
-def knee(fit_steps: PiecewiseFit) -> int:
-    """Tokens from which on a further one costs more than half of what one costs on average.
+def knee(fit: PiecewiseFit) -> int:
+    """The tokens of a step above which it counts as compute-bound.
 
-    Where the first one does, the step has no flat part: then the tokens whose time equals what
-    the step and its output layer take without any. More than those, and they decide how long it
-    takes.
+    From the knee on, one more token costs more than half of the average price per token. A fit
+    where the first token already does has no flat part. Its knee is the number of tokens whose time
+    equals the fixed time of the step and its output layer.
     """
-    begins = [begin for begin, _ in fit_steps.pieces]
-    amounts = segments(fit_steps.largest, begins)
-    slopes = [slope for _, slope in fit_steps.pieces]
-    mean = sum(map(int.__mul__, amounts, slopes)) / fit_steps.largest
-    at = next((begin for begin, slope in fit_steps.pieces if 2 * slope > mean), 0)
-    return at or (fit_steps.rates.step + fit_steps.rates.head) // max(1, slopes[0])
+    begins = [begin for begin, _ in fit.pieces]
+    amounts = segments(fit.largest, begins)
+    slopes = [slope for _, slope in fit.pieces]
+    mean = sum(map(int.__mul__, amounts, slopes)) / fit.largest
+    at = next((begin for begin, slope in fit.pieces if 2 * slope > mean), 0)
+    return at or (fit.rates.step + fit.rates.head) // max(1, slopes[0])
 
 
 def solve(rows: Sequence[Line], targets: Sequence[float], given: Sequence[float]) -> list[float]:
-    """Non-negative x with rows @ x near the targets, as a share of what is foretold, and robustly.
-    given: the weight of each row.
+    """Non-negative x that brings rows @ x near the targets: a robust fit of relative errors.
 
-    A share of the measured ones would lie below their mean, the lower the more they spread; and
-    small steps spread more than large ones.
+    given: the weight of each row. Errors are relative to the prediction: relative to the measured
+    times, predictions would lie below the mean, the further the more the times spread, and small
+    steps spread more than large ones. Raises SettingError if scipy is missing.
     """
     import numpy as np
 
@@ -136,17 +145,17 @@ def solve(rows: Sequence[Line], targets: Sequence[float], given: Sequence[float]
     predicted, weights = took, own
     for _ in range(TURNS):
         shares = weights / predicted
-        found = nonnegative(known * shares[:, None], took * shares)
-        predicted = np.maximum(known @ found, LEAST * took)
+        coefficients = nonnegative(known * shares[:, None], took * shares)
+        predicted = np.maximum(known @ coefficients, LEAST * took)
         errors = np.abs(took / predicted - 1)
         typical = FAR * 1.4826 * np.median(errors) or inf
         weights = own * np.sqrt(np.minimum(1.0, typical / np.maximum(errors, SMALL)))
-    solved: list[float] = (found / scale).tolist()
+    solved: list[float] = (coefficients / scale).tolist()
     return solved
 
 
 def nonnegative(rows: "ArrayLike", targets: "ArrayLike") -> list[float]:
-    """Least squares."""
+    """The non-negative x of least squared error. Raises SettingError if scipy is missing."""
     try:
         from scipy.optimize import nnls
     except ModuleNotFoundError as error:
@@ -158,7 +167,7 @@ def nonnegative(rows: "ArrayLike", targets: "ArrayLike") -> list[float]:
 
 
 def segments(tokens: int, knots: Sequence[int]) -> list[int]:
-    """How many of the tokens lie between each knot and the next."""
+    """The number of tokens between each knot and the next; after the last knot, all the rest."""
     ends = [*knots[1:], max(tokens, knots[-1])]
     return [max(0, min(tokens, end) - begin) for begin, end in zip(knots, ends, strict=True)]
 
@@ -174,10 +183,10 @@ def _pieced(
     targets = [point.nanoseconds * 1_000 for point in points]
     solved = solve(rows, targets, [point.weight for point in points])
     whole = [round(each) for each in solved]
-    said = [sum(value * each for value, each in zip(row, whole, strict=True)) for row in rows]
+    predicted = [sum(value * each for value, each in zip(row, whole, strict=True)) for row in rows]
     errors = [
-        min(1.0, abs(target / max(each, LEAST * target) - 1))  # one step is not to decide the knots
-        for target, each in zip(targets, said, strict=True)
+        min(1.0, abs(target / max(each, LEAST * target) - 1))  # no single step may decide the knots
+        for target, each in zip(targets, predicted, strict=True)
     ]
     count = len(DEVICE)
     return PiecewiseFit(

@@ -1,4 +1,4 @@
-"""A cost model of one model on one machine: measured, fitted, and held against other steps."""
+"""Calibration of one model on one machine: measure, fit, and check against held-out steps."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -30,26 +30,26 @@ from headway.strategies.strategy import SLOTS
 from headway.traffic.workload import TOKEN_SCALE
 
 SECONDS = 100.0  # of measuring
-DESIGNED = 0.5  # of them, for the designed batches
-MEETING = 0.05  # for sizes of steps that the designed batches did not have
-LEARNING, CHECKING = 0.27, 0.18  # for one trace's traffic to learn from, and for another's
+DESIGNED = 0.5  # share of them for the designed batches
+MEETING = 0.05  # share for warming up the step sizes that the designed batches leave out
+LEARNING, CHECKING = 0.27, 0.18  # shares for the traffic to learn from, and to check with
 
-ProgressCallback = Callable[[str, float], object]  # what is being done, and the share of it that is
+ProgressCallback = Callable[[str, float], object]  # the phase, and the share of it that is done
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What a cost model is concluded from."""
+    """The measurements that a cost model is fitted to."""
 
     samples: Sequence[Sample]  # of designed batches
     learned: Sequence[LiveStep]
-    held_out: Sequence[LiveStep]  # of another trace
+    held_out: Sequence[LiveStep]  # of another trace, for the errors alone
     cost: StepCost  # fitted on the samples alone
     slots: int
-    threads: int  # of the executor; they stay set
+    threads: int  # of the executor; it keeps them
     seed: int
     live: float  # seconds of traffic
-    others: float  # cores at work for other processes meanwhile
+    others: float  # cores that other processes kept busy
 
 
 def calibrate_rig(
@@ -61,10 +61,11 @@ def calibrate_rig(
     seconds: float = SECONDS,
     watch: ProgressCallback = lambda phase, share: None,
 ) -> Calibration:
-    """Designed batches, a fit, and a trace's window served live.
+    """Measure designed batches and live traffic, and give the fitted calibration.
 
-    kv_bytes: of KV memory per token. threads: of the executor; 0: one, unless all are much
-    quicker. They stay set. Raises HeadwayError where too few steps are done in the time.
+    kv_bytes: KV memory per token. threads: of the executor, which keeps them; 0 takes one, or all
+    where all are much faster. seconds: of measuring. Raises HeadwayError if too few steps end in
+    that time, SettingError if scipy is missing.
     """
     return conclude(testbed, kv_bytes, measure_steps(testbed, slots, threads, seed, seconds, watch))
 
@@ -79,9 +80,12 @@ def measure_steps(
     *,
     checking: float = CHECKING,
 ) -> Measurements:
-    """As calibrate_rig says. checking: the share of the time; 0: no steps are held out."""
+    """Time designed batches and live traffic; parameters and errors as in calibrate_rig.
+
+    checking: the share of the time for held-out traffic; 0 leaves it out.
+    """
     others, trials = Neighbours(), Trials(testbed, seed)
-    made = designs(slots, testbed.context, testbed.num_blocks, testbed.block_size, seed)
+    batches = designs(slots, testbed.context, testbed.num_blocks, testbed.block_size, seed)
     probes = [
         Design((testbed.context // 8,) * slots),
         Design(prompts=((0, testbed.context // 16),)),
@@ -90,18 +94,18 @@ def measure_steps(
         testbed.use_threads(threads)
     threads = threads or trials.choose_threads(probes)
     samples = trials.measure(
-        made, seconds * DESIGNED, lambda share: watch("designed batches", share)
+        batches, seconds * DESIGNED, lambda share: watch("designed batches", share)
     )
     cost = replace(fit_steps(samples, testbed.rounding), gathering=testbed.gathering)
     trials.warm_up_sizes(slots + max(CHUNKS), seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
 
     def steps(trace: str, span: float, done: float) -> list[LiveStep]:
-        def told(share: float) -> None:
+        def watch_live(share: float) -> None:
             watch("live traffic", (done + share * span) / sum(live))
 
-        found = serve_trace(testbed, trace, cost, slots, span, seed, told)
-        return check_enough(found, trace, span, others.cores())
+        served = serve_trace(testbed, trace, cost, slots, span, seed, watch_live)
+        return check_enough(served, trace, span, others.cores())
 
     learned = steps(LEARNED, live[0], 0.0)
     held_out = steps(CHECKED, live[1], live[0]) if checking else []
@@ -110,9 +114,9 @@ def measure_steps(
     )
 
 
-def conclude(testbed: Testbed, kv_bytes: int, found: Measurements) -> Calibration:
-    """The cost model of what was measured on this testbed."""
-    live_fit = fit_live(found.cost, found.samples, found.learned, found.held_out)
+def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibration:
+    """The calibration that the measurements on this testbed give. kv_bytes: KV memory per token."""
+    live_fit = fit_live(measured.cost, measured.samples, measured.learned, measured.held_out)
     return Calibration(
         model=testbed.model,
         dtype=testbed.dtype,
@@ -125,51 +129,52 @@ def conclude(testbed: Testbed, kv_bytes: int, found: Measurements) -> Calibratio
         fit=testbed.fit or testbed.num_blocks,
         block_size=testbed.block_size,
         context=testbed.context,
-        slots=found.slots,
-        threads=found.threads,
-        about=_about(found, live_fit),
+        slots=measured.slots,
+        threads=measured.threads,
+        about=_about(measured, live_fit),
     )
 
 
 def check_enough(
-    found: list[LiveStep], trace: str, span: float, others: float = 0.0
+    steps: list[LiveStep], trace: str, span: float, others: float = 0.0
 ) -> list[LiveStep]:
-    """HeadwayError where they are too few to say how far steps spread.
+    """The steps. Raises HeadwayError if they are too few to know the spread of step times.
 
-    others: cores at work for other processes meanwhile, the likelier cause where they are some.
+    span: seconds of traffic. others: cores that other processes kept busy; where there are some,
+    the message names them as the likely cause.
     """
-    if len(found) < ENOUGH:
-        few = f"only {len(found)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
+    if len(steps) < ENOUGH:
+        few = f"only {len(steps)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
         if others > NOISY_CORES:
             raise HeadwayError(
-                f"other processes kept {others:.1f} cores busy meanwhile, and {few}: calibrate "
-                "again when they are done; more seconds help only on a machine left alone"
+                f"other processes kept {others:.1f} cores busy, and {few}: calibrate again "
+                "when they are done; more seconds help only on an idle machine"
             )
-        raise HeadwayError(f"{few}: give it more seconds with --seconds")
-    return found
+        raise HeadwayError(f"{few}: measure for more seconds with --seconds")
+    return steps
 
 
-def _about(found: Measurements, live_fit: LiveFit) -> dict[str, Any]:
+def _about(measured: Measurements, live_fit: LiveFit) -> dict[str, Any]:
     off = [
         abs(live_fit.cost.predict(sample.features) / sample.nanoseconds / live_fit.factor - 1)
-        for sample in found.samples
+        for sample in measured.samples
     ]
     about = {
         "headway": __version__,
-        "seed": found.seed,
+        "seed": measured.seed,
         "designed": {
-            "samples": len(found.samples),
-            "largest_tokens": max(sample.features.tokens for sample in found.samples),
+            "samples": len(measured.samples),
+            "largest_tokens": max(sample.features.tokens for sample in measured.samples),
             "mean_error": round(WHOLE * mean(off)),
         },
-        "live": _live(found.live, found.slots),
+        "live": _live(measured.live, measured.slots),
         "factor": round(live_fit.factor, 4),
         "errors_of_designed_alone": {name: asdict(each) for name, each in live_fit.before.items()},
         "errors": {name: asdict(each) for name, each in live_fit.after.items()},
-        CORES_AT_WORK_FOR_OTHERS: round(found.others, 2),
+        CORES_AT_WORK_FOR_OTHERS: round(measured.others, 2),
     }
-    said = doubt(about)
-    return {**about, "doubt": said} if said else about
+    reason = doubt(about)
+    return {**about, "doubt": reason} if reason else about
 
 
 def _live(seconds: float, slots: int) -> dict[str, Any]:
@@ -179,7 +184,7 @@ def _live(seconds: float, slots: int) -> dict[str, Any]:
         "token_scale": TOKEN_SCALE,
         "seconds": round(seconds, 1),
         "load": LOAD,
-        "calm": f"{CALM} arrivals behind {BUSY} others come {SLOWER} times as late",
+        "calm": f"after {BUSY} arrivals, {CALM} come {SLOWER} times as far apart",
         "policy": f"continuous, {slots} slots, prompts in chunks of "
         f"{', '.join(map(str, CHUNKS))} tokens in turn",
     }

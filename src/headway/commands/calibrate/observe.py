@@ -1,4 +1,4 @@
-"""Recorded traffic, served live, and what a cost model would have to know of each step."""
+"""Recorded traffic, served live, and the features and times of its steps."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -25,18 +25,21 @@ from headway.traffic.trace import read_shipped_trace
 from headway.traffic.workload import TOKEN_SCALE, Prompts, with_prompts
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
-CHECKED = "azure2023-code"  # and the one that it is held against
+CHECKED = "azure2023-code"  # the trace that it is checked against
 LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and hardly ever idle
-BUSY, CALM = 12, 4  # arrivals, in turn: at that load, and
-SLOWER = 4  # times as far apart, so that the engine sleeps too
+BUSY, CALM = 12, 4  # arrivals in turn: so many at LOAD, so many further apart
+SLOWER = 4  # times as far apart are calm arrivals, so that the engine also sleeps
 CHUNKS = (32, 64, 128, 256)  # prompt tokens in a step
-STRETCH = 8  # steps, after which their number is another
-FULL = 512  # prompt tokens of the step whose price is that of a prompt token
-FIRST = 20  # steps of a run that are not counted: its first are slow
+STRETCH = 8  # steps of one chunk size
+FULL = 512  # prompt tokens of the step that a prompt token's price is taken from
+FIRST = 20  # steps of a run that are left out: they are slow
 
 
 class Recorder:
-    """Passes batches on, and keeps what a step's row does not say of them."""
+    """An executor that passes batches on and keeps each step's batch and host time.
+
+    batches: by step. hosts: nanoseconds of the host's part, by ticket.
+    """
 
     def __init__(self, executor: Executor, gathering: Gathering) -> None:
         self.executor, self.gathering = executor, gathering
@@ -44,10 +47,12 @@ class Recorder:
         self.hosts: dict[int, int] = {}
 
     def submit(self, batch: Batch) -> int:
+        """Keep the batch and pass it on; gives the ticket."""
         self.batches[batch.step] = batch
         return self.executor.submit(batch)
 
     def collect(self, ticket: int) -> Output:
+        """The output of a ticket; keeps its host time."""
         output = self.executor.collect(ticket)
         self.hosts[ticket] = output.host
         return output
@@ -55,60 +60,71 @@ class Recorder:
 
 @dataclass(slots=True)
 class AlternatingChunks:
-    """Chunks of several sizes, each for a stretch of steps: a cost model that has met one size
-    foretells steps of another a twentieth too long. For one run, because it counts."""
+    """A chunk policy that changes the chunk size every STRETCH steps.
 
-    asked: int = 0  # times
+    A cost model fitted to one size predicts steps of another a twentieth too long. The policy
+    counts its calls, so each run needs a new one.
+    """
+
+    calls: int = 0
 
     def allow(self, view: View) -> Allowance:
-        size = CHUNKS[self.asked // STRETCH % len(CHUNKS)]
-        self.asked += 1
+        """The prompt tokens of the next step."""
+        size = CHUNKS[self.calls // STRETCH % len(CHUNKS)]
+        self.calls += 1
         return Allowance(size, split=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveStep:
+    """A step of live traffic: its features, its times and what came before it."""
+
     features: Features
-    began: int  # nanoseconds from the run's beginning
-    nanoseconds: int
-    executor: int  # of them: the executor's host, building inputs and sampling
-    deciding: int  # of them: the engine, before it submits
-    after: int  # until the next began; -1: the engine had nothing to do then
+    began: int  # nanoseconds from the start of the run
+    nanoseconds: int  # from its start to its end
+    executor: int  # of them: the executor's host part, building inputs and sampling
+    deciding: int  # of them: the engine's decision, before it submits
+    after: int  # nanoseconds until the next step began; -1: nothing was running then
     woken: bool  # the engine had slept before it
-    turned: bool  # it had not, and the step before had prompts, which this one has not
+    turned: bool  # the first step without prompts after one with some, without sleep
 
     def predicted(self, cost: StepCost) -> int:
+        """Nanoseconds by this cost model."""
         return cost.predict(self.features) + self.more(cost)
 
     def more(self, cost: StepCost) -> int:
-        """Nanoseconds that it takes for what was before it."""
+        """Nanoseconds extra by this cost model, for waking up or for the turn from prompts."""
         return cost.wake if self.woken else cost.turn if self.turned else 0
 
     @property
     def is_plain(self) -> bool:
+        """Whether nothing before it makes it longer."""
         return not self.woken and not self.turned
 
 
 class ObservedRun:
-    """A run, and its steps with what a cost model has to know of them."""
+    """A run whose steps are recorded for a cost model."""
 
-    def __init__(self, testbed: Testbed, made: Callable[[Testbed], Run]) -> None:
-        """made: the run, on the testbed that it is given."""
+    def __init__(self, testbed: Testbed, make_run: Callable[[Testbed], Run]) -> None:
+        """make_run: makes the run on the testbed that it is given."""
         testbed.executor.hand_over()
         self._recorder = Recorder(testbed.executor, testbed.gathering)
-        self.run = made(replace(testbed, executor=SharedExecutor(self._recorder)))
+        self.run = make_run(replace(testbed, executor=SharedExecutor(self._recorder)))
 
     def steps(self) -> list[LiveStep]:
-        """But the FIRST, in order."""
+        """All steps in order, except the first FIRST."""
         return list(_steps(self.run.outcome().steps, self._recorder))[FIRST:]
 
 
 def observed_trace(
     testbed: Testbed, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
 ) -> ObservedRun:
-    """A trace's window under continuous batching, to be served."""
-    asks = _asks(testbed, trace, cost, slots, seconds, seed)
-    requests = with_prompts(asks, Prompts(testbed.text, testbed.block_size, seed))
+    """A run of a trace's window under continuous batching, ready to be served.
+
+    cost: the cost model that scales the window to LOAD. seconds: of the window.
+    """
+    specs = _specs(testbed, trace, cost, slots, seconds, seed)
+    requests = with_prompts(specs, Prompts(testbed.text, testbed.block_size, seed))
     policies = Policies(
         Continuous(slots), chunk=AlternatingChunks(), step_tokens=slots + max(CHUNKS)
     )
@@ -127,38 +143,44 @@ def serve_trace(
     seed: int,
     watch: Callable[[float], object],
 ) -> list[LiveStep]:
-    """The steps of a trace's window, in order."""
-    seen = observed_trace(testbed, trace, cost, slots, seconds, seed)
-    seen.run.serve(lambda progress: watch(min(1.0, progress.elapsed / (seconds * 1e9))))
-    return seen.steps()
+    """Serve a trace's window and give its steps in order.
+
+    watch: called with the share of the seconds that has passed.
+    """
+    observed = observed_trace(testbed, trace, cost, slots, seconds, seed)
+    observed.run.serve(lambda progress: watch(min(1.0, progress.elapsed / (seconds * 1e9))))
+    return observed.steps()
 
 
-def _asks(
+def _specs(
     testbed: Testbed, trace: str, cost: StepCost, slots: int, seconds: float, seed: int
 ) -> list[RequestSpec]:
-    asked = EndpointTraffic(
+    recorded = EndpointTraffic(
         Endpoint(trace, "recorded traffic", trace, 0),
         RecordedTrace(read_shipped_trace(trace), trace, TOKEN_SCALE),
     )
     window = round(seconds * 1e9)
     demand = Demand(load=LOAD)
-    taken = select_in_window([asked], demand, price(cost, slots), window, seed, testbed.context)
-    busy = offered_traffic([asked], taken, seed, testbed.context).specs
-    return [ask for ask in with_calm_spells(busy) if ask.at < window]
+    taken = select_in_window([recorded], demand, price(cost, slots), window, seed, testbed.context)
+    busy = offered_traffic([recorded], taken, seed, testbed.context).specs
+    return [spec for spec in with_calm_spells(busy) if spec.at < window]
 
 
-def with_calm_spells(asks: Iterable[RequestSpec]) -> Iterator[RequestSpec]:
-    """CALM of them, behind BUSY others, come SLOWER times as far apart as they would."""
+def with_calm_spells(specs: Iterable[RequestSpec]) -> Iterator[RequestSpec]:
+    """Stretch gaps: after every BUSY requests, CALM of them come SLOWER times as far apart."""
     at = before = 0
-    for number, ask in enumerate(asks):
+    for number, spec in enumerate(specs):
         is_calm = number % (BUSY + CALM) >= BUSY
-        at += (ask.at - before) * (SLOWER if is_calm else 1)
-        before = ask.at
-        yield replace(ask, at=at)
+        at += (spec.at - before) * (SLOWER if is_calm else 1)
+        before = spec.at
+        yield replace(spec, at=at)
 
 
 def price(cost: StepCost, slots: int) -> TokenCost:
-    """Of a token, in steps full of prompts and in full batches of sequences half a prompt long."""
+    """Nanoseconds per token: of a prompt in full steps, of an answer in full batches.
+
+    slots: rows of a full batch; their contexts are half of FULL.
+    """
     prompt = row_features(0, FULL, logits=1)
     one = row_features(FULL // 2, 1, logits=1)
     full = sum([one] * slots, NONE)
@@ -169,7 +191,7 @@ def price(cost: StepCost, slots: int) -> TokenCost:
 
 
 def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
-    """All but the last, behind which nothing begins."""
+    """All but the last step, since the time to the next one is needed."""
     idle, prompted = True, False  # before the first
     for row, following in pairwise(rows):
         executor = recorder.hosts[row.step]

@@ -1,6 +1,6 @@
-"""`headway calibrate --profile`: what bounds a step, and what a larger batch buys.
+"""`headway calibrate --profile`: what bounds a step, and how throughput grows with the batch.
 
-Each step is held against the machine's own ceilings, measured here, not against a data sheet.
+Each step is compared with the ceilings of this machine, which are measured here.
 """
 
 from collections.abc import Sequence
@@ -25,17 +25,17 @@ from headway.runs.testbed import Testbed
 if TYPE_CHECKING:
     from headway.executor.torch.load import LoadedModel
 
-PROMPTS = (64, 256, 512)  # tokens: what steps with prompts look like beside next tokens
-SAMPLES = 5  # bursts of each size, of which the median counts
-NEITHER = 0.25  # of both ceilings: below, something else takes the time
-TOP = 3  # operators that are named
-BEYOND = 4  # times the slots, in search of the knee
-GAIN = 2**0.5  # times the time that a doubled batch may take
+PROMPTS = (64, 256, 512)  # tokens of the prompts that are profiled alone
+SAMPLES = 5  # of each size; the median counts
+NEITHER = 0.25  # of a ceiling: a step below it on both is bound by neither
+TOP = 3  # operators named for each step
+BEYOND = 4  # times the slots: the largest batch tried for the knee
+GAIN = 2**0.5  # times the step's time: a doubled batch that takes less pays
 
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """Of this machine, with the calibration's threads."""
+    """The measured limits of this machine, with the calibration's threads."""
 
     read: float  # bytes per second
     products: float  # FLOP per second in the model's dtype
@@ -43,16 +43,16 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """A step against the ceilings."""
+    """A step's time, and how near it comes to the ceilings."""
 
     name: str
     rows: int
     prompt: bool
     nanoseconds: int
-    read: float  # bytes per second: the weights and the keys and values of its rows
+    read: float  # bytes per second, of weights, keys and values
     products: float  # FLOP per second
     bound: str  # memory, compute, or neither
-    operators: dict[str, float]  # share of the time, of the few that take most
+    operators: dict[str, float]  # share of the time by name, of the TOP that take most
 
     @property
     def tokens_per_second(self) -> float:
@@ -60,58 +60,64 @@ class ProfiledStep:
 
 
 def run_profile(
-    loaded: "LoadedModel", testbed: Testbed, found: Calibration, out: Path, console: Console
+    loaded: "LoadedModel", testbed: Testbed, calibration: Calibration, out: Path, console: Console
 ) -> None:
-    """Tables, a plot beside the cost file, and the figures in it."""
+    """Print tables, draw a plot beside the cost file and add the figures to the file.
+
+    loaded: the model. testbed: it runs on this machine. out: the cost file.
+    """
     from headway.executor.torch.device_peaks import matmul_speed, memory_bandwidth
 
     now = testbed.clock.now
-    console.print(Text("Measuring the machine's ceilings, and steps under torch.profiler ..."))
+    console.print(
+        Text("Measuring the machine's ceilings, and profiling steps with torch.profiler ...")
+    )
     ceilings = Ceilings(
         memory_bandwidth(testbed.device, now), matmul_speed(testbed.dtype, testbed.device, now)
     )
-    work = replace(model_work(loaded.config), weights=loaded.plan.weights, kv=found.kv_bytes)
-    steps = profile_steps(Trials(testbed, 0), designs(found), work, ceilings)
+    work = replace(model_work(loaded.config), weights=loaded.plan.weights, kv=calibration.kv_bytes)
+    steps = profile_steps(Trials(testbed, 0), designs(calibration), work, ceilings)
     sizes = [step for step in steps if not step.prompt]
     chosen = knee(sizes)
     reached = chosen is not sizes[-1]
     picture = out.with_suffix(".png")
-    draw(sizes, chosen if reached else None, found, picture)
+    draw(sizes, chosen if reached else None, calibration, picture)
     console.print(steps_table(steps, ceilings))
     console.print(operators_table(steps))
-    print_notes(console, notes(ceilings, chosen, reached, found, picture))
+    print_notes(console, notes(ceilings, chosen, reached, calibration, picture))
     profile = {
         "ceilings": asdict(ceilings),
-        "knee_rows": chosen.rows if reached else 0,  # 0: not within the sizes that were tried
+        "knee_rows": chosen.rows if reached else 0,  # 0: beyond the sizes that were tried
         "steps": [asdict(step) for step in steps],
     }
-    write_cost_file(replace(found, about={**found.about, "profile": profile}), out)
+    write_cost_file(replace(calibration, about={**calibration.about, "profile": profile}), out)
 
 
 def notes(
-    ceilings: Ceilings, chosen: ProfiledStep, reached: bool, found: Calibration, picture: Path
+    ceilings: Ceilings, chosen: ProfiledStep, reached: bool, calibration: Calibration, picture: Path
 ) -> tuple[str, str]:
+    """Two notes below the tables: on the ceilings and on the knee. reached: the knee was found."""
     read, products = f"{ceilings.read / 1e9:.1f} GB/s", f"{ceilings.products / 1e9:,.0f} GFLOP/s"
-    rule = "to which doubling the batch raised the throughput by more than the step's time"
+    rule = "to which doubling the batch raised throughput by more than the step's time"
     at = f"{chosen.rows} rows, the last size {rule}"
     if not reached:
-        at = f"not within {chosen.rows} rows: it is the last size {rule}"
+        at = f"beyond {chosen.rows} rows; it is the last size {rule}"
     return (
-        f"Ceilings of this machine (threads: {found.threads}): {read} read, {products} in "
-        f"{found.dtype}. Bound: the ceiling of which a step reaches more; neither: less than "
-        f"{NEITHER:.0%} of both, so that launching operators, copying and Python take the time. "
-        "Weights that fit into a cache may be read faster than memory.",
+        f"Ceilings of this machine (threads: {calibration.threads}): {read} read, {products} in "
+        f"{calibration.dtype}. Bound: the ceiling that a step comes nearer to; neither: it "
+        f"stays below {NEITHER:.0%} of both, and launching operators, copying and Python take the "
+        "time. Weights that fit into a cache can be read faster than memory.",
         f"Knee of the throughput-latency curve: {at}. The curve is in {picture}.",
     )
 
 
-def designs(found: Calibration) -> list[Design]:
-    """Next tokens of 1, 2, 4 and so on rows, then prompts alone."""
-    context = found.context // 8
-    fit = found.num_blocks // (context // found.block_size + 1)
-    most = min(BEYOND * found.slots, fit)
+def designs(calibration: Calibration) -> list[Design]:
+    """The steps to profile: 1, 2, 4 and so on decoding rows, then prompts alone."""
+    context = calibration.context // 8
+    fit = calibration.num_blocks // (context // calibration.block_size + 1)
+    most = min(BEYOND * calibration.slots, fit)
     sizes = [1 << power for power in range(most.bit_length()) if 1 << power <= most]
-    prompts = [length for length in PROMPTS if length < found.context]
+    prompts = [length for length in PROMPTS if length < calibration.context]
     return [
         *(Design((context,) * size) for size in sizes),
         *(Design(prompts=((0, length),)) for length in prompts),
@@ -119,22 +125,25 @@ def designs(found: Calibration) -> list[Design]:
 
 
 def profile_steps(
-    trials: Trials, made: Sequence[Design], work: ModelWork, ceilings: Ceilings
+    trials: Trials, batches: Sequence[Design], work: ModelWork, ceilings: Ceilings
 ) -> list[ProfiledStep]:
-    """All sizes in turn, several times: a slow second falls on each of them."""
-    rounds = [[trials.sample(design) for design in made] for _ in range(SAMPLES)]
+    """A step per design, the median of SAMPLES.
+
+    The designs are timed in turn, so that a slow second of the machine falls on all sizes alike.
+    """
+    rounds = [[trials.sample(design) for design in batches] for _ in range(SAMPLES)]
     return [
         _profiled_step(
             trials, design, sorted(samples, key=lambda each: each.nanoseconds), work, ceilings
         )
-        for design, samples in zip(made, zip(*rounds, strict=True), strict=True)
+        for design, samples in zip(batches, zip(*rounds, strict=True), strict=True)
     ]
 
 
 def _profiled_step(
     trials: Trials, design: Design, samples: list[Sample], work: ModelWork, ceilings: Ceilings
 ) -> ProfiledStep:
-    """samples: by their time, of which the middle one counts."""
+    """samples: ascending by time; the middle one counts."""
     from headway.executor.torch.device_peaks import operator_shares
 
     middle = samples[len(samples) // 2]
@@ -156,24 +165,27 @@ def _profiled_step(
 
 
 def bytes_of(work: ModelWork, features: Features) -> int:
-    """That a step must read: all weights once, and its rows' keys and values."""
+    """Bytes that a step must read: all weights once, and its rows' keys and values."""
     return work.weights + work.kv * features.reads
 
 
 def flops_of(work: ModelWork, features: Features) -> int:
+    """FLOP that a step must compute."""
     return work.flops * features.tokens + work.pair * features.pairs + work.head * features.logits
 
 
 def bound(read: float, products: float) -> str:
-    """By the shares of both ceilings that were reached."""
+    """`memory`, `compute` or `neither`; read, products: the shares of the ceilings reached."""
     if max(read, products) < NEITHER:
         return "neither"
     return "memory" if read > products else "compute"
 
 
 def knee(steps: Sequence[ProfiledStep]) -> ProfiledStep:
-    """The last size that took less than GAIN times the time of half as many; it may be the last
-    of all."""
+    """The last step that took less than GAIN times as long as the step of half its size.
+
+    steps: each of twice the rows of the one before. Where none did, the first.
+    """
     pays = [
         doubled
         for step, doubled in pairwise(steps)
@@ -183,6 +195,7 @@ def knee(steps: Sequence[ProfiledStep]) -> ProfiledStep:
 
 
 def steps_table(steps: Sequence[ProfiledStep], ceilings: Ceilings) -> Table:
+    """A row per step: its time, its throughput, its share of both ceilings, and what bounds it."""
     table = Table(title="What bounds a step", title_justify="left", box=box.SIMPLE_HEAD, padding=0)
     table.add_column("step", no_wrap=True)
     for column in ("ms", "tokens/s", "GB/s", "of it", "GFLOP/s", "of it"):
@@ -203,24 +216,27 @@ def steps_table(steps: Sequence[ProfiledStep], ceilings: Ceilings) -> Table:
 
 
 def operators_table(steps: Sequence[ProfiledStep]) -> Table:
-    table = Table(title="Operators that take most", title_justify="left", box=box.SIMPLE_HEAD)
+    """A row per step: the operators of torch that take most of its time."""
+    table = Table(
+        title="Operators that take most of the time", title_justify="left", box=box.SIMPLE_HEAD
+    )
     table.add_column("step", no_wrap=True)
     table.add_column("operator, share of the time")
     for step in steps:
-        said = (f"{short(name)} {each:.0%}" for name, each in step.operators.items())
-        table.add_row(step.name, ", ".join(said))
+        shares = (f"{short(name)} {each:.0%}" for name, each in step.operators.items())
+        table.add_row(step.name, ", ".join(shares))
     return table
 
 
 def short(operator: str) -> str:
-    """Without torch's namespaces."""
+    """An operator's name without torch's namespaces."""
     return operator.rpartition("::")[2].lstrip("_").removesuffix("_for_cpu")
 
 
 def draw(
-    steps: Sequence[ProfiledStep], chosen: ProfiledStep | None, found: Calibration, path: Path
+    steps: Sequence[ProfiledStep], chosen: ProfiledStep | None, calibration: Calibration, path: Path
 ) -> None:
-    """Throughput against latency: what is bought, and what it costs."""
+    """Save a plot of throughput against step time. chosen: the knee; None: none was found."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -241,7 +257,9 @@ def draw(
         axes.axvline(at, color="#bc4749", linestyle="--", label=label)
     axes.set(xlabel="one step, milliseconds (time between a row's tokens)", ylabel="tokens / s")
     axes.set(
-        xlim=(0, 1.08 * max(times)), ylim=(0, None), title=f"{found.model}, {found.dtype}, by rows"
+        xlim=(0, 1.08 * max(times)),
+        ylim=(0, None),
+        title=f"{calibration.model}, {calibration.dtype}, by rows",
     )
     axes.grid(alpha=0.3)
     if chosen is not None:

@@ -1,4 +1,4 @@
-"""Designed batches on the real executor: how long each takes, in turn and in random order."""
+"""Timing of designed batches on the real executor, in rounds of random order."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,25 +14,25 @@ from headway.core.sampling import Sampling
 from headway.runs.machine_speed import MULTITHREADED_BELOW, THREAD_TRIALS
 from headway.runs.testbed import Testbed
 
-BURST = 6  # steps of next tokens in a row, at most: in traffic, too, one follows another
+BURST = 6  # decode steps in a row, at most: in traffic, too, one follows another
 ROUNDS = 12  # of all designs, at most
-LEAST = 1  # of them, however long it takes
-SHORTEST = 0.75  # of a design's prompts that a round may have
-LONGEST = 0.025  # of the seconds: a design that takes longer, and all larger ones, are left out
+LEAST = 1  # rounds, however long they take
+SHORTEST = 0.75  # of a design's prompt length, at least, in a round
+LONGEST = 0.025  # of the seconds: a slower design and all larger ones are left out
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A step's features and how long it took; of several steps alike, their medians."""
+    """A step's features and times in nanoseconds; the medians of several equal steps."""
 
     features: Features
     nanoseconds: int
-    host: int  # of them: building its inputs, sampling
+    host: int  # of them: the host's part, building inputs and sampling
     weight: float = 1.0  # in a fit
 
 
 class Trials:
-    """Drives a testbed's executor without an engine. The testbed's next run takes it over."""
+    """Drives a testbed's executor without an engine, until the testbed's next run takes it over."""
 
     def __init__(self, testbed: Testbed, seed: int) -> None:
         self.testbed, self.random = testbed, Random(f"{seed} stand")
@@ -43,8 +43,10 @@ class Trials:
     def measure(
         self, designs: Sequence[Design], seconds: float, watch: Callable[[float], object]
     ) -> list[Sample]:
-        """A sample per design and round, in as many rounds as the time allows. The smallest
-        designs come first. watch: is told the share of the time that is spent."""
+        """A sample per design and round, in as many rounds as the time allows, at least LEAST.
+
+        designs: ascending by size. watch: called with the share of the seconds that is spent.
+        """
         clock, began = self.testbed.clock, self.testbed.clock.now()
         chosen, samples = self._warmed(designs, seconds), list[Sample]()
         share = seconds / len(chosen) / 3  # of a design in a round: room for three
@@ -59,7 +61,7 @@ class Trials:
         return samples
 
     def _warmed(self, designs: Sequence[Design], seconds: float) -> list[Design]:
-        """Each once: kernels are chosen, memory is fetched. Those that take too long are out."""
+        """Run each design once, to choose kernels and touch memory; give those fast enough."""
         chosen, longest = list[Design](), round(seconds * LONGEST * 1e9)
         for design in designs:
             began = self.testbed.clock.now()
@@ -70,7 +72,7 @@ class Trials:
         return chosen
 
     def choose_threads(self, designs: Sequence[Design]) -> int:
-        """Leaves the executor with one thread, unless all are much quicker: speed's rule."""
+        """Set and return the executor's threads: one, or all where all are much faster."""
         counts = sorted({1, self.testbed.threads})
         spent = dict.fromkeys(counts, 0)
         for _ in range(THREAD_TRIALS if len(counts) > 1 else 0):
@@ -82,15 +84,17 @@ class Trials:
         return chosen
 
     def warm_up_sizes(self, tokens: int, seconds: float) -> None:
-        """Steps of every size up to so many tokens, the smallest first, while the time lasts."""
+        """Run a step of every size up to so many tokens, the smallest first, while time lasts."""
         clock, until = self.testbed.clock, self.testbed.clock.now() + seconds * 1e9
         for size in range(2, tokens + 1):
             if clock.now() < until:
                 self._steady(Design(prompts=((0, size),)))
 
     def sample(self, design: Design, seconds: float = inf) -> Sample:
-        """Of next tokens the medians of a burst that ends when the time is spent; of a step with
-        prompts one."""
+        """Time a design: one step with prompts, or the medians of a burst of decode steps.
+
+        seconds: after which the burst ends.
+        """
         clock, steady = self.testbed.clock, self._steady(design)
         until, several = clock.now() + seconds * 1e9, [self._step(steady)]
         while not design.prompts and len(several) < BURST and clock.now() < until:
@@ -102,10 +106,10 @@ class Trials:
         )
 
     def _steady(self, design: Design) -> Batch:
-        """The design's batch when it has run once: its rows have begun, and its size is known.
+        """The design's batch after its first run, with its rows begun and its size warmed up.
 
-        On a CPU a library prepares its products anew for every number of tokens; a size that an
-        engine has not met before costs it milliseconds, and a little later it has met them all.
+        On a CPU a library prepares its products for every number of tokens. The first step of
+        each size takes milliseconds longer, and an engine has soon met all sizes.
         """
         begun, rows = self._begin(design)
         ended, self._open = self._open, tuple(each.sequence for each in begun)
@@ -122,7 +126,7 @@ class Trials:
         return Sample(batch_features(batch, testbed.gathering), spent, output.host)
 
     def _begin(self, design: Design) -> tuple[tuple[Begun, ...], tuple[Row, ...]]:
-        """On scattered blocks, as a memory in use has them."""
+        """The rows of a design on scattered blocks, as in a memory that has been in use."""
         size, text = self.testbed.block_size, self.testbed.text
         needs = [-(-length // size) for length in design.lengths]
         taken = iter(self.random.sample(range(1, self.testbed.num_blocks + 1), sum(needs)))

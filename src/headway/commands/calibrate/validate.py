@@ -1,7 +1,7 @@
-"""A cost model against steps that it was not fitted on: recorded traffic, served live.
+"""The fit to live traffic, and the errors of the fit in held-out traffic.
 
-From one trace's window the model learns what only a live run can teach (the engine's own time, the
-level, the spread); its errors are those in the steps of another trace.
+A window of one trace gives what only a live run can: the engine's own time, the level and the
+spread. The errors are measured in the steps of another trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,34 +22,34 @@ from headway.core.cost.step_cost import (
     StepCost,
 )
 
-LIMITS = 0.5, 2.0  # that the level may be corrected by
+LIMITS = 0.5, 2.0  # of the factor that corrects the level
 QUANTILES = 21
-OFTEN = 3  # that one step may count, where there are few like it
-DESIGNED = 0.03  # of the live steps' say, that all designed batches have together
-ENOUGH = 4 * QUANTILES  # steps of a regime, for quantiles of it
-FEW, SURE = 10, 3.0  # of what steps take more: how many it is taken from, and its standard errors
+OFTEN = 3  # times, at most, that a step counts where there are few on its side of the knee
+DESIGNED = 0.03  # weight of all designed batches together, relative to the live steps
+ENOUGH = 4 * QUANTILES  # steps that the quantiles of a regime need
+FEW, SURE = 10, 3.0  # for extra time: steps, and standard errors above 0, that it needs
 REGIMES = {MEMORY_BOUND: "memory", COMPUTE_BOUND: "compute"}
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Of predicted step times against measured ones, in thousandths."""
+    """Errors of predicted against measured step times, in thousandths."""
 
     steps: int
-    median: int  # signed: below 0, predicted too short
-    p90: int  # of the absolute ones
-    total: int  # signed, of the sum of all the steps
-    within: int  # steps that were not longer than their predicted 90th percentile
+    median: int  # signed; below 0: predicted too short
+    p90: int  # of the absolute errors
+    total: int  # signed, of the sum of all steps
+    within: int  # steps within their predicted 90th percentile
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFit:
-    """A cost model that has seen live traffic, and how it fares with other traffic."""
+    """A cost model fitted to live traffic too, and its errors in held-out traffic."""
 
     cost: StepCost
-    factor: float  # by which live steps took longer than designed batches, within LIMITS
-    before: dict[str, Errors]  # of the designed batches' fit alone; by regime, and of all steps
-    after: dict[str, Errors]
+    factor: float  # time of live steps over that of designed batches, within LIMITS
+    before: dict[str, Errors]  # of the fit to designed batches alone: by regime, and of all steps
+    after: dict[str, Errors]  # of `cost`
 
 
 def fit_live(
@@ -58,18 +58,19 @@ def fit_live(
     learned: Sequence[LiveStep],
     held_out: Sequence[LiveStep],
 ) -> LiveFit:
-    """Fit again, on the samples and on the live steps that may be learned from.
+    """Fit again, to the designed batches and to the live steps of `learned`.
 
-    The designed batches tell the terms apart, the live steps say how they add up in traffic: a
-    sum of terms fits either a little wrongly, and it is traffic that it is to predict. So where
-    both have been, the live steps decide; the designed batches where no traffic was. What is
-    then left of the level is one factor; with that which the designed batches' times are brought to
-    the live steps' level by, within LIMITS.
+    The designed batches separate the terms. The live steps show how the terms add up in traffic,
+    which is what the model has to predict. So the live steps weigh most where both kinds exist; the
+    designed batches decide elsewhere. Before the fit, a factor brings the designed batches to the
+    level of the live steps; after it, another corrects what is left of the level. Their product
+    stays within LIMITS.
 
-    cost: fitted on the designed batches alone, with the executor's host in it, not the engine's.
+    cost: the fit to the designed batches alone; it includes the executor's host time and not the
+    engine's. held_out: steps for the errors alone. Raises SettingError if scipy is missing.
     """
     deciding, behind = engine_rates(learned)
-    # What was measured at another hour's speed must not pull at some of the terms only.
+    # Batches measured at another speed of the machine would otherwise distort single terms.
     first = _within(_ratio(cost, learned))
     lived = _balanced(learned, cost.knee)
     weight = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
@@ -107,8 +108,10 @@ def _scaled(sample: Sample, factor: float, weight: float) -> Sample:
 
 
 def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
-    """As many small as large ones, though traffic has few large ones, and none more than OFTEN
-    times; of those that do not take more for what was before them."""
+    """As many steps above the knee as below, though traffic has few large ones.
+
+    A step counts at most OFTEN times. Steps after a sleep or a turn are left out.
+    """
     sides: tuple[list[Sample], list[Sample]] = [], []
     for step in steps:
         if step.is_plain:
@@ -118,23 +121,26 @@ def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
     half = sum(map(len, sides)) // 2
     chosen = list[Sample]()
     for side in sides:
-        many = min(half, OFTEN * len(side))
-        chosen += [side[k * len(side) // many] for k in range(many)]
+        count = min(half, OFTEN * len(side))
+        chosen += [side[k * len(side) // count] for k in range(count)]
     return chosen
 
 
 def engine_rates(steps: Sequence[LiveStep]) -> tuple[Rates, Rates]:
-    """Of deciding a step, and of what is done behind it."""
+    """The engine's rates for deciding a step, and for its work after one.
+
+    Raises SettingError if scipy is missing.
+    """
     deciding = [Observation(step.features, step.deciding) for step in steps if step.deciding > 0]
     behind = [Observation(step.features, step.after) for step in steps if step.after > 0]
     return _engine(deciding), _engine(behind)
 
 
 def _engine(points: Sequence[Observation]) -> Rates:
-    """That sum to what was measured.
+    """Rates whose predictions add up to the measured time.
 
-    A robust fit of relative errors lies below the mean of gaps that now and then are long, and
-    neither the last factor nor the residuals are of these times.
+    Now and then the engine takes long, and a robust fit of relative errors lies below that mean.
+    Neither the factor nor the residuals correct these times.
     """
     if not points:
         return Rates()
@@ -145,10 +151,10 @@ def _engine(points: Sequence[Observation]) -> Rates:
 
 
 def extra_time(cost: StepCost, steps: Sequence[LiveStep]) -> int:
-    """Nanoseconds more that these steps take, behind a sleep or a step of another kind; 0 where it
-    is not sure. What lies far off counts as SURE standard deviations.
+    """Mean nanoseconds that these steps take beyond their price; 0 where that is not certain.
 
-    Caches have been used by others meanwhile, clocks have been lowered.
+    Steps after a sleep or a turn take longer: caches were used by others, clocks were lowered.
+    Outliers count as SURE standard deviations.
     """
     more = [step.nanoseconds - cost.predict(step.features) for step in steps]
     if len(more) < FEW:
@@ -156,18 +162,18 @@ def extra_time(cost: StepCost, steps: Sequence[LiveStep]) -> int:
     middle = median(more)
     spread = 1.4826 * median(abs(each - middle) for each in more)
     low, high = middle - SURE * spread, middle + SURE * spread
-    found = mean(min(max(each, low), high) for each in more)
-    return round(found) if found > SURE * spread / sqrt(len(more)) else 0
+    extra = mean(min(max(each, low), high) for each in more)
+    return round(extra) if extra > SURE * spread / sqrt(len(more)) else 0
 
 
 def errors(cost: StepCost, steps: Sequence[LiveStep]) -> dict[str, Errors]:
-    """By regime, and of all; a regime without steps is not among them."""
-    found = dict[str, Errors]()
+    """The errors by regime, and of `all` steps; a regime without steps is left out."""
+    by_regime = dict[str, Errors]()
     for name, regimes in {**{name: {at} for at, name in REGIMES.items()}, "all": {0, 1}}.items():
         mine = [step for step in steps if cost.regime(step.features) in regimes]
         if mine:
-            found[name] = _errors(cost, mine)
-    return found
+            by_regime[name] = _errors(cost, mine)
+    return by_regime
 
 
 def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
@@ -185,13 +191,16 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
 
 
 def _ninetieth(cost: StepCost, step: LiveStep) -> int:
-    """Nanoseconds that nine of ten such steps do not exceed, as a simulation has them."""
+    """The 90th percentile of such a step in nanoseconds, as a simulation draws it."""
     return cost.quantile(step.features, 0.9) + step.more(cost)
 
 
 def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
-    """By how much these steps differ from their prediction, by regime, and for how long; a regime
-    with too few of them has the spread of all."""
+    """The cost model with the residuals of these steps by regime, and their correlation in time.
+
+    A regime with fewer than ENOUGH steps takes the residuals of all. Raises SettingError if scipy
+    is missing.
+    """
     known = [[step for step in steps if cost.regime(step.features) == regime] for regime in REGIMES]
     memory, compute = (residuals(cost, mine if len(mine) >= ENOUGH else steps) for mine in known)
     scored = sorted(
@@ -199,16 +208,15 @@ def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
         for mine in known
         for step, score in zip(mine, normal_scores(_factors(cost, mine)), strict=True)
     )
-    found = correlation_parts([score for _, score in scored], [began for began, _ in scored])
-    return replace(cost, residuals=(memory, compute), echoes=found)
+    parts = correlation_parts([score for _, score in scored], [began for began, _ in scored])
+    return replace(cost, residuals=(memory, compute), echoes=parts)
 
 
 def residuals(cost: StepCost, steps: Sequence[LiveStep]) -> Residuals:
-    """Quantiles at equal distances.
+    """QUANTILES evenly spaced quantiles of measured over predicted time, in thousandths.
 
-    The outermost are such that what is drawn from the outermost pieces has the mean that was
-    measured there: a single step of ten times its price is not to weigh like a twentieth of all
-    steps.
+    The outermost two are set so that draws from the outermost pieces have the measured mean there.
+    Otherwise a single step of ten times its price would weigh like a twentieth of all steps.
     """
     if len(steps) < ENOUGH:
         return Residuals()
@@ -225,7 +233,7 @@ def _factors(cost: StepCost, steps: Iterable[LiveStep]) -> list[float]:
 
 
 def _ratio(cost: StepCost, steps: Iterable[LiveStep]) -> float:
-    """Of what these steps took without the engine to what they were predicted to take."""
+    """Measured time of the plain steps, without the engine's, over their predicted time."""
     took, predicted = 0, 0
     for step in [step for step in steps if step.is_plain]:
         took += step.nanoseconds - step.deciding
