@@ -1,7 +1,7 @@
-"""What loading a model would come to, said in a second: `headway check MODEL`.
+"""The command `headway check MODEL`: whether a model would run here, and how much fits.
 
-Only config.json and the headers of the weights are read, by the same code that loads them, and
-torch is not imported (except where there is a GPU's driver, to ask for its memory).
+It takes a second. It reads only config.json and the headers of the weights, with the code that
+loads them. It imports torch only where a GPU's driver is present, to query the GPU's memory.
 """
 
 import json
@@ -33,43 +33,47 @@ from headway.executor.torch.memory.memory_plan import (
 )
 from headway.models import EMBEDDED
 
-FETCHED = ("*.json", "*.jinja", "tokenizer.model")  # of a hub id: no weights
-MOST = 1 << 20  # requests at once that are tried for
-PROMPT, ANSWER = 512, 128  # tokens, where none are given and the context is not shorter
+FETCHED = (
+    "*.json",
+    "*.jinja",
+    "tokenizer.model",
+)  # files that are fetched for a hub id: no weights
+MOST = 1 << 20  # requests in a batch, at most, that are tried
+PROMPT, ANSWER = 512, 128  # tokens by default, unless the context is shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the checkpoint is, on any machine; sizes in bytes."""
+    """What a checkpoint is on any machine; sizes in bytes."""
 
     architecture: str
     parameters: int
-    active: int  # parameters that one token meets: fewer where there are experts
-    dtype: str  # computed in
+    active: int  # parameters that one token uses: fewer in a mixture of experts
+    dtype: str  # of the computation
     weights: int  # in that dtype
     kv_per_token: int
-    kv_counted: str  # how
+    kv_counted: str  # how kv_per_token comes about, in words
     attention: str  # MHA, GQA or MQA
-    windowed_layers: int  # that look back over a sliding window; they keep all of their KV
+    windowed_layers: int  # layers with a sliding window; they keep all of their KV
     context: int  # tokens
-    headers: bool  # the weights are here, and their names and shapes are right
+    headers: bool  # the weights are here, and their names and shapes were checked
     tokenizer: bool
     chat_template: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What it comes to on this machine, with the engine's default limits; sizes in bytes."""
+    """What fits on this machine with the engine's default limits; sizes in bytes."""
 
     device: str
     free: int
-    second_head: int  # a tied head that is packed a second time
+    second_head: int  # the second copy of a tied head
     activations: int
     block_size: int  # tokens
     blocks: int
-    fit: int  # blocks
-    usable: int  # blocks that the default limits could ever fill
-    bound: str  # memory or limits
+    fit: int  # blocks that fit into the memory
+    usable: int  # blocks that the default limits can fill
+    bound: str  # what bounds the blocks: `memory` or `limits`
     prompt_tokens: int
     answer_tokens: int
     batch: int  # requests of these lengths whose KV fits at once
@@ -77,7 +81,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Without reasons against it, a model would run here."""
+    """Whether a model would run here: it would if there is no reason against it."""
 
     model: str
     reasons: tuple[str, ...]
@@ -93,25 +97,28 @@ def run_check(
     as_json: bool,
     console: Console,
 ) -> int:
-    """Say what would happen. Returns 0: it would run; 1: it would not, with every reason.
+    """Print the verdict. Returns 0 if the model would run, else 1, with every reason printed.
 
-    Raises CheckpointError for a checkpoint that is broken, SettingError for settings that are.
+    Raises CheckpointError for a broken checkpoint, SettingError for impossible settings.
     """
     verdict = check(model, prompt_tokens, answer_tokens, dtype)
     if as_json:
-        found = {"supported": not verdict.reasons, **asdict(verdict)}
-        console.file.write(json.dumps(found) + "\n")
+        report = {"supported": not verdict.reasons, **asdict(verdict)}
+        console.file.write(json.dumps(report) + "\n")
         return 1 if verdict.reasons else 0
     if verdict.shape is not None:
         console.print(_table(verdict.model, verdict.shape, verdict.room))
     for reason in verdict.reasons:
-        said = f"{verdict.model} would not run here: {reason}"
-        console.print(said, highlight=False, markup=False, soft_wrap=True)
+        text = f"{verdict.model} would not run here: {reason}"
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
     return 1 if verdict.reasons else 0
 
 
 def check(model: str | None, prompt: int | None, answer: int | None, dtype: str = "") -> Verdict:
-    """Look at a checkpoint; raises as run_check does."""
+    """The verdict on a checkpoint; raises as run_check does.
+
+    prompt, answer: tokens of a request, for the largest batch. dtype: empty for the stored one.
+    """
     name = EMBEDDED.name if model is None else model
     source = model or EMBEDDED
     folder = locate(source, FETCHED)
@@ -120,33 +127,33 @@ def check(model: str | None, prompt: int | None, answer: int | None, dtype: str 
         return Verdict(name, reasons)
     lengths = _lengths(config.context, prompt, answer)
     shape = _shape(config, dtype, folder, Path(source).expanduser().is_dir())
-    found = _room(config, shape, *lengths)
-    if isinstance(found, Room):
-        return Verdict(name, (), shape, found)
-    return Verdict(name, (found,), shape)
+    room = _room(config, shape, *lengths)
+    if isinstance(room, Room):
+        return Verdict(name, (), shape, room)
+    return Verdict(name, (room,), shape)
 
 
 def _lengths(context: int, prompt: int | None, answer: int | None) -> tuple[int, int]:
-    """Of a prompt and its answer; they must have room in the context."""
+    """Tokens of a prompt and its answer. SettingError if the context is too short for both."""
     if answer is None:
         answer = min(ANSWER, context // 2 if prompt is None else max(0, context - prompt))
     if prompt is None:
         prompt = min(PROMPT, max(0, context - answer))
     if min(prompt, answer) < 0 or not 1 <= prompt + answer <= context:
         raise SettingError(
-            f"{prompt} prompt tokens and {answer} of an answer: together they must be 1 to "
-            f"{context}, the model's context"
+            f"{prompt} prompt tokens and {answer} answer tokens must together be 1 to {context}, "
+            "the model's context"
         )
     return prompt, answer
 
 
-def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
-    dtype, of = config.compute_dtype(asked, free_on_default_device()[0]), tensor_shapes(config)
-    parameters, itemsize = sum(map(prod, of.values())), ITEMSIZES[dtype]
+def _shape(config: ModelConfig, dtype: str, folder: Path, local: bool) -> Shape:
+    dtype, shapes = config.compute_dtype(dtype, free_on_default_device()[0]), tensor_shapes(config)
+    parameters, itemsize = sum(map(prod, shapes.values())), ITEMSIZES[dtype]
     headers = local or _complete(folder)
     if headers:
-        Checkpoint(folder, of, framework="np").close()
-    idle = 0  # parameters of the experts that were not chosen
+        Checkpoint(folder, shapes, framework="np").close()
+    idle = 0  # parameters of the experts that a token does not use
     if (experts := config.experts) is not None:
         one = 3 * config.hidden * config.intermediate
         idle = config.layers * (experts.count - experts.chosen) * one
@@ -167,14 +174,14 @@ def _shape(config: ModelConfig, asked: str, folder: Path, local: bool) -> Shape:
         context=config.context,
         headers=headers,
         tokenizer=any((folder / each).is_file() for each in ("tokenizer.json", "tokenizer.model")),
-        chat_template=_templated(folder),
+        chat_template=_has_chat_template(folder),
     )
 
 
 def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room | str:
-    """Or why there is none."""
+    """What fits on this machine, or the reason why the model does not."""
     itemsize, (device, free) = ITEMSIZES[shape.dtype], free_on_default_device()
-    # On a CPU, products want their own layout; the embedding is looked up in the plain one.
+    # On a CPU the output layer needs a layout of its own, and the embedding keeps the plain one.
     copied = config.vocab * config.hidden * itemsize if config.tied and device == "cpu" else 0
     taken = shape.weights + copied
     rest = free - taken
@@ -182,7 +189,7 @@ def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room |
         return f"the weights take {human_bytes(taken)}, and {human_bytes(free)} are free ({device})"
 
     def fit(sequences: int) -> int:
-        """Blocks that fit beside what a step of so many sequences needs; the limits aside."""
+        """Blocks that fit beside the activations of a step of so many sequences."""
         limits = Limits(sequences)
         try:
             return plan_memory(config, limits, itemsize, taken, rest, gather_budget(device)).fit
@@ -211,7 +218,7 @@ def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room |
 
 
 def _most(fits: Callable[[int], bool]) -> int:
-    """The largest number up to MOST that fits, where all smaller ones do."""
+    """The largest number up to MOST that fits, if all smaller ones do, by bisection."""
     low, high = 0, MOST + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -227,7 +234,7 @@ def _complete(folder: Path) -> bool:
     return all((folder / name).is_file() for name in names)
 
 
-def _templated(folder: Path) -> bool:
+def _has_chat_template(folder: Path) -> bool:
     if any((folder / each).is_file() for each in ("chat_template.jinja", "chat_template.json")):
         return True
     path = folder / "tokenizer_config.json"
@@ -235,12 +242,12 @@ def _templated(folder: Path) -> bool:
 
 
 def _table(model: str, shape: Shape, room: Room | None) -> Table:
-    """For people; the JSON has the bytes."""
+    """The verdict as a table, with rounded sizes."""
     table = Table(title=model, title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
-    for name, said in {**_shape_rows(shape), **(_room_rows(room) if room else {})}.items():
-        table.add_row(name, said)
+    for name, text in {**_shape_rows(shape), **(_room_rows(room) if room else {})}.items():
+        table.add_row(name, text)
     return table
 
 

@@ -378,7 +378,7 @@ def test_a_machine_that_is_too_slow_says_so():
 def test_neighbours_are_named_before_more_seconds_are_asked_for():
     few = [live(1.0)] * 39
     with pytest.raises(
-        HeadwayError, match=r"^other processes kept 1\.4 cores busy .* only 39 steps"
+        HeadwayError, match=r"^other processes kept 1\.4 cores busy, and only 39 steps"
     ):
         check_enough(few, LEARNED, 27.0, others=1.4)
     with pytest.raises(HeadwayError, match=r"^only 39 steps of .* measure for more seconds"):

@@ -1,4 +1,4 @@
-"""A server that takes all who wait, and is busy for alpha b + tau0 with b of them."""
+"""Batch service: the server takes all waiting requests, and b of them take alpha b + tau0."""
 
 from dataclasses import dataclass
 from math import exp
@@ -8,7 +8,7 @@ from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 from headway.report.formatting import duration
 
-LEAST, MOST = 0.1, 0.9  # load: rate x alpha
+LEAST, MOST = 0.1, 0.9  # load (rate x alpha) where the bound is within 10 %
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class GroupTime:
 
 
 def mean_sojourn(rate: float, line: GroupTime) -> float:
-    """Mean nanoseconds from arrival to end: the lower of Inoue's two upper bounds.
+    """Mean nanoseconds from arrival to answer: the lower of Inoue's two upper bounds.
 
-    rate: per nanosecond; rate x alpha must be below 1.
+    rate: requests per nanosecond; rate x alpha must be below 1.
     """
     alpha, tau0 = line.alpha, line.tau0
     rho = rate * alpha
@@ -32,16 +32,16 @@ def mean_sojourn(rate: float, line: GroupTime) -> float:
 
 
 def mean_group_size(rate: float, line: GroupTime) -> float:
-    """About so many at once: those who come while a group of so many is served."""
+    """Approximate mean group size: as many as arrive while a group of that size is served."""
     return max(1.0, rate * line.tau0 / (1 - rate * line.alpha))
 
 
 def woken_share(rate: float, line: GroupTime) -> float:
-    """Share of the requests that wait for a waking, about: who finds nobody there, and who comes
-    while the first one is served.
+    """Approximate share of the requests that wait for the engine to wake up.
 
-    P(none came) is that during a group of mean size. Groups take rate x alpha of the time, and
-    tau0 for each; their mean size is (rate x tau0 + P(none came)) / (1 - rate x alpha).
+    Those are the requests that find the engine idle, and those that arrive while the first one is
+    served. P(none came) is the probability of no arrival during a group of mean size. The mean
+    group size is (rate x tau0 + P(none came)) / (1 - rate x alpha).
     """
     none = exp(-rate * (line.tau0 + line.alpha * mean_group_size(rate, line)))
     idle = (1 - rate * line.alpha) * none / (rate * line.tau0 + none)
@@ -49,16 +49,19 @@ def woken_share(rate: float, line: GroupTime) -> float:
 
 
 def tangent(steps: StepTimes, prompt: int, rate: float) -> GroupTime:
-    """The tangent at the mean group that it leads to itself; rate per nanosecond."""
+    """The tangent to the cost model at the mean group size that this tangent leads to.
+
+    rate: requests per nanosecond. Raises SettingError if full batches are too slow for it.
+    """
     size = 1.0
     for _ in range(50):
         alpha = steps.group(prompt, size + 1) - steps.group(prompt, size)
         line = GroupTime(alpha, max(0.0, steps.group(prompt, size) - alpha * size))
         if rate * alpha >= 1:
             break
-        if abs((wanted := mean_group_size(rate, line)) - size) < 1e-3 * size:
+        if abs((mean := mean_group_size(rate, line)) - size) < 1e-3 * size:
             return line
-        size = (size + wanted) / 2
+        size = (size + mean) / 2
     if rate * line.alpha >= 1:
         most = 1e9 / line.alpha
         raise SettingError(
@@ -69,27 +72,27 @@ def tangent(steps: StepTimes, prompt: int, rate: float) -> GroupTime:
 
 
 def batch_service(steps: StepTimes, prompt: int, rate: float) -> Estimate:
-    """Time to a one-token answer (a label, a score) of prompts of one length.
+    """Mean time to a one-token answer (a label, a score) for prompts of one length.
 
-    rate: per second.
+    rate: requests per second. Raises SettingError if full batches are too slow for it.
     """
     line = tangent(steps, prompt, rate / 1e9)
     rho = rate / 1e9 * line.alpha
     inside = LEAST <= round(rho, 3) <= MOST
     waking, wake = woken_share(rate / 1e9, line), steps.cost.wake
-    longer = f", and {duration(wake)} of waking for {waking:.0%}" if wake else ""
+    longer = f", and {duration(wake)} of wake-up for {waking:.0%} of the requests" if wake else ""
     return Estimate(
-        question="one-token answers, all that wait as one group: mean time to the answer",
+        question="one-token answers, all waiting requests in one group: mean time to the answer",
         value=(mean_sojourn(rate / 1e9, line) + waking * wake - steps.unseen(prompt)) / 1e6,
         unit="ms",
         formula=(
             f"min(phi0, phi1) of a group of b taking {duration(line.alpha)} x b + "
             f"{duration(line.tau0)}, load {rho:.2f}{longer}"
         ),
-        assumes="Poisson; whoever waits is taken at once, without limit; prompts of one length",
+        assumes="Poisson; each group takes all waiting requests; prompts of one length",
         source="Inoue 2021, Queueing analysis of GPU inference servers with dynamic batching",
         holds=(
-            f"an upper bound{', but for the waking' if wake else ''}; within 10 % for loads of "
+            f"an upper bound{', except for the wake-up' if wake else ''}; within 10 % for loads of "
             f"{LEAST} to {MOST}"
         ),
         outside="" if inside else f"the load is {rho:.2f}",

@@ -1,31 +1,31 @@
-"""A formula's answer, with all that one must know before believing it."""
+"""A formula's estimate with its assumptions, and the simulator's answer beside it."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a formula says. Whoever calls one has its inputs; nothing is simulated here."""
+    """A formula's answer to one question, with its basis."""
 
     question: str
     value: float
     unit: str
     formula: str  # in words
     assumes: str
-    source: str
+    source: str  # the paper or law
     holds: str  # where the tests keep it within 10 % of the simulator, or why it is exact
-    outside: str = ""  # why this case is not there; empty: it is
+    outside: str = ""  # why this case is out of that range; empty: it is within
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedEstimate:
-    """The same question, asked of the real scheduler in virtual time."""
+    """An estimate, and the answer of the real scheduler in virtual time."""
 
     estimate: Estimate
-    simulated: float | None  # None: it was not asked, and `asked` says why
-    asked: str  # how the simulator was asked
+    simulated: float | None  # in the estimate's unit; None: not simulated, and `asked` says why
+    asked: str  # how it was simulated
 
     @property
     def difference(self) -> float | None:
-        """Of the estimate, as a share of the simulator's answer."""
+        """The estimate's signed error, as a share of the simulator's answer; None: unknown."""
         return self.estimate.value / self.simulated - 1 if self.simulated else None

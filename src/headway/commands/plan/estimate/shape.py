@@ -1,4 +1,4 @@
-"""KV per token from a model's shape, beside what the executor would plan."""
+"""KV per token from a model's shape, checked against the executor's memory plan."""
 
 from dataclasses import replace
 
@@ -11,9 +11,10 @@ from headway.models import EMBEDDED, display_name
 
 
 def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[CheckedEstimate], str]:
-    """The answers, or why there are none. None: the cost file's own model, if it is here.
+    """The KV per token in bytes, or the reason why it is unknown.
 
-    Of a model that is named all errors are raised: SettingError if the cost file is of another.
+    model: None for the cost file's model, whose errors become the reason. Of a named model errors
+    are raised: SettingError if the cost file is of another model, CheckpointError if it is broken.
     """
     if model is not None:
         calibration.check_model(display_name(model))
@@ -29,9 +30,11 @@ def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[Che
 
 
 def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstimate]:
-    """The model as it is, and as it would be with other numbers of KV heads.
+    """KV per token in bytes: of the model, and of its shape with other numbers of KV heads.
 
-    model: a checkpoint's folder or hub id, or a shape that ships; None: the embedded one.
+    model: a checkpoint's folder or hub id, or a shape that ships; None: the embedded model.
+    Raises SettingError if a package is missing or the dtype is unknown, CheckpointError for a
+    broken model.
     """
     try:
         from headway.executor.torch.config.model_config import ITEMSIZES, read_config
@@ -48,7 +51,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
         config = read_config(locate(model or EMBEDDED, ("*.json",)))
     if calibration.dtype not in ITEMSIZES:
         raise SettingError(
-            f"this cost file's dtype {calibration.dtype} is not one that is computed"
+            f"headway does not compute in {calibration.dtype}, the dtype of this cost file"
         )
     itemsize = ITEMSIZES[calibration.dtype]
     kinds = kv_per_token(config.layers, config.heads, config.kv_heads, config.head_dim, itemsize)
@@ -56,13 +59,15 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
     for kind, value in kinds.items():
         heads = {"MHA": config.heads, "MQA": 1}.get(kind, config.kv_heads)
         shaped, limits = replace(config, kv_heads=heads), Limits(num_blocks=1)
-        made = plan_memory(shaped, limits, itemsize, 0, 1 << 60, gather_budget("cpu"))
+        plan = plan_memory(shaped, limits, itemsize, 0, 1 << 60, gather_budget("cpu"))
         is_own = heads == config.kv_heads
         answers.append(
             CheckedEstimate(
                 kv_estimate(kind, value, is_own),
-                calibration.kv_bytes if is_own else made.per_block / made.block_size,
-                "what the engine had that the cost file is of" if is_own else "the executor's plan",
+                calibration.kv_bytes if is_own else plan.per_block / plan.block_size,
+                "the engine that the cost file was measured on"
+                if is_own
+                else "the executor's plan",
             )
         )
     return answers

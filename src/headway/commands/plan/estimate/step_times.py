@@ -1,4 +1,4 @@
-"""What steps of a given composition take, in nanoseconds: the formulas' view of a cost model."""
+"""The formulas' view of a cost model: mean nanoseconds of a step of a given composition."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -11,10 +11,11 @@ from headway.core.cost.step_cost import WHOLE, Residuals, Rounding, StepCost
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """From a step's beginning to the next one's: the host's time behind it counts.
+    """Mean nanoseconds from the start of a step to the start of the next, by its composition.
 
-    Each at the mean of its residuals. The engine's sleep before a step (`wake`) is not in it, nor
-    how an executor rounds tokens up: formulas take slopes, and stairs have none that mean anything.
+    The time includes the host's work after the step and the mean of the residuals. It leaves out
+    the wake-up after a sleep (`wake`) and the executor's rounding of tokens: formulas need slopes,
+    and a staircase has no useful ones.
     """
 
     cost: StepCost
@@ -23,11 +24,15 @@ class StepTimes:
         object.__setattr__(self, "cost", replace(self.cost, rounding=Rounding()))
 
     def of(self, features: Features) -> float:
+        """Of a step with these features."""
         spent = self.cost.predict(features) * _mean(self.cost.residuals[self.cost.regime(features)])
         return spent + self.cost.behind(features)
 
     def decoding(self, rows: float, context: float, more: Features = NONE) -> float:
-        """Of so many rows of one token each; between two whole numbers, along the line."""
+        """Of a decode step. Between two whole numbers of rows it is linear.
+
+        context: tokens that each row attends to. more: features to add to the step.
+        """
         below, each = floor(rows), row_features(round(context) - 1, 1, logits=1)
         low = self.of(_times(each, below) + more)
         if rows == below:
@@ -36,15 +41,15 @@ class StepTimes:
         return low + (high - low) * (rows - below)
 
     def with_prompt(self, prompt: int, rows: float, context: float) -> float:
-        """The same, and a whole prompt in it."""
+        """Of a decode step with a whole prompt in it."""
         return self.decoding(rows, context, row_features(0, prompt, logits=1))
 
     def unseen(self, prompt: int) -> float:
-        """Of them, nanoseconds behind the step of a prompt alone, for which nobody waits."""
+        """The host's nanoseconds after a prompt's step, for which the first token does not wait."""
         return float(self.cost.behind(row_features(0, prompt, logits=1)))
 
     def group(self, prompt: int, size: float) -> float:
-        """Of so many whole prompts and nothing else."""
+        """Of a step of so many whole prompts alone; between two whole numbers it is linear."""
         below, each = floor(size), row_features(0, prompt, logits=1)
         low = self.of(_times(each, below))
         if size == below:
@@ -53,7 +58,7 @@ class StepTimes:
 
 
 def _mean(residuals: Residuals) -> float:
-    """Of draws that are spread evenly over the quantiles, along the lines between them."""
+    """The mean factor of draws that interpolate linearly between the quantiles."""
     points = residuals.quantiles
     if len(points) == 1:
         return points[0] / WHOLE
