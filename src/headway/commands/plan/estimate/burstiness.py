@@ -1,4 +1,4 @@
-"""How much burstier arrivals are than the formulas take them for."""
+"""Burstiness: how far a trace's arrivals are from Poisson, and the rates that result."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,11 @@ from headway.commands.plan.estimate.planned_traffic import SECOND
 
 
 def dispersion(times: Sequence[int], window: int) -> float:
-    """Variance over mean of the counts in whole windows of so many nanoseconds. Poisson: 1.
+    """The variance over the mean of the arrivals per window of so many nanoseconds.
 
-    0.0 where the times do not span two windows. (Cox and Lewis 1966: index of dispersion for
-    counts; the spread of the gaps alone says nothing about what comes minutes apart.)
+    It is 1 for Poisson arrivals, and 0.0 where the times do not span two windows. This is the index
+    of dispersion for counts (Cox and Lewis, 1966). The spread of the gaps alone would not show
+    bursts that last minutes.
     """
     first = times[0]
     whole = (times[-1] - first) // window
@@ -24,25 +25,25 @@ def dispersion(times: Sequence[int], window: int) -> float:
 
 
 def windows(ttft: int) -> tuple[int, ...]:
-    """Nanoseconds: the budget's own, a second, ten, a minute."""
+    """The windows in nanoseconds, ascending: the TTFT budget, 1, 10 and 60 seconds."""
     return tuple(sorted({ttft, SECOND, 10 * SECOND, 60 * SECOND} - {0}))
 
 
 @dataclass(frozen=True, slots=True)
 class Burstiness:
-    """Rates, in requests per second, up to which the mean TTFT stays within its budget."""
+    """The highest requests per second within the TTFT budget, by formula and simulated."""
 
-    requests: int  # of the trace that were played
-    span: float  # seconds of the trace in which they came
+    requests: int  # of the trace that were simulated
+    span: float  # seconds of the trace that they span
     dispersion: Mapping[int, float]  # of the whole trace, by window in nanoseconds
     formula: float  # M/G/1
-    # the simulator; 0: not even a thousandth of the formula's, None: no rate breaks the budget
+    # simulated; 0: not even a thousandth of the formula's; None: no rate breaks the budget
     poisson: float | None  # Poisson arrivals of the trace's lengths
-    recorded: float | None  # the trace's own arrivals played faster or slower
+    recorded: float | None  # the trace's own arrivals, sped up or slowed down
 
     @property
     def times(self) -> float:
-        """As many machines as the formula says are needed indeed; 0 where no rate is too high."""
+        """The formula's rate over that of the trace's arrivals; 0 where no rate is too high."""
         if self.recorded is None:
             return 0.0
         return self.formula / self.recorded if self.recorded else float("inf")

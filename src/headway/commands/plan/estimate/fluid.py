@@ -1,4 +1,4 @@
-"""The fluid law of continuous batching: a step lengthens by the work that came during it."""
+"""The fluid law of continuous batching: a step grows by the work that arrived during the last."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,29 +10,29 @@ from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 from headway.report.formatting import duration
 
-LEAST, MOST = 0.2, 0.7  # rho
+LEAST, MOST = 0.2, 0.7  # rho where the law is within 10 %
 SHORTEST = 20  # tokens of an answer
 ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """What a rate settles at. A cycle is a step in which all join who came during the last."""
+    """The steady state at a rate. In each cycle (one step) the arrivals of the last one join."""
 
     pace: float  # nanoseconds between two tokens of one answer
-    rho: float  # 1 - the step without load / the mean cycle
-    batch: float  # requests that decode, over all time
-    held: float  # tokens in the KV memory, over all time
-    entering: float  # tokens there of prompts that are being computed
-    base: float  # nanoseconds of a step with one answer in it and nothing else
-    met: float  # nanoseconds of the cycle that somebody who comes finds under way
-    joined: float  # nanoseconds of the cycle in which its prompt is computed
+    rho: float  # 1 - a step without load / the mean cycle
+    batch: float  # mean number of decoding requests
+    held: float  # mean number of their tokens in the KV memory
+    entering: float  # mean number of tokens there of prompts that are being computed
+    base: float  # nanoseconds of a step that decodes one row
+    met: float  # nanoseconds of the cycle under way when a request arrives
+    joined: float  # nanoseconds of the cycle that computes its prompt
 
 
 def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> SteadyState:
-    """The least pace that leads, by the batch that it makes, to itself. rate: per nanosecond.
+    """The steady state with the smallest pace that reproduces itself through its batch.
 
-    Raises SettingError where there is none.
+    rate: requests per nanosecond. Raises SettingError if the rate is too high for any.
     """
     pace = steps.decoding(1, traffic.context)
     for _ in range(ROUNDS):
@@ -50,7 +50,7 @@ def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Stea
             return after
         pace = moved
     raise SettingError(
-        f"{rate * 1e9:.4g} requests a second are more than this machine serves at any batch: "
+        f"{rate * 1e9:.4g} requests a second are more than this machine can serve with any batch: "
         "lower the rate, shorten the prompts or scale the tokens"
     )
 
@@ -58,14 +58,15 @@ def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Stea
 def _next_state(
     steps: StepTimes, traffic: PlannedTraffic, rate: float, pace: float
 ) -> SteadyState | None:
-    """By the batch that this pace makes; None: prompts come faster than they are computed.
+    """The state that the batch of this pace leads to; None: prompts arrive faster than computed.
 
-    An answer meets the others as they are on average and itself: then the number who decode is
-    negative binomial, and the law is exact for linear prices without prompts. With prompts a
-    cycle T is D + the prompts of all who came during the last: on average D / (1 - r) with
-    r = rate x a prompt's share s, and with variance rate T E[s^2] / (1 - r^2). The cycle that
-    computes one's own prompt is long, so many come in it: the first gaps are longer than the
-    rest, each by r times as much as the one before. What prompts cost once a step counts for each.
+    A decoding request shares its steps with the mean number of others and itself. The number of
+    decoding requests is then negative binomial, and the law is exact for linear prices without
+    prompts. With prompts, a cycle T is D plus the prompts that arrived during the last cycle. Its
+    mean is D / (1 - r), where r = rate x a prompt's share s, and its variance is
+    rate T E[s^2] / (1 - r^2). The cycle that computes a request's own prompt is long, so more
+    prompts arrive during it. The first gaps of the answer are therefore longer, each by r times
+    the excess of the one before. A prompt's fixed price per step is charged to every prompt.
     """
     rows, context, count = 1 + rate * traffic.decodes * pace, traffic.context, traffic.decodes
     base, plain = steps.decoding(1, context), steps.decoding(rows, context)
@@ -78,12 +79,12 @@ def _next_state(
     met = cycle + rate * square / (1 - r * r)
     joined = plain + share + r * met
     later = (joined - cycle) * r * (1 - r**count) / (1 - r) / count if count else 0.0
-    made = cycle + later
+    gap = cycle + later
     return SteadyState(
-        pace=made,
+        pace=gap,
         rho=1 - base / cycle,
-        batch=rate * count * made,
-        held=rate * traffic.held * made,
+        batch=rate * count * gap,
+        held=rate * traffic.held * gap,
         entering=rate * traffic.prompt * joined,
         base=base,
         met=met,
@@ -92,6 +93,7 @@ def _next_state(
 
 
 def is_stable(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> bool:
+    """Whether there is a steady state at this rate, in requests per nanosecond."""
     try:
         steady_state(steps, traffic, rate)
     except SettingError:
@@ -99,28 +101,32 @@ def is_stable(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> bool:
     return True
 
 
-def binding_limit(machine: Machine, found: SteadyState) -> str:
-    """Why the machine's limits would bind, which no law of this kind knows; empty: they do not.
+def binding_limit(machine: Machine, state: SteadyState) -> str:
+    """The limit of slots or memory that would bind, in words; empty if none would.
 
-    The spread is that of a negative binomial number of answers.
+    The fluid law knows no such limits. The peak batch is two standard deviations above the mean of
+    a negative binomial number of decoding requests.
     """
-    most = found.batch + 2 * (found.batch / max(1e-3, 1 - found.rho)) ** 0.5
+    most = state.batch + 2 * (state.batch / max(1e-3, 1 - state.rho)) ** 0.5
     if most > machine.slots:
-        return f"a batch of {found.batch:.0f}, at times {most:.0f}, meets the {machine.slots} slots"
+        return f"a batch of {state.batch:.0f}, at times {most:.0f}, meets the {machine.slots} slots"
     room = machine.num_blocks * machine.block_size
-    if found.batch and (held := found.held * most / found.batch) > room:
+    if state.batch and (held := state.held * most / state.batch) > room:
         return f"{held:,.0f} tokens at times do not fit into a KV memory of {room:,}"
     return ""
 
 
 def fluid_estimates(machine: Machine, traffic: PlannedTraffic) -> dict[str, Estimate]:
-    """By figure: `tpot`, `batch` and `held`."""
-    found = steady_state(StepTimes(machine.cost), traffic, traffic.rate / 1e9)
-    outside = binding_limit(machine, found)
-    if not LEAST <= round(found.rho, 3) <= MOST:
-        outside = f"rho is {found.rho:.2f}"
+    """The estimates by name: `tpot` in ms, `batch` in requests and `held` in tokens.
+
+    Raises SettingError if there is no steady state.
+    """
+    state = steady_state(StepTimes(machine.cost), traffic, traffic.rate / 1e9)
+    outside = binding_limit(machine, state)
+    if not LEAST <= round(state.rho, 3) <= MOST:
+        outside = f"rho is {state.rho:.2f}"
     elif traffic.answer < SHORTEST:
-        outside = f"answers of {traffic.answer:.1f} tokens are shorter than {SHORTEST}"
+        outside = f"answers have {traffic.answer:.1f} tokens, fewer than {SHORTEST}"
 
     def estimate(question: str, value: float, unit: str, formula: str) -> Estimate:
         return Estimate(
@@ -129,8 +135,8 @@ def fluid_estimates(machine: Machine, traffic: PlannedTraffic) -> dict[str, Esti
             unit=unit,
             formula=formula,
             assumes=(
-                "Poisson; whole prompts join the next step, as many as wait; no limit of slots "
-                "or memory; the cost model at the batch that it leads to itself"
+                "Poisson; all waiting prompts join the next step, whole; no limit of slots or "
+                "memory; step times at the batch of the steady state"
             ),
             source="a fluid law; exact for decoding alone (Kelly 1979: insensitive queues)",
             holds=f"rho of {LEAST} to {MOST}, answers of {SHORTEST} tokens or more",
@@ -138,19 +144,19 @@ def fluid_estimates(machine: Machine, traffic: PlannedTraffic) -> dict[str, Esti
         )
 
     law = (
-        f"{duration(found.base)} with one answer alone / (1 - rho), rho = {found.rho:.2f}, and "
-        "what came during one's own prompt, spread over the answer"
+        f"{duration(state.base)} with one answer alone / (1 - rho), rho = {state.rho:.2f}, and "
+        "the arrivals during the request's own prompt, spread over the answer"
     )
     return {
-        "tpot": estimate("TPOT at this rate", found.pace / 1e6, "ms", law),
+        "tpot": estimate("TPOT at this rate", state.pace / 1e6, "ms", law),
         "batch": estimate(
-            "requests decoding at once", found.batch, "requests", "rate x (answer - 1) x TPOT"
+            "requests decoding at once", state.batch, "requests", "rate x (answer - 1) x TPOT"
         ),
         "held": estimate(
             "KV in use",
-            found.held + found.batch * machine.block_size / 2 + found.entering,
+            state.held + state.batch * machine.block_size / 2 + state.entering,
             "tokens",
             "rate x (TPOT x E[prompt x answer + answer^2 / 2] + E[prompt] x the step that computes "
-            "it), and half a block for each",
+            "it), and half a block for each request",
         ),
     }

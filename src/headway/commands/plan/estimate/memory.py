@@ -1,4 +1,4 @@
-"""KV memory: bytes of a token, and how many requests it holds."""
+"""KV memory: the bytes of a token, and the batch that fits."""
 
 from math import ceil
 from statistics import fmean
@@ -10,7 +10,7 @@ from headway.commands.plan.estimate.planned_traffic import PlannedTraffic
 def kv_per_token(
     layers: int, heads: int, kv_heads: int, head_dim: int, itemsize: int
 ) -> dict[str, int]:
-    """Bytes, by kind of attention: as many KV heads as heads, as many as said, one."""
+    """KV bytes per token by kind of attention: MHA, MQA and, if `kv_heads` is between, GQA."""
     each = 2 * layers * head_dim * itemsize
     kinds = {"MHA": each * heads, "MQA": each}
     if 1 < kv_heads < heads:
@@ -19,7 +19,8 @@ def kv_per_token(
 
 
 def kv_estimate(kind: str, value: int, is_own: bool) -> Estimate:
-    own = "" if is_own else ", if it had been made so"
+    """An estimate of so many bytes per token. is_own: the model has this kind of attention."""
+    own = "" if is_own else ", if the model had that"
     return Estimate(
         question=f"KV per token, {kind}{own}",
         value=value,
@@ -32,26 +33,29 @@ def kv_estimate(kind: str, value: int, is_own: bool) -> Estimate:
 
 
 def blocks(tokens: float, block_size: int) -> int:
+    """Blocks that hold so many tokens."""
     return ceil(tokens / block_size)
 
 
 def peak_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Estimate:
-    """As many as fit when all are at their end."""
+    """The requests that fit when all of them reach their last token at once."""
     each = fmean(blocks(p + a - 1, block_size) for p, a in traffic.lengths)
     return Estimate(
-        question="memory-limited batch, all at their end at once",
+        question="memory-limited batch, all requests at their last token",
         value=num_blocks // each,
         unit="requests",
-        formula="blocks / blocks of (prompt + answer - 1); the last token's keys are never kept",
-        assumes="all begin together and none shares a prefix: then nobody is ever preempted",
+        formula="blocks / blocks of (prompt + answer - 1); the last token's KV is never stored",
+        assumes="all begin together and no two share a prefix, so none is ever preempted",
         source="future-peak admission, LightLLM (Past-Future, ASPLOS 2025)",
         holds="exact for requests of one length",
-        outside="" if len(set(traffic.lengths)) == 1 else "lengths differ: short ones leave early",
+        outside=""
+        if len(set(traffic.lengths)) == 1
+        else "lengths differ, and short answers end early",
     )
 
 
 def mean_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Estimate:
-    """As many as fit on average over their lives."""
+    """The requests that fit on average, at all stages of their answers."""
     spent = fmean(
         sum(blocks(p + step, block_size) for step in range(1, a)) for p, a in traffic.lengths
     )
@@ -66,8 +70,8 @@ def mean_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Est
         value=num_blocks / held,
         unit="requests",
         formula="blocks / blocks held on average over an answer's steps",
-        assumes="requests of all ages, a full memory, preemption where it is short",
-        source="Little's law of blocks",
+        assumes="requests at all stages of their answers, a full memory, preemption as needed",
+        source="Little's law, applied to blocks",
         holds="answers of 32 tokens or more, no longer than prompts; 100 requests or more",
         outside=outside,
     )

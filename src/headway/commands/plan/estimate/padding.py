@@ -1,4 +1,4 @@
-"""What groups lose to unlike prompts, from the distribution of their lengths alone."""
+"""The padding of groups, from the distribution of prompt lengths alone."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ SOURCE = "order statistics: P(max of n <= x) = P(length <= x) ^ n"
 
 
 def expected_longest(lengths: Sequence[int], size: int) -> float:
-    """Expected largest of so many, drawn from these with replacement."""
+    """The expected maximum of `size` lengths drawn with replacement."""
     ordered, count = sorted(lengths), len(lengths)
     shares = ((at / count) ** size for at in range(1, count + 1))
     total, before = 0.0, 0.0
@@ -19,18 +19,21 @@ def expected_longest(lengths: Sequence[int], size: int) -> float:
 
 
 def padded_share(lengths: Sequence[int], size: int, width: Callable[[int], int] = int) -> float:
-    """Share of a group's rectangle that is padding. width: to which its longest is padded."""
+    """The share of a group's computed tokens that is padding.
+
+    width: the width that a prompt of this length is padded to.
+    """
     wide = expected_longest([width(length) for length in lengths], size)
     return 1 - sum(lengths) / len(lengths) / wide
 
 
 def next_bucket(buckets: Sequence[int], length: int) -> int:
-    """The next bucket; beyond the last, no bucket."""
+    """The smallest bucket that holds the length; beyond the last bucket, the length itself."""
     return length if length > buckets[-1] else buckets[bisect_left(buckets, length)]
 
 
 def bucketed_share(lengths: Sequence[int], size: int, buckets: Sequence[int]) -> float:
-    """The share when groups are formed of prompts that fall in one bucket."""
+    """The share of padding when each group has prompts of one bucket only."""
     classes: dict[int, list[int]] = {}
     for length in lengths:
         classes.setdefault(bisect_left(buckets, length), []).append(length)
@@ -46,18 +49,22 @@ def _estimate(question: str, share: float, formula: str, assumes: str) -> Estima
         formula=formula,
         assumes=assumes,
         source=SOURCE,
-        holds="30 groups or more, lengths in no order",
+        holds="30 groups or more, lengths in random order",
     )
 
 
-DRAWN = "groups are full, and prompts come in no order of length"
+DRAWN = "groups are full, and prompts come in random order of length"
 
 
 def padding_estimates(
     lengths: Sequence[int], size: int, buckets: Sequence[int]
 ) -> dict[str, Estimate]:
-    """By how groups are formed: `longest`, and with buckets `buckets` and `classes`."""
-    found = {
+    """The padding in percent, by how groups are formed.
+
+    `longest`: groups of `size`, padded to their longest. With buckets also `buckets`: padded up to
+    a bucket, and `classes`: of one bucket each.
+    """
+    estimates = {
         "longest": _estimate(
             f"padding, groups of {size}",
             padded_share(lengths, size),
@@ -66,16 +73,16 @@ def padding_estimates(
         )
     }
     if buckets:
-        found["buckets"] = _estimate(
+        estimates["buckets"] = _estimate(
             f"padding, groups of {size} padded up to a bucket",
             padded_share(lengths, size, lambda length: next_bucket(buckets, length)),
             "1 - E[length] / E[bucket of the longest]",
-            f"{DRAWN}; fewer shapes, and more padding",
+            f"{DRAWN}; there are fewer shapes, and more padding",
         )
-        found["classes"] = _estimate(
+        estimates["classes"] = _estimate(
             f"padding, groups of {size} inside one bucket",
             bucketed_share(lengths, size, buckets),
-            "1 - sum of lengths / sum over the buckets of members x E[their longest]",
-            f"{DRAWN} inside a bucket; a rare bucket's requests wait for company",
+            "1 - sum of lengths / sum over the buckets of (prompts x E[their longest])",
+            f"{DRAWN} inside a bucket; requests of a rare bucket wait until a group is full",
         )
-    return found
+    return estimates

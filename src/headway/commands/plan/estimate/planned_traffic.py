@@ -1,4 +1,4 @@
-"""Who asks: lengths, and the moments at which they come."""
+"""The traffic of a plan: the lengths of its requests, their rate and their arrival times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,17 +11,20 @@ from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
 
 SECOND = 1_000_000_000
-DISTINCT = 200  # prompts that stand for all of them where each is priced
+DISTINCT = 200  # prompt lengths, about, that stand for all of them
 
 
 @dataclass(frozen=True)  # no slots: the means of thousands of lengths are kept once computed
 class PlannedTraffic:
-    """Lengths are (prompt, answer) in tokens, in order of arrival."""
+    """A trace, or Poisson arrivals. Lengths are (prompt, answer) in tokens, in order of arrival.
+
+    Raises SettingError if it has no requests, a length below 1 or an impossible rate.
+    """
 
     name: str
     lengths: tuple[tuple[int, int], ...] = field(repr=False)
     rate: float  # requests per second
-    times: tuple[int, ...] = field(default=(), repr=False)  # nanoseconds; none: Poisson
+    times: tuple[int, ...] = field(default=(), repr=False)  # nanoseconds; empty: Poisson
 
     def __post_init__(self) -> None:
         if not self.lengths:
@@ -33,47 +36,50 @@ class PlannedTraffic:
 
     @cached_property
     def prompt(self) -> float:
+        """Mean tokens of a prompt."""
         return fmean(prompt for prompt, _ in self.lengths)
 
     @cached_property
     def answer(self) -> float:
+        """Mean tokens of an answer."""
         return fmean(answer for _, answer in self.lengths)
 
     @property
     def decodes(self) -> float:
-        """Steps of a request behind the one that computed its prompt and said its first token."""
+        """Mean decode steps of a request: the first token comes from the prompt's step."""
         return self.answer - 1
 
     @cached_property
     def held(self) -> float:
-        """Tokens in the KV memory, added up over a request's decode steps: P L + L^2 / 2."""
+        """Mean of a request's KV tokens, summed over its decode steps: P L + L^2 / 2."""
         return fmean(p * (a - 1) + a * (a - 1) / 2 for p, a in self.lengths)
 
     @cached_property
     def context(self) -> float:
-        """Tokens that a decoding row attends to, on average over the decode steps."""
+        """Mean tokens that a decoding row attends to."""
         return self.held / self.decodes if self.decodes else self.prompt
 
     @cached_property
     def prompts(self) -> list[int]:
-        """All of them, or quantiles of them where they are many; ascending."""
+        """The prompts' lengths, ascending; every so many of them where there are many."""
         every = max(1, len(self.lengths) // DISTINCT)
         return sorted(prompt for prompt, _ in self.lengths)[every // 2 :: every]
 
     @property
     def span(self) -> int:
-        """Nanoseconds from a trace's first arrival to its last. SettingError if there are none."""
+        """Nanoseconds from the trace's first arrival to its last. SettingError if that is 0."""
         if not (span := self.times[-1] - self.times[0]):
             raise SettingError(
                 f"the first {len(self.times):,} requests of {self.name} come at one moment and "
-                "cannot be played faster or slower: take a trace whose times are finer"
+                "cannot be sped up or slowed down: take a trace with finer times"
             )
         return span
 
     def poisson(self, count: int, rate: float, seed: int) -> list[Request]:
-        """The same gaps, in another measure, whatever the rate: common random numbers.
+        """So many requests with Poisson arrivals at a rate per second.
 
-        Of more lengths than requests every so many, so that the whole trace is in it.
+        All rates share the same random gaps, scaled. Where there are more lengths than requests,
+        evenly spaced ones are taken, so that they cover the whole trace.
         """
         draw, at, requests = Random(f"{seed} arrivals"), 0.0, list[Request]()
         every = max(1.0, len(self.lengths) / count)
@@ -83,7 +89,10 @@ class PlannedTraffic:
         return requests
 
     def recorded(self, rate: float) -> list[Request]:
-        """As the trace says, spread evenly to this mean rate. SettingError without a span."""
+        """The trace's arrivals, sped up or slowed down to a mean rate per second.
+
+        Raises SettingError if all of them come at one moment.
+        """
         stretch = len(self.times) * SECOND / rate / self.span
         return [
             self._request(number, int((time - self.times[0]) * stretch), number)
@@ -91,30 +100,32 @@ class PlannedTraffic:
         ]
 
     def backlog(self, count: int) -> list[Request]:
+        """So many requests that all arrive at time 0."""
         return [self._request(number, 0, number) for number in range(count)]
 
     def cut(self, count: int) -> "PlannedTraffic":
-        """Its first so many requests, at their own rate."""
+        """The traffic of the first so many requests, at their own rate."""
         if count >= len(self.lengths):
             return self
         times = self.times[:count]
         rate = count * SECOND / max(1, times[-1] - times[0]) if times else self.rate
         return PlannedTraffic(self.name, self.lengths[:count], rate, times)
 
-    def _request(self, number: int, at: int, like: int) -> Request:
-        """Its prompt begins like no other's, so that nothing is won from the prefix cache."""
-        prompt, answer = self.lengths[like % len(self.lengths)]
+    def _request(self, number: int, at: int, index: int) -> Request:
+        """A request with a unique prompt, so that the prefix cache never hits."""
+        prompt, answer = self.lengths[index % len(self.lengths)]
         return Request(str(number), (number,) * prompt, answer, at)
 
 
 def steady(rate: float, prompt: int, answer: int) -> PlannedTraffic:
-    """Poisson arrivals of one length."""
+    """Poisson arrivals of one length. rate: requests per second; prompt, answer: tokens."""
     return PlannedTraffic(f"{prompt} + {answer} tokens, Poisson", ((prompt, answer),), rate)
 
 
-def traced(name: str, asks: Sequence[RequestSpec]) -> PlannedTraffic:
-    if len(asks) < 2 or asks[-1].at == asks[0].at:
+def traced(name: str, specs: Sequence[RequestSpec]) -> PlannedTraffic:
+    """The traffic of a trace, at its own rate. Raises SettingError if it has no span."""
+    if len(specs) < 2 or specs[-1].at == specs[0].at:
         raise SettingError(f"the trace {name} has no span: it needs two arrivals or more")
-    rate = len(asks) * SECOND / (asks[-1].at - asks[0].at)
-    lengths = tuple((ask.prompt, ask.answer) for ask in asks)
-    return PlannedTraffic(name, lengths, rate, tuple(ask.at for ask in asks))
+    rate = len(specs) * SECOND / (specs[-1].at - specs[0].at)
+    lengths = tuple((spec.prompt, spec.answer) for spec in specs)
+    return PlannedTraffic(name, lengths, rate, tuple(spec.at for spec in specs))
