@@ -1,4 +1,4 @@
-"""Formulas beside the simulator, each with what it assumes: `headway plan`."""
+"""The command `headway plan`: capacity questions, answered by formula and by simulation."""
 
 import json
 import sys
@@ -36,21 +36,29 @@ from headway.traffic.trace import read_shipped_trace, read_trace
 from headway.traffic.workload import count_raised_to_one, scale_trace
 from headway.yaml_values import number
 
-NUMBERS = ("rate", "ttft", "tpot", "token_scale", "price_per_hour")  # of what is asked
+NUMBERS = (
+    "rate",
+    "ttft",
+    "tpot",
+    "token_scale",
+    "price_per_hour",
+)  # options that must be finite numbers
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
+    """The command line's options."""
+
     cost: Path
-    model: str | None = None  # whose shape tells the KV per token; must be the cost file's
-    trace: str | None = None  # a file, or one that ships; none: rate, prompt and answer
+    model: str | None = None  # whose shape gives the KV per token; must be the cost file's
+    trace: str | None = None  # a file, or one that ships; None: rate, prompt and answer
     rate: float = 0.0  # requests per second; 0: the trace's own
     prompt: int = 0  # tokens
     answer: int = 0  # tokens
-    ttft: float = 0.0  # ms, of the mean; 0: no limit
+    ttft: float = 0.0  # ms, limit of the mean; 0: no limit
     tpot: float = 0.0  # ms; 0: no limit
-    buckets: str = ""  # widths with commas between
-    batch: int = 16  # of a group that is padded
+    buckets: str = ""  # widths, separated by commas
+    batch: int = 16  # requests of a padded group
     price_per_hour: float = 0.0  # 0: the cost file's
     token_scale: float = 1.0  # the trace's token counts are divided by this
     seed: int = 0
@@ -59,7 +67,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """What is printed: the answer first, then tables by title."""
+    """What is printed: the headline, the answers by the title of their table, and notes."""
 
     headline: list[str]
     answers: dict[str, list[CheckedEstimate]]
@@ -67,33 +75,33 @@ class PlanResult:
     burstiness: Burstiness | None = None
 
 
-def run_plan(asked: PlanOptions, console: Console) -> int:
-    """Returns 0. SettingError where the inputs are impossible, with the remedy."""
+def run_plan(options: PlanOptions, console: Console) -> int:
+    """Print the plan and return 0. Raises SettingError for impossible options, with the remedy."""
     for name in NUMBERS:
-        number(getattr(asked, name), f"--{name.replace('_', '-')}")
-    calibration = read_cost_file(asked.cost)
+        number(getattr(options, name), f"--{name.replace('_', '-')}")
+    calibration = read_cost_file(options.cost)
     if not calibration.cost.is_known:
-        raise SettingError(f"{asked.cost.name} prices nothing: run headway calibrate")
-    traffic, notes = _planned_traffic(asked, calibration.context)
+        raise SettingError(f"{options.cost.name} prices nothing: run headway calibrate")
+    traffic, notes = _planned_traffic(options, calibration.context)
     machine = Machine(
         calibration.cost,
         calibration.slots,
         calibration.num_blocks,
         calibration.block_size,
-        asked.seed,
+        options.seed,
         calibration.fit,
     )
-    price = asked.price_per_hour or calibration.price_per_hour
-    kv, left_out = kv_or_why_not(asked.model, calibration)
+    price = options.price_per_hour or calibration.price_per_hour
+    kv, left_out = kv_or_why_not(options.model, calibration)
     notes += [left_out] if left_out else []
     if doubt := calibration.doubt:
         notes.append(f"The cost file is unreliable: {doubt}")
-    if asked.as_json:
-        planned = plan(machine, traffic, replace(asked, price_per_hour=price), _print_progress)
+    if options.as_json:
+        planned = plan(machine, traffic, replace(options, price_per_hour=price), _print_progress)
         console.file.write(json.dumps(_json(calibration, traffic, planned, kv, notes)) + "\n")
         return 0
-    with _progress(console) as say:
-        planned = plan(machine, traffic, replace(asked, price_per_hour=price), say)
+    with _progress(console) as show:
+        planned = plan(machine, traffic, replace(options, price_per_hour=price), show)
     print_head(console, calibration, traffic, planned.headline, notes)
     for title, answers in {"KV memory": kv, **planned.answers}.items():
         print_answers(console, title, answers)
@@ -104,14 +112,14 @@ def run_plan(asked: PlanOptions, console: Console) -> int:
     return 0
 
 
-def _print_progress(doing: str) -> None:
-    """Beside what is printed or piped: on the other stream."""
-    print(f"headway plan: {doing} ...", file=sys.stderr, flush=True)
+def _print_progress(phase: str) -> None:
+    """Print the phase on stderr, since stdout may be piped."""
+    print(f"headway plan: {phase} ...", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[[str], object]]:
-    """A line that changes on a terminal, lines on stderr elsewhere."""
+    """A function that shows the phase: in one line on a terminal, in lines on stderr elsewhere."""
     if not console.is_terminal:
         yield _print_progress
         return
@@ -120,95 +128,100 @@ def _progress(console: Console) -> Iterator[Callable[[str], object]]:
 
 
 def plan(
-    machine: Machine, traffic: PlannedTraffic, asked: PlanOptions, say: Callable[[str], object]
+    machine: Machine, traffic: PlannedTraffic, options: PlanOptions, show: Callable[[str], object]
 ) -> PlanResult:
-    """Every question that the inputs allow. say: what is being asked, for a display."""
-    ttft, tpot = round(asked.ttft * 1e6), round(asked.tpot * 1e6)
+    """Answer every question that the options allow. show: called with each phase.
+
+    Raises SettingError if the rate is too high or a budget cannot be kept.
+    """
+    ttft, tpot = round(options.ttft * 1e6), round(options.tpot * 1e6)
     answers, notes = dict[str, list[CheckedEstimate]](), list[str]()
-    say("serving at the rate")
+    show("serving at the rate")
     load = check_at_rate(machine, traffic, run := run_at_rate(machine, traffic))
-    say("serving one prompt a step")
+    show("serving one prompt a step")
     try:
         load.append(check_ttft(machine, traffic))
     except SettingError as error:
         notes.append(f"No mean TTFT with one prompt a step: {error}.")
     answers["At the rate"] = load
-    say("filling the memory")
+    show("filling the memory")
     answers["Batch that the KV memory allows"] = check_memory(machine, traffic)
     if tpot:
         answers["Batch that the TPOT allows"] = [check_tpot(machine, traffic, tpot)]
-    say("padding groups")
+    show("padding groups")
     answers["Groups"] = [
-        *check_padding(machine, traffic, asked.batch, _buckets(asked.buckets)),
+        *check_padding(machine, traffic, options.batch, _buckets(options.buckets)),
         check_one_token(machine, traffic),
     ]
     full = burstiness = None
     if ttft:
-        say("searching for the highest rate within the TTFT budget")
+        show("searching for the highest rate within the TTFT budget")
         full = check_budget_rate(machine, traffic, ttft)
         answers["Highest rate within the TTFT budget"] = [full]
         if traffic.times:
-            say("speeding the trace up and slowing it down")
+            show("speeding the trace up and slowing it down")
             try:
                 burstiness = measure_burstiness(machine, traffic, ttft, full)
             except SettingError as error:
                 notes.append(f"Bursts were not measured: {error}.")
-    if asked.price_per_hour:
-        answers["Cost"] = check_cost(traffic, asked.price_per_hour, run, full)
+    if options.price_per_hour:
+        answers["Cost"] = check_cost(traffic, options.price_per_hour, run, full)
     if not ttft:
-        notes.append("Without --ttft there is no highest rate, and nothing about bursts.")
-    said = rates(machine, traffic, ttft, full, burstiness) if full else []
+        notes.append("Without --ttft, the highest rate and the effect of bursts are left out.")
+    lines = rates(machine, traffic, ttft, full, burstiness) if full else []
     return PlanResult(
-        headline(machine, traffic, run, (ttft, tpot), said), answers, notes, burstiness
+        headline(machine, traffic, run, (ttft, tpot), lines), answers, notes, burstiness
     )
 
 
-def _planned_traffic(asked: PlanOptions, context: int) -> tuple[PlannedTraffic, list[str]]:
-    """And what was done to it."""
-    if asked.trace is None:
-        if not (asked.rate > 0 and asked.prompt > 0 and asked.answer > 0):
-            raise SettingError("say --trace, or --rate with --prompt and --answer, each above 0")
-        if asked.prompt + asked.answer > context:
+def _planned_traffic(options: PlanOptions, context: int) -> tuple[PlannedTraffic, list[str]]:
+    """The traffic, and notes on what was changed in it. Raises SettingError."""
+    if options.trace is None:
+        if not (options.rate > 0 and options.prompt > 0 and options.answer > 0):
+            raise SettingError("give --trace, or --rate with --prompt and --answer, each above 0")
+        if options.prompt + options.answer > context:
             raise SettingError(
-                f"{asked.prompt} + {asked.answer} tokens are more than the {context} that this "
-                "cost file's engine holds of a request: shorten them"
+                f"{options.prompt} + {options.answer} tokens are more than {context}, the "
+                "context of this cost file's engine: shorten them"
             )
-        return steady(asked.rate, asked.prompt, asked.answer), []
-    if asked.prompt or asked.answer:
+        return steady(options.rate, options.prompt, options.answer), []
+    if options.prompt or options.answer:
         raise SettingError("a trace has its own lengths: leave --prompt and --answer out")
-    if asked.token_scale <= 0:
-        raise SettingError(f"the token scale must be more than 0, not {asked.token_scale:g}")
-    name = Path(asked.trace).name
+    if options.token_scale <= 0:
+        raise SettingError(f"the token scale must be more than 0, not {options.token_scale:g}")
+    name = Path(options.trace).name
     arrivals = (
-        read_shipped_trace(name) if asked.trace in SHIPPED_TRACES else read_trace(Path(asked.trace))
+        read_shipped_trace(name)
+        if options.trace in SHIPPED_TRACES
+        else read_trace(Path(options.trace))
     )
-    asks = scale_trace(arrivals, "default", context, asked.token_scale)
-    traffic, notes = traced(name, asks), list[str]()
-    whole = sum(a.prompt + a.answer for a in arrivals) / asked.token_scale
+    specs = scale_trace(arrivals, "default", context, options.token_scale)
+    traffic, notes = traced(name, specs), list[str]()
+    whole = sum(a.prompt + a.answer for a in arrivals) / options.token_scale
     if not whole:
         raise SettingError(f"every token count of {name} is 0: nothing can be planned for it")
-    lost = 1 - sum(a.prompt + a.answer for a in asks) / whole
-    if zeros := count_raised_to_one(arrivals, asked.token_scale):
+    lost = 1 - sum(a.prompt + a.answer for a in specs) / whole
+    if zeros := count_raised_to_one(arrivals, options.token_scale):
         notes.append(f"{zeros} of the trace's token counts came to 0 and were raised to 1")
     if lost > 0.01:
         notes.append(
             f"{lost:.0%} of the trace's tokens were cut off at a context of {context}: "
             "--token-scale divides all of them instead"
         )
-    if asked.rate:
+    if options.rate:
         notes.append(f"the trace's own rate is {traffic.rate:.4g} requests/s")
-        traffic = replace(traffic, rate=asked.rate)
+        traffic = replace(traffic, rate=options.rate)
     return traffic, notes
 
 
-def _buckets(said: str) -> tuple[int, ...]:
-    if not said:
+def _buckets(text: str) -> tuple[int, ...]:
+    if not text:
         return ()
     try:
-        return tuple(int(each) for each in said.split(","))
+        return tuple(int(each) for each in text.split(","))
     except ValueError:
         raise SettingError(
-            f"--buckets takes whole numbers with commas between, not {said!r}"
+            f"--buckets takes whole numbers separated by commas, not {text!r}"
         ) from None
 
 

@@ -128,14 +128,14 @@ def verdict(burstiness: Burstiness) -> str:
         )
     if burstiness.times < 1.1:
         return "The formula is good enough here: the bursts are shorter than the budget."
-    said = (
+    text = (
         f"The formula promises {burstiness.formula:.4g} requests/s, {burstiness.times:.1f} times "
         f"the {burstiness.recorded:.4g} that can be sustained."
     )
     if not burstiness.poisson:
-        return said
+        return text
     return (
-        f"{said} Bursts account for {burstiness.poisson / burstiness.recorded:.2f} times, and the "
+        f"{text} Bursts account for {burstiness.poisson / burstiness.recorded:.2f} times, and the "
         f"machine's limits that the formula ignores for "
         f"{burstiness.formula / burstiness.poisson:.2f} times."
     )

@@ -1,4 +1,4 @@
-"""Every question asked twice: of a formula, and of the real scheduler in virtual time."""
+"""The questions of a plan, each answered by a formula and by the real scheduler in virtual time."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,25 +34,25 @@ from headway.core.policies.policies import Policies
 
 ROWS = 240_000  # tokens of answers that a run simulates, about
 FEWEST, MOST = 200, 5_000  # requests of a run
-GROUPS = 600  # requests that padding is counted over, at most
-PLAYED = 4  # times as many requests of a trace as of Poisson arrivals: else it is cut
+GROUPS = 600  # requests, at most, that padding is measured over
+PLAYED = 4  # times as many requests of a trace, at most, as of Poisson arrivals
 TRIALS = 7  # of a bisection by simulation
-LARGE = 1_000_000  # tokens of answers beyond which the simulator is not asked
-CLIMB = 1_000  # times a guess, beyond which no rate is tried
+LARGE = 1_000_000  # tokens of answers beyond which nothing is simulated
+CLIMB = 1_000  # times a guess: the highest rate that is tried
 
 
 def count(traffic: PlannedTraffic) -> int:
-    """Requests that a run is given: many where answers are short."""
+    """Requests of a simulated run: the shorter the answers, the more."""
     return max(FEWEST, min(MOST, round(ROWS / traffic.answer)))
 
 
 def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstimate]:
-    """Of all blocks that there is room for: those that its own slots use say nothing of it."""
+    """The largest batches, in requests, that fit into all blocks beside the weights."""
     machine = replace(machine, num_blocks=machine.fit or machine.num_blocks)
     peak = peak_batch(traffic, machine.num_blocks, machine.block_size)
     mean = mean_batch(traffic, machine.num_blocks, machine.block_size)
     if max(peak.value, mean.value) * traffic.answer * 2 > LARGE:
-        why = "not asked: so many answers at once would take the simulator minutes"
+        why = "not simulated: so many answers at once would take the simulator minutes"
         return [CheckedEstimate(peak, None, why), CheckedEstimate(mean, None, why)]
 
     def fits(size: int) -> bool:
@@ -66,7 +66,7 @@ def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstim
         CheckedEstimate(
             peak,
             largest_count(fits, max(1, int(peak.value))),
-            "the most that began together and ran without a preemption",
+            "the most that started together and ran without a preemption",
         ),
         CheckedEstimate(
             mean, running, f"mean number while others wait, {run.preemptions} preemptions"
@@ -75,16 +75,20 @@ def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstim
 
 
 def _full(machine: Machine, traffic: PlannedTraffic, size: int, requests: int) -> SimulatedRun:
-    """More wait than ever fit."""
+    """A run in which all requests arrive at once and at most `size` run together."""
     policies = Policies(Continuous(size), step_tokens=ROOM)
     return serve(machine, policies, traffic.backlog(requests))
 
 
 def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedEstimate:
-    """The simulator decodes with requests of one length, at the mean context."""
+    """The largest batch within a TPOT of so many nanoseconds.
+
+    The simulator decodes requests of one length at the mean context. Raises SettingError if a
+    single request is too slow.
+    """
     estimate = largest_batch(StepTimes(machine.cost), traffic, tpot, machine.slots)
     if estimate.value * traffic.answer * 4 > LARGE or traffic.answer < 2:
-        why = "not asked: so many answers at once would take the simulator minutes"
+        why = "not simulated: so many answers at once would take the simulator minutes"
         return CheckedEstimate(
             estimate, None, why if traffic.answer >= 2 else "answers have one token"
         )
@@ -97,13 +101,14 @@ def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedE
         rows = serve(roomy, policies, one.backlog(size)).requests
         return sum(row.tpot for row in rows) <= tpot * len(rows)
 
-    asked = "the most that began together and kept the mean TPOT"
+    asked = "the most that started together and kept the mean TPOT"
     return CheckedEstimate(estimate, largest_count(within, int(estimate.value)), asked)
 
 
 def check_padding(
     machine: Machine, traffic: PlannedTraffic, size: int, buckets: tuple[int, ...]
 ) -> list[CheckedEstimate]:
+    """The padding of groups of `size` in percent: to the longest and, if any, to buckets."""
     joins: dict[str, Join] = {
         "longest": Static(size),
         "buckets": Static(size, buckets),
@@ -124,6 +129,7 @@ def check_padding(
 
 
 def check_one_token(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
+    """The mean time to a one-token answer in ms. Raises SettingError if the rate is too high."""
     prompt = round(traffic.prompt)
     estimate = batch_service(StepTimes(machine.cost), prompt, traffic.rate)
     policies = Policies(Dynamic(MOST, 0), step_tokens=ROOM)
@@ -133,7 +139,7 @@ def check_one_token(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimat
 
 
 def run_at_rate(machine: Machine, traffic: PlannedTraffic) -> SimulatedRun:
-    """At its rate, as `LLM` serves."""
+    """A simulated run at the traffic's rate with Poisson arrivals and the policies of `LLM`."""
     requests = traffic.poisson(count(traffic), traffic.rate, machine.seed)
     return serve(machine, whole_prompts(machine.slots), requests)
 
@@ -141,20 +147,24 @@ def run_at_rate(machine: Machine, traffic: PlannedTraffic) -> SimulatedRun:
 def check_at_rate(
     machine: Machine, traffic: PlannedTraffic, run: SimulatedRun
 ) -> list[CheckedEstimate]:
+    """The TPOT, the batch, the KV in use and the mean TTFT at the rate; run: the simulated run.
+
+    Raises SettingError if the rate is too high.
+    """
     laws = fluid_estimates(machine, traffic)
     asked = f"Continuous, whole prompts, {len(run.requests)} Poisson arrivals"
     total = machine.num_blocks
-    found = {
+    figures = {
         "tpot": run.tpot / 1e6,
         "batch": run.mean(lambda row: row.decodes),
         "held": run.mean(lambda row: total - row.free_blocks) * machine.block_size,
     }
-    answers = [CheckedEstimate(laws[name], value, asked) for name, value in found.items()]
+    answers = [CheckedEstimate(laws[name], value, asked) for name, value in figures.items()]
     return [*answers, CheckedEstimate(gated_estimate(machine, traffic), run.ttft / 1e6, asked)]
 
 
 def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
-    """Raises SettingError where prompts come faster than one a step."""
+    """The mean TTFT in ms with one prompt a step. Raises SettingError if the rate is too high."""
     estimate = ttft_estimate(machine, traffic)
     requests = traffic.poisson(count(traffic), traffic.rate, machine.seed)
     run = serve(machine, one_prompt(machine.slots), requests)
@@ -163,23 +173,27 @@ def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
 
 
 def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> CheckedEstimate:
+    """The highest rate with a mean TTFT within `ttft` nanoseconds, one prompt a step.
+
+    Raises SettingError if the budget is too small for a single request.
+    """
     estimate = budget_rate_estimate(machine, traffic, ttft)
 
     def within(rate: float) -> bool:
         requests = traffic.poisson(count(traffic), rate, machine.seed)
         return serve(machine, one_prompt(machine.slots), requests).ttft <= ttft
 
-    found = _search_rate(within, estimate.value, 2.0)
-    asked = f"the same by halving, {count(traffic)} Poisson arrivals each time"
-    if found is None:
+    highest = _search_rate(within, estimate.value, 2.0)
+    asked = f"the same by bisection, {count(traffic)} Poisson arrivals each time"
+    if highest is None:
         asked = f"no rate breaks it: {count(traffic)} requests at once are too few to say"
-    return CheckedEstimate(estimate, found, asked)
+    return CheckedEstimate(estimate, highest, asked)
 
 
 def _search_rate(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
-    """The highest rate, looked for around a guess; 0 where a thousandth of it is too high.
+    """The highest rate within the budget, searched around a guess; 0 if a thousandth is too high.
 
-    None where none is too high: finitely many, even all at once, keep within a large budget.
+    None if no rate is too high: few requests keep a large budget even if all arrive at once.
     """
     low = guess / reach
     while not within(low):
@@ -197,9 +211,10 @@ def _search_rate(within: Callable[[float], bool], guess: float, reach: float) ->
 def measure_burstiness(
     machine: Machine, traffic: PlannedTraffic, ttft: int, planned: CheckedEstimate
 ) -> Burstiness:
-    """planned: the answer to the explosion, of the same work.
+    """The highest rates within a TTFT budget of so many nanoseconds, with and without bursts.
 
-    Raises SettingError where the part of the trace that is played has no span.
+    planned: the highest rate of the same traffic with Poisson arrivals. Raises SettingError if the
+    simulated part of the trace has no span.
     """
     part = traffic.cut(round(PLAYED * count(traffic)))
     span = part.span / SECOND
@@ -220,14 +235,17 @@ def measure_burstiness(
 def check_cost(
     traffic: PlannedTraffic, price: float, run: SimulatedRun, full: CheckedEstimate | None
 ) -> list[CheckedEstimate]:
-    """run: at the rate; full: the answer to the explosion, where there is a budget."""
+    """The price of a million answer tokens, at the rate and at the highest rate.
+
+    run: the simulated run at the rate. full: the highest rate within the budget; None: no budget.
+    """
     here = cost_estimate(price, traffic.rate, traffic.answer, f"at {traffic.rate:.4g} requests/s")
-    asked = "the tokens of answers that ended in the middle of the run, by its seconds"
+    asked = "answer tokens per second in the middle of the run"
     answers = [CheckedEstimate(here, per_million(price, run.tokens_per_second), asked)]
     if full is not None and full.simulated:
         most = cost_estimate(
             price, full.estimate.value, traffic.answer, "at the TTFT budget's rate"
         )
         simulated = per_million(price, full.simulated * traffic.answer)
-        answers.append(CheckedEstimate(most, simulated, "at the rate that it reached itself"))
+        answers.append(CheckedEstimate(most, simulated, "at the simulated highest rate"))
     return answers

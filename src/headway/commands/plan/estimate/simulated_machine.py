@@ -1,4 +1,4 @@
-"""The simulator's side: the real scheduler in virtual time, asked what a formula was asked."""
+"""The simulator's side of a plan: runs of the real scheduler in virtual time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,45 +17,45 @@ from headway.errors import SettingError
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
 
-STEP_TOKENS = 2_048  # of a step, as LLM has them
-ROOM = 1 << 40  # tokens of a step that is never full
-BLOCKS = 200_000  # of a memory that is not in question
-EDGE = 10  # one of so many requests, at either end of a run, is served and not counted
+STEP_TOKENS = 2_048  # of a step, as in `LLM`
+ROOM = 1 << 40  # tokens of a step without a limit
+BLOCKS = 200_000  # of a memory that is never full
+EDGE = 10  # a share of 1 / EDGE of the requests at either end of a run is not counted
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the formulas and the simulator are told of a machine."""
+    """What the formulas and the simulator know of a machine."""
 
     cost: StepCost
     slots: int
     num_blocks: int = BLOCKS
     block_size: int = 16
     seed: int = 0  # of arrivals and of the steps' residuals
-    fit: int = 0  # blocks that there is room for, of use to more slots; 0: as many as there are
+    fit: int = 0  # blocks that fit beside the weights; 0: num_blocks
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRun:
-    """What a run left behind."""
+    """The rows of a simulated run, and its figures."""
 
     requests: tuple[RequestRow, ...]  # by arrival
     steps: tuple[StepRow, ...]
 
     @property
     def settled(self) -> tuple[RequestRow, ...]:
-        """Without the first, who came to an empty engine, and the last, whom nobody followed."""
+        """The requests without those at either end, when the engine was filling or emptying."""
         edge = len(self.requests) // EDGE
         return self.requests[edge : len(self.requests) - edge]
 
     @property
     def ttft(self) -> float:
-        """Mean nanoseconds."""
+        """Mean TTFT of the settled requests in nanoseconds."""
         return fmean(row.ttft for row in self.settled)
 
     @property
     def tpot(self) -> float:
-        """Mean nanoseconds of a decode step: each request weighs by its steps."""
+        """Mean nanoseconds between tokens: each settled request weighs by its decode steps."""
         rows = [row for row in self.settled if row.generated > 1]
         gaps = sum(row.generated - 1 for row in rows)
         return sum(row.last_token - row.first_token for row in rows) / gaps if gaps else 0.0
@@ -66,23 +66,22 @@ class SimulatedRun:
 
     @property
     def padding(self) -> float:
-        """Share of the computed tokens."""
+        """Share of the computed tokens that is padding."""
         padding = sum(row.padding_tokens for row in self.steps)
         return padding / (padding + sum(row.tokens for row in self.steps))
 
     @property
     def tokens_per_second(self) -> float:
-        """Of answers that ended in the middle of the run."""
+        """Answer tokens per second, of answers that ended in the middle of the run."""
         rows = sorted(self.requests, key=lambda row: row.finished)
         edge = len(rows) // EDGE
         span = rows[-1 - edge].finished - rows[edge].finished
         return sum(row.generated for row in rows[edge + 1 : len(rows) - edge]) / span * 1e9
 
     def mean(self, figure: Callable[[StepRow], int]) -> float:
-        """Over the time of the steps between the edges, and none while the engine slept.
+        """The mean of a step's figure over the time between the edges; 0 while the engine slept.
 
-        What the host does behind a step is of its time while somebody runs on. The last step of
-        a run lies behind the edge.
+        The host's time after a step counts as the step's while requests are running.
         """
         begins, ends = self.settled[0].arrived, self.settled[-1].arrived
         spent = 0
@@ -93,7 +92,7 @@ class SimulatedRun:
         return spent / (ends - begins)
 
     def crowded_mean(self, figure: Callable[[StepRow], int]) -> float:
-        """Over the time of the steps that left somebody waiting, the first half of them aside."""
+        """The mean of a figure over the later half of the steps that left requests waiting."""
         steps = [row for row in self.steps if row.waiting]
         steps = steps[len(steps) // 2 :]
         spent = sum(row.nanoseconds for row in steps)
@@ -101,20 +100,20 @@ class SimulatedRun:
 
 
 def whole_prompts(slots: int) -> Policies:
-    """All that wait join the next step, whole, while it has tokens left."""
+    """Policies where all waiting requests join the next step, whole, while it has tokens left."""
     return Policies(Continuous(slots), step_tokens=max(STEP_TOKENS, slots))
 
 
 def one_prompt(slots: int) -> Policies:
-    """One whole prompt a step, beside a token for each who decodes.
+    """Policies where a step has one whole prompt, beside a token for each decoding request.
 
-    A prompt longer than the slots leaves the step no room for another.
+    A prompt longer than the slots leaves no room for another.
     """
     return Policies(Continuous(slots), step_tokens=slots + 1)
 
 
 def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> SimulatedRun:
-    """To the end. SettingError where a request can never fit."""
+    """Serve all requests to the end. Raises SettingError if one can never fit into the memory."""
     lanes = (Lane(max_waiting=len(requests) + 1),)
     scheduler = Scheduler(Settings(machine.num_blocks, machine.block_size, lanes, policies))
     simulate(scheduler, arrivals(requests), machine.cost, seed=machine.seed)
@@ -129,9 +128,9 @@ def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> 
 
 
 def highest_rate(holds: Callable[[float], bool], low: float, high: float, trials: int) -> float:
-    """The largest value that holds, where all smaller ones do; by halving their ratio.
+    """The largest value for which `holds` is true, if all smaller ones are, by bisection of ratios.
 
-    low is taken to hold; 0 < low < high.
+    low is assumed to hold; 0 < low < high. trials: halvings.
     """
     for _ in range(trials):
         middle = (low * high) ** 0.5
@@ -140,7 +139,10 @@ def highest_rate(holds: Callable[[float], bool], low: float, high: float, trials
 
 
 def largest_count(holds: Callable[[int], bool], guess: int) -> int:
-    """The largest whole number that holds, where all smaller ones do; looked for near a guess."""
+    """The largest whole number for which `holds` is true, if all smaller ones are.
+
+    The search starts at a guess.
+    """
     low, reach = guess, max(1, guess // 16)
     while low > 0 and not holds(low):
         low, reach = max(0, low - reach), 2 * reach
