@@ -179,7 +179,9 @@ def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots
         answers = json.loads(
             printed(PlanOptions(path, rate=2, prompt=100, answer=13, as_json=True))
         )
-        found = [each for each in answers["answers"] if "all requests at their last token" in str(each)]
+        found = [
+            each for each in answers["answers"] if "all requests at their last token" in str(each)
+        ]
         return found[0]["estimate"]["value"], found[0]["simulated"]
 
     assert memory(cost()) == (400 // 7, 400 // 7)
