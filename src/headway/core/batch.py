@@ -104,3 +104,11 @@ class Event(NamedTuple):
     error: str = ""
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if asked for
     prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on
+
+
+def add_scores(events: list[Event], id: str, scores: Logprobs) -> None:
+    """Give out log-probabilities of a prompt with its row's event, or with one of their own."""
+    if events and events[-1].id == id:
+        events[-1] = events[-1]._replace(prompt_logprobs=scores)
+    elif scores:
+        events.append(Event(id, prompt_logprobs=scores))

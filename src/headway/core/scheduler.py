@@ -9,7 +9,7 @@ the step and reserves its blocks, which may preempt others. Then rows are built 
 from collections.abc import Iterable
 
 from headway.core.admission import Refuse, admit
-from headway.core.batch import Batch, Begun, Event, Logprob, Logprobs, Output, Row, Want
+from headway.core.batch import Batch, Begun, Event, Logprob, Output, Row, Want, add_scores
 from headway.core.block_table import publish
 from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
@@ -142,8 +142,7 @@ class Scheduler:
     # -- learn
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
-        """Take in a step's output, and return what callers are to hear. Steps are committed in
-        the order in which they were scheduled."""
+        """Take in a step's output, in the steps' order, and return what callers are to hear."""
         scheduled, tokens, since = self._in_flight.pop(batch.step)
         began = max(scheduled, self.committed)
         spent, waste = now - began, batch.waste
@@ -184,7 +183,8 @@ class Scheduler:
             elif sequence.computed == sequence.limit:
                 events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
-                self._score(sequence, row, output.prompt_logprobs.get(i, ()), events)
+                scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
+                add_scores(events, sequence.request.id, scores)
         self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
         self.estimates.see(batch, spent)
         self.estimates.drain(self.roster.lines.values(), now - since)
@@ -217,25 +217,8 @@ class Scheduler:
         self, sequence: Sequence, sampled: tuple[int, ...], said: tuple[Logprob, ...], now: int
     ) -> Event:
         """It has ended with one of these tokens. Those sampled after it are discarded."""
-        known, before = sequence.tokens, len(sequence.tokens) - len(sampled)
-        kept = min(len(sampled), sequence.limit - before)
-        kept = next((i for i in range(1, kept) if sampled[i - 1] in sequence.stops), kept)
-        del known[before + kept :]
-        sequence.discarded += len(sampled) - kept
-        finish = Finish.STOP if sampled[kept - 1] in sequence.stops else Finish.LENGTH
+        kept, finish = sequence.cut_at_end(len(sampled))
         return self.finish(sequence, finish, now, sampled[:kept], said[:kept])
-
-    def _score(self, sequence: Sequence, row: Row, said: Logprobs, events: list[Event]) -> None:
-        """Give out those of the prompt's log-probabilities that are new: with the row's event, or
-        with one of their own."""
-        assert row.start <= sequence.scored, "no position of such a prompt is skipped"
-        new = said[sequence.scored - row.start :]
-        sequence.scored = min(row.start + len(row.tokens), len(sequence.request.prompt) - 1)
-        id = sequence.request.id
-        if events and events[-1].id == id:
-            events[-1] = events[-1]._replace(prompt_logprobs=new)
-        elif new:
-            events.append(Event(id, prompt_logprobs=new))
 
     @property
     def _group_is_over(self) -> bool:

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from headway.core.request import NEVER, Request
+from headway.core.batch import Logprobs, Row
+from headway.core.request import NEVER, Finish, Request
 
 
 @dataclass(eq=False, slots=True)
@@ -73,6 +74,24 @@ class Sequence:
             self.last_token = first + (self.last_token - first) * max(0, keep - 1) // gaps
             self.discarded += generated - keep
             del self.tokens[len(self.request.prompt) + keep :]
+
+    def cut_at_end(self, sampled: int) -> tuple[int, Finish]:
+        """The last so many tokens were sampled, and one of them ends it: discard those after it.
+        Returns how many of them stay, and why it has ended."""
+        tokens = self.tokens
+        before = len(tokens) - sampled
+        kept = min(sampled, self.limit - before)
+        kept = next((i for i in range(1, kept) if tokens[before + i - 1] in self.stops), kept)
+        del tokens[before + kept :]
+        self.discarded += sampled - kept
+        return kept, Finish.STOP if tokens[-1] in self.stops else Finish.LENGTH
+
+    def take_scores(self, row: Row, scores: Logprobs) -> Logprobs:
+        """Of the row's log-probabilities of the prompt, those that were not given out yet."""
+        assert row.start <= self.scored, "no position of such a prompt is skipped"
+        new = scores[self.scored - row.start :]
+        self.scored = min(row.start + len(row.tokens), len(self.request.prompt) - 1)
+        return new
 
     def unscored(self, end: int) -> bool:
         """Whether computing up to `end` brings log-probabilities that were not given out yet."""
