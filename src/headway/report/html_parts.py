@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
-from itertools import cycle
+from itertools import accumulate, cycle
 
 from headway.strategies.registry import CHUNKED_PREFIX, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
 
@@ -15,13 +15,15 @@ def table(
     head: list[str],
     rows: Iterable[list[str]],
     words: int = 1,
-    groups: Iterable[tuple[str, int]] = (),
+    groups: Sequence[tuple[str, int]] = (),
 ) -> str:
     """words: so many columns at the left hold words, the others numbers. groups: headings above
     the head, and how many columns each spans."""
+    firsts = set(accumulate(span for _, span in groups))
 
     def kind(column: int) -> str:
-        return ' class="words"' if column < words else ""
+        kinds = ["words"] * (column < words) + ["first"] * (column in firsts)
+        return f' class="{" ".join(kinds)}"' if kinds else ""
 
     above = "".join(f'<th colspan="{span}">{escape(said)}</th>' for said, span in groups)
     above = f'<tr class="groups">{above}</tr>' if above else ""
