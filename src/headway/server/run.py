@@ -178,7 +178,7 @@ class Server:
         port = listening.getsockname()[1]
         warnings = list(self.config.warnings)
         if welcome.doubt:
-            warnings.append(f"the cost file is not to be believed: {welcome.doubt}")
+            warnings.append(f"the cost file is unreliable: {welcome.doubt}")
         if self._banner:
             self.logs.say(banner(self.config, welcome, port))
             for warning in warnings:

@@ -57,7 +57,7 @@ def test_the_banner_says_that_a_cost_file_is_not_to_be_believed(tmp_path):
     more = f"engine={{'cost': {cost!r}}}, models=[{{'dtype': {marked.dtype!r}}}]"
     with running(tmp_path, more) as (process, _):
         said = next(line for line in process.stdout if "believed" in line)
-    assert "the cost file is not to be believed" in said and "-50% in the median step" in said
+    assert "the cost file is unreliable" in said and "-50% in the median step" in said
 
 
 def test_the_first_signal_lets_what_runs_end(tmp_path):

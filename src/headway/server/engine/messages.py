@@ -57,7 +57,7 @@ class Welcome:
     eos: frozenset[int]
     memory: str  # what it is used for, in lines for people
     load: Load  # before the first step
-    doubt: str = ""  # why the cost file's prices are not to be believed; empty: they may be
+    doubt: str = ""  # why the cost file's prices are unreliable; empty: they are not
 
 
 @dataclass(frozen=True, slots=True)
