@@ -434,7 +434,7 @@ def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
     good = replace(found, about={**found.about, "cores_at_work_for_others": 0.0})
     status, said = calibrated(monkeypatch, good, CalibrateOptions(out=out))
     assert status == 0 and not read_cost_file(out).doubt and "doubt" not in found.about
-    assert "believed" not in said
+    assert "unreliable" not in said
 
 
 def test_a_mark_is_in_the_file_for_whoever_reads_it(monkeypatch):

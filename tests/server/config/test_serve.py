@@ -49,14 +49,14 @@ def running(folder, more=""):
         process.stdout.close()
 
 
-def test_the_banner_says_that_a_cost_file_is_not_to_be_believed(tmp_path):
+def test_the_banner_says_that_a_cost_file_is_unreliable(tmp_path):
     errors = {"all": {"median": -503, "p90": 700, "total": -410}}
     marked = replace(CALIBRATION, model=display_name(None), about={"errors": errors})
     write_cost_file(marked, tmp_path / "cost.json")
     cost = str(tmp_path / "cost.json")
     more = f"engine={{'cost': {cost!r}}}, models=[{{'dtype': {marked.dtype!r}}}]"
     with running(tmp_path, more) as (process, _):
-        said = next(line for line in process.stdout if "believed" in line)
+        said = next(line for line in process.stdout if "unreliable" in line)
     assert "the cost file is unreliable" in said and "-50% in the median step" in said
 
 
