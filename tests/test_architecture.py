@@ -4,6 +4,7 @@ import ast
 import graphlib
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,13 @@ def test_the_face():
     assert [name for name in headway.__all__ if getattr(headway, name).__name__ == name]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = headway.nothing
+
+
+def test_folders_stay_small():
+    counts = Counter(str(path.parent) for path in FILES if path.parent != Path())
+    assert {
+        name for name, count in counts.items() if count > (20 if name == "core" else 15)
+    } == set()
 
 
 def test_files_and_functions_stay_small():
