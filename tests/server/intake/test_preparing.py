@@ -29,7 +29,12 @@ from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.prepare import ServedModel, tokenize
 from headway.server.intake.supersede import Supersession
-from headway.server.intake.tokenizing import FITTING, AsyncTokenizer
+from headway.server.intake.tokenizing import (
+    DEFAULT_BYTES,
+    FITTING,
+    AsyncTokenizer,
+    most_bytes,
+)
 from headway.server.protocol.deadlines import Deadlines
 from headway.server.protocol.fields import CompletionBody
 from headway.server.protocol.problem import Problem
@@ -232,11 +237,10 @@ def test_as_much_text_as_there_may_be_is_tokenized():
     inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
 
 
-def test_a_large_context_allows_longer_texts():
-    async def scene(app, service, rows):
-        assert service.text_bytes == FITTING * service.engine.load.capacity > 100
-
-    inside(ServerConfig(server={"limits": {"text_bytes": 100}}), paced, scene)
+def test_without_a_bound_of_the_operator_s_a_large_context_allows_longer_texts():
+    assert most_bytes(0, 1_000) == DEFAULT_BYTES
+    assert most_bytes(0, DEFAULT_BYTES) == FITTING * DEFAULT_BYTES
+    assert most_bytes(100, DEFAULT_BYTES) == 100, "a bound that is set is obeyed"
 
 
 def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):

@@ -32,7 +32,7 @@ from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import Denied, KeyRing
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
-from headway.server.intake.tokenizing import FITTING, AsyncTokenizer
+from headway.server.intake.tokenizing import AsyncTokenizer, most_bytes
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.deadlines import deadlines_of, late
 from headway.server.protocol.problem import Problem, wrong
@@ -90,7 +90,7 @@ class Service:
     @property
     def text_bytes(self) -> int:
         """The most bytes that one text may have."""
-        return max(self.config.server.limits.text_bytes, FITTING * self.engine.load.capacity)
+        return most_bytes(self.config.server.limits.text_bytes, self.engine.load.capacity)
 
     # -- before the body is read
 

@@ -1,7 +1,7 @@
 """Tokenizing and detokenizing, beside the event loop where it takes long."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,8 @@ LONG_IDS = 1_000  # the same bound on ids to be decoded
 LARGE = 100_000  # characters; more leave enough freed memory behind to be worth giving back
 TURN = 64  # characters that an empty message of a chat counts as
 CHECKED = 16  # ids that are checked in the time that one character takes
-FITTING = 16  # bytes of text per token of context that are always let through
+DEFAULT_BYTES = 2 << 20  # that one text may have, where the operator gives no bound
+FITTING = 16  # bytes of text per token of the context, which may be more than DEFAULT_BYTES
 DECODED = 4  # bytes of text that an id to be decoded counts as
 
 
@@ -95,22 +96,21 @@ def _carried(work: Callable[..., T], *given: object) -> T:
 
 def length(prompt: Prompt) -> int:
     """How long a prompt takes to encode, as a number of characters of plain text."""
-    if isinstance(prompt, str):
-        return len(prompt)
-    if not prompt or isinstance(prompt[0], int):
+    texts = _texts(prompt)
+    if not texts:
         return len(prompt) // CHECKED
-    messages: tuple[Message, ...] = prompt
-    return sum([TURN + len(each["content"]) for each in messages])
+    each = 0 if isinstance(prompt, str) else TURN
+    return sum([each + len(text) for text in texts])
 
 
 def characters(prompt: Prompt) -> int:
     """Characters of a prompt's texts, without those that a template adds; 0 for ids."""
-    if isinstance(prompt, str):
-        return len(prompt)
-    if not prompt or isinstance(prompt[0], int):
-        return 0
-    messages: tuple[Message, ...] = prompt
-    return sum([len(each["content"]) for each in messages])
+    return sum(map(len, _texts(prompt)))
+
+
+def most_bytes(configured: int, capacity: int) -> int:
+    """UTF-8 bytes that one text may have. configured: the operator's bound; 0: none."""
+    return configured or max(DEFAULT_BYTES, FITTING * capacity)
 
 
 def check_size(prompt: Prompt, most: int, field: str) -> None:
@@ -119,13 +119,7 @@ def check_size(prompt: Prompt, most: int, field: str) -> None:
     The tokenizer takes 130 to 220 bytes of memory for each of them, and a text cannot be tokenized
     in parts: an unbroken run of one character is one word.
     """
-    texts: Iterable[str] = ()
-    if isinstance(prompt, str):
-        texts = (prompt,)
-    elif prompt and not isinstance(prompt[0], int):
-        messages: tuple[Message, ...] = prompt
-        texts = [each["content"] for each in messages]
-    if (size := sum(map(_bytes, texts))) > most:
+    if (size := sum(map(_bytes, _texts(prompt)))) > most:
         raise _too_long(f"the text has {size} bytes", most, field)
 
 
@@ -141,6 +135,16 @@ def _too_long(what: str, most: int, field: str) -> Problem:
     return wrong(
         f"{what}; {most} are the most of one: see server.limits.text_bytes", field, "text_too_long"
     )
+
+
+def _texts(prompt: Prompt) -> Sequence[str]:
+    """A prompt's text, or those of a chat's messages; none where it is ids."""
+    if isinstance(prompt, str):
+        return (prompt,)
+    if not prompt or isinstance(prompt[0], int):
+        return ()
+    messages: tuple[Message, ...] = prompt
+    return [each["content"] for each in messages]
 
 
 def _bytes(text: str) -> int:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from headway.core.grammar import MOST_TEXT
 from headway.server.config.sections.durations import SECOND, Limit, format_duration
-from headway.server.config.sections.section import Count, Section, SettingAtError
+from headway.server.config.sections.section import Count, Number, Section, SettingAtError
 
 MOST_COMPILE = 60 * SECOND  # a client waits no longer than that
 
@@ -25,13 +25,15 @@ class LimitSettings(Section):
         ),
     ] = 64 << 20
     text_bytes: Annotated[
-        Count,
+        int,
         Field(
-            description="Size of one text to tokenize, in UTF-8 bytes; at least 16 bytes "
-            "per token of the context are allowed. A token to detokenize counts "
-            "as 4. A larger one gets 400."
+            ge=0,
+            description="Size of one text to tokenize, in UTF-8 bytes; a larger one gets 400. A "
+            "token to detokenize counts as 4. 0: 2 MiB, or 16 bytes per token of the context if "
+            "that is more.",
         ),
-    ] = 2 << 20
+        Number,
+    ] = 0
     call_time: Annotated[
         Limit,
         Field(
