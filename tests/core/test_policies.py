@@ -114,7 +114,7 @@ def test_order_breaks_ties_by_number_and_equal_priorities_by_lane():
     lines = (line("bulk", 1, 4, priority=1), line("chat", 3), line("code", 2))
 
     def ranked(order):
-        return [sequence.number for sequence in order.rank(View(0, lines))]
+        return [sequence.number for sequence in order.rank(View(0, lines), ())]
 
     assert ranked(FirstCome()) == [1, 2, 3, 4]
     assert ranked(Priority()) == [3, 2, 1, 4]

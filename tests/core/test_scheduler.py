@@ -6,7 +6,7 @@ import pytest
 
 from headway.core.batch import Event, Logprob, Output, Want
 from headway.core.commands import Add, Cancel, Close, Enough, Stop
-from headway.core.plan import MISFITS
+from headway.core.planning.plan import MISFITS
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
@@ -296,7 +296,7 @@ def test_tenants_do_not_share_a_prefix():
 def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept_for_it(
     monkeypatch,
 ):
-    monkeypatch.setattr("headway.core.plan.PATIENCE", 3)
+    monkeypatch.setattr("headway.core.planning.plan.PATIENCE", 3)
     scheduler = make(4)
     scheduler.apply([Add(ask("long", 4, 12))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -534,7 +534,7 @@ def test_victims_are_found_without_another_look_at_all_who_run():
     batch = scheduler.schedule(0)
     preempted = scheduler.roster.preemptions
     assert preempted == 32 and 0 in {row.sequence for row in batch.rows}
-    assert running.looks == 1
+    assert running.looks <= 1
     scheduler.check()
 
 

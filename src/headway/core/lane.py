@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequence import RELEGATED, Sequence
+from headway.errors import SettingError
 
 _number = attrgetter("number")
+
+
+def _after(time: int, limit: int) -> int:
+    return NEVER if limit == NEVER else time + limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +24,34 @@ class Budget:
     e2e: int = NEVER
     queue: int = NEVER
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has any limit."""
+        return self != Budget()
+
     def start_by(self, arrived: int) -> int:
         """The latest start inside the queue limit for a request that arrived then."""
-        return NEVER if self.queue == NEVER else arrived + self.queue
+        return _after(arrived, self.queue)
+
+    def first_by(self, arrived: int) -> int:
+        """The latest first token inside the limit."""
+        return _after(arrived, self.ttft)
+
+    def done_by(self, arrived: int) -> int:
+        """The latest end inside the limit."""
+        return _after(arrived, self.e2e)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How much of something a lane has: at least what others cannot take, and at most."""
+
+    least: int = 0
+    most: int = NEVER
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.most:
+            raise SettingError(f"a share is from {self.least} to {self.most}: 0 <= least <= most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +63,31 @@ class Lane:
     priority: int = 0  # lower goes first
     max_waiting: int = 10_000
     max_waiting_tokens: int = NEVER  # prompt tokens
+    slots: Share = Share()  # sequences that run at once
+    blocks: Share = Share()  # of the KV memory; a block that sequences share counts for each
+    step_tokens: Share = Share()  # of a step
+    chunk: int = NEVER  # prompt tokens of a step, at most
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may have less than all of anything."""
+        shares = (self.slots, self.blocks, self.step_tokens)
+        return self.chunk != NEVER or any(share.most != NEVER for share in shares)
 
 
 class Line:
-    """The sequences that wait in a lane, by number. Policies read it, the roster changes it."""
+    """The sequences that wait in a lane, by number. Policies read it, the roster changes it.
 
-    __slots__ = ("batch", "lane", "running", "started", "tokens", "waiting")
+    Those that cannot keep their budget any more wait apart, behind the others.
+    """
+
+    __slots__ = ("batch", "lane", "relegated", "running", "started", "tokens", "waiting")
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.waiting: list[Sequence] = []
-        self.tokens = 0  # prompt tokens that wait
+        self.relegated: list[Sequence] = []
+        self.tokens = 0  # prompt tokens that wait, in both
         self.started = 0  # prompt tokens of all sequences that have ever started
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
@@ -51,15 +95,23 @@ class Line:
     @property
     def oldest(self) -> int:
         """When the first in line arrived; NEVER if nobody waits."""
-        return self.waiting[0].request.arrived if self.waiting else NEVER
+        firsts = [part[0].request.arrived for part in (self.waiting, self.relegated) if part]
+        return min(firsts, default=NEVER)
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.relegated)
 
     def insert(self, sequence: Sequence) -> None:
         """Insert by number: a new one at the end, a preempted one at its old place."""
-        insort(self.waiting, sequence, key=_number)
+        insort(self._part(sequence), sequence, key=_number)
         self.tokens += len(sequence.request.prompt)
 
     def remove(self, sequence: Sequence) -> None:
         """Take it out of the line."""
-        at = bisect_left(self.waiting, sequence.number, key=_number)
-        assert self.waiting.pop(at) is sequence, "it does not wait here"
+        part = self._part(sequence)
+        at = bisect_left(part, sequence.number, key=_number)
+        assert part.pop(at) is sequence, "it does not wait here"
         self.tokens -= len(sequence.request.prompt)
+
+    def _part(self, sequence: Sequence) -> list[Sequence]:
+        return self.relegated if sequence.tier == RELEGATED else self.waiting

@@ -10,7 +10,7 @@ from headway.core.deadlines import Deadlines
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
 from headway.core.request import Finish, Request
-from headway.core.sequence import Sequence
+from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.settings import Settings
 
 
@@ -28,6 +28,7 @@ class Roster:
     def __init__(self, settings: Settings, pool: BlockPool) -> None:
         self.pool = pool
         self.lines = {lane.name: Line(lane) for lane in settings.lanes}
+        self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
@@ -42,7 +43,7 @@ class Roster:
     @property
     def waiting(self) -> int:
         """How many wait, in all lanes."""
-        return sum([len(line.waiting) for line in self.lines.values()])
+        return sum([len(line) for line in self.lines.values()])
 
     def budget(self, request: Request) -> Budget:
         """The budget of the request's lane; without limits if there is no such lane."""
@@ -57,7 +58,13 @@ class Roster:
         self._next_number += 1
         self.by_id[request.id] = sequence
         self.deadlines.add(sequence)
-        self.lines[request.lane].insert(sequence)
+        line = self.lines[request.lane]
+        budget = line.lane.budget
+        if budget.is_timed:
+            sequence.tier, sequence.tpot = TIMED, budget.tpot
+            sequence.first_by = budget.first_by(request.arrived)
+            sequence.done_by = budget.done_by(request.arrived)
+        line.insert(sequence)
 
     def join(self, sequences: Iterable[Sequence]) -> None:
         """They wait no longer: they run, with the blocks that were reserved for them."""
@@ -76,6 +83,16 @@ class Roster:
         self.last_victim = sequence.number
         release(self.pool, sequence)
         line.insert(sequence)
+
+    def relegate(self, sequence: Sequence) -> None:
+        """It cannot keep its budget any more. If it waits, it waits apart from now on."""
+        if sequence.number in self.running:
+            sequence.tier = RELEGATED
+        else:
+            line = self.lines[sequence.request.lane]
+            line.remove(sequence)
+            sequence.tier = RELEGATED
+            line.insert(sequence)
 
     def move_to_back(self, sequences: Iterable[Sequence]) -> None:
         """They are served after the others that run, from the next step on."""
@@ -131,7 +148,7 @@ class Roster:
         return {
             name: LaneLoad(
                 line.lane,
-                len(line.waiting),
+                len(line),
                 line.tokens,
                 drain_rate(name),
                 line.oldest,
@@ -171,12 +188,17 @@ class Roster:
         assert self.pool.blocks_of_lane == by_lane
         assert all(s.pending >= 0 for s in self.running.values())
         assert all(s.in_flight for s in self._in_flight.values())
-        waiting = [s for line in self.lines.values() for s in line.waiting]
+        waiting = [s for line in self.lines.values() for s in (*line.waiting, *line.relegated)]
         assert all(not s.blocks and not s.begun for s in waiting)
         live = sorted([*(s.number for s in waiting), *self.running, *self.withheld])
         assert live == sorted(s.number for s in self.by_id.values())
         running = Counter(s.request.lane for s in self.running.values())
         for name, line in self.lines.items():
             assert line.running == running[name]
-            assert line.waiting == sorted(line.waiting, key=lambda s: s.number)
-            assert line.tokens == sum(len(s.request.prompt) for s in line.waiting)
+            for part in (line.waiting, line.relegated):
+                assert part == sorted(part, key=lambda s: s.number)
+            assert all(s.tier != RELEGATED for s in line.waiting)
+            assert all(s.tier == RELEGATED for s in line.relegated)
+            assert line.tokens == sum(
+                len(s.request.prompt) for s in waiting if s.request.lane == name
+            )

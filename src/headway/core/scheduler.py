@@ -17,7 +17,7 @@ from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, StepRow
 from headway.core.load import Load
-from headway.core.plan import Plan
+from headway.core.planning.plan import Plan
 from headway.core.request import NEVER, Finish, Request
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
@@ -93,8 +93,21 @@ class Scheduler:
         since = self.committed if roster.running else now  # else it slept, with nobody waiting
         lines, running = tuple(roster.lines.values()), roster.running.values()
         closing = self._closing or self._enough
-        view = View(now, lines, running, closing, self.prefilled, roster.last_victim)
-        plan = Plan(self.settings.policies, self.pool, roster, view)
+        view = View(
+            now,
+            lines,
+            running,
+            closing,
+            self.prefilled,
+            roster.last_victim,
+            self.estimates,
+            self.pool.num_free,
+            self.steps,
+        )
+        policies = self.settings.policies
+        for late in tuple(policies.relegate.relegated(view)):
+            roster.relegate(late)
+        plan = Plan(policies, self.pool, roster, view)
         plan.choose()
         if plan.joined and plan.start.exclusive:
             start = plan.start

@@ -5,6 +5,11 @@ from dataclasses import dataclass, field
 from headway.core.batch import Logprobs, Row
 from headway.core.request import NEVER, Finish, Request
 
+# Who goes before whom, where a strategy goes by budgets (Sequence.tier):
+TIMED = 0  # its lane has a budget, and it can still keep it
+RELEGATED = 1  # it cannot keep it any more
+UNTIMED = 2  # its lane has none
+
 
 @dataclass(eq=False, slots=True)
 class Sequence:
@@ -32,6 +37,14 @@ class Sequence:
     sent: int = 0  # blocks that the executor has been told of
     begun: bool = False  # the executor holds state for it
     hashes: list[bytes] = field(default_factory=list)  # of its first full blocks
+    tier: int = UNTIMED  # TIMED, RELEGATED or UNTIMED
+    # The deadlines of its lane's budget; NEVER where there is none:
+    first_by: int = NEVER  # when its first token must have come
+    tpot: int = NEVER  # nanoseconds from one token to the next, on average
+    done_by: int = NEVER  # when it must have ended
+    work: int = 0  # nanoseconds that its pending tokens add to a full step (Estimates.work)
+    alone: int = 0  # nanoseconds of a step of these tokens alone
+    priced: tuple[int, int] = (0, 0)  # scheduled and pending, when these two were computed
     misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit() when it did not fit last
     full_at: int = 0  # value of computed at which its next block is full and can be published
     published: int = 0  # blocks offered to the prefix cache, or taken from it
@@ -96,6 +109,13 @@ class Sequence:
     def unscored(self, end: int) -> bool:
         """Whether computing up to `end` brings log-probabilities that were not given out yet."""
         return self.scores and min(end, len(self.request.prompt) - 1) > self.scored
+
+    @property
+    def next_by(self) -> int:
+        """When its next token must have come, if the mean of its gaps is to stay in its budget."""
+        if self.first_token == NEVER:
+            return self.first_by
+        return self.first_token + self.generated * self.tpot if self.tpot != NEVER else NEVER
 
     @property
     def awaits_leader(self) -> bool:

@@ -28,10 +28,29 @@ class Settings:
         if strange := set(getattr(self.policies.join, "windows", ())) - set(names):
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
+        self._check_shares()
+        for part in ("order", "chunk", "relegate"):
+            policy = getattr(self.policies, part)
+            if getattr(policy, "needs_cost", False) and not self.cost.is_known:
+                raise SettingError(
+                    f"{type(policy).__name__} predicts times, and there is no cost model: "
+                    "measure one with headway calibrate"
+                )
         if widest > self.context:  # held slots would have positions beyond the context
             raise SettingError(
                 f"a bucket of {widest} tokens is wider than the {self.context} of the context"
             )
+
+    def _check_shares(self) -> None:
+        whole = {"slots": self.policies.slots or NEVER, "blocks": self.num_blocks}
+        whole["step_tokens"] = self.policies.step_tokens
+        for name, most in whole.items():
+            shares = {lane.name: getattr(lane, name) for lane in self.lanes}
+            if (kept := sum([share.least for share in shares.values()])) > most:
+                raise SettingError(f"the lanes keep {kept} {name} at least, and there are {most}")
+            for lane, share in shares.items():
+                if share.most < 1:
+                    raise SettingError(f"lane {lane!r} has no {name}: nothing of it could ever run")
 
     @property
     def by_priority(self) -> bool:

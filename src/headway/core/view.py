@@ -3,8 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from headway.core.cost.estimates import Estimates
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Line
 from headway.core.sequence import Sequence
+
+UNKNOWN = Estimates(StepCost())
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,10 @@ class View:
     closing: bool = False  # nothing more will arrive, at least for now
     prefilled: bool = False  # the last step had prompts
     last_victim: int = -1  # number of the sequence that was preempted last
+    estimates: Estimates = UNKNOWN  # the cost model with its drift, and what else was learned
+    free_blocks: int = 0  # cached ones included
+    step: int = 0  # steps scheduled so far
 
     @property
     def waiting(self) -> int:
-        return sum([len(line.waiting) for line in self.lines])
+        return sum([len(line) for line in self.lines])

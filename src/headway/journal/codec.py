@@ -9,8 +9,18 @@ from typing import Any, get_args, get_origin, get_type_hints
 from headway.core.commands import Add, Cancel, Close, Enough, Stop
 from headway.core.cost import gathering, step_cost
 from headway.core.grammar import Grammar
-from headway.core.lane import Budget, Lane
-from headway.core.policies import chunk, join, mix, order, preempt
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies import (
+    by_deadline,
+    by_slack,
+    chunk,
+    defer,
+    join,
+    mix,
+    order,
+    preempt,
+    relegate,
+)
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.sampling import Sampling
@@ -20,7 +30,7 @@ from headway.errors import JournalError
 TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
-        *(Settings, Lane, Budget, Policies, Request, Sampling, Grammar),
+        *(Settings, Lane, Budget, Share, Policies, Request, Sampling, Grammar),
         *(Add, Cancel, Stop, Close, Enough),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
@@ -33,6 +43,8 @@ TYPES: dict[str, type] = {
             gathering.Gathering,
         ),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
+        *(by_deadline.ByDeadline, by_slack.BySlack, preempt.ByLane),
+        *(defer.Nobody, defer.WithoutDeadline, relegate.Keep, relegate.Hopeless),
     )
 }
 

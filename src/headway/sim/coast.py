@@ -19,6 +19,7 @@ from headway.core.cost.gathering import Gathering
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
+from headway.core.sequence import TIMED
 from headway.core.view import View
 
 FILLER = 0  # the token that every sequence generates
@@ -63,6 +64,8 @@ class Coast:
                 or FILLER in sequence.stops
             ):
                 return False
+        if policies.goes_by_tier:
+            return not scheduler.roster.waiting and all(s.tier == TIMED for s in running)
         if not scheduler.roster.waiting:
             return True
         view = View(now, tuple(scheduler.roster.lines.values()), running)

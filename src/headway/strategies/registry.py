@@ -6,14 +6,20 @@ members: its prompts run in one padded step, and 256 long prompts would take a m
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from headway.core.lane import Lane
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.defer import WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError, did_you_mean
@@ -26,6 +32,7 @@ DYNAMIC_GLOBAL, DYNAMIC_LANES = (
     "dynamic-lanes",
 )  # the pair that is always compared
 STEP_TOKENS = 512  # of a step of whole prompts; the last prompt may overrun it
+LONG_STEP = 2_048  # prompt tokens of a step at most, where its time is bounded
 BUCKETS = (32, 64, 128, 256, 512, 1_024, 2_048)  # tokens
 
 
@@ -187,6 +194,60 @@ def _first_come(inputs: StrategyInputs) -> Strategy:
     return _continuous("first-come", rule, Mixed(), Fixed(inputs.chunk), inputs.slots)
 
 
+def by_budgets(slots: int) -> Policies:
+    """Everything that goes by budgets, together."""
+    return replace(
+        _by_slack(slots),
+        order=ByDeadline(),
+        preempt=ByLane(),
+        defer=WithoutDeadline(),
+        relegate=Hopeless(),
+    )
+
+
+def _by_slack(slots: int) -> Policies:
+    return Policies(Continuous(slots), chunk=BySlack(), step_tokens=slots + LONG_STEP)
+
+
+def _first_come_but(name: str, rule: str, inputs: StrategyInputs, **parts: Any) -> Strategy:
+    """First come, with the chunk that the tightest budget allows, but for these parts."""
+    plain = _first_come(inputs)
+    rule = f"as first-come with chunks of {inputs.chunk}, but {rule}"
+    return Strategy(name, rule, replace(plain.policies, **parts))
+
+
+def _deadline_order(inputs: StrategyInputs) -> Strategy:
+    rule = "the earliest deadline goes first; where not all can be in time, as many as possible"
+    return _first_come_but("deadline-order", rule, inputs, order=ByDeadline())
+
+
+def _relegation(inputs: StrategyInputs) -> Strategy:
+    rule = "whoever cannot be in time any more goes behind the others"
+    return _first_come_but("relegation", rule, inputs, relegate=Hopeless())
+
+
+def _filler(inputs: StrategyInputs) -> Strategy:
+    rule = "endpoints without a budget fill what the others leave, and give slots and blocks back"
+    parts = {"order": Priority(), "preempt": ByLane(), "defer": WithoutDeadline()}
+    return _first_come_but("filler", rule, inputs, **parts)
+
+
+def _slack_steps(inputs: StrategyInputs) -> Strategy:
+    rule = (
+        f"{inputs.slots} slots; a step has the prompts, first come, that fit into the time which "
+        "the running answers can spare"
+    )
+    return Strategy("slack-steps", rule, _by_slack(inputs.slots))
+
+
+def _budgets(inputs: StrategyInputs) -> Strategy:
+    rule = (
+        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together: as "
+        "many requests as possible inside their budgets"
+    )
+    return Strategy("budgets", rule, by_budgets(inputs.slots))
+
+
 REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "one-by-one": _one_by_one,
     "static": _static,
@@ -203,10 +264,16 @@ REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "first-come": _first_come,
     "shortest-first": _shortest_first,
     "priority": _priority,
+    "deadline-order": _deadline_order,
+    "slack-steps": _slack_steps,
+    "relegation": _relegation,
+    "filler": _filler,
+    "budgets": _budgets,
 }
+PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler")
 DEFAULT_STRATEGIES = tuple(
-    name for name in REGISTRY if name != "first-come"
-)  # it is one of the chunks
+    name for name in REGISTRY if name != "first-come" and name not in PARTS_OF_BUDGETS
+)  # first-come is one of the chunks
 
 
 def find_strategy(name: str) -> Callable[[StrategyInputs], Strategy]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headway.core.batch import Batch
-from headway.core.cost.features import Features, batch_features
+from headway.core.cost.features import Features, batch_features, row_features
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
 from headway.core.request import NEVER
@@ -37,7 +37,7 @@ class Drain:
             self._seen = line.started
             self.millitokens += 1_000 * new - self.millitokens // DRAIN_DECAY
             self.nanoseconds += nanoseconds - self.nanoseconds // DRAIN_DECAY
-        elif line.waiting:
+        elif len(line):
             self.nanoseconds += nanoseconds
 
 
@@ -53,6 +53,10 @@ class Estimates:
         self.cost = cost
         self._drift = 1_000_000  # millionths
         self._is_known = cost.is_known
+        # A step in which a token costs what it costs in the largest: above the last bend.
+        self._full = Features(max([0, *[begin for begin, _ in cost.pieces]]), 1, 1, 0, 0, 1, 1)
+        self._full_price = cost.predict(self._full)
+        self._shortest = cost.predict(row_features(0, 1, 1))
         self._drains: dict[str, Drain] = {}  # by lane
         self._prompts = 0  # prompt tokens, in thousandths
         self._prefills = 0  # nanoseconds from their starts to their first tokens
@@ -102,3 +106,30 @@ class Estimates:
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, corrected by the drift."""
         return self.cost.predict(features) * self._drift // 1_000_000
+
+    @property
+    def shortest(self) -> int:
+        """Nanoseconds of a step of one token; 0: there is no cost model."""
+        return self._shortest * self._drift // 1_000_000
+
+    def decoding(self, rows: int, keys: int) -> int:
+        """Nanoseconds of a step of so many rows of one token, which read so many keys in all."""
+        return self.predict(Features(rows, rows, 0, keys, keys, rows, 1))
+
+    def first_token(self, sequence: Sequence) -> int:
+        """Nanoseconds until its first token if its prompt were computed now, alone."""
+        self.work(sequence)
+        return sequence.alone * self._drift // 1_000_000
+
+    def work(self, sequence: Sequence) -> int:
+        """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.
+
+        Without the drift: that changes all sequences' work alike.
+        """
+        start, left = sequence.scheduled, sequence.pending
+        if (start, left) != sequence.priced:
+            own = row_features(start, left, 1)
+            sequence.priced = start, left
+            sequence.alone = self.cost.predict(own)
+            sequence.work = self.cost.predict(self._full + own) - self._full_price
+        return sequence.work

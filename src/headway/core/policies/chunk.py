@@ -10,10 +10,13 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Prompt tokens of a step."""
+    """Prompt tokens of a step, and its time."""
 
     tokens: int  # at most, of all prompts
     split: bool  # whether a prompt may get only some of its tokens
+    nanoseconds: int = NEVER  # that the step may take; rows that it must have may exceed it
+    least: int = 0  # prompt tokens that it may compute whatever its time
+    sure: float = 0.5  # share of the steps that are to take no longer than their nanoseconds
 
 
 class Chunk(Protocol):

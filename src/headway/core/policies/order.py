@@ -1,6 +1,6 @@
 """Who goes first? An Order answers, once per step, over all lanes."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, merge
 from itertools import chain
@@ -12,28 +12,33 @@ from headway.core.view import View
 
 
 class Order(Protocol):
-    """The order in which waiting requests are considered."""
+    """The order in which requests are considered: first those that the step has room for."""
 
-    def rank(self, view: View) -> Iterator[Sequence]:
-        """Yield the waiting, first to last. Lazy, because a step rarely needs more than a few."""
+    def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
+        """Yield these of the running, which have prompts to compute or may miss a step, and all
+        who wait, first to last. Lazy, because a step rarely needs more than a few."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FirstCome:
-    """By arrival, whatever the lane."""
+    """By arrival, whatever the lane. Those that are relegated come last."""
 
-    def rank(self, view: View) -> Iterator[Sequence]:
-        return merge(*[line.waiting for line in view.lines], key=attrgetter("number"))
+    def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
+        hopeful = merge(*[line.waiting for line in view.lines], key=attrgetter("number"))
+        relegated = [line.relegated for line in view.lines if line.relegated]
+        late = merge(*relegated, key=attrgetter("number")) if relegated else ()
+        return chain(running, hopeful, late)
 
 
 @dataclass(frozen=True, slots=True)
 class Priority:
     """Lanes by priority, equal ones in the order of the configuration; in a lane, by arrival."""
 
-    def rank(self, view: View) -> Iterator[Sequence]:
+    def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
-        return chain.from_iterable(line.waiting for line in lines)
+        parts = chain([line.waiting for line in lines], [line.relegated for line in lines])
+        return chain(running, chain.from_iterable(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,14 @@ class ShortestFirst:
     are believed: the length of an answer is not predicted.
     """
 
-    def rank(self, view: View) -> Iterator[Sequence]:
+    def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
+        yield from running
         heap = [(each.limit, each.number, each) for line in view.lines for each in line.waiting]
         heapify(heap)  # linear, and a step takes few of them
         while heap:
             yield heappop(heap)[2]
+        for line in view.lines:
+            yield from line.relegated
 
 
 ORDERS: dict[str, Order] = {  # as operators name them

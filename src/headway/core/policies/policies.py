@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.defer import Defer, Nobody
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import Mix, Mixed
 from headway.core.policies.order import FirstCome, Order
 from headway.core.policies.preempt import Preempt, Youngest
+from headway.core.policies.relegate import Keep, Relegate
 from headway.errors import SettingError
 
 CHUNK = 256  # prompt tokens of a mixed step: suits CPUs, and is OpenVINO's default too
@@ -21,11 +24,17 @@ class Policies:
     mix: Mix = Mixed()
     chunk: Chunk = Whole()
     preempt: Preempt = Youngest()
+    defer: Defer = Nobody()
+    relegate: Relegate = Keep()
     step_tokens: int = 512  # that a step computes at most, padding aside
 
     def __post_init__(self) -> None:
         if self.step_tokens < 1:
             raise SettingError(f"step_tokens must be 1 or more, not {self.step_tokens}")
+        if not isinstance(self.defer, Nobody) and not isinstance(self.mix, Mixed):
+            raise SettingError(
+                "who misses a step is considered with its prompts: mix must be Mixed"
+            )
         if self.step_tokens < self.slots:
             raise SettingError(
                 f"step_tokens {self.step_tokens} is less than the {self.slots} sequences that may "
@@ -37,6 +46,12 @@ class Policies:
         """How many sequences may run at once; 0: the join policy does not say."""
         size: int = getattr(self.join, "size", 0)
         return size
+
+    @property
+    def goes_by_tier(self) -> bool:
+        """Whether it serves sequences of a later tier behind the others (Sequence.tier)."""
+        across = getattr(self.preempt, "across", False)
+        return across or self.defer != Nobody() or self.relegate != Keep()
 
     def cells(self, context: int) -> int:
         """The most cells that one step computes, if no sequence holds more tokens than the context.
@@ -50,7 +65,7 @@ class Policies:
             buckets = getattr(self.join, "buckets", ())
             wider = [bucket for bucket in buckets if bucket >= longest]
             return self.join.size * (wider[0] if wider else longest)
-        if isinstance(self.chunk, Fixed):
+        if isinstance(self.chunk, Fixed | BySlack):
             return self.step_tokens
         most = self.step_tokens - 1 + context  # the last prompt starts when one token is left
         return min(most, self.slots * context) if self.slots else most

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
 
 class Preempt(Protocol):
-    """The order in which running sequences lose their blocks when memory is short."""
+    """The order in which running sequences lose their blocks when memory is short.
+
+    A policy may also have an attribute `across`. True: sequences take blocks and slots from those
+    of a later tier (sequence.TIMED ...), down to the least that lanes keep.
+    """
 
     def victims(self, view: View) -> Iterator[Sequence]:
         """Yield the running, the first victim first. The plan skips those it must not take."""
@@ -23,3 +27,24 @@ class Youngest:
     def victims(self, view: View) -> Iterator[Sequence]:
         # A generator, so that only a step that lacks blocks sorts.
         yield from sorted(view.running, key=lambda s: (s.number == view.last_victim, -s.number))
+
+
+@dataclass(frozen=True, slots=True)
+class ByLane:
+    """Those without a deadline first, then those that are late already. Among them, worse lanes
+    come first; in a lane, whoever loses the least."""
+
+    across: ClassVar[bool] = True
+
+    def victims(self, view: View) -> Iterator[Sequence]:
+        priority = {line.lane.name: line.lane.priority for line in view.lines}
+        yield from sorted(
+            view.running,
+            key=lambda s: (
+                s.number == view.last_victim,
+                -s.tier,
+                -priority[s.request.lane],
+                s.computed,
+                -s.number,
+            ),
+        )

@@ -1,0 +1,120 @@
+"""Who goes first where lanes have budgets (ByDeadline)."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import chain
+from operator import attrgetter
+from typing import ClassVar
+
+from headway.core.request import NEVER
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.view import View
+from headway.errors import SettingError
+
+SECOND = 1_000_000_000
+LONG = 10  # times a step of one token: the length of a step that is full of prompts
+LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
+_number = attrgetter("number")
+
+
+@dataclass(frozen=True, slots=True)
+class ByDeadline:
+    """By deadline; where not all can be in time, as many as possible.
+
+    Requests that can still keep their budgets come first, by deadline. With `most_in_time`, when
+    the work before a deadline does not fit, the largest of it is put behind the others: on one
+    machine no order has fewer jobs late (Moore, 1968). It moves by itself from the earliest
+    deadline first to the least work first as the load rises.
+
+    Then come the relegated, then lanes without a budget, by priority and arrival. Of those, the
+    one that has waited longest goes first in every `turn`-th step once it has waited `patience`.
+    """
+
+    needs_cost: ClassVar[bool] = True
+    most_in_time: bool = True
+    patience: int = 60 * SECOND
+    turn: int = 8
+
+    def __post_init__(self) -> None:
+        if self.patience < 0 or self.turn < 1:
+            raise SettingError(f"patience must be 0 or more and turn 1 or more: {self}")
+
+    def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
+        yield from _below_their_least(view)
+        yield from self._aged(view)
+        timed = [s for s in running if s.tier == TIMED]
+        for line in view.lines:
+            if line.lane.budget.is_timed:
+                timed += line.waiting
+        jobs = sorted([(_due(s, view), s.number, s) for s in timed])
+        yield from _in_time(jobs, view) if self.most_in_time else [job[2] for job in jobs]
+        yield from [s for s in running if s.tier == RELEGATED]
+        lines = sorted(view.lines, key=attrgetter("lane.priority"))
+        for line in lines:
+            yield from tuple(line.relegated)
+        yield from [s for s in running if s.tier == UNTIMED]
+        for line in lines:
+            if not line.lane.budget.is_timed:
+                yield from tuple(line.waiting)
+
+    def _aged(self, view: View) -> list[Sequence]:
+        """In every so many steps, the one that has waited longest behind the others."""
+        if view.step % self.turn:
+            return []
+        behind = [line.relegated for line in view.lines]
+        behind += [line.waiting for line in view.lines if not line.lane.budget.is_timed]
+        oldest = min([part[0] for part in behind if part], key=_number, default=None)
+        if oldest is None or oldest.request.arrived + self.patience > view.now:
+            return []
+        return [oldest]
+
+
+def _below_their_least(view: View) -> list[Sequence]:
+    """The first of each line whose lane has fewer running than its least slots."""
+    found = list[Sequence]()
+    for line in view.lines:
+        if (lacks := line.lane.slots.least - line.running) > 0:
+            found += [*line.waiting[:lacks], *line.relegated[:lacks]][:lacks]
+    return found
+
+
+def _due(sequence: Sequence, view: View) -> int:
+    """When its next token must have come, or when the last of its answer must have begun."""
+    due = sequence.next_by
+    if sequence.done_by != NEVER:
+        left = sequence.limit - len(sequence.tokens)
+        due = min(due, sequence.done_by - left * view.estimates.shortest)
+    return due
+
+
+def _in_time(jobs: list[tuple[int, int, Sequence]], view: View) -> Iterator[Sequence]:
+    """The jobs that can be in time, by deadline; then the others, the least work first.
+
+    jobs: (deadline, number, sequence), by deadline. Prompts share their steps with those that
+    decode, so they take longer than their own work.
+    """
+    estimates, spare = view.estimates, _share_of_prompts(view)
+    end, largest, late = view.now, list[tuple[int, int, Sequence]](), set[Sequence]()
+    for due, number, sequence in jobs:
+        work = int(estimates.work(sequence) / spare)
+        end += work
+        heappush(largest, (-work, -number, sequence))
+        if end > due:
+            least_lost, _, dropped = heappop(largest)
+            end += least_lost
+            late.add(dropped)
+    return chain(
+        [job[2] for job in jobs if job[2] not in late],
+        sorted(late, key=lambda s: (estimates.work(s), s.number)),
+    )
+
+
+def _share_of_prompts(view: View) -> float:
+    """The part of a long step that is left for prompts beside those that decode."""
+    starts = [s.scheduled for s in view.running if s.pending == 1]
+    if not starts or not view.estimates.shortest:
+        return 1.0
+    decoding = view.estimates.decoding(len(starts), sum(starts))
+    long = LONG * view.estimates.shortest
+    return max(LEAST_SHARE, 1 - decoding / long)

@@ -1,0 +1,41 @@
+"""Steps sized by the time that the running can spare (BySlack)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headway.core.policies.chunk import Allowance
+from headway.core.request import NEVER
+from headway.core.sequence import TIMED
+from headway.core.view import View
+from headway.errors import SettingError
+
+LOST = 16  # gaps; who is that far behind will hardly catch up, and no step is made short for it
+
+
+@dataclass(frozen=True, slots=True)
+class BySlack:
+    """A step takes no longer than the least time that anybody who decodes can spare.
+
+    A sequence whose tokens came early has time to spare for a long prompt of somebody else. The
+    slack is from Niyama (2025); prompts are packed into it until it is used up, which is what
+    dynamic SplitFuse (DeepSpeed-FastGen, 2023) does with a fixed number of tokens.
+    """
+
+    needs_cost: ClassVar[bool] = True
+    least: int = 32  # prompt tokens of a step, however little time there is
+    stretch: int = 10  # a step is at most so many times as long as one of a single token
+    sure: float = 0.9  # share of the steps that are to keep to their time
+
+    def __post_init__(self) -> None:
+        if self.least < 1 or self.stretch < 1 or not 0 < self.sure <= 1:
+            raise SettingError(f"least and stretch must be 1 or more, sure a share: {self}")
+
+    def allow(self, view: View) -> Allowance:
+        now = view.now
+        due = now + self.stretch * view.estimates.shortest
+        for sequence in view.running:
+            if sequence.tier != TIMED or sequence.first_token == NEVER != sequence.tpot:
+                continue
+            if now - LOST * sequence.tpot < (next_by := sequence.next_by) < due:
+                due = next_by
+        return Allowance(NEVER, True, max(0, due - now), self.least, self.sure)

@@ -1,0 +1,45 @@
+"""Who cannot keep its budget any more? A Relegate answers, once per step."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from headway.core.request import NEVER
+from headway.core.sequence import TIMED, Sequence
+from headway.core.view import View
+
+
+class Relegate(Protocol):
+    """Which requests are served as well as possible from now on, behind those in time."""
+
+    def relegated(self, view: View) -> Iterable[Sequence]:
+        """Of those in time so far, waiting or running, those that are so no longer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """None: whoever is late keeps its place."""
+
+    def relegated(self, view: View) -> Iterable[Sequence]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """Whose first token would be late even if its prompt were computed now, alone.
+
+    Eager relegation is from Niyama (2025).
+    """
+
+    needs_cost: ClassVar[bool] = True
+
+    def relegated(self, view: View) -> Iterable[Sequence]:
+        estimates, now = view.estimates, view.now
+        late = list[Sequence]()
+        for line in view.lines:
+            if line.lane.budget.ttft != NEVER:
+                starting = [s for s in line.waiting if s.first_token == NEVER]
+                late += [s for s in starting if now + estimates.first_token(s) > s.first_by]
+        starting = [s for s in view.running if s.first_token == NEVER and s.tier == TIMED]
+        return late + [s for s in starting if now + estimates.first_token(s) > s.first_by]
