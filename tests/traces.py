@@ -1,7 +1,7 @@
 """What the tests share: random traces, and the answer that batching must not change."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from typing import Any
 
@@ -10,12 +10,17 @@ from hypothesis import strategies as st
 from headway.core.batch import Batch, Begun, Event, Logprob
 from headway.core.commands import Add, Cancel, Command, Stop
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Lane
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane, Youngest
+from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import NEVER, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
@@ -30,6 +35,7 @@ from headway.sim.inbox import TraceInbox
 
 BLOCK = 4
 MS = 1_000_000
+MOST_STEPS = 5_000  # of a case; each has a few hundred tokens
 DEFAULT = Policies()
 COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)
 
@@ -102,6 +108,17 @@ class Case:
     policies: Policies
     timed: list[tuple[int, Command]]
     burst: int = 1  # tokens that the executor says at once
+    lanes: tuple[Lane, ...] = (Lane("bulk"), Lane("chat", priority=-1))
+    cost: StepCost = StepCost()  # that the scheduler knows
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(self.blocks, BLOCK, self.lanes, self.policies, cost=self.cost)
+
+    def most(self, lane: str) -> int:
+        """Tokens that a request of this lane may ever hold."""
+        (found,) = [each for each in self.lanes if each.name == lane]
+        return min(self.blocks, found.blocks.most) * BLOCK
 
     @property
     def requests(self) -> dict[str, Request]:
@@ -131,7 +148,7 @@ JOINS = (
     Dynamic(3, 50 * MS),
     Dynamic(2, 500 * MS, {"chat": 0}),
 )
-policies = st.sampled_from(JOINS).flatmap(
+plain_policies = st.sampled_from(JOINS).flatmap(
     lambda join: st.builds(
         Policies,
         join=st.just(join),
@@ -141,6 +158,57 @@ policies = st.sampled_from(JOINS).flatmap(
         step_tokens=st.integers(getattr(join, "size", 1), 24),
     )
 )
+
+
+@st.composite
+def budget_policies(draw: st.DrawFn) -> Policies:
+    """Every combination of the policies that go by budgets and of the others."""
+    join = draw(st.sampled_from(JOINS))
+    in_groups = isinstance(join, Static | Dynamic | LengthClasses)
+    defer = draw(st.sampled_from([Nobody(), WithoutDeadline()]))
+    mixes = [Mixed()] if defer == WithoutDeadline() else [Mixed(), PrefillFirst(), Alternate()]
+    chunks = [Whole(), Fixed(1), Fixed(5)]
+    slack = [BySlack(least=1, stretch=2), BySlack(least=4, sure=1.0), BySlack()]
+    orders = [FirstCome(), Priority(), ShortestFirst()]
+    by_deadline = [ByDeadline(), ByDeadline(most_in_time=False), ByDeadline(True, 0, 2)]
+    return Policies(
+        join,
+        draw(st.sampled_from(orders + by_deadline)),
+        draw(st.sampled_from(mixes)),
+        draw(st.sampled_from(chunks if in_groups else chunks + slack)),
+        Youngest() if in_groups else draw(st.sampled_from([Youngest(), ByLane(), ByLane()])),
+        defer,
+        draw(st.sampled_from([Keep(), Hopeless()])),
+        draw(st.integers(getattr(join, "size", 1), 24)),
+    )
+
+
+times = st.sampled_from([NEVER, NEVER, 15, 40, 120, 2_000]).map(
+    lambda time: time if time == NEVER else time * MS
+)
+budgets = st.one_of(st.just(Budget()), st.builds(Budget, ttft=times, tpot=times, e2e=times))
+
+
+@st.composite
+def budgeted_lanes(draw: st.DrawFn) -> tuple[Lane, ...]:
+    """Two lanes that may keep one slot and two blocks each, and have at most so much."""
+    made = list[Lane]()
+    for name in ("bulk", "chat"):
+        limited = draw(st.booleans())
+        most = [draw(st.integers(low, 12)) if limited else NEVER for low in (1, 6, 1, 1)]
+        slots, blocks = draw(st.integers(0, 1)), draw(st.integers(0, 2))
+        lane = Lane(
+            name,
+            draw(budgets),
+            draw(st.integers(-1, 1)),
+            slots=Share(slots if draw(st.booleans()) else 0, most[0]),
+            blocks=Share(blocks, most[1]),
+            step_tokens=Share(0, most[2]),
+            chunk=most[3],
+        )
+        made.append(lane)
+    return tuple(made)
+
 
 # Few distinct tokens and shared beginnings, so that prefixes are hit.
 prompts = st.builds(
@@ -184,8 +252,13 @@ def cases(draw: st.DrawFn) -> Case:
             timed.append((later, end))
     timed.sort(key=lambda pair: pair[0])
     # Mostly a little more than the largest request needs: what joins will grow out of it.
-    blocks = draw(st.integers(8, 14))
-    return Case(blocks, draw(policies), timed, burst=draw(st.sampled_from([1, 1, 6])))
+    blocks, burst = draw(st.integers(8, 14)), draw(st.sampled_from([1, 1, 6]))
+    if draw(st.booleans()):
+        return Case(blocks, draw(plain_policies), timed, burst)
+    strategy, lanes = draw(budget_policies()), draw(budgeted_lanes())
+    if strategy.slots and sum(lane.slots.least for lane in lanes) > strategy.slots:
+        lanes = tuple(replace(lane, slots=Share()) for lane in lanes)
+    return Case(blocks, strategy, timed, burst, lanes, COST)
 
 
 @dataclass(frozen=True)
@@ -199,7 +272,7 @@ class Run:
 
 
 def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
-    scheduler = make(case.blocks, case.policies, ("bulk", "chat"))
+    scheduler = Scheduler(case.settings)
     executor = spy(case.blocks, case.burst, begins)
     clock, file, events = VirtualClock(), StringIO(), list[Event]()
     journal.begin(scheduler.settings, file)
@@ -208,6 +281,7 @@ def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
     while not scheduler.finished:
         events += engine.step()
         scheduler.check()
+        assert scheduler.steps < MOST_STEPS, "it goes round in circles"
     return Run(scheduler, executor, events, file.getvalue())
 
 

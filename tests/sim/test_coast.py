@@ -19,7 +19,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import uncollected
-from tests.traces import BLOCK, MS, THRASH, Case, ask, cases, make, settings_of
+from tests.traces import BLOCK, MS, THRASH, Case, ask, cases, make
 
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
@@ -58,9 +58,8 @@ class Asked(PricedExecutor):
 
 def left(case, coasting, seed=1, size=BLOCK, gathering=UNPADDED):
     """The scheduler after a run, its events by request, and how many steps were really built."""
-    settings = settings_of(case.blocks, case.policies, ("bulk", "chat"))
     cheaper, cost = (replace(each, gathering=gathering) for each in (CHEAPER, COST))
-    settings = replace(settings, cost=cheaper, block_size=size)
+    settings = replace(case.settings, cost=cheaper, block_size=size)
     scheduler, clock, told = Scheduler(settings), VirtualClock(), {}
     priced, inbox = Asked(cost, clock, seed=seed), TraceInbox(case.timed, clock)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)

@@ -11,6 +11,7 @@ from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Start
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
+from headway.core.scheduler import Scheduler
 from headway.errors import StuckError
 from headway.executor.fake import FakeExecutor
 from headway.sim.clock import VirtualClock
@@ -33,7 +34,7 @@ def check_answers(case, scheduler, events):
         request, tokens = case.requests[row.id], said[row.id]
         alone = answer(request)
         event(f"{row.finish}, preempted {min(row.preemptions, 2)}, cached {row.cached > 0}")
-        if len(request.prompt) + request.max_tokens > case.blocks * BLOCK:
+        if request.limit > case.most(request.lane):
             assert row.finish is Finish.REFUSED and not tokens
         elif row.finish is Finish.EXPIRED or row.id in interrupted:
             assert tokens == alone[: len(tokens)]
@@ -95,7 +96,7 @@ def test_who_cannot_begin_fails_alone(case, seed):
 @example(THRASH)
 def test_two_steps_in_flight_need_no_second_loop(case):
     """The same three verbs, deciding one step ahead of what is known."""
-    scheduler = make(case.blocks, case.policies, ("bulk", "chat"))
+    scheduler = Scheduler(case.settings)
     executor = FakeExecutor(case.blocks, BLOCK, case.burst)
     inbox = TraceInbox(case.timed, VirtualClock())
     flight, events = deque(), []

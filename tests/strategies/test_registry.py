@@ -1,16 +1,28 @@
 """Strategies by name and by YAML: what is made, and what is refused with the nearest name."""
 
+from dataclasses import replace
+
 import pytest
 
 from headway.core.lane import Budget, Lane
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.relegate import Hopeless
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies, strategy_from_parts
-from headway.strategies.registry import DEFAULT_STRATEGIES, REGISTRY, StrategyInputs, find_strategy
+from headway.strategies.registry import (
+    DEFAULT_STRATEGIES,
+    PARTS_OF_BUDGETS,
+    REGISTRY,
+    StrategyInputs,
+    by_budgets,
+    find_strategy,
+)
 from headway.strategies.strategy import SLOTS
 
 MS = 1_000_000
@@ -35,11 +47,24 @@ def test_every_name_makes_a_strategy_of_that_name_and_says_its_rule():
     )
 
 
-def test_the_order_is_the_same_for_all_but_the_two_that_are_about_it():
+def test_the_order_is_the_same_for_all_but_those_that_are_about_it():
     orders = {name: made(name).order for name in REGISTRY}
-    assert orders.pop("priority") == Priority()
+    assert orders.pop("priority") == orders.pop("filler") == Priority()
     assert orders.pop("shortest-first") == ShortestFirst()
+    assert orders.pop("deadline-order") == orders.pop("budgets") == ByDeadline()
     assert set(orders.values()) == {FirstCome()}
+
+
+def test_budgets_is_its_parts_together_and_each_part_is_first_come_but_for_one_thing():
+    plain, whole = made("first-come"), made("budgets")
+    assert replace(plain, order=whole.order) == made("deadline-order")
+    assert replace(plain, relegate=whole.relegate) == made("relegation")
+    taken = {"preempt": whole.preempt, "defer": whole.defer}
+    assert replace(plain, order=Priority(), **taken) == made("filler")
+    assert (made("slack-steps").chunk, made("slack-steps").order) == (whole.chunk, plain.order)
+    assert whole == by_budgets(SLOTS) and whole.step_tokens == made("slack-steps").step_tokens
+    assert (whole.order, whole.chunk, whole.relegate) == (ByDeadline(), BySlack(), Hopeless())
+    assert not {*PARTS_OF_BUDGETS} & {*DEFAULT_STRATEGIES} and "budgets" in DEFAULT_STRATEGIES
 
 
 def test_what_they_differ_in():

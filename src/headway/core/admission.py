@@ -119,10 +119,10 @@ def _problem(request: Request, line: LaneLoad, load: Load) -> str:
         return f"max_tokens must be an int, not {asked!r}"
     if request.max_tokens < 0:
         return f"max_tokens must be 0 or more, not {shown(request.max_tokens)}"
-    if request.limit > load.capacity:
+    if request.limit > (capacity := min(load.capacity, line.capacity)):
         return (
             f"{prompt} prompt tokens and {shown(request.max_tokens)} to generate cannot fit: "
-            f"a request may hold {load.capacity}"
+            f"a request may hold {capacity}"
         )
     if prompt > most:
         return f"{prompt} prompt tokens are more than may ever wait in {request.lane!r}: {most}"

@@ -15,13 +15,7 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
 
     Blocks of the prefix cache are used where they match. False, and no block, if it does not fit.
     """
-    known = len(sequence.tokens)
-    # The last token is never matched: it must be computed, for its logits.
-    full = (known - 1) // pool.block_size
-    _hash_blocks(pool, sequence, full)
-    # If the prompt's log-probabilities are wanted, each of its positions must be computed.
-    full = 0 if sequence.scores else full
-    most = pool.blocks_for(sequence.request.limit if whole else known)
+    full, most = _matchable(pool, sequence), _blocks_for(pool, sequence, whole)
     if pool.still_lacks(sequence.misfit, sequence.hashes, full, most):
         return False
     matched = pool.match(sequence.hashes[:full])
@@ -36,6 +30,25 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
     sequence.full_at = (len(matched) + 1) * pool.block_size
     sequence.computed = sequence.scheduled = len(matched) * pool.block_size
     return True
+
+
+def demand(pool: BlockPool, sequence: Sequence, *, whole: bool) -> tuple[int, set[int]]:
+    """How many blocks must be free for `reserve`, and which blocks in use it would share."""
+    shared = pool.in_use(pool.match(sequence.hashes[: _matchable(pool, sequence)]))
+    return _blocks_for(pool, sequence, whole) - len(shared), shared
+
+
+def _matchable(pool: BlockPool, sequence: Sequence) -> int:
+    """How many of its first blocks may be found in the prefix cache; they are hashed now."""
+    # The last token is never matched: it must be computed, for its logits.
+    full = (len(sequence.tokens) - 1) // pool.block_size
+    _hash_blocks(pool, sequence, full)
+    # If the prompt's log-probabilities are wanted, each of its positions must be computed.
+    return 0 if sequence.scores else full
+
+
+def _blocks_for(pool: BlockPool, sequence: Sequence, whole: bool) -> int:
+    return pool.blocks_for(sequence.request.limit if whole else len(sequence.tokens))
 
 
 def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:

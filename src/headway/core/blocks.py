@@ -5,7 +5,7 @@ over all tokens before it, is vLLM's automatic prefix caching.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
 
@@ -166,6 +166,16 @@ class BlockPool:
                 self._cached.append(own)
             else:
                 self._empty.append(block)
+
+    def in_use(self, hashes: Iterable[bytes]) -> set[int]:
+        """Of the blocks that have these hashes, those in use."""
+        return self._in_use.intersection([self._block_of[each] for each in hashes])
+
+    def freed_by(self, tables: Iterable[Iterable[int]], kept: Collection[int]) -> int:
+        """How many blocks, but for those that are kept, would come free if all of these tables
+        were released."""
+        users = Counter([block for table in tables for block in table if block not in kept])
+        return sum([count > self._sharers.get(block, 0) for block, count in users.items()])
 
     def check(self, tables: Iterable[Seq[int]]) -> None:
         """Raise AssertionError unless the blocks of these tables are those in use."""

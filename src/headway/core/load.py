@@ -19,6 +19,7 @@ class LaneLoad:
     running: int = 0  # sequences
     batch: int = 0  # sequences that ran when the latest step was built, ended or not
     blocks: int = 0  # that its sequences use; a shared block counts for each of them
+    capacity: int = NEVER  # tokens that one of its requests may ever hold
 
 
 @dataclass(frozen=True, slots=True)

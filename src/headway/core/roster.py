@@ -9,7 +9,7 @@ from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
-from headway.core.request import Finish, Request
+from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.settings import Settings
 
@@ -155,6 +155,7 @@ class Roster:
                 line.running,
                 line.batch,
                 self.pool.blocks_of_lane[name],
+                min(NEVER, line.lane.blocks.most * self.pool.block_size),
             )
             for name, line in self.lines.items()
         }

@@ -92,18 +92,8 @@ class Scheduler:
         roster = self.roster
         since = self.committed if roster.running else now  # else it slept, with nobody waiting
         lines, running = tuple(roster.lines.values()), roster.running.values()
-        closing = self._closing or self._enough
-        view = View(
-            now,
-            lines,
-            running,
-            closing,
-            self.prefilled,
-            roster.last_victim,
-            self.estimates,
-            self.pool.num_free,
-            self.steps,
-        )
+        known = roster.last_victim, self.estimates, self.pool.num_free, self.steps
+        view = View(now, lines, running, self._closing or self._enough, self.prefilled, *known)
         policies = self.settings.policies
         for late in tuple(policies.relegate.relegated(view)):
             roster.relegate(late)

@@ -29,6 +29,9 @@ class Settings:
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
         self._check_shares()
+        for lane in self.lanes:
+            if lane.chunk < 1:
+                raise SettingError(f"lane {lane.name!r} has a chunk of {lane.chunk} tokens")
         for part in ("order", "chunk", "relegate"):
             policy = getattr(self.policies, part)
             if getattr(policy, "needs_cost", False) and not self.cost.is_known:

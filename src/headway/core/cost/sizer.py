@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headway.core.cost.estimates import Estimates
-from headway.core.cost.features import Features
+from headway.core.cost.features import NONE, Features
 from headway.core.cost.step_cost import WHOLE
 
 
@@ -19,7 +19,6 @@ class Sizer:
         self._reads = 0  # keys that prompts read
         self._singles = list[int]()  # keys that each of the others reads
         self._padded = 0  # keys that they read together, padding included
-        self._stale = False  # that is to be counted again
 
     def decode(self, starts: Iterable[int]) -> None:
         """Add rows of one token, at these positions."""
@@ -28,44 +27,78 @@ class Sizer:
         self._tokens += len(keys)
         self._rows += len(keys)
         self._logits += len(keys)
-        self._stale = True
+        self._padded = self.estimates.cost.gathering.reads(self._singles)
 
-    def add(self, start: int, length: int) -> None:
-        """Add a row of so many tokens, at least two, from this position on."""
+    def add(self, start: int, length: int, logits: int = 1) -> None:
+        """Add a row of so many tokens from this position on. logits: positions that need them."""
         self._tokens += length
         self._rows += 1
-        self._prompts += 1
-        self._reads += start + length
-        self._pairs += length * start + length * (length + 1) // 2
-        self._logits += 1
+        self._logits += logits
+        if length == 1:
+            self._padded = self._reads_with(start + 1)
+            self._singles.append(start + 1)
+        else:
+            self._prompts += 1
+            self._reads += start + length
+            self._pairs += length * start + length * (length + 1) // 2
 
-    def price(self, start: int = 0, length: int = 0) -> int:
-        """Nanoseconds of the step with one more row of so many tokens."""
-        if self._stale:
-            self._padded = self.estimates.cost.gathering.reads(self._singles)
-            self._stale = False
-        end, some = start + length, int(length > 0)
-        features = Features(
-            self._tokens + length,
-            self._rows + some,
-            self._prompts + int(length > 1),
-            self._reads + self._padded + (end if some else 0),
-            self._pairs + self._padded + length * start + length * (length + 1) // 2,
-            self._logits + some,
-            int(bool(self._singles) or length == 1),
-        )
+    def price(self, start: int = 0, length: int = 0, logits: int = 1) -> int:
+        """Nanoseconds of the step with one more row of so many tokens; 0: without."""
+        features = self._features(start, length, logits)
         sure = self._residuals[self.estimates.cost.regime(features)]
         return self.estimates.predict(features) * sure // WHOLE
 
-    def fit(self, start: int, wanted: int) -> int:
-        """How many of these tokens, from this position on, the step can take in its time."""
-        if self.price(start, wanted) <= self.nanoseconds:
-            return wanted
-        least, most = 0, wanted  # `least` fit, if any do; `most` do not
+    def _features(self, start: int, length: int, logits: int) -> Features:
+        end, padded = start + length, self._padded
+        if length < 2:
+            padded = self._reads_with(end) if length else padded
+            own = NONE
+        else:
+            pairs = length * start + length * (length + 1) // 2
+            own = Features(prompts=1, reads=end, pairs=pairs)
+        return Features(
+            self._tokens + length,
+            self._rows + int(length > 0),
+            self._prompts + own.prompts,
+            self._reads + padded + own.reads,
+            self._pairs + padded + own.pairs,
+            self._logits + (logits if length else 0),
+            int(bool(self._singles) or length == 1),
+        )
+
+    def _reads_with(self, keys: int) -> int:
+        """Keys read by the rows of one token and one more of them."""
+        gathering = self.estimates.cost.gathering
+        if not gathering.at_once:
+            return self._padded + keys
+        return gathering.reads([*self._singles, keys])
+
+    def fit(self, start: int, wanted: int, *, each: bool = False) -> int:
+        """How many of these tokens, from this position on, the step can take in its time.
+
+        each: every position needs logits, and not only the last. More tokens cost more, except
+        where a row has one, and at the knee, where another residual holds.
+        """
+        knee = self.estimates.cost.knee - self._tokens
+        begins = {n for n in (1, 2, knee + 1) if 0 < n <= wanted}
+        most = wanted
+        for least in sorted(begins, reverse=True):
+            if self._fits(start, most, each):
+                return most
+            if self._fits(start, least, each):
+                return self._largest(start, least, most, each)
+            most = least - 1
+        return 0
+
+    def _largest(self, start: int, least: int, most: int, each: bool) -> int:
+        """The largest that fits: at least `least`, less than `most`."""
         while most - least > 1:
             middle = (least + most) // 2
-            if self.price(start, middle) <= self.nanoseconds:
+            if self._fits(start, middle, each):
                 least = middle
             else:
                 most = middle
         return least
+
+    def _fits(self, start: int, length: int, each: bool) -> bool:
+        return self.price(start, length, length if each else 1) <= self.nanoseconds

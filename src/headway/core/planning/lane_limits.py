@@ -8,6 +8,8 @@ from headway.core.lane import Lane
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 
+PATIENCE = 64  # a sequence that was overtaken so often is not overtaken again
+
 
 class LaneLimits:
     """Counts what the lanes get in one step. Lanes without limits cost nothing."""
@@ -16,6 +18,8 @@ class LaneLimits:
         self.roster, self.pool = roster, pool
         self._limited = roster.limited_lanes
         self._tokens, self._prompts, self._joined = Counter[str](), Counter[str](), Counter[str]()
+        self._passed = list[Sequence]()  # that lack blocks of their lane
+        self._closed = set[str]()  # lanes whose blocks are kept for one of these
 
     def count(self, shares: Mapping[Sequence, int]) -> None:
         """Those who decode have these tokens already."""
@@ -33,26 +37,43 @@ class LaneLimits:
             left = min(left, lane.chunk - self._prompts[lane.name])
         return max(0, min(take, left))
 
+    def lacks_slots(self, sequence: Sequence) -> bool:
+        """Whether fewer of its lane run than the lane's least."""
+        line = self.roster.lines[sequence.request.lane]
+        return line.running + self._joined[line.lane.name] < line.lane.slots.least
+
     def give(self, sequence: Sequence, take: int) -> None:
         """It gets so many tokens."""
         if (lane := self._limit_of(sequence)) is not None:
             self._tokens[lane.name] += take
             self._prompts[lane.name] += take if sequence.pending > 1 else 0
 
-    def may_join(self, sequence: Sequence) -> bool:
-        """Whether its lane has slots and blocks left for it."""
+    def may_join(self, sequence: Sequence, *, whole: bool) -> bool:
+        """Whether its lane has slots and blocks left for it; whole: for all its tokens to come.
+
+        One that lacks blocks of its lane is overtaken by others of the lane, but not for ever.
+        """
         lane = self._limit_of(sequence)
         if lane is None:
             return True
-        line = self.roster.lines[lane.name]
-        blocks = self.pool.blocks_of_lane[lane.name] + self.pool.blocks_for(len(sequence.tokens))
-        runs = line.running + self._joined[lane.name]
+        runs = self.roster.lines[lane.name].running + self._joined[lane.name]
         # Each that runs may want a token of the same step.
-        return runs < min(lane.slots.most, lane.step_tokens.most) and blocks <= lane.blocks.most
+        if runs >= min(lane.slots.most, lane.step_tokens.most) or lane.name in self._closed:
+            return False
+        need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
+        if self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.most:
+            return True
+        self._passed.append(sequence)
+        if sequence.overtaken >= PATIENCE:
+            self._closed.add(lane.name)
+        return False
 
     def join(self, sequence: Sequence) -> None:
         """It joins; the roster counts it only at the end of the step."""
-        self._joined[sequence.request.lane] += 1
+        lane = sequence.request.lane
+        self._joined[lane] += 1
+        for passed in self._passed:
+            passed.overtaken += passed.request.lane == lane
 
     def _limit_of(self, sequence: Sequence) -> Lane | None:
         return self._limited.get(sequence.request.lane) if self._limited else None

@@ -6,7 +6,7 @@ from itertools import chain
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
 from headway.core.cost.sizer import Sizer
-from headway.core.planning.lane_limits import LaneLimits
+from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.planning.victims import Victims
 from headway.core.policies.mix import RowKinds
 from headway.core.policies.policies import Policies
@@ -16,7 +16,6 @@ from headway.core.sequence import Sequence
 from headway.core.view import View
 
 MISFITS = 16  # a step stops looking after so many waiting sequences that do not fit
-PATIENCE = 64  # a sequence that was overtaken so often is not overtaken again
 
 
 class Plan:
@@ -40,6 +39,7 @@ class Plan:
         self._deferred = policies.defer.deferred(view)
         self._victims = Victims(policies.preempt, roster, pool, view)
         self._limits = LaneLimits(roster, pool)
+        self._time_is_up = False
         self._misfits: list[Sequence] = []
         self._in_turns = False  # more run than the step has tokens
 
@@ -64,8 +64,16 @@ class Plan:
             self._take_in_turns(kinds)
         else:
             others = self._decode(kinds.decode)
-        if kinds.prefill and (others or self.start.count or self._victims.across):
-            self._consider(self._candidates(others))
+        if kinds.prefill and (others or self.start.count or self._takes_slots):
+            self._consider(self._candidates(others), len(others))
+            for sequence in others:  # a full chunk is no reason to miss a step
+                if sequence in self._deferred and sequence not in self.shares:
+                    self._give(sequence)
+
+    @property
+    def _takes_slots(self) -> bool:
+        """Whether somebody waits who may take the slot of a later tier."""
+        return self._victims.across and self.view.waiting > 0
 
     def _take_in_turns(self, kinds: RowKinds) -> None:
         """If not all can get a token: in the order they are served, prompts or not."""
@@ -77,8 +85,7 @@ class Plan:
             elif not (sequence.pending and kinds.decode) or self._left <= 0:
                 continue
             elif self._has_room(sequence, 1):
-                self.shares[sequence] = 1
-                self._left -= 1
+                self._share(sequence, 1)
 
     def _decode(self, wanted: bool) -> list[Sequence]:
         """If wanted, one token for each that has one to compute and does not miss the step.
@@ -101,64 +108,102 @@ class Plan:
         """These of the running, and the waiting, in the order policy's order; before all, those
         that the join policy names first."""
         ranked, first = self.policies.order.rank(self.view, others), self.start.first
-        if not first:
-            return ranked
-        listed = list(ranked)
-        rest = () if self.start.only else (each for each in listed if each not in first)
-        return chain((each for each in listed if each in first), rest)
+        if first:
+            listed = list(ranked)
+            rest = () if self.start.only else (each for each in listed if each not in first)
+            ranked = chain((each for each in listed if each in first), rest)
+        return self._in_time_first(ranked) if self._victims.across else ranked
 
-    def _consider(self, candidates: Iterator[Sequence]) -> None:
-        running, exclusive = self.roster.running, self.start.exclusive
+    def _in_time_first(self, ranked: Iterator[Sequence]) -> Iterator[Sequence]:
+        """Whoever is in time and waits joins before those of later tiers do, whose slots it would
+        take in the next step; but not before those whose lane has fewer than its least."""
+        lines = [line for line in self.view.lines if line.lane.budget.is_timed]
+        ahead, later = {s for line in lines for s in line.waiting}, list[Sequence]()
+        for sequence in ranked:
+            if sequence in ahead:
+                ahead.remove(sequence)
+            elif ahead and not (self._runs(sequence) or self._limits.lacks_slots(sequence)):
+                later.append(sequence)
+                continue
+            yield sequence
+            if later and not ahead:
+                yield from later
+                later = []
+        yield from later
+
+    def _runs(self, sequence: Sequence) -> bool:
+        return sequence.number in self.roster.running
+
+    def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
+        """Give to so many of the running and let others join, until the step is full."""
+        exclusive, open_ = self.start.exclusive, True
+        seen = set[Sequence]()  # an order may name somebody twice
         for sequence in candidates:
             if self._is_full and not exclusive:  # a group's rows may come in later steps
                 break
-            if sequence in self.shares:  # it is named twice
+            if sequence in self.shares or sequence in seen:
                 continue
-            if sequence.number in running:
+            seen.add(sequence)
+            if self._runs(sequence):
+                running -= 1
                 self._give(sequence)
-            elif not self._try_to_join(sequence):
+            elif open_:
+                open_ = self._try_to_join(sequence)
+            if not open_ and not running:
                 break
 
     @property
     def _is_full(self) -> bool:
-        return self._left <= 0 or self._prompt_left <= 0
+        return self._left <= 0 or self._prompt_left <= 0 or self._time_is_up
 
     def _give(self, sequence: Sequence) -> None:
         """As many of its pending tokens as the step has left."""
-        if self._is_full:
+        wanted, single = sequence.pending, self._is_single(sequence)
+        if self._left <= 0 or self._time_is_up or (self._prompt_left <= 0 and not single):
             return
-        take, single = sequence.pending, sequence in self._deferred
-        if self._allow.split:
-            take = min(take, self._left, self._prompt_left)
-        take = self._limits.within(sequence, take)
-        if self._sizer:
-            take = self._within_time(self._sizer, sequence, take, single)
+        if self._allow.split and not single:
+            wanted = min(wanted, self._left, self._prompt_left)
+        wanted = self._limits.within(sequence, wanted)
+        take = self._within_time(sequence, wanted)
+        if take <= 0 < wanted:
+            self._time_is_up = True
         if take <= 0 or not self._has_room(sequence, take):
             return
-        self.shares[sequence] = take
-        self._left -= take
-        self._limits.give(sequence, take)
+        self._time_is_up = take < wanted
+        self._share(sequence, take)
         if not single:
             self._prompt_left -= take
             self._least_left -= take
-        if self._sizer:
-            self._sizer.add(sequence.scheduled, take)
 
-    def _within_time(self, sizer: Sizer, sequence: Sequence, take: int, single: bool) -> int:
+    def _is_single(self, sequence: Sequence) -> bool:
+        """Whether it decodes, and not in every step."""
+        return sequence.pending == 1 and sequence in self._deferred
+
+    def _share(self, sequence: Sequence, take: int) -> None:
+        self.shares[sequence] = take
+        self._left -= take
+        self._limits.give(sequence, take)
+        if self._sizer:
+            self._sizer.add(sequence.scheduled, take, take if sequence.scores else 1)
+
+    def _within_time(self, sequence: Sequence, wanted: int) -> int:
         """How many of so many tokens the step has time for; a step has one row in any case."""
-        fits = sizer.fit(sequence.scheduled, take)
-        if fits < take and not (single and self.shares):
-            fits = max(fits, min(take, max(self._least_left, int(not self.shares))))
-        if fits < take:
-            self._prompt_left = min(self._prompt_left, fits)  # there is no time for anybody else
-        return fits
+        if self._sizer is None:
+            return wanted
+        fits = self._sizer.fit(sequence.scheduled, wanted, each=sequence.scores)
+        if fits == wanted:
+            return fits
+        least = int(not self.shares)
+        if sequence not in self._deferred:
+            least = max(least, self._least_left)
+        return max(fits, min(wanted, least))
 
     def _has_room(self, sequence: Sequence, take: int) -> bool:
         """Whether it runs and has blocks for so many more tokens. Preempts others if need be."""
         end = sequence.scheduled + take
         if end <= sequence.room:
             return True
-        if sequence.number not in self.roster.running:  # this step has preempted it
+        if not self._runs(sequence):  # this step has preempted it
             return False
         need = self.pool.blocks_for(end) - len(sequence.blocks)
         while self.pool.num_free < need:
@@ -172,6 +217,7 @@ class Plan:
 
     def _preempt(self, victim: Sequence) -> None:
         self._left += self.shares.pop(victim, 0)
+        self._places += 1
         self._victims.taken(victim)
         self.roster.preempt(victim)
 
@@ -184,9 +230,9 @@ class Plan:
             return self._victims.across
         if sequence.awaits_leader and not self.start.exclusive:
             return True
-        if not self._limits.may_join(sequence):
-            return self._is_worth_trying(sequence)
-        if not self._has_place(sequence) or not self._reserve(sequence):
+        if not self._limits.may_join(sequence, whole=self.start.exclusive):
+            return True  # other lanes are not held back by the limits of this one
+        if not self._makes_room(sequence):
             return self._is_worth_trying(sequence)
         self._places -= 1
         self.joined.append(sequence)
@@ -203,32 +249,14 @@ class Plan:
         self._misfits.append(misfit)
         return misfit.overtaken < PATIENCE and len(self._misfits) < MISFITS
 
-    def _has_place(self, sequence: Sequence) -> bool:
-        """Whether it may run beside the others. Takes the slot of a later tier if need be."""
-        if self._places > 0:
-            return True
-        if not self._victims.across or not self._could_hold(sequence):
-            return False
-        if (victim := self._victims.next_for(sequence, behind=True)) is None:
-            return False
-        self._preempt(victim)
-        self._places += 1
-        return True
-
-    def _reserve(self, sequence: Sequence) -> bool:
-        """Its blocks. Takes those of later tiers if need be and if that is enough."""
+    def _makes_room(self, sequence: Sequence) -> bool:
+        """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later
+        tiers if need be, and nobody's if they are not enough."""
         whole = self.start.exclusive
-        if reserve(self.pool, sequence, whole=whole):
+        if self._places > 0 and reserve(self.pool, sequence, whole=whole):
             return True
-        if not self._victims.across or not self._could_hold(sequence):
+        if not self._victims.across:
             return False
-        while (victim := self._victims.next_for(sequence, behind=True)) is not None:
+        for victim in self._victims.behind(sequence, 1 - self._places, whole=whole):
             self._preempt(victim)
-            if reserve(self.pool, sequence, whole=whole):
-                return True
-        return False
-
-    def _could_hold(self, sequence: Sequence) -> bool:
-        """Whether its tokens would fit if all later tiers were preempted."""
-        need = self.pool.blocks_for(len(sequence.tokens))
-        return self.pool.num_free >= need or self._victims.blocks_behind(sequence) >= need
+        return self._places > 0 and reserve(self.pool, sequence, whole=whole)

@@ -1,5 +1,8 @@
 """Who may be preempted in this step, and for whom (Victims)."""
 
+from collections import Counter
+
+from headway.core.block_table import demand
 from headway.core.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.policies.preempt import Preempt
@@ -38,18 +41,35 @@ class Victims:
             return True
         return self.across and sequence.request.lane not in self._robbed
 
-    def next_for(self, needy: Sequence, *, behind: bool = False) -> Sequence | None:
-        """The next one that may be taken for the needy; behind: of later tiers only. Once each."""
+    def next_for(self, needy: Sequence) -> Sequence | None:
+        """The next one that may be taken for the needy, who runs; None: there is none."""
         left = self._remaining()
         for place, victim in enumerate(left):
-            if self._may_be_taken(victim, needy, behind):
+            if self._may_be_taken(victim, needy):
                 return left.pop(place)
         return None
 
-    def blocks_behind(self, needy: Sequence) -> int:
-        """Free blocks, and those that next_for(needy, behind=True) could bring, at most."""
-        victims = [v for v in self._remaining() if self._may_be_taken(v, needy, True)]
-        return self.pool.num_free + sum([len(victim.blocks) for victim in victims])
+    def behind(self, needy: Sequence, slots: int, *, whole: bool) -> list[Sequence]:
+        """Of later tiers than the needy's, who waits: the first that leave so many slots and the
+        blocks that it needs. None if all of them are not enough."""
+        need, shared = demand(self.pool, needy, whole=whole)
+        need -= self.pool.num_free
+        found, tables = list[Sequence](), list[list[int]]()
+        gone, held = Counter[str](), Counter[str]()
+        for victim in self._remaining():
+            if len(found) >= slots and self.pool.freed_by(tables, shared) >= need:
+                break
+            lane = victim.request.lane
+            line = self.roster.lines[lane]
+            if victim.tier > needy.tier and self._has_more(line, gone[lane], held[lane]):
+                found.append(victim)
+                tables.append(victim.blocks)
+                gone[lane] += 1
+                held[lane] += len(victim.blocks)
+        if len(found) < slots or self.pool.freed_by(tables, shared) < need:
+            return []
+        self._left = [each for each in self._remaining() if each not in found]
+        return found
 
     def _remaining(self) -> list[Sequence]:
         if self._left is None:
@@ -61,19 +81,17 @@ class Victims:
             self._left = [v for v in victims if not v.in_flight and v.number not in spared]
         return self._left
 
-    def _may_be_taken(self, victim: Sequence, needy: Sequence, behind: bool) -> bool:
+    def _may_be_taken(self, victim: Sequence, needy: Sequence) -> bool:
         if not self.across:
             return True
-        if victim.tier < needy.tier or (behind and victim.tier == needy.tier):
-            return False
-        first = min(self._oldest)
-        if victim.tier == needy.tier:
-            return victim.number != self._oldest[victim.tier]
-        if needy.number == self._oldest[first]:  # it runs, and must end
+        if victim.tier <= needy.tier:
+            return victim.tier == needy.tier and victim.number != self._oldest[victim.tier]
+        if needy.number == self._oldest[min(self._oldest)]:  # it must end
             return True
-        return self._holds_more_than_its_least(self.roster.lines[victim.request.lane])
+        return self._has_more(self.roster.lines[victim.request.lane], 0, 0)
 
-    def _holds_more_than_its_least(self, line: Line) -> bool:
+    def _has_more(self, line: Line, gone: int, blocks: int) -> bool:
+        """Whether a lane has more than its least, without so many sequences and blocks."""
         lane = line.lane
-        held = self.pool.blocks_of_lane[lane.name]
-        return line.running > lane.slots.least and held > lane.blocks.least
+        held = self.pool.blocks_of_lane[lane.name] - blocks
+        return line.running - gone > lane.slots.least and held > lane.blocks.least

@@ -28,7 +28,9 @@ class ByDeadline:
     deadline first to the least work first as the load rises.
 
     Then come the relegated, then lanes without a budget, by priority and arrival. Of those, the
-    one that has waited longest goes first in every `turn`-th step once it has waited `patience`.
+    oldest, waiting or running, goes first in every `turn`-th step once it is older than `patience`.
+    Where slots are taken back from later tiers (ByLane), it joins behind those in time all the
+    same, unless its lane has fewer slots than its least; from then on it moves as stated.
     """
 
     needs_cost: ClassVar[bool] = True
@@ -42,7 +44,7 @@ class ByDeadline:
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
         yield from _below_their_least(view)
-        yield from self._aged(view)
+        yield from self._aged(view, running)
         timed = [s for s in running if s.tier == TIMED]
         for line in view.lines:
             if line.lane.budget.is_timed:
@@ -58,13 +60,14 @@ class ByDeadline:
             if not line.lane.budget.is_timed:
                 yield from tuple(line.waiting)
 
-    def _aged(self, view: View) -> list[Sequence]:
-        """In every so many steps, the one that has waited longest behind the others."""
+    def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
+        """In every so many steps, the one that came first of those behind the others."""
         if view.step % self.turn:
             return []
-        behind = [line.relegated for line in view.lines]
-        behind += [line.waiting for line in view.lines if not line.lane.budget.is_timed]
-        oldest = min([part[0] for part in behind if part], key=_number, default=None)
+        parts = [line.relegated for line in view.lines]
+        parts += [line.waiting for line in view.lines if not line.lane.budget.is_timed]
+        behind = [s for s in running if s.tier != TIMED] + [part[0] for part in parts if part]
+        oldest = min(behind, key=_number, default=None)
         if oldest is None or oldest.request.arrived + self.patience > view.now:
             return []
         return [oldest]

@@ -34,7 +34,7 @@ class BySlack:
         now = view.now
         due = now + self.stretch * view.estimates.shortest
         for sequence in view.running:
-            if sequence.tier != TIMED or sequence.first_token == NEVER != sequence.tpot:
+            if NEVER in (sequence.first_token, sequence.tpot) or sequence.tier != TIMED:
                 continue
             if now - LOST * sequence.tpot < (next_by := sequence.next_by) < due:
                 due = next_by

@@ -92,12 +92,13 @@ class Dynamic:
         next_due, overdue = NEVER, list[Sequence]()
         for line in view.lines:
             window = self.windows.get(line.lane.name, self.window)
-            for sequence in line.waiting:  # in order of arrival: stop at the first not due
-                due = sequence.request.arrived + window
-                if due > view.now:
-                    next_due = min(next_due, due)
-                    break
-                overdue.append(sequence)
+            for part in (line.waiting, line.relegated):
+                for sequence in part:  # in order of arrival: stop at the first not due
+                    due = sequence.request.arrived + window
+                    if due > view.now:
+                        next_due = min(next_due, due)
+                        break
+                    overdue.append(sequence)
         if waiting < self.size and not overdue and not view.closing:
             return Start(wake_at=next_due)
         count, first = min(waiting, self.size), frozenset(overdue)
@@ -126,7 +127,7 @@ class LengthClasses:
         if view.running:
             return Start()
         classes: dict[int, list[Sequence]] = {}
-        waiting = [sequence for line in view.lines for sequence in line.waiting]
+        waiting = [s for line in view.lines for s in (*line.waiting, *line.relegated)]
         for sequence in sorted(waiting, key=lambda s: s.number):
             number = bisect_left(self.bounds, len(sequence.request.prompt))
             classes.setdefault(number, []).append(sequence)

@@ -35,6 +35,12 @@ class Policies:
             raise SettingError(
                 "who misses a step is considered with its prompts: mix must be Mixed"
             )
+        if isinstance(self.join, Static | Dynamic | LengthClasses):
+            group = f"{type(self.join).__name__} starts groups, and"
+            if getattr(self.preempt, "across", False):
+                raise SettingError(f"{group} a group is never preempted: preempt must be Youngest")
+            if isinstance(self.chunk, BySlack):
+                raise SettingError(f"{group} their padding has no time of its own: not by BySlack")
         if self.step_tokens < self.slots:
             raise SettingError(
                 f"step_tokens {self.step_tokens} is less than the {self.slots} sequences that may "

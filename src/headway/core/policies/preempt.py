@@ -31,8 +31,9 @@ class Youngest:
 
 @dataclass(frozen=True, slots=True)
 class ByLane:
-    """Those without a deadline first, then those that are late already. Among them, worse lanes
-    come first; in a lane, whoever loses the least."""
+    """Those without a deadline first, then those that are late already. Among them, the last
+    victim is spared while there are others, and worse lanes come first; in a lane, whoever loses
+    the least."""
 
     across: ClassVar[bool] = True
 
@@ -41,8 +42,8 @@ class ByLane:
         yield from sorted(
             view.running,
             key=lambda s: (
-                s.number == view.last_victim,
                 -s.tier,
+                s.number == view.last_victim,
                 -priority[s.request.lane],
                 s.computed,
                 -s.number,

@@ -1,0 +1,313 @@
+"""The policies that go by budgets, each by its one question."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from headway.core.cost.estimates import Estimates
+from headway.core.cost.step_cost import Rates, StepCost
+from headway.core.lane import Budget, Lane, Line, Share
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.join import Dynamic, LengthClasses, Static
+from headway.core.policies.mix import Alternate, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless, Keep
+from headway.core.request import Request
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.settings import Settings
+from headway.core.view import View
+from headway.errors import SettingError
+from tests.traces import BLOCK, MS
+
+COST = StepCost.of(10 * MS, per_token=MS)
+CHAT, VOICE, BULK = Lane("chat", Budget(ttft=9)), Lane("voice", Budget(ttft=5)), Lane("bulk")
+
+
+def one(number, lane="chat", tier=TIMED, arrived=0, prompt=4, most=5, **rest):
+    request = Request(f"r{number}", (1,) * prompt, most, arrived, lane)
+    made = Sequence(number, request, [1] * prompt)
+    made.tier = tier
+    for name, value in rest.items():
+        setattr(made, name, value)
+    return made
+
+
+def decoding(number, generated=1, **rest):
+    made = one(number, **rest)
+    made.tokens += [0] * generated
+    made.computed = made.scheduled = len(made.tokens) - 1
+    made.begun = True
+    return made
+
+
+def line(lane, *waiting, running=0):
+    made = Line(lane)
+    for each in waiting:
+        made.insert(each)
+    made.running = running
+    return made
+
+
+def seen(*lines, now=0, running=(), step=1, cost=COST):
+    return View(now, lines, running, estimates=Estimates(cost), step=step)
+
+
+def numbers(found):
+    return [each.number for each in found]
+
+
+# -- who goes first
+
+
+def job(number, due, work):
+    """A sequence that must have its first token by then, and whose prompt takes so long."""
+    made = one(number, first_by=due)
+    made.priced, made.work = (made.scheduled, made.pending), work
+    return made
+
+
+def late(jobs):
+    """How many of these, computed one after the other, end after their deadlines."""
+    end = count = 0
+    for each in jobs:
+        end += each.work
+        count += end > each.first_by
+    return count
+
+
+def least_late(jobs):
+    """By trying all subsets: those that can all be in time are so by deadline."""
+    by_deadline = sorted(jobs, key=lambda each: each.first_by)
+    for size in range(len(jobs) + 1):
+        for left in combinations(by_deadline, len(jobs) - size):
+            if not late(left):
+                return size
+    raise AssertionError
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=8))
+def test_as_few_are_late_as_in_any_order(pairs):
+    jobs = [job(i, due, work) for i, (due, work) in enumerate(pairs)]
+    ranked = list(ByDeadline().rank(seen(line(CHAT, *jobs)), ()))
+    assert sorted(numbers(ranked)) == numbers(jobs)
+    assert late(ranked) == least_late(jobs)
+    event(f"{min(late(ranked), 3)} late")
+    plain = ByDeadline(most_in_time=False).rank(seen(line(CHAT, *jobs)), ())
+    assert numbers(plain) == numbers(sorted(jobs, key=lambda each: (each.first_by, each.number)))
+
+
+def test_the_largest_is_put_behind_and_of_those_behind_the_least_work_goes_first():
+    jobs = [job(0, 10, 9), job(1, 11, 4), job(2, 12, 5), job(3, 13, 8)]
+    assert numbers(ByDeadline().rank(seen(line(CHAT, *jobs)), ())) == [1, 2, 3, 0]
+    ranked = ByDeadline(most_in_time=False).rank(seen(line(CHAT, *jobs)), ())
+    assert numbers(ranked) == [0, 1, 2, 3]
+
+
+def test_work_takes_longer_beside_those_who_decode():
+    running = [decoding(i, first_by=0) for i in range(10, 60)]
+    lines = line(CHAT, job(0, 10, 7), job(1, 11, 2))
+    assert numbers(ByDeadline().rank(seen(lines), ())) == [0, 1]
+    crowded = seen(lines, running=running)
+    assert numbers(ByDeadline().rank(crowded, ())) == [1, 0], "half of a step is theirs"
+
+
+def test_an_end_is_due_before_its_last_tokens_can_be_generated():
+    soon = one(0, done_by=80 * MS, most=5)  # five steps of 11 ms are left
+    first = one(1, first_by=26 * MS)
+    ranked = ByDeadline(False).rank(seen(line(CHAT, soon, first)), ())
+    assert numbers(ranked) == [0, 1]
+    soon.done_by = 82 * MS
+    assert numbers(ByDeadline(False).rank(seen(line(CHAT, soon, first)), ())) == [1, 0]
+
+
+def test_the_tiers_follow_one_another_whatever_their_lanes():
+    waits = [one(0, "bulk", UNTIMED), one(1, tier=RELEGATED), one(2, first_by=900 * MS)]
+    runs = [one(3, "bulk", UNTIMED), one(4, tier=RELEGATED), one(5, first_by=500 * MS)]
+    lines = line(BULK, waits[0]), line(CHAT, waits[1], waits[2])
+    assert numbers(ByDeadline().rank(seen(*lines, running=runs), runs)) == [5, 2, 4, 1, 3, 0]
+
+
+def test_a_lane_with_fewer_than_its_least_goes_first_with_so_many():
+    bulk = replace(BULK, slots=Share(least=2))
+    waits = [one(i, "bulk", UNTIMED) for i in range(3)]
+    lines = line(CHAT, one(9, first_by=5)), line(bulk, *waits, running=1)
+    assert numbers(ByDeadline().rank(seen(*lines), ())) == [0, 9, 0, 1, 2]
+    chat = replace(CHAT, slots=Share(least=2))
+    lines = line(chat, one(1, first_by=5), one(0, tier=RELEGATED)), line(BULK)
+    assert numbers(ByDeadline().rank(seen(*lines), ())) == [1, 0, 1, 0], "the relegated too"
+
+
+@pytest.mark.parametrize(
+    "step, now, first", [(8, 100, 0), (7, 100, 9), (8, 99, 9), (16, 500, 0), (17, 500, 9)]
+)
+def test_the_oldest_of_those_behind_goes_first_in_every_so_many_steps(step, now, first):
+    lines = line(CHAT, one(9, first_by=5)), line(BULK, one(0, "bulk", UNTIMED))
+    order = ByDeadline(patience=100, turn=8)
+    assert numbers(order.rank(seen(*lines, step=step, now=now), ()))[0] == first
+
+
+def test_ageing_is_for_those_who_run_too_and_the_relegated():
+    order, old = ByDeadline(patience=100, turn=1), one(1, "bulk", UNTIMED)
+    lines = line(CHAT, one(9, first_by=5)), line(BULK, one(3, "bulk", UNTIMED))
+    assert numbers(order.rank(seen(*lines, now=100, running=[old]), [old]))[0] == 1
+    lines = line(CHAT, one(9, first_by=5), one(0, tier=RELEGATED)), line(BULK)
+    assert numbers(order.rank(seen(*lines, now=100, running=[old]), [old]))[0] == 0
+    assert numbers(order.rank(seen(line(CHAT), line(BULK), now=100), ())) == []
+
+
+def test_without_prices_all_is_in_time():
+    """Where a step of one token costs nothing, those who decode take nothing of it."""
+    running = [decoding(9, first_by=0)]
+    lines = line(CHAT, one(0, first_by=5), one(1, first_by=3))
+    pairs = StepCost(Rates(pair=7))
+    assert Estimates(pairs).shortest == 0
+    assert numbers(ByDeadline().rank(seen(lines, running=running, cost=pairs), ())) == [1, 0]
+
+
+@pytest.mark.parametrize("order", [FirstCome(), Priority(), ShortestFirst()])
+def test_the_other_orders_put_the_relegated_behind_all_who_wait(order):
+    waits = [one(i, tier=TIMED if i % 2 else RELEGATED) for i in range(4)]
+    runs = [one(9)]
+    assert numbers(order.rank(seen(line(CHAT, *waits)), runs)) == [9, 1, 3, 0, 2]
+
+
+# -- how long a step may take
+
+
+def times(*running, now=0, policy=BySlack()):  # noqa: B008
+    return policy.allow(seen(now=now, running=running)).nanoseconds
+
+
+def test_a_step_is_as_long_as_those_who_decode_can_spare():
+    shortest = Estimates(COST).shortest
+    assert times() == 10 * shortest, "nobody decodes"
+    assert times(policy=BySlack(stretch=3)) == 3 * shortest
+    soon = decoding(1, generated=3, first_token=10 * MS, tpot=20 * MS)
+    assert soon.next_by == 70 * MS and times(soon, now=30 * MS) == 40 * MS
+    sooner = decoding(2, generated=1, first_token=35 * MS, tpot=20 * MS)
+    assert times(soon, sooner, now=30 * MS) == 25 * MS
+    assert times(soon, now=90 * MS) == 0, "it is late already"
+    assert times(soon, now=390 * MS) == 10 * shortest, "and now hopelessly so"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"first_by": 5, "tpot": 20 * MS},  # no token yet: a short step would bring it no sooner
+        {"first_by": 5},
+        {"first_token": 1},  # the pace of its tokens is free
+        {"first_token": 1, "tpot": 20 * MS, "tier": RELEGATED},
+        {"first_token": 1, "tier": UNTIMED},
+    ],
+)
+def test_whose_next_token_is_not_due_makes_no_step_short(rest):
+    assert times(decoding(1, **rest), now=60 * MS) == 10 * Estimates(COST).shortest
+
+
+# -- who may miss a step, who is relegated, who loses its blocks
+
+
+def test_those_without_a_deadline_may_miss_a_step_but_for_the_least_of_their_lane():
+    bulk = replace(BULK, slots=Share(least=1))
+    running = [decoding(i, lane="bulk", tier=UNTIMED) for i in (3, 1)]
+    running += [decoding(5), decoding(6, tier=RELEGATED)]
+    found = WithoutDeadline().deferred(seen(line(bulk), line(CHAT), running=running))
+    assert sorted(numbers(found)) == [1, 6]
+    assert Nobody().deferred(seen()) == frozenset()
+
+
+def test_who_cannot_be_in_time_even_alone_is_relegated():
+    waits = [one(i, first_by=(13 + i) * MS) for i in range(3)]
+    started = decoding(7, first_by=0, first_token=5)
+    again = one(8, first_by=0, first_token=5)
+    runs = [one(5, first_by=13 * MS), one(6, first_by=14 * MS), started]
+    view = seen(line(CHAT, *waits, again), line(BULK, one(9, "bulk", UNTIMED)), running=runs)
+    assert numbers(Hopeless().relegated(view)) == [0, 5], "four tokens take 14 ms"
+    assert numbers(Keep().relegated(view)) == []
+    assert numbers(Hopeless().relegated(replace(view, now=MS))) == [0, 1, 5, 6]
+
+
+def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():
+    worse, better = Lane("worse", priority=1), Lane("better")
+    runs = [
+        one(0, "better", TIMED),
+        one(1, "better", UNTIMED, computed=1),
+        one(2, "worse", UNTIMED, computed=9),
+        one(3, "worse", UNTIMED, computed=5),
+        one(4, "worse", UNTIMED, computed=5),
+        one(5, "better", RELEGATED),
+    ]
+    view = seen(line(worse), line(better), running=runs)
+    assert numbers(ByLane().victims(view)) == [4, 3, 2, 1, 5, 0]
+    spared = replace(view, last_victim=4)
+    assert numbers(ByLane().victims(spared)) == [3, 2, 1, 4, 5, 0], "but never before a later tier"
+
+
+@pytest.mark.parametrize("join", [Dynamic(3, 10), LengthClasses(3, (9,), 10)])
+def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
+    lines = line(CHAT, one(0, tier=RELEGATED, arrived=5))
+    assert join.start(View(6, (lines,))).wake_at == 15
+    start = join.start(View(15, (lines,)))
+    assert start.count == 1 and numbers(start.first) == [0]
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda: Share(3, 2), "a share is from 3 to 2: 0 <= least <= most"),
+        (lambda: Share(-1), "a share is from -1"),
+        (lambda: ByDeadline(patience=-1), "patience must be 0 or more and turn 1 or more"),
+        (lambda: ByDeadline(turn=0), "turn 1 or more"),
+        (lambda: BySlack(least=0), "least and stretch must be 1 or more"),
+        (lambda: BySlack(stretch=0), "least and stretch must be 1 or more"),
+        (lambda: BySlack(sure=0), "sure a share"),
+        (lambda: BySlack(sure=1.1), "sure a share"),
+        (lambda: Policies(mix=Alternate(), defer=WithoutDeadline()), "mix must be Mixed"),
+        (lambda: Policies(mix=PrefillFirst(), defer=WithoutDeadline()), "mix must be Mixed"),
+        (lambda: Policies(Static(3), preempt=ByLane()), "Static starts groups, and a group is"),
+        (lambda: Policies(Dynamic(3, 1), preempt=ByLane()), "preempt must be Youngest"),
+        (lambda: Policies(LengthClasses(3, (), 1), chunk=BySlack()), "not by BySlack"),
+        (lambda: settings(order=ByDeadline()), "ByDeadline predicts times, and there is no cost"),
+        (lambda: settings(chunk=BySlack()), "BySlack predicts times"),
+        (lambda: settings(relegate=Hopeless()), "Hopeless predicts times"),
+        (
+            lambda: Settings(8, BLOCK, tuple(Lane(n, slots=Share(33)) for n in "ab")),
+            "the lanes keep 66 slots at least, and there are 64",
+        ),
+        (
+            lambda: Settings(8, BLOCK, tuple(Lane(n, blocks=Share(5)) for n in "ab")),
+            "the lanes keep 10 blocks at least, and there are 8",
+        ),
+        (
+            lambda: Settings(8, BLOCK, (Lane("a", slots=Share(0, 0)),)),
+            "lane 'a' has no slots: nothing of it could ever run",
+        ),
+        (lambda: Settings(8, BLOCK, (Lane("a", chunk=0),)), "lane 'a' has a chunk of 0 tokens"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_by_its_name(make, words):
+    with pytest.raises(SettingError, match=words) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+def settings(**parts):
+    return Settings(8, BLOCK, (Lane(),), Policies(**parts))
+
+
+def test_the_cells_of_a_step_that_is_sized_by_its_time_are_its_tokens():
+    assert Policies(chunk=BySlack(), step_tokens=80).cells(1_000) == 80
+    assert not Policies(chunk=Fixed(8)).goes_by_tier
+    assert Policies(relegate=Hopeless()).goes_by_tier and Policies(preempt=ByLane()).goes_by_tier
+    assert Policies(defer=WithoutDeadline()).goes_by_tier

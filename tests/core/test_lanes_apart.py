@@ -1,0 +1,334 @@
+"""Lanes with budgets take slots and blocks from those without; each lane keeps to its limits."""
+
+from dataclasses import replace
+
+import pytest
+
+from headway.core.batch import Output, Want
+from headway.core.commands import Add
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.join import Continuous
+from headway.core.policies.order import Priority
+from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless
+from headway.core.request import Finish
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from tests.traces import BLOCK, MS, Crowd, ask
+
+COST = StepCost.of(10 * MS, per_token=MS)
+BULK = Lane("bulk", priority=1)
+CHAT = Lane("chat", Budget(ttft=10_000 * MS, tpot=1_000 * MS))
+TAKING = Policies(Continuous(2), preempt=ByLane())
+
+
+def scheduler_of(blocks, policies, *lanes):
+    return Scheduler(Settings(blocks, BLOCK, lanes or (BULK, CHAT), policies, cost=COST))
+
+
+def add(scheduler, *names, prompt=3, most=30, now=0):
+    """Requests named after their lane, each with a prompt of its own."""
+    made = [ask(n, (50 + ord(n[-1]),) * prompt, most, now, lane=n[:-1]) for n in names]
+    for request in made:
+        scheduler.apply([Add(request)], now)
+
+
+def step(scheduler, now=0, said=(9,)):
+    """The ids and tokens of the next step's rows; each that wants a token says 9."""
+    names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
+    batch = scheduler.schedule(now)
+    scheduler.check()
+    outputs = tuple(said if row.want is Want.LAST else () for row in batch.rows)
+    scheduler.commit(batch, Output(outputs), now)
+    scheduler.check()
+    return {names[row.sequence]: len(row.tokens) for row in batch.rows}
+
+
+def running(scheduler):
+    return sorted(each.request.id for each in scheduler.roster.running.values())
+
+
+# -- slots and blocks
+
+
+@pytest.mark.parametrize("order", [Priority(), ByDeadline()])
+def test_a_slot_is_taken_from_a_lane_without_a_deadline_down_to_its_least(order):
+    bulk = replace(BULK, slots=Share(least=1))
+    scheduler = scheduler_of(32, replace(TAKING, order=order), bulk, CHAT)
+    add(scheduler, "bulka", "bulkb", "bulkc")
+    step(scheduler)
+    assert running(scheduler) == ["bulka", "bulkb"]
+    add(scheduler, "chatd", "chate")
+    assert step(scheduler) == {"bulka": 1, "chatd": 3}, "the youngest loses its slot"
+    assert step(scheduler) == {"bulka": 1, "chatd": 1}, "and the least stays"
+    assert scheduler.roster.preemptions == 1
+
+
+def test_blocks_are_taken_as_many_as_are_needed():
+    scheduler = scheduler_of(4, replace(TAKING, join=Continuous(8)))
+    add(scheduler, "bulka", "bulkb", "bulkc", "bulkd", most=9)
+    assert len(step(scheduler)) == 4
+    add(scheduler, "chate", prompt=7, most=1)
+    assert set(step(scheduler)) == {"bulka", "bulkb", "chate"}
+    assert scheduler.roster.preemptions == 2
+
+
+def test_nobody_is_preempted_for_what_is_not_enough_either():
+    """Its least keeps one of two: three blocks come free at most."""
+    bulk = replace(BULK, slots=Share(least=1))
+    scheduler = scheduler_of(4, TAKING, bulk, CHAT)
+    add(scheduler, "bulka", "bulkb", prompt=4, most=12)
+    step(scheduler)
+    add(scheduler, "chatc", prompt=13, most=1)
+    for _ in range(3):
+        assert set(step(scheduler)) == {"bulka", "bulkb"}
+    assert scheduler.roster.preemptions == 0
+
+
+def test_blocks_that_others_use_too_do_not_come_free():
+    """Two share their first two blocks: one of them would bring only its own, both bring four."""
+    for wanted, taken in ((4, 1), (12, 2)):
+        scheduler = scheduler_of(4, replace(TAKING, join=Continuous(4)))
+        scheduler.apply([Add(ask("a", (1,) * 9, 3, lane="bulk"))], 0)
+        step(scheduler)
+        scheduler.apply([Add(ask("b", (1,) * 9, 3, lane="bulk"))], 0)
+        assert step(scheduler) == {"a": 1, "b": 1} and scheduler.pool.num_free == 0
+        add(scheduler, "chatc", prompt=wanted, most=1)
+        step(scheduler)
+        assert scheduler.roster.preemptions == taken
+
+
+def test_a_prefix_that_is_in_use_need_not_come_free():
+    scheduler = scheduler_of(4, replace(TAKING, join=Continuous(4)))
+    scheduler.apply([Add(ask("keeps", (1,) * 8, 5, lane="chat"))], 0)
+    step(scheduler)
+    add(scheduler, "bulka", most=4)
+    step(scheduler)
+    assert scheduler.pool.num_free == 0
+    scheduler.apply([Add(ask("late", (1,) * 9, 3, lane="chat"))], 0)
+    assert step(scheduler) == {"keeps": 1, "late": 1}, "one block is lacking, and bulk has it"
+
+
+def test_who_grows_takes_from_later_tiers_then_from_its_own_but_from_its_oldest():
+    scheduler = scheduler_of(3, replace(TAKING, join=Continuous(3)))
+    add(scheduler, "chata", "bulkb", "chatc", prompt=4, most=8)
+    assert len(step(scheduler)) == 3
+    assert step(scheduler) == {"chata": 1}, "bulk's goes to chata, and chatc has lost its own"
+    assert scheduler.roster.preemptions == 2
+    for _ in range(3):
+        assert step(scheduler)["chata"] == 1
+
+
+def test_the_oldest_of_the_first_tier_takes_what_lanes_keep_so_that_it_ends():
+    bulk = replace(BULK, slots=Share(least=1), blocks=Share(least=2))
+    scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)), bulk, CHAT)
+    add(scheduler, "bulka", prompt=8, most=8)
+    step(scheduler)
+    add(scheduler, "chatb", prompt=4, most=12)
+    seen = [set(step(scheduler)) for _ in range(8)]
+    assert {"chatb"} in seen and scheduler.roster.preemptions == 1
+    while scheduler.roster.by_id:
+        step(scheduler)
+    assert [row.finish for row in scheduler.ledger.requests] == [Finish.LENGTH] * 2
+
+
+def test_the_last_victim_is_not_spared_where_another_would_be_of_an_earlier_tier():
+    scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)))
+    add(scheduler, "chata", "chatb", "bulkc", prompt=4, most=8)
+    step(scheduler)
+    scheduler.roster.last_victim = 2
+    step(scheduler)
+    assert running(scheduler) == ["chata", "chatb"]
+
+
+def test_in_a_step_that_preempts_others_join_but_none_of_the_victims_lane():
+    scheduler = scheduler_of(6, replace(TAKING, join=Continuous(3)))
+    add(scheduler, "bulka", "bulkb", "bulkc", most=9)
+    step(scheduler)
+    add(scheduler, "chatd", "bulke", most=9)
+    assert step(scheduler) == {"bulka": 1, "bulkb": 1, "chatd": 3}
+    assert step(scheduler) == {"bulka": 1, "bulkb": 1, "chatd": 1}
+
+
+def test_a_slot_that_came_free_is_not_taken_twice():
+    """bulkb takes bulkc's blocks to grow; chatd joins in that slot, and bulkb keeps its own."""
+    scheduler = scheduler_of(5, replace(TAKING, join=Continuous(3)))
+    add(scheduler, "chata", "bulkb", prompt=4, most=8)
+    add(scheduler, "bulkc", prompt=5, most=3)
+    step(scheduler)
+    add(scheduler, "chatd", prompt=1, most=3)
+    assert step(scheduler) == {"chata": 1, "bulkb": 1, "chatd": 1}
+    assert scheduler.roster.preemptions == 1
+
+
+def test_who_is_in_time_joins_before_those_whose_slots_it_would_take():
+    """First come alone would start bulk's, and preempt it a step later."""
+    scheduler = scheduler_of(32, TAKING)
+    add(scheduler, "bulka", "bulkb", "chatc", "bulkd", "chate")
+    assert step(scheduler) == {"chatc": 3, "chate": 3}
+    bulk = replace(BULK, slots=Share(least=1))
+    scheduler = scheduler_of(32, TAKING, bulk, CHAT)
+    add(scheduler, "bulka", "bulkb", "chatc", "bulkd", "chate")
+    assert step(scheduler) == {"bulka": 3, "chatc": 3}, "but for the least"
+    scheduler = scheduler_of(32, replace(TAKING, join=Continuous(4), step_tokens=16))
+    add(scheduler, "bulka", "bulkb", "chatc", "bulkd")
+    assert list(step(scheduler)) == ["chatc", "bulka", "bulkb", "bulkd"]
+
+
+def test_a_prompt_that_runs_is_computed_though_an_earlier_deadline_waits_for_a_slot():
+    """Nobody else could join: that was taken for the end of the step."""
+    order = ByDeadline(most_in_time=False)
+    scheduler = scheduler_of(32, Policies(Continuous(1), order=order, chunk=Fixed(2)))
+    voice = Lane("voice", Budget(ttft=50 * MS))
+    scheduler = scheduler_of(32, scheduler.settings.policies, BULK, CHAT, voice)
+    add(scheduler, "chata", prompt=6, most=2)
+    step(scheduler)
+    add(scheduler, "voiceb", prompt=6, most=2)
+    assert step(scheduler) == {"chata": 2}
+
+
+# -- relegated, deferred
+
+
+def test_who_is_late_waits_apart_and_is_served_behind_those_in_time():
+    policies = Policies(Continuous(1), order=ByDeadline(), relegate=Hopeless())
+    chat = Lane("chat", Budget(ttft=40 * MS))
+    scheduler = scheduler_of(32, policies, BULK, chat)
+    add(scheduler, "chata", prompt=3, most=2)
+    step(scheduler)
+    add(scheduler, "chatb", prompt=3, most=2)
+    assert step(scheduler, now=60 * MS) == {"chata": 1}
+    assert [s.request.id for s in scheduler.roster.lines["chat"].relegated] == ["chatb"]
+    assert scheduler.load(60 * MS).lanes["chat"].waiting == 1
+    add(scheduler, "chatc", prompt=3, most=1, now=60 * MS)
+    assert step(scheduler, now=61 * MS) == {"chatc": 3}
+    assert step(scheduler, now=62 * MS) == {"chatb": 3}
+
+
+def test_one_that_runs_can_be_relegated_before_its_first_token():
+    policies = Policies(Continuous(1), chunk=Fixed(2), relegate=Hopeless())
+    scheduler = scheduler_of(32, policies, Lane("chat", Budget(ttft=40 * MS)))
+    add(scheduler, "chata", prompt=6)
+    step(scheduler)
+    step(scheduler, now=39 * MS)
+    (only,) = scheduler.roster.running.values()
+    assert only.tier == 1 and scheduler.roster.lines["chat"].relegated == []
+
+
+def test_a_full_chunk_is_no_reason_to_miss_a_step():
+    policies = Policies(Continuous(4), chunk=Fixed(2), defer=WithoutDeadline(), step_tokens=6)
+    scheduler = scheduler_of(32, policies)
+    add(scheduler, "bulka", prompt=2)
+    step(scheduler)
+    add(scheduler, "chatb", prompt=8)
+    assert step(scheduler) == {"bulka": 1, "chatb": 2}, "it joins in what is left"
+    assert step(scheduler) == {"chatb": 2, "bulka": 1}
+
+
+def test_prompts_without_a_deadline_share_the_chunk_with_the_others():
+    policies = Policies(Continuous(4), chunk=Fixed(2), defer=WithoutDeadline(), step_tokens=9)
+    scheduler = scheduler_of(32, policies)
+    add(scheduler, "bulka", "bulkb", "bulkc", prompt=6)
+    for _ in range(9):
+        assert sum(step(scheduler, said=()).values()) <= 2
+
+
+def test_who_may_miss_a_step_does_so_when_its_time_is_up():
+    policies = Policies(
+        Continuous(4), chunk=BySlack(least=1, stretch=2), defer=WithoutDeadline(), step_tokens=16
+    )
+    scheduler = scheduler_of(64, policies, BULK, Lane("chat", Budget(tpot=13 * MS)))
+    add(scheduler, "bulka", "bulkb", "bulkc", prompt=2)
+    for _ in range(6):
+        step(scheduler)
+    add(scheduler, "chatd", prompt=2)
+    while "chatd" not in (seen := step(scheduler)):
+        pass
+    assert seen["chatd"] == 2
+    scheduler.roster.running[3].first_token = 0
+    assert step(scheduler) == {"chatd": 1, "bulka": 1, "bulkb": 1}, "13 ms: three tokens"
+
+
+def test_where_all_take_turns_the_step_is_priced_all_the_same():
+    policies = Policies(Crowd(4), chunk=BySlack(least=1, stretch=1), step_tokens=8)
+    scheduler = scheduler_of(64, policies)
+    add(scheduler, "chata", "chatb", "chatc", prompt=1)
+    step(scheduler)
+    while len(scheduler.roster.running) < 3:
+        step(scheduler)
+    while any(each.generated == 0 for each in scheduler.roster.running.values()):
+        step(scheduler)
+    add(scheduler, "chatd", prompt=5)
+    scheduler.settings = replace(scheduler.settings, policies=replace(policies, step_tokens=4))
+    assert step(scheduler) == {"chata": 1, "chatb": 1, "chatc": 1, "chatd": 1}
+    three = replace(scheduler.settings, policies=replace(policies, step_tokens=3))
+    scheduler.settings = three
+    assert sum(step(scheduler).values()) == 3
+
+
+# -- what a lane has at most
+
+
+def test_a_lane_has_a_chunk_of_its_own():
+    scheduler = scheduler_of(32, Policies(Continuous(4)), replace(BULK, chunk=2), CHAT)
+    add(scheduler, "bulka", "bulkb", "chatc", prompt=5)
+    assert step(scheduler) == {"bulka": 2, "chatc": 5}
+    assert step(scheduler) == {"bulka": 2, "chatc": 1}
+    assert step(scheduler) == {"bulka": 1, "bulkb": 2, "chatc": 1}, "one token is no prompt"
+
+
+def test_a_lane_has_its_tokens_of_a_step():
+    scheduler = scheduler_of(32, Policies(Continuous(8)), replace(BULK, step_tokens=Share(0, 3)))
+    add(scheduler, "bulka", "bulkb", prompt=2, most=3)
+    assert step(scheduler) == {"bulka": 2, "bulkb": 1}
+    add(scheduler, "bulkc", "bulkd", prompt=2, most=3)
+    assert step(scheduler) == {"bulka": 1, "bulkb": 1, "bulkc": 1}
+    assert running(scheduler) == ["bulka", "bulkb", "bulkc"], "no more than could all decode"
+
+
+def test_a_lane_named_before_the_others_joins_once():
+    """With its lane's chunk used up it joined without a token, and then once more."""
+    bulk = replace(BULK, slots=Share(least=2), chunk=2)
+    scheduler = scheduler_of(32, Policies(Continuous(4), order=ByDeadline()), bulk, CHAT)
+    add(scheduler, "bulka", "bulkb", prompt=5)
+    assert step(scheduler) == {"bulka": 2} and running(scheduler) == ["bulka", "bulkb"]
+
+
+def test_a_lanes_limits_hold_nobody_else_back():
+    scheduler = scheduler_of(64, Policies(Continuous(64)), replace(BULK, slots=Share(0, 1)), CHAT)
+    for name in "abcdefghijklmnopqrstuvwxyz":
+        add(scheduler, f"bulk{name}")
+    add(scheduler, "chata")
+    assert step(scheduler) == {"bulka": 3, "chata": 3}
+
+
+def test_one_that_lacks_blocks_of_its_lane_is_overtaken_in_it_but_not_for_ever(monkeypatch):
+    monkeypatch.setattr("headway.core.planning.lane_limits.PATIENCE", 2)
+    scheduler = scheduler_of(64, Policies(Continuous(9)), replace(BULK, blocks=Share(0, 4)), CHAT)
+    add(scheduler, "bulka", prompt=4, most=9)
+    step(scheduler)
+    add(scheduler, "bulkb", prompt=13, most=1)
+    joined = []
+    for name in "cdefgh":
+        add(scheduler, f"bulk{name}", f"chat{name}", prompt=1, most=1)
+        joined += step(scheduler)
+        assert scheduler.pool.blocks_of_lane["bulk"] <= 4
+    while "bulkb" not in joined:
+        joined += step(scheduler)
+    names = [name for name in dict.fromkeys(joined) if name.startswith("bulk")]
+    assert names[:4] == ["bulka", "bulkc", "bulkd", "bulkb"], "then its blocks are kept for it"
+    assert joined.count("chath") == 1
+
+
+def test_a_request_that_could_never_have_its_lanes_blocks_is_refused():
+    scheduler = scheduler_of(64, Policies(Continuous(9)), replace(BULK, blocks=Share(0, 4)), CHAT)
+    events = scheduler.apply([Add(ask("big", 10, 7, lane="bulk"))], 0)
+    (event,) = events
+    assert event.error == "10 prompt tokens and 7 to generate cannot fit: a request may hold 16"
+    assert scheduler.apply([Add(ask("fits", 10, 7, lane="chat"))], 0) == []

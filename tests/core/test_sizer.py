@@ -1,0 +1,105 @@
+"""What a step would take while it is chosen: as it is priced afterwards."""
+
+from dataclasses import replace
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from headway.core.batch import Batch, Row, Want
+from headway.core.cost.estimates import Estimates
+from headway.core.cost.features import batch_features
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.sizer import Sizer
+from headway.core.cost.step_cost import WHOLE, Rates, Residuals, Rounding, StepCost
+
+COST = StepCost(
+    device=Rates(
+        step=8_000_000,
+        row=7_003,
+        prompt=300_007,
+        read=1_103,
+        pair=1_307,
+        logit=17_011,
+        decode=1_900_009,
+        prefill=400_003,
+        head=409_009,
+    ),
+    pieces=((0, 1_000_007), (6, 2_000_011)),
+    knee=9,
+    rounding=Rounding(least=3, digits=2),
+    residuals=(Residuals((700, 1_000, 1_800)), Residuals((800, 1_000, 1_100))),
+)
+PADDED = replace(COST, gathering=Gathering(3, at_once=5))
+BOTH = Want.LAST | Want.PROMPT
+rows = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from([Want.LAST, BOTH])),
+    max_size=8,
+)
+costs = st.sampled_from([COST, PADDED])
+
+
+def estimates_of(cost):
+    """With a drift: the machine is slower than its model says."""
+    estimates = Estimates(cost)
+    estimates.learn(batch_features(batch([(3, 1, Want.LAST)])), 1_000_000)
+    assert estimates.drift > WHOLE
+    return estimates
+
+
+def batch(rows):
+    made = [Row(i, start, (0,) * length, (), w) for i, (start, length, w) in enumerate(rows)]
+    return Batch(1, tuple(made))
+
+
+def logits(length, want):
+    return 1 if want is Want.LAST else length + 1
+
+
+def sized(estimates, rows, nanoseconds, sure=0.5):
+    """Those who decode first, all at once; the others one by one."""
+    sizer = Sizer(estimates, nanoseconds, sure)
+    plain = [start for start, length, want in rows if length == 1 and want is Want.LAST]
+    sizer.decode(plain)
+    for start, length, want in rows:
+        if length > 1 or want is not Want.LAST:
+            sizer.add(start, length, logits(length, want))
+    return sizer
+
+
+def price(estimates, rows, sure):
+    features = batch_features(batch(rows), estimates.cost.gathering)
+    residual = estimates.cost.residuals[estimates.cost.regime(features)]
+    return estimates.predict(features) * residual.at(sure) // WHOLE
+
+
+@given(costs, rows, st.sampled_from([0.5, 0.75, 1.0]))
+def test_a_step_is_priced_as_it_will_be(cost, rows, sure):
+    estimates = estimates_of(cost)
+    assert sized(estimates, rows, 0, sure).price() == price(estimates, rows, sure)
+    for i, (start, length, want) in enumerate(rows):
+        rest = sized(estimates, rows[:i] + rows[i + 1 :], 0, sure)
+        assert rest.price(start, length, logits(length, want)) == price(estimates, rows, sure)
+
+
+@given(costs, rows, st.integers(0, 30), st.integers(1, 40), st.booleans(), st.data())
+def test_what_fits_is_the_most_that_fits(cost, rows, start, wanted, each, data):
+    estimates = estimates_of(cost)
+    prices = [
+        sized(estimates, rows, 0).price(start, length, length if each else 1)
+        for length in range(1, wanted + 1)
+    ]
+    time = data.draw(st.integers(min(prices) - 2, max(prices) + 2))
+    fits = sized(estimates, rows, time).fit(start, wanted, each=each)
+    assert fits == max([i for i, each in enumerate(prices, 1) if each <= time], default=0)
+    event("all" if fits == wanted else "some" if fits else "none")
+    event("a longer one costs less" if prices != sorted(prices) else "longer ones cost more")
+
+
+def test_what_is_not_wanted_does_not_fit():
+    assert Sizer(estimates_of(COST), 10**12, 0.5).fit(0, 0) == 0
+
+
+def test_where_one_of_many_tokens_fits_and_two_do_not():
+    estimates = estimates_of(StepCost.of(10, per_token=1_000))
+    sizer = Sizer(estimates, estimates.predict(batch_features(batch([(0, 5, Want.LAST)]))), 0.5)
+    assert [sizer.fit(0, wanted) for wanted in (1, 4, 5, 6, 400)] == [1, 4, 5, 5, 5]
