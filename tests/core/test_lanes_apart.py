@@ -125,6 +125,26 @@ def test_who_grows_takes_from_later_tiers_then_from_its_own_but_from_its_oldest(
         assert step(scheduler)["chata"] == 1
 
 
+def test_the_oldest_of_a_later_tier_waits_for_blocks_and_keeps_its_own():
+    scheduler = scheduler_of(3, TAKING)
+    add(scheduler, "chata", "bulkb", prompt=4, most=5)
+    assert step(scheduler) == {"chata": 4, "bulkb": 4}
+    for _ in range(4):
+        assert step(scheduler) == {"chata": 1}
+    assert step(scheduler) == {"bulkb": 1} and scheduler.roster.preemptions == 0
+
+
+def test_who_is_preempted_in_its_turn_has_none():
+    scheduler = scheduler_of(3, Policies(Crowd(3), preempt=ByLane()))
+    add(scheduler, "chata", prompt=4, most=8)
+    add(scheduler, "bulkb", prompt=3, most=8)
+    add(scheduler, "bulkc", prompt=4, most=8)
+    step(scheduler)
+    policies = replace(scheduler.settings.policies, step_tokens=2)
+    scheduler.settings = replace(scheduler.settings, policies=policies)
+    assert step(scheduler) == {"chata": 1} and running(scheduler) == ["chata"]
+
+
 def test_the_oldest_of_the_first_tier_takes_what_lanes_keep_so_that_it_ends():
     bulk = replace(BULK, slots=Share(least=1), blocks=Share(least=2))
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)), bulk, CHAT)
