@@ -150,8 +150,11 @@ def test_a_lane_with_fewer_than_its_least_goes_first_with_so_many():
 )
 def test_the_oldest_of_those_behind_goes_first_in_every_so_many_steps(step, now, first):
     lines = line(CHAT, one(9, first_by=5)), line(BULK, one(0, "bulk", UNTIMED))
-    order = ByDeadline(patience=100, turn=8)
-    assert numbers(order.rank(seen(*lines, step=step, now=now), ()))[0] == first
+    order, runs = ByDeadline(patience=100, turn=8), [decoding(5, lane="bulk", tier=UNTIMED)]
+    view = seen(*lines, step=step, now=now, running=runs)
+    assert numbers(order.rank(view, ()))[0] == first
+    alone = replace(view, running=[decoding(5)])
+    assert numbers(order.rank(alone, ()))[0] == (0 if now >= 100 else 9), "none of them runs"
 
 
 def test_ageing_is_for_those_who_run_too_and_the_relegated():
@@ -292,6 +295,10 @@ def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
         (
             lambda: Settings(8, BLOCK, (Lane("a", slots=Share(0, 0)),)),
             "lane 'a' has no slots: nothing of it could ever run",
+        ),
+        (
+            lambda: Settings(8, BLOCK, (Lane("a", step_tokens=Share(2)),)),
+            "lane 'a': step_tokens has a most and no least",
         ),
         (lambda: Settings(8, BLOCK, (Lane("a", chunk=0),)), "lane 'a' has a chunk of 0 tokens"),
     ],

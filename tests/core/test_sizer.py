@@ -51,10 +51,6 @@ def batch(rows):
     return Batch(1, tuple(made))
 
 
-def logits(length, want):
-    return 1 if want is Want.LAST else length + 1
-
-
 def sized(estimates, rows, nanoseconds, sure=0.5):
     """Those who decode first, all at once; the others one by one."""
     sizer = Sizer(estimates, nanoseconds, sure)
@@ -62,7 +58,7 @@ def sized(estimates, rows, nanoseconds, sure=0.5):
     sizer.decode(plain)
     for start, length, want in rows:
         if length > 1 or want is not Want.LAST:
-            sizer.add(start, length, logits(length, want))
+            sizer.add(start, length, each=want is BOTH)
     return sizer
 
 
@@ -78,15 +74,14 @@ def test_a_step_is_priced_as_it_will_be(cost, rows, sure):
     assert sized(estimates, rows, 0, sure).price() == price(estimates, rows, sure)
     for i, (start, length, want) in enumerate(rows):
         rest = sized(estimates, rows[:i] + rows[i + 1 :], 0, sure)
-        assert rest.price(start, length, logits(length, want)) == price(estimates, rows, sure)
+        assert rest.price(start, length, each=want is BOTH) == price(estimates, rows, sure)
 
 
 @given(costs, rows, st.integers(0, 30), st.integers(1, 40), st.booleans(), st.data())
 def test_what_fits_is_the_most_that_fits(cost, rows, start, wanted, each, data):
     estimates = estimates_of(cost)
     prices = [
-        sized(estimates, rows, 0).price(start, length, length if each else 1)
-        for length in range(1, wanted + 1)
+        sized(estimates, rows, 0).price(start, length, each=each) for length in range(1, wanted + 1)
     ]
     time = data.draw(st.integers(min(prices) - 2, max(prices) + 2))
     fits = sized(estimates, rows, time).fit(start, wanted, each=each)

@@ -65,7 +65,7 @@ class Lane:
     max_waiting_tokens: int = NEVER  # prompt tokens
     slots: Share = Share()  # sequences that run at once
     blocks: Share = Share()  # of the KV memory; a block that sequences share counts for each
-    step_tokens: Share = Share()  # of a step
+    step_tokens: Share = Share()  # of a step; it has no least
     chunk: int = NEVER  # prompt tokens of a step, at most
 
     @property

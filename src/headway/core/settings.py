@@ -29,9 +29,6 @@ class Settings:
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
         self._check_shares()
-        for lane in self.lanes:
-            if lane.chunk < 1:
-                raise SettingError(f"lane {lane.name!r} has a chunk of {lane.chunk} tokens")
         for part in ("order", "chunk", "relegate"):
             policy = getattr(self.policies, part)
             if getattr(policy, "needs_cost", False) and not self.cost.is_known:
@@ -45,6 +42,14 @@ class Settings:
             )
 
     def _check_shares(self) -> None:
+        for lane in self.lanes:
+            if lane.chunk < 1:
+                raise SettingError(f"lane {lane.name!r} has a chunk of {lane.chunk} tokens")
+            if lane.step_tokens.least:
+                raise SettingError(
+                    f"lane {lane.name!r}: step_tokens has a most and no least; the least of slots "
+                    "keeps a lane moving"
+                )
         whole = {"slots": self.policies.slots or NEVER, "blocks": self.num_blocks}
         whole["step_tokens"] = self.policies.step_tokens
         for name, most in whole.items():

@@ -29,11 +29,12 @@ class Sizer:
         self._logits += len(keys)
         self._padded = self.estimates.cost.gathering.reads(self._singles)
 
-    def add(self, start: int, length: int, logits: int = 1) -> None:
-        """Add a row of so many tokens from this position on. logits: positions that need them."""
+    def add(self, start: int, length: int, *, each: bool = False) -> None:
+        """Add a row of so many tokens from this position on. It has logits at its end, and each:
+        for every position, too."""
         self._tokens += length
         self._rows += 1
-        self._logits += logits
+        self._logits += 1 + length * each
         if length == 1:
             self._padded = self._reads_with(start + 1)
             self._singles.append(start + 1)
@@ -42,9 +43,9 @@ class Sizer:
             self._reads += start + length
             self._pairs += length * start + length * (length + 1) // 2
 
-    def price(self, start: int = 0, length: int = 0, logits: int = 1) -> int:
+    def price(self, start: int = 0, length: int = 0, *, each: bool = False) -> int:
         """Nanoseconds of the step with one more row of so many tokens; 0: without."""
-        features = self._features(start, length, logits)
+        features = self._features(start, length, 1 + length * each)
         sure = self._residuals[self.estimates.cost.regime(features)]
         return self.estimates.predict(features) * sure // WHOLE
 
@@ -76,8 +77,8 @@ class Sizer:
     def fit(self, start: int, wanted: int, *, each: bool = False) -> int:
         """How many of these tokens, from this position on, the step can take in its time.
 
-        each: every position needs logits, and not only the last. More tokens cost more, except
-        where a row has one, and at the knee, where another residual holds.
+        More tokens cost more, except where a row has one, and at the knee, where another residual
+        holds.
         """
         knee = self.estimates.cost.knee - self._tokens
         begins = {n for n in (1, 2, knee + 1) if 0 < n <= wanted}
@@ -101,4 +102,4 @@ class Sizer:
         return least
 
     def _fits(self, start: int, length: int, each: bool) -> bool:
-        return self.price(start, length, length if each else 1) <= self.nanoseconds
+        return self.price(start, length, each=each) <= self.nanoseconds

@@ -184,7 +184,7 @@ class Plan:
         self._left -= take
         self._limits.give(sequence, take)
         if self._sizer:
-            self._sizer.add(sequence.scheduled, take, take if sequence.scores else 1)
+            self._sizer.add(sequence.scheduled, take, each=sequence.scores)
 
     def _within_time(self, sequence: Sequence, wanted: int) -> int:
         """How many of so many tokens the step has time for; a step has one row in any case."""

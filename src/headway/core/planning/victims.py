@@ -7,7 +7,7 @@ from headway.core.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.policies.preempt import Preempt
 from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequence import UNTIMED, Sequence
 from headway.core.view import View
 
 
@@ -21,7 +21,7 @@ class Victims:
     `across`: a sequence takes from later tiers first, down to the least that their lanes keep.
     In its own tier everyone but the oldest may be taken, and the oldest of the first tier may take
     from all, so that it ends whatever the lanes keep. Others may join in a step that preempts, but
-    not those of a victim's lane.
+    not those of a victim's lane, nor those of a later tier than a victim's.
     """
 
     def __init__(self, policy: Preempt, roster: Roster, pool: BlockPool, view: View) -> None:
@@ -29,17 +29,20 @@ class Victims:
         self.across: bool = getattr(policy, "across", False)
         self._left: list[Sequence] | None = None  # made only if a step lacks blocks or slots
         self._robbed = set[str]()  # lanes that have lost somebody in this step
+        self._first = UNTIMED  # the earliest tier that has
         self._oldest = dict[int, int]()  # number, by tier
 
     def taken(self, victim: Sequence) -> None:
         """It is preempted now."""
         self._robbed.add(victim.request.lane)
+        self._first = min(self._first, victim.tier)
 
     def may_join(self, sequence: Sequence) -> bool:
         """Whether a waiting sequence may join in spite of those preempted in this step."""
         if not self._robbed:
             return True
-        return self.across and sequence.request.lane not in self._robbed
+        in_lane = sequence.request.lane in self._robbed
+        return self.across and not in_lane and sequence.tier <= self._first
 
     def next_for(self, needy: Sequence) -> Sequence | None:
         """The next one that may be taken for the needy, who runs; None: there is none."""

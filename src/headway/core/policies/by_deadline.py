@@ -28,8 +28,9 @@ class ByDeadline:
     deadline first to the least work first as the load rises.
 
     Then come the relegated, then lanes without a budget, by priority and arrival. Of those, the
-    oldest, waiting or running, goes first in every `turn`-th step once it is older than `patience`.
-    Where slots are taken back from later tiers (ByLane), it joins behind those in time all the
+    oldest goes first once it is older than `patience`: until one of them runs, so that it has the
+    next slot that comes free, and then in every `turn`-th step, so that its prompt moves on. Where
+    slots are taken back from later tiers (ByLane), it joins behind those in time all the
     same, unless its lane has fewer slots than its least; from then on it moves as stated.
     """
 
@@ -61,8 +62,9 @@ class ByDeadline:
                 yield from tuple(line.waiting)
 
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
-        """In every so many steps, the one that came first of those behind the others."""
-        if view.step % self.turn:
+        """The one that came first of those behind the others, if it is its turn: in every so many
+        steps and, as long as none of them runs, in all."""
+        if view.step % self.turn and any(s.tier != TIMED for s in view.running):
             return []
         parts = [line.relegated for line in view.lines]
         parts += [line.waiting for line in view.lines if not line.lane.budget.is_timed]
