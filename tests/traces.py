@@ -1,5 +1,6 @@
 """What the tests share: random traces, and the answer that batching must not change."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import StringIO
@@ -32,6 +33,7 @@ from headway.journal import codec, journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
+from tests.lane_rules import watched
 
 BLOCK = 4
 MS = 1_000_000
@@ -223,7 +225,28 @@ limits = st.sampled_from([None, None, None, 0, 15, 40, 90, 250])
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def crowded(draw: st.DrawFn) -> Case:
+    """Lanes with budgets that lack slots and blocks, and have long answers to give."""
+    lanes, strategy = draw(budgeted_lanes()), draw(budget_policies())
+    if strategy.slots and sum(lane.slots.least for lane in lanes) > strategy.slots:
+        lanes = tuple(replace(lane, slots=Share()) for lane in lanes)
+    timed: list[tuple[int, Command]] = []
+    for i in range(draw(st.integers(4, 10))):
+        request = Request(
+            id=f"r{i}",
+            prompt=draw(prompts),
+            max_tokens=draw(st.integers(4, 16)),
+            arrived=draw(st.sampled_from([0, 0, 20, 100])) * MS,
+            lane=draw(st.sampled_from(["bulk", "chat"])),
+        )
+        timed.append((request.arrived, Add(request)))
+    timed.sort(key=lambda pair: pair[0])
+    blocks, burst = draw(st.integers(9, 12)), draw(st.sampled_from([1, 1, 6]))
+    return Case(blocks, strategy, timed, burst, lanes, COST)
+
+
+@st.composite
+def plain_cases(draw: st.DrawFn) -> Case:
     timed: list[tuple[int, Command]] = []
     for i in range(draw(st.integers(1, 10))):
         arrived = draw(st.integers(0, 100)) * MS
@@ -253,22 +276,29 @@ def cases(draw: st.DrawFn) -> Case:
     timed.sort(key=lambda pair: pair[0])
     # Mostly a little more than the largest request needs: what joins will grow out of it.
     blocks, burst = draw(st.integers(8, 14)), draw(st.sampled_from([1, 1, 6]))
-    if draw(st.booleans()):
-        return Case(blocks, draw(plain_policies), timed, burst)
-    strategy, lanes = draw(budget_policies()), draw(budgeted_lanes())
-    if strategy.slots and sum(lane.slots.least for lane in lanes) > strategy.slots:
-        lanes = tuple(replace(lane, slots=Share()) for lane in lanes)
-    return Case(blocks, strategy, timed, burst, lanes, COST)
+    return Case(blocks, draw(plain_policies), timed, burst)
+
+
+@st.composite
+def budgeted_cases(draw: st.DrawFn) -> Case:
+    """The same requests, and lanes and policies that go by budgets."""
+    plain, crowd = draw(plain_cases()), draw(crowded())
+    return replace(plain, policies=crowd.policies, lanes=crowd.lanes, cost=COST)
+
+
+def cases() -> st.SearchStrategy[Case]:
+    return st.one_of(plain_cases(), budgeted_cases(), crowded())
 
 
 @dataclass(frozen=True)
 class Run:
-    """One simulated run of a case, its books checked after every step."""
+    """One simulated run of a case, its books and its lanes checked after every step."""
 
     scheduler: Scheduler
     executor: Spy
     events: list[Event]
     journal: str
+    met: Counter[str]  # rare paths
 
 
 def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
@@ -278,11 +308,12 @@ def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
     journal.begin(scheduler.settings, file)
     inbox, priced = TraceInbox(case.timed, clock), PricedExecutor(COST, clock, executor)
     engine = Engine(scheduler, priced, inbox, clock, lambda record: journal.write(record, file))
-    while not scheduler.finished:
-        events += engine.step()
-        scheduler.check()
-        assert scheduler.steps < MOST_STEPS, "it goes round in circles"
-    return Run(scheduler, executor, events, file.getvalue())
+    with watched() as met:
+        while not scheduler.finished:
+            events += engine.step()
+            scheduler.check()
+            assert scheduler.steps < MOST_STEPS, "it goes round in circles"
+    return Run(scheduler, executor, events, file.getvalue(), met)
 
 
 # Four that fit when they join and not when they have grown.

@@ -60,6 +60,8 @@ def check_answers(case, scheduler, events):
 @example(THRASH)
 def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
     done = run(case)
+    for name in done.met:
+        event(name)
     check_answers(case, done.scheduler, done.events)
     steps = done.scheduler.ledger.steps
     assert done.executor.executor.computed == sum(step.tokens + step.waste_tokens for step in steps)

@@ -42,12 +42,12 @@ class Settings:
             )
 
     def _check_shares(self) -> None:
-        for lane in self.lanes:
-            if lane.chunk < 1:
-                raise SettingError(f"lane {lane.name!r} has a chunk of {lane.chunk} tokens")
-            if lane.step_tokens.least:
+        for each in self.lanes:
+            if each.chunk < 1:
+                raise SettingError(f"lane {each.name!r} has a chunk of {each.chunk} tokens")
+            if each.step_tokens.least:
                 raise SettingError(
-                    f"lane {lane.name!r}: step_tokens has a most and no least; the least of slots "
+                    f"lane {each.name!r}: step_tokens has a most and no least; the least of slots "
                     "keeps a lane moving"
                 )
         whole = {"slots": self.policies.slots or NEVER, "blocks": self.num_blocks}
