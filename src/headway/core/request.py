@@ -33,6 +33,7 @@ class Request:
     sampling: Sampling = Sampling()
     salt: str = ""  # prefix-cache entries are shared only inside one salt (a tenant's)
     follows: str = ""  # id of a request with the same prompt, whose first token it waits for
+    expected: int = 0  # tokens that the caller expects to be generated; 0: it does not say
     start_by: int = NEVER  # the latest time to start, on the clock that stamps arrivals
     end_by: int = NEVER  # the latest time to end; later it is dropped
 

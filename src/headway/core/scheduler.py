@@ -92,7 +92,9 @@ class Scheduler:
         roster = self.roster
         since = self.committed if roster.running else now  # else it slept, with nobody waiting
         lines, running = tuple(roster.lines.values()), roster.running.values()
-        known = roster.last_victim, self.estimates, self.pool.num_free, self.steps
+        pool = self.pool
+        blocks = pool.num_free, pool.num_blocks, pool.block_size
+        known = roster.last_victim, self.estimates, *blocks, self.steps
         view = View(now, lines, running, self._closing or self._enough, self.prefilled, *known)
         policies = self.settings.policies
         for late in tuple(policies.relegate.relegated(view)):

@@ -45,6 +45,7 @@ class Sequence:
     work: int = 0  # nanoseconds that its pending tokens add to a full step (Estimates.work)
     alone: int = 0  # nanoseconds of a step of these tokens alone
     priced: tuple[int, int] = (0, 0)  # scheduled and pending, when these two were computed
+    expected_end: int = 0  # tokens with which it probably ends (Lengths.end); 0: not asked yet
     misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit() when it did not fit last
     full_at: int = 0  # value of computed at which its next block is full and can be published
     published: int = 0  # blocks offered to the prefix cache, or taken from it

@@ -23,6 +23,8 @@ class View:
     last_victim: int = -1  # number of the sequence that was preempted last
     estimates: Estimates = UNKNOWN  # the cost model with its drift, and what else was learned
     free_blocks: int = 0  # cached ones included
+    num_blocks: int = 0
+    block_size: int = 1
     step: int = 0  # steps scheduled so far
 
     @property

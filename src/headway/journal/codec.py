@@ -16,6 +16,7 @@ from headway.core.policies import (
     chunk,
     defer,
     join,
+    memory,
     mix,
     order,
     preempt,
@@ -45,6 +46,7 @@ TYPES: dict[str, type] = {
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
         *(by_deadline.ByDeadline, by_slack.BySlack, preempt.ByLane),
         *(defer.Nobody, defer.WithoutDeadline, relegate.Keep, relegate.Hopeless),
+        *(memory.Now, memory.Ahead),
     )
 }
 

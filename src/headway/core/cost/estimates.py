@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from headway.core.batch import Batch
 from headway.core.cost.features import Features, batch_features, row_features
+from headway.core.cost.lengths import Lengths
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
 from headway.core.request import NEVER
@@ -58,6 +59,7 @@ class Estimates:
         self._full_price = cost.predict(self._full)
         self._shortest = cost.predict(row_features(0, 1, 1))
         self._drains: dict[str, Drain] = {}  # by lane
+        self.lengths = Lengths()
         self._prompts = 0  # prompt tokens, in thousandths
         self._prefills = 0  # nanoseconds from their starts to their first tokens
 
@@ -93,6 +95,12 @@ class Estimates:
 
     def ended(self, sequence: Sequence) -> None:
         """Learn from a sequence that has ended how long its prompt took."""
+        if (
+            sequence.tokens
+            and sequence.tokens[-1] in sequence.stops
+            or len(sequence.tokens) >= sequence.limit
+        ):
+            self.lengths.ended(sequence)
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled
             self._prompts += 1_000 * len(sequence.request.prompt) - self._prompts // PREFILL_DECAY

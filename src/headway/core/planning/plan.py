@@ -232,7 +232,7 @@ class Plan:
             return True
         if not self._limits.may_join(sequence, whole=self.start.exclusive):
             return True  # other lanes are not held back by the limits of this one
-        if not self._makes_room(sequence):
+        if not self._has_future(sequence) or not self._makes_room(sequence):
             return self._is_worth_trying(sequence)
         self._places -= 1
         self.joined.append(sequence)
@@ -248,6 +248,13 @@ class Plan:
             return False
         self._misfits.append(misfit)
         return misfit.overtaken < PATIENCE and len(self._misfits) < MISFITS
+
+    def _has_future(self, sequence: Sequence) -> bool:
+        """Whether memory suffices for it later on too, beside those who keep their blocks."""
+        holders = [*self.roster.running.values(), *self.joined]
+        if self._victims.across:  # it may take the blocks of those behind it
+            holders = [each for each in holders if each.tier <= sequence.tier]
+        return self.policies.memory.suffices(self.view, holders, sequence)
 
     def _makes_room(self, sequence: Sequence) -> bool:
         """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later

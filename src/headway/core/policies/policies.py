@@ -6,6 +6,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import Defer, Nobody
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.memory import Memory, Now
 from headway.core.policies.mix import Mix, Mixed
 from headway.core.policies.order import FirstCome, Order
 from headway.core.policies.preempt import Preempt, Youngest
@@ -26,6 +27,7 @@ class Policies:
     preempt: Preempt = Youngest()
     defer: Defer = Nobody()
     relegate: Relegate = Keep()
+    memory: Memory = Now()
     step_tokens: int = 512  # that a step computes at most, padding aside
 
     def __post_init__(self) -> None:

@@ -1,0 +1,80 @@
+"""How many tokens answers have, learned from those that have ended (Lengths)."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from math import ceil
+
+from headway.core.sequence import Sequence
+
+KEPT = 512  # answers per lane and class of prompts, the latest
+ENOUGH = 16  # answers; with fewer that were longer, a class says nothing
+
+
+class Sample:
+    """The lengths of the latest answers of one kind."""
+
+    def __init__(self) -> None:
+        self._latest = deque[int]()
+        self._sorted = list[int]()
+
+    def add(self, length: int) -> None:
+        """An answer of this kind has ended."""
+        if len(self._latest) == KEPT:
+            oldest = self._latest.popleft()
+            del self._sorted[bisect_left(self._sorted, oldest)]
+        self._latest.append(length)
+        insort(self._sorted, length)
+
+    def quantile(self, share: float, beyond: int) -> int:
+        """The length that this share of the answers longer than `beyond` do not exceed; 0: too
+        few of them are known."""
+        first = bisect_right(self._sorted, beyond)
+        longer = len(self._sorted) - first
+        if longer < ENOUGH:
+            return 0
+        return self._sorted[first + max(1, ceil(share * longer)) - 1]
+
+
+class Lengths:
+    """Quantiles of answers' lengths by lane and prompt length, given what is generated already.
+
+    The longer an answer is, the longer it is going to be: its remaining length is asked of those
+    answers only that were longer. That is the estimator of LightLLM's Past-Future scheduler (2025).
+    Prompts are of one class if their lengths have equally many binary digits.
+    """
+
+    def __init__(self) -> None:
+        self._of_class: dict[tuple[str, int], Sample] = {}
+        self._of_lane: dict[str, Sample] = {}
+
+    def ended(self, sequence: Sequence) -> None:
+        """Learn from an answer that has ended by itself."""
+        lane, digits = sequence.request.lane, len(sequence.request.prompt).bit_length()
+        self._of_class.setdefault((lane, digits), Sample()).add(sequence.generated)
+        self._of_lane.setdefault(lane, Sample()).add(sequence.generated)
+
+    def end(self, sequence: Sequence, share: float) -> int:
+        """Tokens, prompt and answer, with which it ends: this share of such answers have no more.
+
+        Asked again only once the sequence has reached it. Never more than the caller allows. What
+        the caller expects counts until it is exceeded. While little is known, all that the caller
+        allows is expected.
+        """
+        if sequence.expected_end <= len(sequence.tokens):
+            left = max(1, self._remaining(sequence, share))
+            sequence.expected_end = len(sequence.tokens) + left
+        return sequence.expected_end
+
+    def _remaining(self, sequence: Sequence, share: float) -> int:
+        request, generated = sequence.request, sequence.generated
+        allowed = request.max_tokens - generated
+        if request.expected > generated:
+            return min(allowed, request.expected - generated)
+        digits = len(request.prompt).bit_length()
+        for sample in (
+            self._of_class.get((request.lane, digits)),
+            self._of_lane.get(request.lane),
+        ):
+            if sample and (length := sample.quantile(share, generated)):
+                return min(allowed, length - generated)
+        return allowed

@@ -1,0 +1,59 @@
+"""Will the KV memory suffice? A Memory answers, for each request that would join."""
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Protocol
+
+from headway.core.sequence import Sequence
+from headway.core.view import View
+from headway.errors import SettingError
+
+
+class Memory(Protocol):
+    """Whether those who run leave blocks for one more, later on as well as now."""
+
+    def suffices(self, view: View, others: Seq[Sequence], joining: Sequence) -> bool:
+        """Whether it may join. others: who run and keep their blocks beside it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """It may join if its blocks are free now. Who grows later may have to preempt others."""
+
+    def suffices(self, view: View, others: Seq[Sequence], joining: Sequence) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """It may join if the blocks will suffice at every future moment, as far as lengths are known.
+
+    Tokens grow by one a step, and who ends gives its blocks back. So memory is fullest just before
+    one of them ends. In order of remaining length, longest first, that is
+
+        max over i of  (tokens of the first i  +  i x remaining length of the ith)
+
+    (Past-Future, LightLLM 2025). What waits in the prefix cache counts as free.
+    """
+
+    share: float = 0.6  # of answers that are no longer than what is counted on
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise SettingError(f"a share of answers is more than 0 and at most 1: {self.share}")
+
+    def suffices(self, view: View, others: Seq[Sequence], joining: Sequence) -> bool:
+        if not others:
+            return True  # else it could never run
+        end, share, size = view.estimates.lengths.end, self.share, view.block_size
+        holders = [(end(s, share) - (now := len(s.tokens)), now) for s in (*others, joining)]
+        holders.sort(reverse=True)
+        held = peak = count = 0
+        for left, now in holders:
+            held += now
+            count += 1
+            if (most := held + count * left) > peak:
+                peak = most
+        # Each has half a block more than its tokens, on average.
+        return peak + len(holders) * size // 2 <= view.num_blocks * size

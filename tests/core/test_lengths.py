@@ -1,0 +1,121 @@
+"""How long answers are, learned from those that ended, and what memory they will need."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.cost.lengths import ENOUGH, KEPT, Lengths, Sample
+from headway.core.policies.memory import Ahead, Now
+from headway.core.sequence import Sequence
+from headway.core.view import View
+from headway.errors import SettingError
+from tests.traces import ask
+
+
+def sequence(number=0, prompt=8, generated=0, most=1_000, lane="chat", **rest):
+    request = ask(f"r{number}", prompt, most, lane=lane, **rest)
+    return Sequence(number, request, [*request.prompt, *[0] * generated])
+
+
+def learned(*lengths, prompt=8, lane="chat"):
+    known = Lengths()
+    for length in lengths:
+        known.ended(sequence(prompt=prompt, generated=length, lane=lane))
+    return known
+
+
+@given(st.lists(st.integers(1, 50), min_size=ENOUGH, max_size=80), st.integers(0, 30))
+def test_a_quantile_is_that_of_the_longer_answers(lengths, beyond):
+    sample = Sample()
+    for length in lengths:
+        sample.add(length)
+    longer = sorted(length for length in lengths if length > beyond)
+    for percent in (1, 50, 90, 100):
+        found = sample.quantile(percent / 100, beyond)
+        if len(longer) < ENOUGH:
+            assert found == 0, "too few to say"
+        else:
+            rank = max(1, -(-percent * len(longer) // 100))
+            assert found in longer[max(0, rank - 2) : rank + 1] and found > beyond
+
+
+def test_old_answers_are_forgotten():
+    sample = Sample()
+    for length in [7] * KEPT + [90] * KEPT:
+        sample.add(length)
+    assert sample.quantile(0.01, 0) == 90
+
+
+def test_while_little_is_known_all_that_is_allowed_is_expected():
+    assert Lengths().end(sequence(most=300), 0.5) == 8 + 300
+    assert learned(*[20] * (ENOUGH - 1)).end(sequence(most=300), 0.5) == 8 + 300
+
+
+def test_an_answer_is_expected_to_be_as_long_as_those_before():
+    known = learned(*range(1, 101))
+    assert known.end(sequence(), 0.5) == 8 + 50
+    assert known.end(sequence(generated=50), 0.5) == 8 + 75, "of those longer than 50"
+    assert known.end(sequence(most=30), 0.5) == 8 + 30, "the caller allows no more"
+    beyond = sequence(generated=100)
+    assert known.end(beyond, 0.5) == 8 + 1_000, "longer than any other"
+
+
+def test_it_is_asked_again_only_when_it_is_reached():
+    known, each = learned(*[20] * ENOUGH), sequence()
+    assert known.end(each, 0.5) == 28
+    for _ in range(ENOUGH):
+        known.ended(sequence(generated=40))
+    each.tokens += [0] * 19
+    assert known.end(each, 0.5) == 28
+    each.tokens += [0]
+    assert known.end(each, 0.5) == 48
+
+
+def test_prompts_of_another_length_and_other_lanes_have_their_own_answers():
+    known = learned(*[20] * ENOUGH, prompt=8)
+    for _ in range(ENOUGH):
+        known.ended(sequence(prompt=600, generated=300))
+    assert known.end(sequence(prompt=9), 0.5) == 29
+    assert known.end(sequence(prompt=512), 0.5) == 812
+    assert known.end(sequence(prompt=100), 1.0) == 400, "of the lane, where the class is new"
+    assert known.end(sequence(lane="voice", most=70), 0.5) == 78
+
+
+def test_what_the_caller_expects_counts_until_it_is_exceeded():
+    known = learned(*[20] * ENOUGH)
+    assert known.end(sequence(expected=90), 0.5) == 98
+    assert known.end(sequence(expected=90, most=60), 0.5) == 68
+    assert known.end(sequence(expected=5, generated=5), 0.5) == 28
+
+
+def brute_force(holders, size):
+    """The most tokens at any step, each holding half a block more than it has."""
+    peak = 0
+    for step in range(1, 1 + max(left for left, _ in holders)):
+        # Just before one ends, it still holds its blocks.
+        peak = max(peak, sum(now + step for left, now in holders if left >= step))
+    return peak + len(holders) * size // 2
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=2, max_size=8))
+def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
+    """Each: tokens still to come, and tokens so far."""
+    running = [
+        sequence(i, prompt=now, most=left) for i, (left, now) in enumerate(holders)
+    ]
+    size, joining = 4, running.pop()
+    needs = brute_force(holders, size)
+    for blocks, fits in ((-(-needs // size), True), ((needs - 1) // size, False)):
+        view = View(0, (), running, num_blocks=blocks, block_size=size)
+        assert Ahead().suffices(view, running, joining) is fits
+
+
+def test_alone_a_request_always_joins():
+    view = View(0, (), num_blocks=1, block_size=1)
+    assert Ahead().suffices(view, [], sequence())
+    assert Now().suffices(view, [sequence()], sequence(1))
+
+
+def test_a_share_of_nobody_is_refused():
+    with pytest.raises(SettingError, match="more than 0"):
+        Ahead(0)
