@@ -100,9 +100,7 @@ def brute_force(holders, size):
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=2, max_size=8))
 def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
     """Each: tokens still to come, and tokens so far."""
-    running = [
-        sequence(i, prompt=now, most=left) for i, (left, now) in enumerate(holders)
-    ]
+    running = [sequence(i, prompt=now, most=left) for i, (left, now) in enumerate(holders)]
     size, joining = 4, running.pop()
     needs = brute_force(holders, size)
     for blocks, fits in ((-(-needs // size), True), ((needs - 1) // size, False)):

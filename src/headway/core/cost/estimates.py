@@ -95,11 +95,9 @@ class Estimates:
 
     def ended(self, sequence: Sequence) -> None:
         """Learn from a sequence that has ended how long its prompt took."""
-        if (
+        if (sequence.tokens and sequence.tokens[-1] in sequence.stops) or len(
             sequence.tokens
-            and sequence.tokens[-1] in sequence.stops
-            or len(sequence.tokens) >= sequence.limit
-        ):
+        ) >= sequence.limit:
             self.lengths.ended(sequence)
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled
