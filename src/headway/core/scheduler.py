@@ -265,7 +265,7 @@ class Scheduler:
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         self.roster.close(sequence)
-        self.estimates.ended(sequence)
+        self.estimates.ended(sequence, finish)
         self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
 
     # -- out

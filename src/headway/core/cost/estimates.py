@@ -7,7 +7,7 @@ from headway.core.cost.features import Features, batch_features, row_features
 from headway.core.cost.lengths import Lengths
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
-from headway.core.request import NEVER
+from headway.core.request import NEVER, Finish
 from headway.core.sequence import Sequence
 
 EVERY = 16  # one step in so many is compared: pricing each would take a tenth of deciding it
@@ -93,11 +93,9 @@ class Estimates:
         drain = self._drains.get(lane)
         return drain.millitokens * 1e6 / max(1, drain.nanoseconds) if drain else 0.0
 
-    def ended(self, sequence: Sequence) -> None:
-        """Learn from a sequence that has ended how long its prompt took."""
-        if (sequence.tokens and sequence.tokens[-1] in sequence.stops) or len(
-            sequence.tokens
-        ) >= sequence.limit:
+    def ended(self, sequence: Sequence, finish: Finish) -> None:
+        """Learn from a sequence how long its prompt took, and its answer if that is whole."""
+        if finish in (Finish.STOP, Finish.LENGTH):
             self.lengths.ended(sequence)
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled

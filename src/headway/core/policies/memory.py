@@ -49,10 +49,9 @@ class Ahead:
         end, share, size = view.estimates.lengths.end, self.share, view.block_size
         holders = [(end(s, share) - (now := len(s.tokens)), now) for s in (*others, joining)]
         holders.sort(reverse=True)
-        held = peak = count = 0
-        for left, now in holders:
+        held = peak = 0
+        for count, (left, now) in enumerate(holders, 1):
             held += now
-            count += 1
             if (most := held + count * left) > peak:
                 peak = most
         # Each has half a block more than its tokens, on average.
