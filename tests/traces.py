@@ -17,6 +17,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
+from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
@@ -181,6 +182,7 @@ def budget_policies(draw: st.DrawFn) -> Policies:
         Youngest() if in_groups else draw(st.sampled_from([Youngest(), ByLane(), ByLane()])),
         defer,
         draw(st.sampled_from([Keep(), Hopeless()])),
+        draw(st.sampled_from([Now(), Now(), Ahead(), Ahead(1.0)])),
         draw(st.integers(getattr(join, "size", 1), 24)),
     )
 

@@ -89,17 +89,15 @@ class Scheduler:
 
         If there is nothing to do yet, it has no rows and says when to ask again (`wake_at`).
         """
-        roster = self.roster
+        roster, pool, policies = self.roster, self.pool, self.settings.policies
         since = self.committed if roster.running else now  # else it slept, with nobody waiting
         lines, running = tuple(roster.lines.values()), roster.running.values()
-        pool = self.pool
         blocks = pool.num_free, pool.num_blocks, pool.block_size
-        known = roster.last_victim, self.estimates, *blocks, self.steps
-        view = View(now, lines, running, self._closing or self._enough, self.prefilled, *known)
-        policies = self.settings.policies
+        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps
+        view = View(now, lines, running, self._closing or self._enough, *known)
         for late in tuple(policies.relegate.relegated(view)):
             roster.relegate(late)
-        plan = Plan(policies, self.pool, roster, view)
+        plan = Plan(policies, pool, roster, view)
         plan.choose()
         if plan.joined and plan.start.exclusive:
             start = plan.start

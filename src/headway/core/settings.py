@@ -56,9 +56,11 @@ class Settings:
             shares = {lane.name: getattr(lane, name) for lane in self.lanes}
             if (kept := sum([share.least for share in shares.values()])) > most:
                 raise SettingError(f"the lanes keep {kept} {name} at least, and there are {most}")
-            for lane, share in shares.items():
+            for named, share in shares.items():
                 if share.most < 1:
-                    raise SettingError(f"lane {lane!r} has no {name}: nothing of it could ever run")
+                    raise SettingError(
+                        f"lane {named!r} has no {name}: nothing of it could ever run"
+                    )
 
     @property
     def by_priority(self) -> bool:

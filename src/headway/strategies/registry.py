@@ -15,6 +15,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
@@ -202,6 +203,7 @@ def by_budgets(slots: int) -> Policies:
         preempt=ByLane(),
         defer=WithoutDeadline(),
         relegate=Hopeless(),
+        memory=Ahead(),
     )
 
 
@@ -232,6 +234,11 @@ def _filler(inputs: StrategyInputs) -> Strategy:
     return _first_come_but("filler", rule, inputs, **parts)
 
 
+def _memory_ahead(inputs: StrategyInputs) -> Strategy:
+    rule = "a request starts if memory will suffice later on too, by the lengths seen so far"
+    return _first_come_but("memory-ahead", rule, inputs, memory=Ahead())
+
+
 def _slack_steps(inputs: StrategyInputs) -> Strategy:
     rule = (
         f"{inputs.slots} slots; a step has the prompts, first come, that fit into the time which "
@@ -242,8 +249,8 @@ def _slack_steps(inputs: StrategyInputs) -> Strategy:
 
 def _budgets(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together: as "
-        "many requests as possible inside their budgets"
+        f"{inputs.slots} slots; deadline-order, slack-steps, relegation, filler and memory-ahead "
+        "together: as many requests as possible inside their budgets"
     )
     return Strategy("budgets", rule, by_budgets(inputs.slots))
 
@@ -268,9 +275,10 @@ REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "slack-steps": _slack_steps,
     "relegation": _relegation,
     "filler": _filler,
+    "memory-ahead": _memory_ahead,
     "budgets": _budgets,
 }
-PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler")
+PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler", "memory-ahead")
 DEFAULT_STRATEGIES = tuple(
     name for name in REGISTRY if name != "first-come" and name not in PARTS_OF_BUDGETS
 )  # first-come is one of the chunks
