@@ -352,3 +352,50 @@ def test_a_request_that_could_never_have_its_lanes_blocks_is_refused():
     (event,) = events
     assert event.error == "10 prompt tokens and 7 to generate cannot fit: a request may hold 16"
     assert scheduler.apply([Add(ask("fits", 10, 7, lane="chat"))], 0) == []
+
+
+# -- nobody starves
+
+
+def flood(scheduler, steps, each=2):
+    """So many steps, before each of which new prompts with a deadline come. The steps' rows."""
+    found = []
+    for number in range(steps):
+        now = number * 40 * MS
+        for i in range(each):
+            request = ask(f"f{number}.{i}", (number % 50, i, 7, 7, 7), 3, now, lane="chat")
+            scheduler.apply([Add(request)], now)
+        found.append(step(scheduler, now))
+        if "bulka" not in scheduler.roster.by_id:
+            break
+    return found
+
+
+@pytest.mark.parametrize("turn", [1, 3, 8])
+@pytest.mark.parametrize("chunk", [Fixed(4), BySlack(least=4, stretch=1)])
+def test_in_a_flood_what_a_lane_keeps_moves_in_every_so_many_steps(turn, chunk):
+    order = ByDeadline(patience=400 * MS, turn=turn)
+    policies = Policies(Continuous(4), order, chunk=chunk, preempt=ByLane(), step_tokens=16)
+    policies = replace(policies, defer=WithoutDeadline(), relegate=Hopeless())
+    bulk = replace(BULK, slots=Share(least=1), blocks=Share(least=12))
+    scheduler = scheduler_of(64, policies, bulk, CHAT)
+    add(scheduler, "bulka", prompt=24, most=6)
+    seen = ["bulka" in rows for rows in flood(scheduler, 400)]
+    (row,) = [row for row in scheduler.ledger.requests if row.id == "bulka"]
+    assert row.generated == 6 and row.preemptions == 0
+    aged = seen[10:]
+    gaps = [len(gap) for gap in "".join(" x"[each] for each in aged).split("x")]
+    assert max(gaps) < turn
+    assert scheduler.roster.waiting > 10, "or it was no flood"
+
+
+def test_in_a_flood_the_oldest_has_the_next_slot_and_then_moves_on():
+    order = ByDeadline(patience=400 * MS, turn=5)
+    policies = Policies(Continuous(2), order, chunk=Fixed(4), step_tokens=8)
+    scheduler = scheduler_of(64, policies)
+    add(scheduler, "chata", "chatb", prompt=4, most=2)
+    add(scheduler, "bulka", prompt=24, most=6)
+    rows = flood(scheduler, 200)
+    first = next(i for i, each in enumerate(rows) if "bulka" in each)
+    assert 10 <= first <= 10 + 8, "a slot comes free once in so many steps"
+    assert rows[-1] and "bulka" not in scheduler.roster.by_id
