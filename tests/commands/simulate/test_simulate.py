@@ -46,7 +46,7 @@ def test_a_marked_cost_model_is_said_to_be_one():
     said = provenance.provenance_sentence(
         provenance.provenance_of(replace(CALIBRATION, about=marked))
     )
-    assert "Do not believe them" in said and "off by -50% in the median step" in said
+    assert "These times are unreliable" in said and "off by -50% in the median step" in said
     assert "believe" not in provenance.provenance_sentence(provenance.provenance_of(CALIBRATION))
 
 
