@@ -9,7 +9,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def test_every_folder_has_a_line():
-    table = PAGE.partition("## A folder a line")[2].partition("\n## ")[0]
+    table = PAGE.partition("## One line per folder")[2].partition("\n## ")[0]
     named = re.findall(r"^\| `([\w/]+)/` \|", table, flags=re.MULTILINE)
     folders = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
     assert sorted(named) == sorted((folders | {"data"}) - {"."})
