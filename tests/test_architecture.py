@@ -111,7 +111,7 @@ def torch_room(name):
     return room if room in TORCH_ROOMS else ""
 
 
-def test_the_rooms_of_torch_import_downward():
+def test_the_folders_of_executor_torch_import_downward():
     folders = {path.parts[2] for path in FILES if path.match("executor/torch/*/*.py")}
     assert folders == set(TORCH_ROOMS) - {""}
     for path, tree in FILES.items():
@@ -128,7 +128,7 @@ def server_floor(name):
     return SERVER_FLOORS.index(parts[2]) if parts[1] == "server" and len(parts) > 2 else -1
 
 
-def test_the_servers_rooms_stand_in_order():
+def test_the_servers_folders_import_in_order():
     files = {path: tree for path, tree in FILES.items() if path.parts[0] == "server"}
     rooms = {path.with_suffix("").parts[1] for path in files} - {"__init__"}
     assert rooms == set(SERVER_FLOORS)
@@ -148,7 +148,7 @@ def reached(name):
     return found
 
 
-def test_the_engine_process_has_nothing_of_the_tools_or_of_the_front():
+def test_the_engine_process_imports_neither_commands_nor_the_front():
     found = reached("headway.server.engine.engine_process")
     parts = {name.split(".")[1] for name in found} & set(FLOORS)
     assert {part for part in parts if FLOORS[part] >= FLOORS["traffic"]} == {"server"}
@@ -156,7 +156,7 @@ def test_the_engine_process_has_nothing_of_the_tools_or_of_the_front():
     assert rooms == {"engine", "heap"}
 
 
-def test_there_are_no_circles():
+def test_no_two_files_import_each_other():
     graph = {
         module(path): ours(tree) for path, tree in FILES.items() if path.parts[0] != "__init__.py"
     }
@@ -180,7 +180,7 @@ def test_the_core_is_pure():
         ("headway.server.engine.engine_process", {"fastapi", "pydantic", "structlog", "uvicorn"}),
     ],
 )
-def test_importing_loads_neither_torch_nor_what_is_not_needed(name, beyond):
+def test_importing_loads_neither_torch_nor_anything_not_needed(name, beyond):
     """In a fresh interpreter, without site-packages where the core is concerned."""
     heavy = {"torch", "numpy", "transformers", "tokenizers"} | beyond
     code = f"import sys; before = set(sys.modules); import {name};"
@@ -213,7 +213,7 @@ def test_tensors_stay_in_the_executor():
     )
 
 
-def test_the_face():
+def test_the_package_exports_its_public_names():
     assert [name for name in headway.__all__ if getattr(headway, name).__name__ == name]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = headway.nothing

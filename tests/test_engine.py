@@ -11,7 +11,7 @@ from headway.sim.inbox import TraceInbox, arrivals
 from tests.traces import BLOCK, COST, MS, ask, make
 
 
-def test_a_step():
+def test_what_a_step_waits_for_publishes_and_records():
     clock, kept = VirtualClock(), []
     requests = [ask("a", 6, 2, arrived=3 * MS), ask("b", 2, 1, arrived=90 * MS)]
     scheduler = make(8, Policies(join=Dynamic(2, 20 * MS)))

@@ -89,7 +89,7 @@ def llm():
     suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(st.lists(asks, min_size=1, max_size=4), min_size=THREADS, max_size=THREADS))
-def test_every_answer_is_the_one_asked_for_alone(llm, threads):
+def test_every_answer_is_the_one_given_alone(llm, threads):
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda mine: [said(llm, each) for each in mine], threads))
     for mine, answers in zip(threads, found, strict=True):

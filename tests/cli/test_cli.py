@@ -26,7 +26,7 @@ def headway(monkeypatch, capsys):
     return command
 
 
-def test_help_teaches(headway):
+def test_every_commands_help_has_an_example(headway):
     az = "abcdefghijklmnopqrstuvwxyz"
     status, said, _ = headway("--help")
     assert status == 0 and "Begin with headway demo" in said

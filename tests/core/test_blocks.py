@@ -99,7 +99,7 @@ TestPool, TestTidy = Pool.TestCase, Tidy.TestCase
 TestPool.settings = TestTidy.settings = settings(max_examples=60, deadline=None)
 
 
-def test_void_places_are_no_more_than_the_others_and_a_few():
+def test_stale_entries_of_the_free_list_stay_few():
     """A hot prefix is matched and let go for ever, and nobody else takes a block."""
     pool = BlockPool(8, 2)
     keys = [bytes([n]) for n in range(4)]
@@ -114,7 +114,7 @@ def test_void_places_are_no_more_than_the_others_and_a_few():
     assert pool.allocate(8)[4:] == table[::-1], "their order of reuse is the latest one"
 
 
-def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both():
+def test_plain_blocks_are_reused_first_then_a_tail_then_its_prefix():
     pool = BlockPool(4, 2)
     table = pool.allocate(3)
     pool.publish(table[:2], [b"one", b"two"])
@@ -123,7 +123,7 @@ def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both()
     assert pool.allocate(4) == [3, 4, 2, 1]
 
 
-def test_a_block_that_several_hold_is_free_when_the_last_lets_go():
+def test_a_shared_block_is_free_when_its_last_holder_frees_it():
     pool = BlockPool(8, 2)
     first = pool.allocate(2)
     pool.publish(first, [b"one", b"two"])
@@ -139,7 +139,7 @@ def test_a_block_that_several_hold_is_free_when_the_last_lets_go():
     assert pool.match([b"one", b"two"]) == [b"one", b"two"]
 
 
-def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
+def test_can_hold_counts_matched_blocks_in_the_free_list():
     pool = BlockPool(2, 2)
     table = pool.allocate(1)
     key = b"one"
@@ -150,12 +150,12 @@ def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
     assert not pool.can_hold(pool.match([key]), 2)
 
 
-def test_the_names_of_blocks_cannot_be_guessed():
+def test_the_hashes_of_blocks_cannot_be_guessed():
     roots = {BlockPool(2, 2, secret).root(salt) for secret in (b"", b"x") for salt in ("", "t")}
     assert len(roots) == 4
 
 
-def test_who_does_not_fit_is_not_looked_up_again_at_each_step(monkeypatch):
+def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):
     """A cached beginning of 40 blocks was looked up name by name in every step."""
     policies = Policies(Continuous(4), step_tokens=512)
     scheduler, shared = Scheduler(Settings(64, 4, policies=policies)), tuple(range(160))
@@ -185,7 +185,7 @@ def test_who_does_not_fit_is_not_looked_up_again_at_each_step(monkeypatch):
 
 
 @pytest.mark.parametrize("evicted", [False, True])
-def test_who_did_not_fit_fits_when_others_hold_its_beginning(evicted):
+def test_a_request_that_did_not_fit_fits_when_others_hold_its_prefix(evicted):
     """It would have taken four cached blocks from the free ones. They become another's, who found
     them there or has computed them again; then it lacks three."""
 

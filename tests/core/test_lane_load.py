@@ -40,7 +40,7 @@ def test_each_lane_has_its_own_sequences_blocks_and_wait():
     assert second.preemptions == 0
 
 
-def test_preemptions_are_counted_as_they_come():
+def test_preemptions_are_counted_as_they_happen():
     """Two that fit and grow: the younger loses its blocks."""
     scheduler = make(3, Policies(join=Continuous(2)))
     scheduler.apply([Add(ask("a", 4, 8)), Add(ask("b", (7,) * 4, 8))], 0)

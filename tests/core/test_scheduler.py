@@ -40,7 +40,7 @@ def test_a_row_in_steady_decoding_is_a_few_ints():
     assert (batch.begun, batch.ended, batch.waste) == ((), (), 0)
 
 
-def test_blocks_are_told_once_and_the_end_with_the_next_batch():
+def test_a_batch_names_new_blocks_once_and_ended_sequences_in_the_next():
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 2)), Add(ask("b", 4, 3))], 0)
     first = scheduler.schedule(0)
@@ -53,7 +53,7 @@ def test_blocks_are_told_once_and_the_end_with_the_next_batch():
     assert third.ended == (0,) and [row.blocks for row in third.rows] == [()]
 
 
-def test_the_step_is_shared_by_decodes_first_then_prompts_then_those_who_join():
+def test_a_step_goes_to_decodes_first_then_prompts_then_those_that_join():
     scheduler = make(32, Policies(Continuous(4), chunk=Fixed(6), step_tokens=7))
     scheduler.apply([Add(ask("a", 3, 9))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -67,7 +67,7 @@ def test_the_step_is_shared_by_decodes_first_then_prompts_then_those_who_join():
 @pytest.mark.parametrize(
     "mix, kinds", [(Mixed(), "BBBB"), (PrefillFirst(), "PPPB"), (Alternate(), "PDPD")]
 )
-def test_mix(mix, kinds):
+def test_each_mix_composes_its_steps(mix, kinds):
     scheduler = make(32, Policies(mix=mix, chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 3, 9))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -82,13 +82,13 @@ def test_mix(mix, kinds):
     assert seen == kinds
 
 
-def test_a_whole_prompt_may_overrun_the_step_but_not_start_in_a_full_one():
+def test_a_whole_prompt_may_overrun_a_step_but_not_start_in_a_full_one():
     scheduler = make(32, Policies(Continuous(4), chunk=Whole(), step_tokens=5))
     scheduler.apply([Add(ask("a", 9, 2)), Add(ask("b", (5,) * 3, 2))], 0)
     assert shape(scheduler.schedule(0)) == [(0, 0, 9)]
 
 
-def test_a_head_that_does_not_fit_does_not_block_one_that_does():
+def test_a_head_that_does_not_fit_does_not_block_a_request_that_does():
     scheduler = make(6)
     scheduler.apply([Add(ask("a", 12, 4))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -151,7 +151,7 @@ def test_cancel_and_stop_are_idempotent_and_stop_discards():
 
 
 @pytest.mark.parametrize("keep, last", [(9, 40), (5, 40), (4, 32), (2, 17), (1, 10), (0, 10)])
-def test_what_a_stop_discards_does_not_count_as_slow(keep, last):
+def test_tokens_that_a_stop_discards_do_not_count_in_tpot(keep, last):
     """Five tokens, at 10, 14, 25, 38 and 40."""
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 9))], 0)
@@ -182,7 +182,7 @@ def test_blocks_of_a_step_in_flight_are_not_freed(end, finish):
     scheduler.check()
 
 
-def test_an_exclusive_group_counts_its_waste_exactly_and_computes_it():
+def test_an_exclusive_group_computes_its_waste_and_counts_it_exactly():
     scheduler, executor = make(32, Policies(join=Static(3))), spy(32)
     requests = [ask("a", 5, 1), ask("b", (5,) * 3, 2), ask("c", (6,) * 3, 4)]
     late = ask("late", 1, 1, arrived=1)
@@ -204,7 +204,7 @@ def test_an_exclusive_group_counts_its_waste_exactly_and_computes_it():
     assert [step.useful for step in scheduler.ledger.steps][:2] == [11 / 15, 2 / 3]
 
 
-def test_an_exclusive_group_reserves_all_it_may_hold_and_starts_with_those_who_fit():
+def test_an_exclusive_group_reserves_all_its_blocks_and_starts_with_the_requests_that_fit():
     scheduler = make(6, Policies(join=Static(2)))
     scheduler.apply([Add(ask("a", 5, 15)), Add(ask("b", (5,) * 2, 2)), Close()], 0)
     batch = scheduler.schedule(0)
@@ -215,7 +215,7 @@ def test_an_exclusive_group_reserves_all_it_may_hold_and_starts_with_those_who_f
     assert shape(batch) == [(0, 0, 5)] and batch.waste == 0
 
 
-def test_a_group_starts_whole_even_where_a_step_cannot_hold_all_its_prompts():
+def test_a_group_starts_whole_even_if_a_step_cannot_hold_all_its_prompts():
     scheduler = make(32, Policies(join=Static(2), chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 4, 3)), Add(ask("b", (5,) * 5, 3)), Add(ask("c", 4, 3))], 0)
     run(scheduler, batch := scheduler.schedule(0))
@@ -224,7 +224,7 @@ def test_a_group_starts_whole_even_where_a_step_cannot_hold_all_its_prompts():
     assert (shape(batch), batch.width, batch.waste) == ([(0, 4, 1), (1, 0, 4)], 4, 3)
 
 
-def test_only_what_is_computed_can_be_shared():
+def test_only_computed_blocks_can_be_shared():
     scheduler = make(32, Policies(chunk=Fixed(6)))
     scheduler.apply([Add(ask("a", 10, 1)), Add(ask("b", 10, 1))], 0)
     run(scheduler, batch := scheduler.schedule(0))
@@ -232,7 +232,7 @@ def test_only_what_is_computed_can_be_shared():
     assert shape(scheduler.schedule(0)) == [(0, 6, 4), (1, 4, 2)], "one full block, not two"
 
 
-def test_static_waits_for_a_full_group_until_it_closes():
+def test_static_waits_for_a_full_group_until_the_engine_closes():
     scheduler = make(8, Policies(join=Static(2)))
     scheduler.apply([Add(ask("a", 3, 1))], 0)
     assert not scheduler.schedule(0).rows
@@ -240,7 +240,7 @@ def test_static_waits_for_a_full_group_until_it_closes():
     assert shape(scheduler.schedule(0)) == [(0, 0, 3)]
 
 
-def test_a_group_need_not_be_full_where_nothing_more_comes_for_now():
+def test_a_group_need_not_be_full_if_no_more_requests_will_come():
     scheduler = make(16, Policies(join=Static(2)))
     scheduler.apply([*[Add(ask(id, 2, 1)) for id in "abc"], Enough()], 0)
     assert len(run(scheduler, scheduler.schedule(0))) == 2
@@ -251,7 +251,7 @@ def test_a_group_need_not_be_full_where_nothing_more_comes_for_now():
     assert len(scheduler.schedule(0).rows) == 1 and not scheduler.load(0).closing
 
 
-def test_no_tokens_wanted_is_a_legal_request():
+def test_a_request_for_0_tokens_is_legal():
     scheduler = make(8, Policies(chunk=Fixed(2)))
     scheduler.apply([Add(ask("a", 3, 0))], 0)
     assert run(scheduler, scheduler.schedule(0)) == []
@@ -264,7 +264,7 @@ def test_no_tokens_wanted_is_a_legal_request():
     assert run(scheduler, second) == [Event("b", (), Finish.COMPUTED)]
 
 
-def test_a_row_may_bring_several_tokens_or_an_error():
+def test_a_row_may_give_several_tokens_or_an_error():
     scheduler = make(8, Policies(join=Continuous(2)))
     adds = [Add(ask("a", 3, 9, sampling=Sampling(stop_tokens=frozenset({8})))), Add(ask("b", 2, 9))]
     scheduler.apply(adds, 0)
@@ -293,7 +293,7 @@ def test_tenants_do_not_share_a_prefix():
         assert scheduler.ledger.requests[1].cached == cached
 
 
-def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept_for_it(
+def test_blocks_are_kept_for_a_head_that_was_overtaken_too_often(
     monkeypatch,
 ):
     monkeypatch.setattr("headway.core.plan.PATIENCE", 3)
@@ -316,7 +316,7 @@ def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept
     scheduler.check()
 
 
-def test_a_step_looks_at_so_many_misfits_and_no_more():
+def test_a_step_looks_at_a_bounded_number_of_misfits():
     scheduler = make(4)
     scheduler.apply([Add(ask("long", 4, 12))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -325,7 +325,7 @@ def test_a_step_looks_at_so_many_misfits_and_no_more():
     assert [row.sequence for row in scheduler.schedule(0).rows] == [0]
 
 
-def test_decodes_count_against_the_step_and_what_a_victim_had_is_given_back():
+def test_decodes_count_against_the_step_and_a_victims_tokens_are_given_back():
     scheduler = make(7, Policies(Continuous(4), chunk=Whole(), step_tokens=6))
     scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", (5,) * 2, 9))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -364,7 +364,7 @@ def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
     assert scheduler.schedule(0).width == 9, "longer than every bucket: to the longest"
 
 
-def test_the_overdue_are_members_of_the_group_before_those_who_come_first():
+def test_overdue_requests_join_a_group_before_those_first_in_order():
     windows = {"chat": 2 * MS}
     policies = Policies(join=Dynamic(2, 100 * MS, windows))
     scheduler = make(32, policies, ("bulk", "chat"))
@@ -382,7 +382,7 @@ def test_the_overdue_are_members_of_the_group_before_those_who_come_first():
         assert [row.sequence for row in rows] == members, "among the due, the order decides"
 
 
-def test_logprobs_come_with_the_tokens_they_belong_to():
+def test_logprobs_come_with_their_tokens():
     scheduler = make(8)
     stops = Sampling(stop_tokens=frozenset({8}), logprobs=1)
     scheduler.apply([Add(ask("a", 3, 9, sampling=stops))], 0)
@@ -398,7 +398,7 @@ def test_a_request_longer_than_the_context_is_refused():
     assert event.error == "5 prompt tokens and 4 to generate cannot fit: a request may hold 8"
 
 
-def test_a_group_that_is_answered_together_says_nothing_before_its_end():
+def test_a_group_answered_together_gives_no_tokens_before_its_end():
     scheduler = make(32, Policies(join=Static(3, together=True)))
     asks = [ask("a", 3, 1), ask("b", (5,) * 3, 3), ask("c", (6,) * 3, 0), ask("d", (7,) * 3, 2)]
     scheduler.apply([*map(Add, asks), Close()], 0)
@@ -421,7 +421,7 @@ def test_a_group_that_is_answered_together_says_nothing_before_its_end():
     scheduler.check()
 
 
-def test_who_is_done_in_a_group_answered_together_can_still_be_cancelled():
+def test_a_finished_member_of_a_group_answered_together_can_still_be_cancelled():
     scheduler = make(32, Policies(join=Static(2, together=True)))
     scheduler.apply([Add(ask("a", 3, 1)), Add(ask("b", (5,) * 3, 3))], 0)
     assert run(scheduler, scheduler.schedule(0), 10) == []
@@ -447,7 +447,7 @@ def test_a_follower_waits_for_its_leaders_first_token_and_shares_its_blocks():
 
 
 @pytest.mark.parametrize("end", [Cancel("a"), Stop("a", 0)])
-def test_a_follower_whose_leader_has_ended_goes_ahead(end):
+def test_a_follower_whose_leader_has_ended_starts_by_itself(end):
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 6, 3)), Add(ask("b", 6, 3, follows="a")), end], 0)
     assert shape(scheduler.schedule(0)) == [(1, 0, 6)]
@@ -455,7 +455,7 @@ def test_a_follower_whose_leader_has_ended_goes_ahead(end):
     assert 2 in [row.sequence for row in scheduler.schedule(0).rows]
 
 
-def test_prompt_logprobs_bypass_the_cache_and_are_given_out_once():
+def test_prompt_logprobs_bypass_the_cache_and_are_given_once():
     scheduler = make(7, Policies(chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 6, 1))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -475,7 +475,7 @@ def test_prompt_logprobs_bypass_the_cache_and_are_given_out_once():
     assert scheduler.schedule(0).rows[0].want is Want.LAST
 
 
-def test_shortest_first_takes_callers_at_their_word():
+def test_shortest_first_orders_by_prompt_and_max_tokens():
     scheduler = make(32, Policies(join=Continuous(2), order=ShortestFirst()))
     sizes = {"long": (9, 9), "short": (3, 2), "same": (2, 3), "shorter": (2, 2)}
     adds = [ask(id, (i,) * n, most) for i, (id, (n, most)) in enumerate(sizes.items())]
@@ -492,7 +492,7 @@ def test_a_member_that_was_in_no_step_yet_can_be_cancelled():
     assert scheduler.schedule(0).ended == (), "the executor has never heard of b"
 
 
-def test_what_a_failed_row_computed_is_shared_with_nobody():
+def test_blocks_of_a_failed_row_are_never_shared():
     scheduler = make(16)
     scheduler.apply([Add(ask("a", 9, 2))], 0)
     failed = Output(((),), errors={0: "not finite"})
@@ -502,7 +502,7 @@ def test_what_a_failed_row_computed_is_shared_with_nobody():
     assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "not one block of a's"
 
 
-def test_what_a_victim_had_of_the_step_goes_to_the_others():
+def test_a_victims_tokens_of_the_step_go_to_the_others():
     policies = Policies(Continuous(4), chunk=Fixed(12), step_tokens=12)
     scheduler = make(4, policies)
     asks = [ask("a", 4, 9), ask("c", (5,) * 5, 9), ask("b", (6,) * 3, 9)]
@@ -516,7 +516,7 @@ def test_what_a_victim_had_of_the_step_goes_to_the_others():
     scheduler.check()
 
 
-def test_victims_are_found_without_another_look_at_all_who_run():
+def test_victims_are_found_without_rescanning_all_running_sequences():
     """For each of 32 victims, the oldest was looked for among all who ran."""
 
     class Looked(dict):
@@ -538,7 +538,7 @@ def test_victims_are_found_without_another_look_at_all_who_run():
     scheduler.check()
 
 
-def test_the_oldest_is_no_victim_when_it_was_served_last():
+def test_the_oldest_is_not_a_victim_even_if_it_was_served_last():
     """Those in a step go behind those left out, so the oldest is not always the first to run."""
 
     class OldestFirst:

@@ -36,7 +36,7 @@ def ran(command, *more):
     return done.stdout
 
 
-def test_every_command_is_a_benchmark_or_run_here():
+def test_every_command_is_known_or_run_here():
     parts = {f"python -m benchmarks.textbook --part {name}" for name in named(TEXT)}
     known = {"python -m benchmarks.textbook", "python -m benchmarks.diagrams", *BENCHMARKS}
     assert set(COMMANDS) == parts | known
@@ -44,7 +44,7 @@ def test_every_command_is_a_benchmark_or_run_here():
 
 
 @pytest.mark.parametrize("part", sorted(named(TEXT) - CLOCKED))
-def test_the_document_says_what_the_command_says_now(part, tmp_path):
+def test_the_page_has_the_figures_that_the_command_gives_now(part, tmp_path):
     copy = tmp_path / "strategies.md"
     copy.write_text(TEXT)
     said = ran(f"python -m benchmarks.textbook --part {part}", "--write", str(copy))
@@ -86,7 +86,7 @@ def longest_over_mean(answers, size):
 
 
 @pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
-def test_the_gain_is_of_all_recorded_requests(key, name):
+def test_the_gain_is_that_of_all_recorded_requests(key, name):
     answers = recorded(name)
     for size in (16, 256):
         gain = longest_over_mean(answers, size)
@@ -98,7 +98,7 @@ def test_the_gain_is_of_all_recorded_requests(key, name):
 
 
 @pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
-def test_slots_are_held_for_one_less_mean_over_longest(key, name):
+def test_held_slots_are_1_minus_mean_over_longest(key, name):
     answers = recorded(name)
     groups = [answers[at : at + 16] for at in range(0, len(answers), 16)]
     computed = sum(len(group) * max(group) for group in groups)
@@ -106,12 +106,12 @@ def test_slots_are_held_for_one_less_mean_over_longest(key, name):
     assert quoted(f"padding.{key}_held") == pytest.approx(share, abs=0.06)
 
 
-def test_the_gain_of_uniform_lengths_is_its_expectation():
+def test_the_gain_for_uniform_lengths_is_its_expectation():
     longest = sum(k * ((k / 200) ** 16 - ((k - 1) / 200) ** 16) for k in range(1, 201))
     assert quoted("saturation.uniform_16_formula") == pytest.approx(longest / 100.5, abs=0.006)
 
 
-def test_a_simulated_prompt_takes_as_long_as_its_flop_do():
+def test_a_simulated_prompt_takes_the_time_of_its_flop():
     """45 % of 989 TFLOP/s, for an 8B model's layers and a causal prompt's attention."""
     hidden, inner, keys, layers, prompt = 4_096, 14_336, 1_024, 32, 8_192
     weights = layers * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner)
@@ -121,7 +121,7 @@ def test_a_simulated_prompt_takes_as_long_as_its_flop_do():
     assert quoted("stall.mixed_whole_ttft_ms") == pytest.approx(1e3 * seconds, rel=0.05)
 
 
-def test_the_pictures_are_what_the_scheduler_does_now():
+def test_the_pictures_show_what_the_scheduler_does_now():
     folder = ROOT / FOLDER
     drawn = drawings()
     assert {path.name for path in folder.iterdir()} == drawn.keys()

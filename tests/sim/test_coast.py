@@ -90,7 +90,7 @@ def assert_same(case, size=BLOCK, gathering=UNPADDED):
 @given(cases(), st.sampled_from([UNPADDED, PADDED]))
 @example(THRASH, UNPADDED)
 @example(THRASH, PADDED)
-def test_as_one_by_one(case, gathering):
+def test_coasting_gives_the_rows_of_single_steps(case, gathering):
     built, fewer = assert_same(case, gathering=gathering)
     event("some skipped" if fewer < built else "none skipped")
 
@@ -108,7 +108,7 @@ def test_most_steps_of_long_answers_are_skipped(join, gathering):
     assert left(case, coasting=True)[0].load(0).drift != 1_000, "something was learned on the way"
 
 
-def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
+def test_a_policy_that_depends_on_time_is_asked_at_every_step():
     class AfterAWhile:
         def start(self, view):
             return Start(int(view.now > 200 * MS and len(view.running) < 2))
@@ -126,21 +126,21 @@ def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
     assert_same(both)
 
 
-def test_answers_that_are_given_together_are_not_skipped_over():
+def test_answers_given_together_are_not_skipped():
     asks = [ask(f"r{i}", (i,) * 5, 20, lane="chat") for i in range(2)]
     case = Case(60, Policies(join=Static(2, together=True)), [(0, Add(each)) for each in asks])
     built, fewer = assert_same(case)
     assert built == fewer
 
 
-def test_seeds_draw_residuals_of_their_own():
+def test_each_seed_draws_its_own_residuals():
     case = Case(60, Policies(), [(0, Add(ask("a", 5, 30, lane="chat")))])
     one, other = left(case, True, seed=1)[0], left(case, True, seed=2)[0]
     assert one.ledger.steps != other.ledger.steps
     assert all(row.first_token != NEVER for row in other.ledger.requests)
 
 
-def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
+def test_a_step_after_a_sleep_or_after_prompts_takes_longer():
     cost = StepCost(Rates(step=5 * MS * 1_000), wake=2 * MS, turn=MS, after=Rates(step=MS * 1_000))
     asks = [replace(ask("a", 5, 3), arrived=MS), replace(ask("b", 5, 2), arrived=60 * MS)]
     for coasting in (False, True):
@@ -155,7 +155,7 @@ def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
         assert spent == [7, 6, 5, 7, 5]
 
 
-def test_who_keeps_a_journal_gets_every_step():
+def test_a_run_with_a_journal_takes_every_step():
     scheduler, clock, kept = make(60), VirtualClock(), []
     priced = PricedExecutor(COST, clock)
     inbox = TraceInbox([(0, Add(ask("a", 5, 30)))], clock)
@@ -166,14 +166,14 @@ def test_who_keeps_a_journal_gets_every_step():
     assert [record.step for record in kept] == [row.step for row in scheduler.ledger.steps]
 
 
-def test_one_ends_where_another_fills_a_block():
+def test_one_sequence_ends_in_the_step_before_another_fills_a_block():
     """Blocks of four: after seven tokens the one of five ends, and the one of one is at eight."""
     asks = [ask("a", (1,) * 5, 8, lane="chat"), ask("b", (2,), 30, lane="chat")]
     assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
 
 
 @pytest.mark.parametrize("size, blocks", [(1, 150), (3, 40), (16, 12)])
-def test_blocks_of_other_sizes(size, blocks):
+def test_coasting_works_with_other_block_sizes(size, blocks):
     """An arrival and a cancel fall into stretches; in the end too few blocks are free for all."""
     asks = [ask(f"r{i}", (i,) * (5 + 7 * i), 60 - 9 * i, arrived=137 * i * MS) for i in range(4)]
     asks = [replace(each, lane="chat") for each in asks]
@@ -182,7 +182,7 @@ def test_blocks_of_other_sizes(size, blocks):
     assert fewer < built / 2
 
 
-def test_an_old_block_under_a_name_is_forgotten_before_another_is_offered_under_it_or_after():
+def test_equal_blocks_are_evicted_and_published_in_the_order_of_single_steps():
     """Three say the same in a pool that is too small for them: which comes first decides."""
     asks = [
         ask("a", (1,) * 4, 15, lane="chat"),
@@ -193,7 +193,7 @@ def test_an_old_block_under_a_name_is_forgotten_before_another_is_offered_under_
 
 
 @pytest.mark.parametrize("was_on", [True, False])
-def test_the_collector_is_left_as_it_was(was_on):
+def test_the_garbage_collector_is_left_as_it_was(was_on):
     (gc.enable if was_on else gc.disable)()
     try:
         with uncollected():

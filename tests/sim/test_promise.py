@@ -54,7 +54,7 @@ def served(over, count=600):
     return scheduler.ledger.requests
 
 
-def test_in_a_line_the_promise_is_nearly_kept(promises):
+def test_under_overload_the_promised_time_is_nearly_kept(promises):
     rows = [row for row in served(over=3) if row.id in promises][100:]
     came = [promises[row.id][0] for row in rows]
     told = [promises[row.id][1] for row in rows]

@@ -66,7 +66,7 @@ def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
 
 @settings(deadline=None)
 @given(cases(), st.integers(0, 2))
-def test_who_cannot_begin_fails_alone(case, seed):
+def test_a_request_that_cannot_begin_fails_alone(case, seed):
     """Whatever the reason: the others begin in the same step, and have their own answers."""
 
     def begins(begun):
@@ -113,7 +113,7 @@ def test_two_steps_in_flight_need_no_second_loop(case):
     check_answers(case, scheduler, events)
 
 
-def test_the_rare_paths_are_met():
+def test_the_random_traces_reach_the_rare_paths():
     rows = run(THRASH).scheduler.ledger.requests
     preemptions = [(row.id, row.preemptions) for row in rows]
     assert preemptions == [("r0", 0), ("r1", 1), ("r2", 3), ("r3", 2)]
@@ -131,7 +131,7 @@ def test_time_is_charged_by_the_cost_model():
     assert row.tpot == (10 + 1) * MS and row.nanoseconds == row.e2e
 
 
-def test_a_lane_with_a_window_of_its_own_is_not_held_hostage():
+def test_a_lane_with_its_own_window_does_not_wait_for_that_of_others():
     windows = {"chat": 0}
     scheduler = make(32, Policies(join=Dynamic(4, 900 * MS, windows)), ("bulk", "chat"))
     requests = [ask("b", 4, 1, lane="bulk"), ask("c", 4, 1, arrived=9 * MS, lane="chat")]
@@ -140,7 +140,7 @@ def test_a_lane_with_a_window_of_its_own_is_not_held_hostage():
     assert [row.first_scheduled for row in scheduler.ledger.requests] == [9 * MS, 9 * MS, 5000 * MS]
 
 
-def test_a_dead_end_is_found_for_free():
+def test_a_run_that_can_never_end_is_detected():
     class Nobody:
         def start(self, view):
             return Start()

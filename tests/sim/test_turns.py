@@ -80,7 +80,7 @@ def crowds(draw):
 
 @settings(deadline=None)
 @given(crowds())
-def test_between_two_services_no_other_is_served_more_often_than_so_many_run(crowd):
+def test_between_two_turns_of_a_sequence_every_other_has_few_turns(crowd):
     policies, asks = crowd
     scheduler = make(ROOM, policies)
     turns = Turns(scheduler)
@@ -106,7 +106,7 @@ def decoding(policies, count):
     return scheduler, turns
 
 
-def test_five_share_steps_of_two():
+def test_five_sequences_share_steps_of_two():
     _, turns = decoding(Policies(Crowd(5), step_tokens=2), 5)
     seen = []
     for _ in range(5):
@@ -116,7 +116,7 @@ def test_five_share_steps_of_two():
 
 
 @pytest.mark.parametrize("chunk", [Fixed(2), Whole()])
-def test_a_prompt_has_its_turn_where_decoding_fills_every_step(chunk):
+def test_a_prompt_gets_its_turn_although_decoding_fills_every_step(chunk):
     scheduler, turns = decoding(Policies(Crowd(5), chunk=chunk, step_tokens=4), 4)
     scheduler.settings = replace(
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=5)
@@ -145,7 +145,7 @@ def test_a_groups_prompts_are_computed_one_after_the_other():
     assert seen == [[0], [0], [1], [1], [2], [2]]
 
 
-def test_in_a_step_for_decoding_prompts_keep_their_place():
+def test_prompts_keep_their_place_during_a_decode_step():
     policies = Policies(Crowd(4), mix=Alternate(), chunk=Fixed(2), step_tokens=2)
     scheduler, turns = decoding(replace(policies, step_tokens=3), 3)
     scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
@@ -157,7 +157,7 @@ def test_in_a_step_for_decoding_prompts_keep_their_place():
     assert seen == [[0, 1, 2], [3], [0, 1], [3], [2, 0], [3], [1, 2]]
 
 
-def test_who_lacks_a_block_gives_its_turn_to_the_others():
+def test_a_sequence_that_lacks_a_block_gives_its_turn_to_others():
     """The youngest is first in turn and in need of a block: its own are the ones to be taken."""
     scheduler = make(5, Policies(Crowd(3), step_tokens=1_000))
     prompts = [(1,) * 4, (2,), (3,) * 8]

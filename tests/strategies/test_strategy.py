@@ -38,7 +38,7 @@ def test_all_three_have_the_same_slots_and_the_same_order():
     assert static.step_tokens >= SLOTS * 2_048, "a group's prompts run in one step"
 
 
-def test_a_window_is_a_share_of_the_lanes_own_budget():
+def test_a_window_is_a_share_of_its_lanes_budget():
     assert windows_from_budgets([lane(20, 15), lane(400, 30), Lane("bulk")]) == {
         "20": 5 * MS,
         "400": 100 * MS,
@@ -46,7 +46,7 @@ def test_a_window_is_a_share_of_the_lanes_own_budget():
     }
 
 
-def test_a_chunk_fits_beside_a_full_batch_into_the_tightest_budget():
+def test_a_chunk_beside_a_full_batch_fits_the_tightest_budget():
     assert chunk_within_budgets([lane(20, 15), lane(20, 99)], PRICE) == 64, (
         "15 - 16 x 0.3 leaves 102"
     )
@@ -56,7 +56,7 @@ def test_a_chunk_fits_beside_a_full_batch_into_the_tightest_budget():
     )
 
 
-def test_settings_are_said_in_full():
+def test_a_strategys_settings_are_listed_in_full():
     static, dynamic, _ = demo_strategies([lane(20, 15)], PRICE, 2_048)
     join = static.settings["join"]
     assert (join["policy"], join["size"], join["buckets"]) == ("Static", SLOTS, ())

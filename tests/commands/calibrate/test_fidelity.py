@@ -25,7 +25,7 @@ from tests.commands.small_cost_model import CALIBRATION
 MS = 1_000_000
 
 
-def test_a_halted_clock_stands():
+def test_a_halted_clock_does_not_advance():
     wall = VirtualClock()
     clock = HaltingClock(wall)
     clock.advance_to(10)
@@ -47,7 +47,7 @@ def going(clock, steps, seen, each=10):
         yield None
 
 
-def test_two_take_turns_until_the_first_has_ended():
+def test_two_runs_take_turns_until_the_first_has_ended():
     wall, ours, theirs = VirtualClock(), [], []
     clocks = HaltingClock(wall), HaltingClock(wall)
     first = Turn(going(clocks[0], 7, ours), clocks[0], 25)
@@ -59,7 +59,7 @@ def test_two_take_turns_until_the_first_has_ended():
     assert [own for own, _ in theirs] == [0, 10, 20, 30]
 
 
-def test_a_second_that_has_nothing_left_is_not_waited_for():
+def test_a_second_run_with_nothing_left_is_not_waited_for():
     wall, ours, theirs = VirtualClock(), [], []
     clocks = HaltingClock(wall), HaltingClock(wall)
     first = Turn(going(clocks[0], 6, ours), clocks[0], 10)
@@ -81,7 +81,7 @@ def grid(kept, turns=4, guess=10.0):
 
 
 @pytest.mark.parametrize("capacity", [6.0, 9.7, 10.3, 18.0])
-def test_a_capacity_lies_between_two_rates(capacity):
+def test_a_capacity_lies_between_two_measured_rates(capacity):
     """What is kept falls evenly."""
     made, asked = grid(lambda rate, turn: 0.95 - (rate / capacity - 1))
     assert made.crossing() == pytest.approx(capacity, rel=0.005)
@@ -89,7 +89,7 @@ def test_a_capacity_lies_between_two_rates(capacity):
     assert len(set(asked)) == len(asked) and len(asked) % 4 == 0, "each rate in each turn, once"
 
 
-def test_each_half_is_bracketed_and_all_turns_count():
+def test_each_half_of_the_turns_is_bracketed_and_all_of_them_count():
     """The machine is slower in the odd turns."""
     made, asked = grid(lambda rate, turn: 0.95 - (rate / (8.0 if turn % 2 else 12.0) - 1))
     low, high = sorted(made.halves)
@@ -99,12 +99,12 @@ def test_each_half_is_bracketed_and_all_turns_count():
 
 
 @pytest.mark.parametrize("kept, end", [(1.0, FURTHEST), (0.5, -FURTHEST)])
-def test_what_never_or_always_breaks_ends_at_the_furthest(kept, end):
+def test_a_search_that_never_or_always_breaks_ends_at_the_furthest_rate(kept, end):
     made, _ = grid(lambda rate, turn: kept)
     assert made.crossing() == pytest.approx(10.0 * STEP**end)
 
 
-def test_each_round_has_requests_of_its_own():
+def test_each_round_has_its_own_requests():
     """Of the traces' beginning, in order: as many in each, within one second."""
     scale = replace(SCALES["tiny"], rounds=3, requests=50)
     windows = asked(scale, context=1_024)
@@ -128,7 +128,7 @@ def outcome(count, ttft):
     return Outcome({}, tuple(rows), (), 0, complete=True)
 
 
-def test_what_too_few_say_is_left_out_and_named():
+def test_percentiles_of_too_few_requests_are_left_out_and_named():
     """No answer of the code endpoint has a second token; fifty requests have a p90, ten a p50."""
     lanes, two = ["chat", "code"], [[outcome(50, 20)], [outcome(50, 24)]]
     found = errors(lanes, 80, two, [outcome(50, 22)])
@@ -143,7 +143,7 @@ def step(began, nanoseconds):
     return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, False, False)
 
 
-def test_a_pace_is_that_of_the_pauses_nearby():
+def test_a_pace_is_that_of_nearby_pauses():
     """Steps cost 10 ms: those of the first second's pauses take that, the later ones twice."""
     cost, each = StepCost.of(10 * MS), 20
     ends = [(250 * MS * k, 250 * MS * k) for k in range(1, 9)]
@@ -165,7 +165,7 @@ def test_a_pace_is_that_of_the_pauses_nearby():
     assert evened == {10}
 
 
-def test_a_moment_far_from_every_pause_has_the_price_as_it_is():
+def test_a_moment_far_from_every_pause_has_the_plain_price():
     found = pace(StepCost.of(10 * MS), split([step(0, 20 * MS)], [(900 * MS, MS)]), 100 * MS)
     assert (found.at(0), found.at(900 * MS)) == (1_000, 2_000)
 

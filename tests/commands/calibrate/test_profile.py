@@ -28,7 +28,7 @@ def step(rows, milliseconds):
     return ProfiledStep(f"{rows}", rows, False, milliseconds * 10**6, 0.0, 0.0, "memory", {})
 
 
-def test_the_nearer_ceiling_bounds_a_step_and_neither_where_both_are_far():
+def test_the_nearer_ceiling_bounds_a_step_or_neither_if_both_are_far():
     assert bound(0.7, 0.3) == "memory" and bound(0.3, 0.7) == "compute"
     assert bound(0.2, 0.1) == "neither"
 
@@ -47,7 +47,7 @@ def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
     assert flops_of(work, one) == pytest.approx(2 * 494e6, rel=0.1), "twice the parameters"
 
 
-def test_the_embedded_models_profile(tmp_path):
+def test_the_embedded_model_is_profiled(tmp_path):
     loaded = load_model(None, 2)
     testbed, out = make_corpus_testbed(loaded, None), tmp_path / "cost.json"
     cost = StepCost.of(1_000_000)

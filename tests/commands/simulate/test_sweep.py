@@ -79,7 +79,7 @@ def ran(tmp_path_factory):
         ("load=0.1,0.1", "load", (0.1,)),
     ],
 )
-def test_values_are_listed_or_at_equal_distances(said, setting, values):
+def test_sweep_values_are_listed_or_at_equal_distances(said, setting, values):
     sweep = parse_sweep(said)
     assert (sweep.setting, sweep.values) == (setting, values)
 
@@ -103,7 +103,7 @@ def test_values_are_listed_or_at_equal_distances(said, setting, values):
         ("slots=2.5", "slots is counted in whole numbers"),
     ],
 )
-def test_what_is_no_sweep_is_refused_with_the_remedy(said, why):
+def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
     with pytest.raises(SettingError, match=re.escape(why)):
         parse_sweep(said)
 
@@ -125,7 +125,7 @@ def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishe
     assert not (tmp_path / "sweep.json").exists()
 
 
-def test_a_capacity_goes_with_no_other_setting_than_the_rate(tmp_path):
+def test_a_capacity_goes_only_with_a_sweep_of_rate_or_load(tmp_path):
     with pytest.raises(SettingError, match="does not go with --sweep slots"):
         swept(tmp_path, "slots=4,8", capacity=True)
 
@@ -156,7 +156,7 @@ def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
 @pytest.mark.parametrize(
     "setting, value", [("slots", 7), ("chunk", 7), ("step_tokens", 17), ("window", 7)]
 )
-def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value):
+def test_a_setting_changes_exactly_the_strategies_it_applies_to(setting, value):
     for make in REGISTRY.values():
         strategy = make(SITE)
         turned = strategy_at(strategy, setting, value)
@@ -164,7 +164,7 @@ def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value)
         assert (f"; {setting} {value}" in turned.rule) is applies_to(strategy, setting)
 
 
-def test_steps_with_less_than_a_token_for_each_slot_are_refused():
+def test_steps_with_less_than_one_token_per_slot_are_refused():
     with pytest.raises(SettingError, match="step_tokens 15 is less than the 16 sequences"):
         strategy_at(chunked_strategy(64), "step_tokens", 15)
     tight = replace(
@@ -173,7 +173,7 @@ def test_steps_with_less_than_a_token_for_each_slot_are_refused():
     assert strategy_at(tight, "chunk", 4).policies.step_tokens == 16, "room for the slots stays"
 
 
-def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measured(tmp_path):
+def test_num_blocks_changes_the_runs_and_not_the_measured_budgets(tmp_path):
     assert calibration_at(CALIBRATION, "num_blocks", 200).num_blocks == 200
     asked = Asked(seconds=8.0, strategies=FEW, lanes=lanes(tmp_path), rate=12.0)
     few, many = (simulate_point(Job(asked, CALIBRATION, "num_blocks", n)) for n in (128, 2_048))
@@ -182,19 +182,19 @@ def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measure
     assert peaks[0] > 5 * peaks[1]
 
 
-def test_an_engine_of_more_slots_takes_more_of_the_memory_as_far_as_it_fits():
+def test_more_slots_take_more_kv_memory_as_far_as_it_fits():
     blocks = {n: calibration_at(CALIBRATION, "slots", n).num_blocks for n in (4, 16, 20, 64)}
     assert blocks == {4: 2_048, 16: 2_048, 20: 20 * 128, 64: 3_000}
 
 
-def test_a_page_says_what_memory_more_slots_have(tmp_path):
+def test_the_page_says_how_much_memory_more_slots_have(tmp_path):
     wishes = {"seconds": 6.0, "rate": 8.0, "strategies": "continuous-mixed"}
     swept(tmp_path, "slots=16,20", **wishes)
     html = (tmp_path / "sweep.html").read_text()
     assert "as much as they can use, of 3,000 blocks that fit" in html
 
 
-def test_more_slots_wait_less(tmp_path):
+def test_requests_wait_less_with_more_slots(tmp_path):
     asked = Asked(seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0)
     few, many = (simulate_point(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
     waits = [point.figures[0].lanes["chat"].queue_p50 for point in (few, many)]
@@ -205,7 +205,7 @@ def test_more_slots_wait_less(tmp_path):
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=9, unique=True).map(sorted))
-def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
+def test_the_knee_is_where_the_curve_crosses_twice_its_first_value(values):
     curve = [(float(at), value) for at, value in enumerate(values)]
     found = find_knee(curve)
     if found is None:
@@ -216,7 +216,7 @@ def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
     assert height == pytest.approx(2 * values[0])
 
 
-def test_knees_skip_what_is_not_said_and_stand_near_the_rate_before_what_never_came():
+def test_the_knee_skips_missing_values_and_is_near_the_rate_before_an_infinite_one():
     assert find_knee([(1, None), (2, 10), (3, 10), (4, 40)]) == pytest.approx(3.5)
     assert find_knee([(1, 10**9), (2, 10**9), (3, NEVER)]) == pytest.approx(2.0, abs=0.05)
     assert find_knee([(1, None), (2, None)]) is None and find_knee([]) is None
@@ -226,7 +226,7 @@ def test_knees_skip_what_is_not_said_and_stand_near_the_rate_before_what_never_c
 # -- simulated in processes
 
 
-def test_a_point_has_the_figures_of_a_simulation_by_itself(ran, tmp_path):
+def test_a_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
     status, _, _ = simulated(tmp_path, rate=10.0, repeat=2, strategies=FEW)
     found = Analysis(read(tmp_path / "report.json"))
     point = next(each for each in ran[2]["points"] if each["value"] == 10)
@@ -247,7 +247,7 @@ def test_the_json_is_the_same_with_one_worker(ran, tmp_path):
         assert (tmp_path / name).read_bytes() == (ran[0] / name).read_bytes()
 
 
-def test_rates_compress_the_arrivals_and_drop_none(ran):
+def test_higher_rates_compress_the_arrivals_and_drop_none(ran):
     offered = [point["offered"] for point in ran[2]["points"]]
     for lane in ("chat", "voice"):
         counts = [each[lane] for each in offered]
@@ -256,7 +256,7 @@ def test_rates_compress_the_arrivals_and_drop_none(ran):
     assert all(each == budgets[0] for each in budgets)
 
 
-def test_the_capacity_is_kept_and_what_is_a_little_above_is_not(ran, tmp_path):
+def test_the_capacity_is_kept_and_a_slightly_higher_rate_is_not(ran, tmp_path):
     found = ran[2]["capacity"]["continuous-chunk-64"]
     assert 0 < found["rate"] < found["broken"] <= 1.02 * found["rate"]
     asked = Asked(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
@@ -268,7 +268,7 @@ def test_the_capacity_is_kept_and_what_is_a_little_above_is_not(ran, tmp_path):
         assert tried["attainment"] == shares
 
 
-def test_each_point_and_capacity_is_told_as_it_is_done(ran):
+def test_each_point_and_capacity_is_printed_as_it_is_done(ran):
     said = ran[1]
     assert [f"({n} of 3)" in said for n in (1, 2, 3)] == [True] * 3
     assert "Points: rate 4 (" in said and "Capacity: dynamic-lanes (" in said
@@ -307,7 +307,7 @@ def test_a_capacity_has_its_n_its_unit_and_its_interval(tmp_path):
     assert told in html and 'class="dots line mark' in html
 
 
-def test_a_capacity_of_few_requests_is_no_number_and_says_how_many_it_takes(tmp_path):
+def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(tmp_path):
     path = two_a_second(tmp_path, 400)
     _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
     found, words = plain["capacity"]["continuous-mixed"], " ".join(said.split())
@@ -330,7 +330,7 @@ def two_a_second(folder, count=60):
     return path
 
 
-def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_path):
+def test_every_rate_has_the_same_requests_whatever_the_traces_own_rate(tmp_path):
     path = two_a_second(tmp_path)
     _, _, plain = swept(tmp_path, "rate=2,4,20", lanes=path, strategies="continuous-mixed")
     assert [point["offered"]["chat"] for point in plain["points"]] == [24, 24, 24]
@@ -341,7 +341,7 @@ def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_
     assert "the same 24 at every point" in html
 
 
-def test_points_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_path):
+def test_points_without_requests_after_the_warm_up_do_not_count(tmp_path):
     """Two requests come at once, and then a long pause: they are served, and not counted."""
     path = pausing(tmp_path)
     wishes = {"lanes": path, "strategies": "continuous-mixed", "rate": 4.0}
@@ -365,7 +365,7 @@ def pausing(folder):
     return path
 
 
-def test_a_simulation_of_nobody_is_refused(tmp_path):
+def test_a_simulation_without_requests_is_refused(tmp_path):
     path = pausing(tmp_path)
     for wishes in ({"rate": 4.0}, {"sweep": "rate=2,4"}, {"capacity": True}):
         with pytest.raises(SettingError, match="arrive in the warm-up, which is not"):
@@ -373,7 +373,7 @@ def test_a_simulation_of_nobody_is_refused(tmp_path):
     assert not (tmp_path / "report.json").exists()
 
 
-def test_an_endpoint_that_was_not_asked_is_not_said_to_be_out_of_budget(ran):
+def test_an_endpoint_without_requests_is_not_called_out_of_budget(ran):
     plain = json.loads(json.dumps(ran[2]))
     for each in plain["points"][0]["figures"]:
         each["lanes"]["voice"] |= {"offered": 0, "good": 0, "attainment": 0.0}
@@ -403,7 +403,7 @@ class Ended(Exception):
     """That a caller's own `keep` may raise."""
 
 
-def test_what_stops_the_caller_stops_its_workers():
+def test_stopping_the_command_stops_its_workers():
     workers, before = set(), set(active_children())
 
     def keep(result):
@@ -415,7 +415,7 @@ def test_what_stops_the_caller_stops_its_workers():
     assert len(workers) == 2 and has_ended(workers)
 
 
-def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):
+def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
     added = SweepRun._add
 
     def add(self, point):
@@ -439,7 +439,7 @@ def cells_of(html, name):
     return [[unescape(cell) for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", r)] for r in rows]
 
 
-def test_the_page_is_made_of_the_json_alone_and_says_that_it_is_simulated(ran):
+def test_the_page_is_made_from_the_json_alone_and_says_that_it_is_simulated(ran):
     folder, _, _ = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     assert html == sweep_page.page(json.loads((folder / "sweep.json").read_text()))
@@ -447,7 +447,7 @@ def test_the_page_is_made_of_the_json_alone_and_says_that_it_is_simulated(ran):
     assert "Simulated: nothing was computed." in head and "Abacus 3" in head
 
 
-def test_tables_are_the_jsons(ran):
+def test_tables_show_the_values_of_the_json(ran):
     """Looked up once more, without the package's own choice of columns."""
     folder, _, plain = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
@@ -480,7 +480,7 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
             assert cell == ("-" if knees[lane] is None else f"{knees[lane]:.3g}")
 
 
-def test_the_verdict_names_who_keeps_every_budget_the_cheapest_first(ran):
+def test_the_verdict_names_the_strategies_that_keep_every_budget_cheapest_first(ran):
     folder, _, plain = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     lines = sweep_verdict.verdict(plain)
@@ -504,7 +504,7 @@ def test_the_verdict_of_another_setting_names_the_values_that_are_kept(tmp_path)
     assert cells_of(html, "capacities")[0] == ["strategy", "", "1", "16"]
 
 
-def test_lines_stand_where_the_json_says(ran):
+def test_lines_are_drawn_where_the_json_says(ran):
     plain = ran[2]
     series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
     sure = [each for each in plain["capacity"].values() if each["enough"] and each["rate"]]
@@ -519,7 +519,7 @@ def test_lines_stand_where_the_json_says(ran):
             assert y == pytest.approx(230 - 36 - busy * (230 - 36 - 12), abs=0.06)
 
 
-def test_a_sweep_over_a_wide_range_has_a_logarithmic_axis_and_one_value_an_axis_at_all():
+def test_a_wide_sweep_has_a_logarithmic_axis_and_a_single_value_still_has_an_axis():
     assert sweep_charts.axis_of([32, 512], "x").log and not sweep_charts.axis_of([32, 500], "x").log
     one = sweep_charts.axis_of([3], "x")
     assert one.share(3) == 1 and one.share(0) == 0
@@ -536,13 +536,13 @@ def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
     assert "; slots 2" in plain["points"][0]["rules"]["dynamic-lanes"]
 
 
-def test_what_is_no_sweep_file_is_refused(tmp_path):
+def test_a_file_that_is_no_sweep_is_refused(tmp_path):
     (tmp_path / "sweep.json").write_text("[]")
     with pytest.raises(SettingError, match=r"sweep\.json cannot be read as a sweep"):
         sweep_report.read(tmp_path / "sweep.json")
 
 
-def test_said_of_a_capacity():
+def test_a_capacity_in_words():
     good, bad = TriedRate(4.0, {"chat": 1.0}), TriedRate(8.0, {"chat": 0.5, "voice": 0.97})
     none = Capacity(0.0, (0.0, 8.0), (bad,))
     some = Capacity(4.0, (4.0, 8.0), (good, bad))

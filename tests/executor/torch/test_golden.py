@@ -71,7 +71,7 @@ def all_logits(executor, tokens, chunk):
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *MORE])
-def test_logits(goldens, shape):
+def test_logits_equal_transformers(goldens, shape):
     tokens = prompts()[2] + prompts()[4]
     want = goldens[shape].logits(list(tokens))
     for block_size in (4, 16):
@@ -82,7 +82,7 @@ def test_logits(goldens, shape):
 
 
 @pytest.mark.parametrize("shape", ["mistral-gqa", "qwen2-bias-tied", "gemma2"])
-def test_logits_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
+def test_logits_are_right_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     tokens, executor = prompts()[4], load(goldens[shape].folder).executor
     assert executor.model.rounding.least == 4
@@ -102,7 +102,7 @@ def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join", JOINS)
-def test_greedy_answers_under_every_policy(goldens, answers, shape, join):
+def test_greedy_answers_equal_transformers_under_every_policy(goldens, answers, shape, join):
     """Every shape meets every policy, and every policy both block sizes: each on half the shapes,
     in turn."""
     loaded = {size: crowded(goldens[shape], size) for size in (4, 16)}
@@ -115,7 +115,7 @@ def test_greedy_answers_under_every_policy(goldens, answers, shape, join):
 
 
 @pytest.mark.parametrize("shape", MORE)
-def test_greedy_answers_of_every_family(goldens, answers, shape):
+def test_greedy_answers_equal_transformers_for_every_family(goldens, answers, shape):
     """Chunked prefill, prefix hits, preemption, padding and held slots; see those above."""
     loaded = crowded(goldens[shape], 4)
     for join, chunk in product(("continuous", "static-buckets"), CHUNKS.values()):
@@ -164,7 +164,7 @@ def forget(executor):
 
 
 @pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mistral-window", "gemma2"])
-def test_preemption_and_prefix_hits_are_met(goldens, answers, shape):
+def test_preemption_and_prefix_hits_happen_in_these_runs(goldens, answers, shape):
     """The runs above would prove little of the paged memory if these did not happen in them."""
     loaded = crowded(goldens[shape], 4)
     policies = Policies(Continuous(5), chunk=Fixed(5), step_tokens=48)
@@ -199,7 +199,7 @@ def blind(config, **other):
 
 
 @pytest.mark.parametrize("shape", SPOILT)
-def test_the_shapes_show_what_they_are_there_for(goldens, shape, monkeypatch):
+def test_without_the_feature_it_covers_a_shape_gives_other_logits(goldens, shape, monkeypatch):
     monkeypatch.setattr(
         "headway.executor.torch.load.read_config", lambda f: SPOILT[shape](read_config(f))
     )
@@ -208,7 +208,7 @@ def test_the_shapes_show_what_they_are_there_for(goldens, shape, monkeypatch):
     assert (found - goldens[shape].logits(list(tokens))).abs().max() > 0.05
 
 
-def test_the_plan_follows_the_limits(golden):
+def test_the_memory_plan_follows_the_limits(golden):
     loaded = load(golden.folder, Limits(sequences=3, block_size=16))
     assert loaded.plan.num_blocks == loaded.plan.usable == 3 * CONTEXT // 16
     assert (loaded.dtype, loaded.device) == ("float32", loaded.device)
@@ -216,7 +216,7 @@ def test_the_plan_follows_the_limits(golden):
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *MORE])
-def test_bfloat16_stays_near(goldens, shape):
+def test_bfloat16_stays_near_the_reference(goldens, shape):
     """No equality here: eight bits of mantissa. The distribution must still be the same one."""
     tokens = prompts()[2]
     loaded = load(goldens[shape].folder, dtype="bfloat16")

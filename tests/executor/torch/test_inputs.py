@@ -17,7 +17,7 @@ from headway.models import EMBEDDED
 BLOCK, ROWS, LONG = 16, 512, 100_000
 
 
-def test_one_long_row_does_not_widen_the_others_tables():
+def test_one_long_row_does_not_widen_the_block_tables_of_others():
     """512 tables as wide as the longest took 51 MB in each step."""
     config, cpu = read_config(EMBEDDED), torch.device("cpu")
     cache = KVCache(config, 1, BLOCK, torch.float32, cpu)  # whose cells nobody reads

@@ -27,7 +27,7 @@ def met(monkeypatch):
     return seen
 
 
-def test_few_sizes_and_no_row_more_than_a_sixteenth():
+def test_row_counts_are_rounded_to_few_sizes_with_at_most_a_sixteenth_more():
     assert row_counts(40, SMALL) == [*range(1, 33), 34, 36, 38, 40]
     assert row_counts(33, LARGE) == [*range(4, 33), 34]
     assert max(SMALL.of(rows) / rows for rows in range(1, 5_000)) < 1 + 1 / 16
@@ -45,7 +45,7 @@ def step(number, rows, tokens):
 
 
 @pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if weights were many, or few
-def test_no_step_meets_a_new_size(met, monkeypatch, cached):
+def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, 60.0)
@@ -58,7 +58,7 @@ def test_no_step_meets_a_new_size(met, monkeypatch, cached):
     assert met > prepared, "beyond what was prepared for, one is met when it comes"
 
 
-def test_no_experts_are_read_for_tokens_of_nobody(monkeypatch, goldens):
+def test_padding_rows_read_no_experts(monkeypatch, goldens):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     found = [
         load(goldens[each].folder, Limits(ROWS)).executor for each in ("mistral-gqa", "mixtral")
@@ -66,7 +66,7 @@ def test_no_experts_are_read_for_tokens_of_nobody(monkeypatch, goldens):
     assert [executor.model.rounding for executor in found] == [LARGE, SMALL]
 
 
-def test_not_for_longer_than_was_allowed(met):
+def test_preparation_ends_when_its_time_is_over(met):
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, -1.0)
     assert not met

@@ -95,7 +95,7 @@ def test_padding_and_held_slots_are_computed_and_change_nothing(golden, greedy, 
     assert [group.said(i)[:8] for i in range(4)] == greedy
 
 
-def test_nobody_writes_where_another_reads(golden):
+def test_a_sequence_writes_only_to_its_own_blocks_and_scratch(golden):
     """Cells outside a sequence's own blocks and scratch stay as they are."""
     one = driver(golden)
     one.add(0, PROMPTS[0])
@@ -118,7 +118,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("sampling", [SAMPLED, Sampling(temperature=1.0, seed=9)])
-def test_a_seed_means_the_same_text_alone_and_in_company(golden, sampling):
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch(golden, sampling):
     want = alone(golden, PROMPTS[0], sampling, 12)
     assert want == alone(golden, PROMPTS[0], sampling, 12)
     assert want != alone(golden, PROMPTS[0], replace(sampling, seed=1), 12)
@@ -135,7 +135,7 @@ def test_a_seed_means_the_same_text_alone_and_in_company(golden, sampling):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
-def test_preempted_and_begun_again_it_goes_on_as_before(golden, sampling):
+def test_a_preempted_sequence_continues_as_before(golden, sampling):
     want = alone(golden, PROMPTS[2], sampling, 10)
     one = driver(golden)
     one.add(4, PROMPTS[2], sampling)
@@ -150,7 +150,7 @@ def test_preempted_and_begun_again_it_goes_on_as_before(golden, sampling):
     assert one.known[4][len(PROMPTS[2]) :] == want
 
 
-def test_no_stop_token_before_min_tokens(golden):
+def test_no_stop_token_is_sampled_before_min_tokens(golden):
     greedy = alone(golden, PROMPTS[0], GREEDY, 8)
     stops = frozenset(greedy)
     one = driver(golden)
@@ -167,7 +167,7 @@ def test_no_stop_token_before_min_tokens(golden):
     assert one.said(2) == one.said(0)[5:6], "from then on it is greedy as ever"
 
 
-def test_logprobs(golden):
+def test_logprobs_equal_those_of_the_reference(golden):
     one = driver(golden)
     one.add(0, PROMPTS[0], Sampling(logprobs=3))
     one.add(1, PROMPTS[3], GREEDY)
@@ -228,7 +228,7 @@ def test_a_token_outside_the_vocabulary_fails_alone(golden, greedy, token):
     assert sorted(output.errors) == [1, 2] and output.tokens == ((greedy[0][0],), (), ())
 
 
-def test_slots_grow_and_are_used_again(golden, greedy):
+def test_slots_grow_and_are_reused(golden, greedy):
     crowd = driver(golden, sequences=151, block_size=16)
     sampling = Sampling(
         temperature=1.1,
@@ -260,7 +260,7 @@ def test_slots_grow_and_are_used_again(golden, greedy):
     assert crowd.said(500) == greedy[2][:1] and crowd.said(5) == greedy[1][:4]
 
 
-def test_rows_of_very_different_lengths(golden):
+def test_rows_of_very_different_lengths_are_computed_right(golden):
     """The short one's keys are almost all padding."""
     config = replace(load(golden.folder).config, context=2048)
     one = Driver(load_random(config, Limits(sequences=2), dtype="float32", device="cpu").executor)
@@ -277,7 +277,9 @@ def test_rows_of_very_different_lengths(golden):
 
 
 @pytest.mark.parametrize("width", [0, -1])
-def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkeypatch, width):
+def test_a_sequence_that_cannot_begin_fails_alone_whatever_the_reason(
+    golden, greedy, monkeypatch, width
+):
     """Its mates begin in the same step; nothing of it is kept, and its place serves another."""
 
     class Lacking(History):
@@ -309,7 +311,7 @@ def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkey
     assert not slots._refused
 
 
-def test_after_three_faults_a_trial_step_works_and_leaves_nothing(golden, greedy, monkeypatch):
+def test_after_three_faults_a_trial_step_works_and_leaves_no_state(golden, greedy, monkeypatch):
     one = driver(golden)
     executor, guarded = one.executor, GuardedExecutor(one.executor)
     forward = executor.model.forward

@@ -111,7 +111,7 @@ def costs(path, model):
     return replace(OPTIONS, cost=str(path))
 
 
-def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
+def test_steps_are_compared_only_with_a_cost_file_of_this_model(tmp_path):
     async def work(remote):
         await ask(remote, "a", most=40).end()
         return remote.load.drift
@@ -122,7 +122,7 @@ def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
         asyncio.run(other.start())
 
 
-def test_the_process_computes_what_a_thread_would():
+def test_the_engine_process_computes_the_same_as_a_thread():
     async def work(remote):
         assert remote.state is EngineState.READY and remote.load.capacity == 512
         rows = []
@@ -140,7 +140,7 @@ def test_the_process_computes_what_a_thread_would():
     assert found == [list(each.tokens) for each in alone]
 
 
-def test_welcome_and_progress():
+def test_loading_reports_its_progress_and_ends_with_the_welcome():
     async def main():
         said, remote = [], EngineClient(OPTIONS)
         assert remote.state is EngineState.LOADING
@@ -163,7 +163,7 @@ def test_welcome_and_progress():
     asyncio.run(main())
 
 
-def test_what_the_process_cannot_do_with_is_raised_here(tmp_path):
+def test_an_error_of_the_starting_process_is_raised_in_the_front(tmp_path):
     async def main():
         remote = EngineClient(replace(OPTIONS, model=str(tmp_path / "nothing")))
         with pytest.raises(CheckpointError) as caught:
@@ -174,7 +174,7 @@ def test_what_the_process_cannot_do_with_is_raised_here(tmp_path):
     asyncio.run(main())
 
 
-def test_cancel_stop_and_deadline():
+def test_a_cancel_a_stop_and_a_deadline_reach_the_engine():
     async def work(remote):
         cancelled, stopped = ask(remote, "a", most=LONG), ask(remote, "b", most=LONG)
         first = heard(await cancelled.news.get())
@@ -191,7 +191,7 @@ def test_cancel_stop_and_deadline():
     served(work)
 
 
-def test_a_burst_is_bounded_at_the_door():
+def test_a_burst_is_bounded_at_admission():
     async def work(remote):
         callers, refused = [], 0
         for i in range(9):  # without a pause: no snapshot comes in between
@@ -206,7 +206,7 @@ def test_a_burst_is_bounded_at_the_door():
     served(work, replace(OPTIONS, lanes=(Lane(max_waiting=5),)))
 
 
-def test_a_killed_process_fails_every_caller_at_once():
+def test_killing_the_process_fails_every_caller_at_once():
     async def work(remote):
         callers = [ask(remote, f"r{i}", most=LONG) for i in range(6)]
         heard(await callers[0].news.get())
@@ -225,7 +225,7 @@ def test_a_killed_process_fails_every_caller_at_once():
     served(work)
 
 
-def test_a_signal_to_the_group_is_the_fronts_to_decide():
+def test_only_the_front_acts_on_a_signal_to_the_process_group():
     async def work(remote):
         caller = ask(remote, "a", most=LONG)
         heard(await caller.news.get())
@@ -236,7 +236,7 @@ def test_a_signal_to_the_group_is_the_fronts_to_decide():
     served(work)
 
 
-def test_draining_finishes_what_was_accepted(tmp_path):
+def test_a_drain_finishes_accepted_requests(tmp_path):
     path = tmp_path / "run.jsonl"
 
     async def work(remote):
@@ -258,7 +258,7 @@ def test_draining_finishes_what_was_accepted(tmp_path):
             assert len(scheduler.ledger.requests) == 6 and scheduler.finished
 
 
-def test_a_journal_that_cannot_be_is_refused_before_the_model_is_loaded(tmp_path):
+def test_an_impossible_journal_is_refused_before_the_model_is_loaded(tmp_path):
     options = replace(OPTIONS, model=str(tmp_path / "no-model"))
     for path, words in ((tmp_path / "no" / "a.jsonl", "no such folder"), (tmp_path, "is a folder")):
         said, remote = [], EngineClient(replace(options, journal=str(path)))
@@ -267,7 +267,7 @@ def test_a_journal_that_cannot_be_is_refused_before_the_model_is_loaded(tmp_path
         assert said == []
 
 
-def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capfd):
+def test_a_journal_that_cannot_grow_stops_without_stopping_the_engine(tmp_path, capfd):
     """A limit on the size of the process's files is what a full disk is, for this one alone."""
 
     async def work(remote):
@@ -286,7 +286,7 @@ def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capf
     assert f"{path.name} has stopped: File too large" in capfd.readouterr().err
 
 
-def test_what_does_not_end_in_time_hears_why():
+def test_requests_that_outlast_a_drain_are_told_why():
     async def work(remote):
         rows = []
         remote.rows = lambda steps, requests: rows.extend(requests)
@@ -301,7 +301,7 @@ def test_what_does_not_end_in_time_hears_why():
     served(work)
 
 
-def test_grammars_are_compiled_before_the_engine_sees_who_asks():
+def test_grammars_are_compiled_before_the_engine_sees_their_requests():
     inbox, seen = engine_process.CountingInbox(WallClock()), []
 
     def compile(grammar):
@@ -355,7 +355,7 @@ class Told:
         pass
 
 
-def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
+def test_callers_of_a_hanging_engine_are_told_once_it_counts_as_hung():
     """Without a process: one that says nothing after its second step."""
     hand = ByHand()
     remote, caller, rows = EngineClient(OPTIONS), Told(), []
@@ -428,7 +428,7 @@ def wait_until_gone(pid):
     os.close(process)
 
 
-def test_a_front_that_reads_nothing_does_not_hold_the_engine_for_ever(monkeypatch):
+def test_a_front_that_reads_nothing_does_not_block_the_engine_for_ever(monkeypatch):
     monkeypatch.setattr(engine_process, "STALL", 1)
     ours, theirs = Pipe()
     engine_process._limit_stall(theirs)
@@ -439,7 +439,7 @@ def test_a_front_that_reads_nothing_does_not_hold_the_engine_for_ever(monkeypatc
     theirs.close()
 
 
-def test_a_loop_that_is_behind_is_read_no_further():
+def test_reading_from_the_engine_stops_while_the_loop_is_behind():
     """What has come and was not taken is bounded; nothing of it is lost."""
 
     async def work(remote):
@@ -453,7 +453,7 @@ def test_a_loop_that_is_behind_is_read_no_further():
     served(work)
 
 
-def test_a_caller_that_fails_over_the_end_does_not_hide_that_the_process_has_gone():
+def test_a_caller_that_raises_does_not_hide_the_end_of_the_process():
     class Breaks:
         def tell(self, news):
             raise ValueError("mine")

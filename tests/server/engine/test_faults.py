@@ -19,7 +19,7 @@ from tests.server.running_server import app_of, fake, serving, tokenizer, until
 GOOD = [5, 6, 7]
 
 
-def test_a_fault_a_pause_and_the_end():
+def test_a_fault_in_a_step_a_hang_and_the_end_over_http():
     config = ServerConfig(engine={"slots": 1, "context": 512, "threads": 1})
 
     async def scene(remote, client):
@@ -72,7 +72,7 @@ def test_a_fault_a_pause_and_the_end():
     asyncio.run(main())
 
 
-def test_a_fault_of_ours_in_an_answer_is_that_calls_alone(monkeypatch):
+def test_an_internal_error_in_an_answer_fails_only_its_call(monkeypatch):
     hear = Choice.hear
 
     def broken(choice, event):

@@ -94,7 +94,7 @@ async def crowd(url):
         return await asyncio.gather(*calls)
 
 
-def test_who_stays_has_the_undisturbed_text_and_who_leaves_holds_nothing(undisturbed):
+def test_clients_that_stay_get_the_undisturbed_text_and_those_that_leave_hold_nothing(undisturbed):
     rows = []
     with serving(ServerConfig(), in_float32) as (url, service):
         service.admission.listeners.append(lambda steps, requests: rows.extend(requests))

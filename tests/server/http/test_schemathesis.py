@@ -34,7 +34,7 @@ def operations():
         yield [each.ok() for each in document.get_all_operations()]
 
 
-def test_every_route_is_in_the_document(operations):
+def test_every_route_is_in_openapi_json(operations):
     assert len(operations) == OPERATIONS
 
 
@@ -43,7 +43,7 @@ def test_every_route_is_in_the_document(operations):
     [(GenerationMode.POSITIVE, index) for index in range(OPERATIONS)]
     + [(GenerationMode.NEGATIVE, index) for index in WITH_BODY],  # the others cannot be wrong
 )
-def test_only_what_the_document_says(operations, mode, index):
+def test_answers_have_only_what_openapi_json_says(operations, mode, index):
     @settings(
         max_examples=20,
         deadline=None,

@@ -32,7 +32,7 @@ def test_a_row_alone_equals_the_same_row_in_a_batch(dtype, bias, packing):
         assert ((part - whole[list(rows)]).abs() / size[list(rows)]).max() < TOLERANCE[dtype]
 
 
-def test_the_plain_weight_is_kept_only_where_it_is_not_packed():
+def test_the_plain_weight_is_kept_only_if_it_is_not_packed():
     weight = torch.ones(8, 4)
     assert Linear(weight, packing=False).weight is weight
     packed = Linear(weight)
@@ -41,7 +41,7 @@ def test_the_plain_weight_is_kept_only_where_it_is_not_packed():
     assert Linear(weight, torch.ones(8)).nbytes == (8 * 4 + 8) * 4
 
 
-def test_what_cannot_be_packed_is_computed_plainly(monkeypatch):
+def test_a_weight_that_cannot_be_packed_is_used_plainly(monkeypatch):
     assert pack(torch.ones(4, 4, dtype=torch.float64)) is None
     monkeypatch.setattr("torch._C._has_mkldnn", False)
     assert pack(torch.ones(4, 4)) is None

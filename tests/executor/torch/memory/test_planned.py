@@ -116,7 +116,7 @@ def taken(config, policies, requests, sampling, dtype):
         (WORDY, CHUNKED, "all long", SCORED, "float32"),
     ],
 )
-def test_no_step_takes_more_than_was_planned(shape, policies, kind, sampling, dtype):
+def test_no_step_takes_more_memory_than_planned(shape, policies, kind, sampling, dtype):
     torch.manual_seed(0)
     most, planned = taken(parse_config(shape, {}), policies, asks(kind), sampling, dtype)
     assert planned / 200 < most <= planned, "and it is no guess into the blue"

@@ -98,7 +98,7 @@ def texts(asked, words, **rest):
     return {name: words.decode(answer[:-1], skip_special=False) for name, answer in said.items()}
 
 
-def test_json_schemas_are_kept(words):
+def test_answers_follow_their_json_schema(words):
     grammar = Grammar("json_schema", json.dumps(SCHEMA))
     asked = {i: hold(grammar, (0.0, 1.0)[i > 0], seed=i) for i in range(24)}
     found = texts(asked, words, most=120)
@@ -114,7 +114,7 @@ def follow(text, schema, tokens, words):
     return state.try_consume_tokens(ids) == len(ids)
 
 
-def test_between_two_tokens_of_json_is_a_blank_or_a_line_at_most(tokens, words):
+def test_between_two_json_tokens_there_is_at_most_a_blank_or_an_indented_line(tokens, words):
     sizes = {name: {"type": "integer"} for name in ("a", "b")}
     schema = {"type": "object", "properties": sizes, "required": ["a", "b"]}
     said = '{"a":1,"b":2}', '{"a": 1, "b": 2}', '{\n        "a" : 1,\n"b":2\n}'
@@ -125,7 +125,7 @@ def test_between_two_tokens_of_json_is_a_blank_or_a_line_at_most(tokens, words):
     assert follow('{\n\n  "a":  1', own, tokens, words)
 
 
-def test_an_answer_does_not_run_off_in_blanks(words):
+def test_an_answer_cannot_consist_of_endless_blanks(words):
     """Two fields, by a model that would say nothing but blanks."""
     sizes = {name: {"type": "boolean"} for name in ("a", "b")}
     schema = {"type": "object", "properties": sizes, "required": ["a", "b"]}
@@ -138,7 +138,7 @@ def test_an_answer_does_not_run_off_in_blanks(words):
     jsonschema.validate(json.loads(words.decode(said["0"][:-1])), schema)
 
 
-def test_a_json_object_is_one_unless_it_is_cut(words):
+def test_a_json_object_is_complete_unless_it_is_cut_off(words):
     """Nothing bounds it, so a weak model may not come to its end; then its length has ended it."""
     said, last, _ = serve({i: hold(Grammar("json_object"), seed=i) for i in range(16)}, most=80)
     whole = [name for name, event in last.items() if event.finish is Finish.STOP]
@@ -150,7 +150,7 @@ def test_a_json_object_is_one_unless_it_is_cut(words):
             assert isinstance(json.loads(text), dict)
 
 
-def test_regexes_choices_and_lark(words):
+def test_answers_match_their_regex_choice_or_lark_grammar(words):
     grammars = [DATE, WORD, Grammar("choice", json.dumps(ODD)), Grammar("lark", SUM)]
     asked = {(k, i): hold(each, 5.0, seed=i) for k, each in enumerate(grammars) for i in range(10)}
     found = texts(asked, words, most=100)
@@ -166,7 +166,7 @@ def _plain(text):
     return re.sub(r"\b0+(?=[0-9])", "", text)
 
 
-def test_each_choice_can_be_said(tokens, words):
+def test_each_choice_can_be_generated(tokens, words):
     made = compile_grammar(Grammar("choice", json.dumps(ODD)), tokens)
     for option in ODD:
         state = made.deep_copy()
@@ -186,7 +186,7 @@ ASKED = {
 }
 
 
-def test_alone_and_in_company_preempted_or_not():
+def test_answers_are_the_same_alone_batched_and_preempted():
     alone = {name: serve({name: each}, most=40)[0][name] for name, each in ASKED.items()}
     assert len({tuple(answer) for answer in alone.values()}) == len(ASKED)
     for blocks, chunk in ((400, 64), (16, 8)):
@@ -197,7 +197,7 @@ def test_alone_and_in_company_preempted_or_not():
     assert any(row.preemptions for row in kept), "the last run is tight"
 
 
-def test_one_that_begins_again_stands_where_it_stood(tokens, words):
+def test_a_preempted_sequence_continues_at_the_same_place_of_its_grammar(tokens, words):
     start, prompt, answer = (
         compile_grammar(WORD, tokens),
         (7, 8, 9),
@@ -213,7 +213,7 @@ def test_one_that_begins_again_stands_where_it_stood(tokens, words):
         assert torch.equal(*token_bitmasks((grown, again), VOCAB)) and not grown.error
 
 
-def test_rows_without_a_grammar_are_untouched_bit_for_bit(tokens):
+def test_rows_without_a_grammar_are_unchanged_bit_for_bit(tokens):
     logits = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(0))
     before = logits.clone()
     matcher = Matcher(Begun(0, 3, Sampling()), compile_grammar(DATE, tokens))
@@ -226,7 +226,7 @@ def test_rows_without_a_grammar_are_untouched_bit_for_bit(tokens):
     assert apply_grammars(logits, {}) is logits
 
 
-def test_a_bias_chooses_among_what_the_grammar_allows(words):
+def test_a_bias_chooses_among_the_tokens_the_grammar_allows(words):
     (b,) = words.encode("b")
     (z,) = words.encode("z")
     biased = ((b, 30.0), (z, 90.0))
@@ -243,7 +243,7 @@ def test_a_bias_chooses_among_what_the_grammar_allows(words):
 @pytest.mark.parametrize(
     "rest", [{"min_tokens": 9}, {"bad_words": tuple((t,) for t in range(VOCAB))}]
 )
-def test_where_all_that_it_allows_is_banned_it_ends_with_an_error(temperature, rest):
+def test_an_answer_ends_with_an_error_if_all_allowed_tokens_are_banned(temperature, rest):
     asked = {"free": Sampling(), "held": hold(Grammar("choice", '["ab"]'), temperature, **rest)}
     said, last, _ = serve(asked | {"filtered": replace(asked["held"], top_k=3, logprobs=1)})
     assert last["free"].finish is Finish.LENGTH
@@ -252,7 +252,7 @@ def test_where_all_that_it_allows_is_banned_it_ends_with_an_error(temperature, r
         assert EOS not in said[name]
 
 
-def test_a_broken_grammar_is_its_own_rows_error(tmp_path):
+def test_a_broken_grammar_fails_only_its_own_row(tmp_path):
     broken = Grammar("json_schema", '{"type": "objct"}')
     asked = {
         "free": ASKED["free"],
@@ -268,7 +268,7 @@ def test_a_broken_grammar_is_its_own_rows_error(tmp_path):
     assert said["free"] == serve({"free": ASKED["free"]})[0]["free"]
 
 
-def test_a_model_without_a_tokenizer_refuses(golden, tmp_path):
+def test_a_model_without_a_tokenizer_refuses_grammars(golden, tmp_path):
     for name in ("config.json", "generation_config.json", "model.safetensors"):
         copy(EMBEDDED / name, tmp_path)
     _, last, _ = serve({"held": hold(DATE)}, folder=tmp_path)
@@ -285,7 +285,7 @@ def test_a_model_without_a_tokenizer_refuses(golden, tmp_path):
 
 
 @pytest.mark.parametrize("vocab", [VOCAB, VOCAB + 1, VOCAB + 31, VOCAB + 77])
-def test_ids_that_the_tokenizer_has_not_are_masked(vocab):
+def test_ids_unknown_to_the_tokenizer_are_masked(vocab):
     made = compile_grammar(Grammar("regex", r"(?s:.)*"), grammar_tokenizer(EMBEDDED, vocab, ENDS))
     logits = torch.zeros(1, vocab)
     found = apply_grammars(logits, {0: Matcher(Begun(0, 1, Sampling()), made)})
@@ -294,7 +294,7 @@ def test_ids_that_the_tokenizer_has_not_are_masked(vocab):
     assert EOS in allowed.tolist()
 
 
-def test_every_end_is_allowed_exactly_where_the_answer_may_end(words):
+def test_every_stop_token_is_allowed_exactly_where_the_answer_may_end(words):
     state = compile_grammar(
         Grammar("regex", "ab?"), grammar_tokenizer(EMBEDDED, VOCAB, frozenset({2, 5}))
     )
@@ -314,7 +314,7 @@ def test_every_end_is_allowed_exactly_where_the_answer_may_end(words):
     assert "cannot be followed" in matcher.error
 
 
-def test_compiled_ones_are_kept_and_the_oldest_go(tokens):
+def test_compiled_grammars_are_kept_and_the_least_recently_used_dropped(tokens):
     grammars = GrammarCompiler(EMBEDDED, VOCAB, ENDS)
     assert grammars._tokenizer is None, "nothing is read before the first"
     many = [Grammar("regex", f"a{{{i + 1}}}") for i in range(KEPT_GRAMMARS)]
@@ -338,7 +338,7 @@ def compiling(monkeypatch):
     return names
 
 
-def test_what_was_compiled_ahead_is_not_compiled_in_a_step(compiling):
+def test_a_grammar_compiled_ahead_is_not_compiled_in_a_step(compiling):
     loaded = load(EMBEDDED, Limits(2, 64, 64, 16))
     ahead = threading.Thread(target=loaded.executor.compile, args=(DATE,), name="ahead")
     ahead.start()
@@ -357,21 +357,21 @@ def test_an_llm_compiles_in_its_callers_thread(compiling):
     assert compiling == [threading.current_thread().name]
 
 
-def test_blanks_between_json_tokens_have_an_end(tokens):
+def test_white_space_between_json_tokens_is_bounded(tokens):
     state = compile_grammar(Grammar("json_object"), tokens)
     assert state.deep_copy().consume_tokens(tokens.tokenize_str('{\n    "a" : [ 1,2 ]\n}'))
     said = tokens.tokenize_str("{" + "\n" * 60)
     assert 0 < state.try_consume_tokens(said) < len(said)
 
 
-def test_a_schema_cannot_add_to_what_is_put_around_it(tokens):
+def test_a_schema_cannot_break_out_of_its_wrapper(tokens):
     with pytest.raises(SettingError, match="the json_schema cannot be read: Extra data"):
         compile_grammar(Grammar("json_schema", '{} }], "max_tokens": 3, "x": [{"a": {}'), tokens)
     with pytest.raises(SettingError, match="the lark cannot be compiled"):
         compile_grammar(Grammar("lark", '{"grammars": [{"lark_grammar": "start: /a/"}]}'), tokens)
 
 
-def test_options():
+def test_options_with_a_grammar_are_checked_and_obeyed():
     with pytest.raises(SettingError, match="leave out ignore_eos"):
         Options(grammar=DATE, ignore_eos=True)
     with LLM(dtype="float32", slots=4) as llm:

@@ -47,7 +47,7 @@ def logits_of(rows):
 
 @settings(deadline=None)
 @given(tokens, tokens, st.sampled_from([0.5, 1.3, 2.0]))
-def test_repetition_penalty(prompt, answer, penalty):
+def test_the_repetition_penalty_equals_transformers(prompt, answer, penalty):
     logits = logits_of(3)
     made = history(Sampling(repetition_penalty=penalty), prompt, answer)
     found = penalized(logits, {1: made})
@@ -59,7 +59,7 @@ def test_repetition_penalty(prompt, answer, penalty):
 
 @settings(deadline=None)
 @given(tokens, tokens)
-def test_presence_and_frequency_read_the_answer_alone(prompt, answer):
+def test_presence_and_frequency_penalties_count_only_the_answer(prompt, answer):
     logits = logits_of(1)
     made = history(Sampling(presence_penalty=0.7, frequency_penalty=0.25), prompt, answer)
     want = logits[0].clone()
@@ -110,7 +110,7 @@ def test_bad_words_are_compared_only_where_they_may_end():
     assert made._banned() == [9, 9] and made.known.slices == len(words)
 
 
-def test_a_sequence_that_begins_again_reads_the_same():
+def test_a_preempted_sequence_has_the_same_penalties():
     asked = Sampling(repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.5)
     first = history(asked, [1, 2, 3], [5, 5, 6])
     again = History(Begun(0, 3, asked, (1, 2, 3, 5, 5, 6)), VOCAB, CPU)
@@ -148,7 +148,7 @@ def serve(folder, names, blocks, chunk):
     return said, scores, prompt, scheduler
 
 
-def test_alone_and_in_company_preempted_or_not(golden):
+def test_answers_are_the_same_alone_batched_and_preempted(golden):
     alone = {name: serve(golden.folder, [name], 64, 32)[0][name] for name in ASKED}
     assert len({tuple(answer) for answer in alone.values()}) == len(ASKED) - 1
     assert alone["plain"] == alone["scored"], "scoring changes no answer"
