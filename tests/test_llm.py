@@ -1,4 +1,4 @@
-"""The Python API on the embedded model: what a user calls, with nothing prepared."""
+"""The Python API on the embedded model, as a user calls it."""
 
 import asyncio
 import pickle
@@ -41,7 +41,7 @@ def test_generate_answers_in_the_order_of_the_prompts(llm):
     assert [each.text for each in together] == [each.text for each in alone]
     assert all(each.finish in (Finish.LENGTH, Finish.STOP) for each in together)
     assert [each.prompt for each in together] == [llm.tokenizer.encode(p) for p in PROMPTS]
-    assert llm._rows == {}, "rows that were given out are not kept"
+    assert llm._rows == {}, "rows given to the caller are not kept"
 
 
 def test_more_prompts_than_slots_each_with_its_own_options(llm):
@@ -209,7 +209,7 @@ def test_impossible_options_of_one_request_fail_it_alone_and_those_of_the_call_r
     assert answers[0].error is None and len(answers[0].tokens) == 3
     for answer, (options, kind, words) in zip(answers[1:], cases, strict=True):
         assert type(answer.error) is kind and words in str(answer.error)
-        with pytest.raises(kind, match=words):  # for all of them: it is the call that is wrong
+        with pytest.raises(kind, match=words):  # for the whole call, which is wrong
             llm.generate(["x", "y"], options)
     assert llm._rows == {} and llm._engine._callers.open == []
 
@@ -234,7 +234,7 @@ class Faulty:
 
 @pytest.fixture
 def faulty():
-    """An LLM whose executor fails where it is told to, and who tells it."""
+    """An LLM with the executor that tells it when to fail."""
     with LLM(dtype="float32", slots=2) as llm:
         guarded = llm._engine._engine.executor
         executor = guarded.executor = Faulty(guarded.executor, lambda batch: False)
@@ -252,7 +252,7 @@ def test_a_failed_step_fails_its_requests_and_repeated_ones_the_engine(faulty):
     for failed, whole in zip(answers[:2], expected, strict=False):
         assert type(failed.error) is EngineError
         assert str(failed.error) == "the step failed: no room on the device"
-        assert failed.tokens == whole[:2] and failed.text, "what was said until then"
+        assert failed.tokens == whole[:2] and failed.text, "it keeps the text so far"
         assert failed.row.finish is Finish.ERROR and failed.row.generated == 2
     assert [each.tokens for each in answers[2:]] == expected[2:]
     executor.steps = 0
@@ -342,7 +342,7 @@ def test_a_text_can_be_scored_without_an_answer(llm):
     assert len(scored.prompt_logprobs) == len(scored.prompt) - 1
     said = [token for token, _ in scored.prompt_logprobs[0].top]
     greedy = llm.generate([scored.prompt[:1]], Options(max_tokens=1, ignore_eos=True))[0]
-    assert said[0] == greedy.tokens[0], "what is likeliest there is what greedy would say"
+    assert said[0] == greedy.tokens[0], "the likeliest token is the greedy one"
 
 
 def test_sampling_obeys_bad_words_bias_and_penalties(llm):
@@ -421,7 +421,7 @@ def test_the_draft_model_has_the_same_tokenizer_and_is_small():
 
 
 def test_requests_that_cannot_begin_fail_alone_and_do_not_end_the_engine(llm, monkeypatch):
-    """However often, and whatever the reason: here memory for what penalties read."""
+    """However often and for any reason; here memory for penalties is missing."""
     options = Options(max_tokens=6, ignore_eos=True)
     alone = [llm.generate(prompt, options)[0].tokens for prompt in PROMPTS[:2]]
 
@@ -454,7 +454,7 @@ def test_requests_that_cannot_begin_fail_alone_and_do_not_end_the_engine(llm, mo
 )
 def test_values_too_large_for_the_executors_tables_are_refused(llm, options, words):
     asked = [Options(max_tokens=4), Options(**{"max_tokens": 4} | options)]
-    for _ in range(4):  # three of them ended the engine
+    for _ in range(4):  # three of them once ended the engine
         answered, refused = llm.generate(PROMPTS[:2], asked)
         assert len(answered.tokens) == 4 and answered.error is None
         assert isinstance(refused.error, HeadwayError) and words in str(refused.error)

@@ -1,4 +1,4 @@
-"""Ids to text as they come: whole characters, stop strings, special tokens, chat templates."""
+"""Ids become text as they come: whole characters, stop strings, special tokens, templates."""
 
 import itertools
 import json
@@ -64,7 +64,7 @@ def test_a_stop_string_cuts_where_a_search_of_the_whole_text_would(text, stops, 
     ends = [at + len(stop) for stop in stops if (at := text.find(stop)) >= 0]
     if not ends:
         assert (said, stream.kept) == (text, 0)
-    else:  # the first that is complete wins; at that length, the one that begins first
+    else:  # the first complete one wins; among those, the one that begins first
         end = min(ends)
         begin = min(at for stop in stops if (at := text[:end].find(stop)) >= 0)
         assert (said, stream.kept) == (text[:begin], end)
@@ -78,7 +78,7 @@ def test_only_text_that_may_begin_a_stop_string_is_held_back():
 
 
 def streamed(decode, ids, sizes=()):
-    """Said push by push, one id at a time where no sizes are left, and in the end."""
+    """The text of pushes of these sizes, then of single ids, with what comes at the end."""
     stream, said, at = TextStream(decode), "", 0
     for size in itertools.chain(sizes, itertools.repeat(1)):
         said += stream.push(ids[at : at + size])
@@ -90,7 +90,7 @@ def streamed(decode, ids, sizes=()):
     return said
 
 
-# Bytes by id: all that matter alone, characters and parts of them, pieces that lie across.
+# Bytes by id: single bytes, characters, parts of them, and pieces across two characters.
 SMILE, EURO = "😀".encode(), "€".encode()
 CHUNKS = [
     *(bytes([byte]) for byte in (0x41, 0x80, 0x98, 0xA0, 0xC3, 0xE2, 0xED, 0xF0, 0xF4, 0xFF)),
@@ -101,7 +101,7 @@ CHUNKS = [
 
 
 def chunked(ids):
-    """As a tokenizer of byte-level BPE has it."""
+    """The bytes of a tokenizer with byte-level BPE."""
     return b"".join([CHUNKS[id] for id in ids]).decode(errors="replace")
 
 
@@ -135,7 +135,7 @@ FALLBACK = ByteFallback()
 
 
 def fallen_back(ids):
-    """A tokenizer that spells what it lacks in bytes: a run of them is whole, or none of it is."""
+    """Spells unknown characters in bytes; a run of them is valid as a whole or not at all."""
     return FALLBACK.decode([f"<0x{id:02X}>" if id < 256 else chr(id) for id in ids])
 
 
@@ -165,7 +165,7 @@ def test_the_work_is_linear_in_the_ids_even_for_repeated_bytes(decode, repeated)
 
     ids = (repeated * count)[:count]
     assert streamed(counted, ids) == decode(ids)
-    assert decoded < 100 * count, "before, the half of count squared"
+    assert decoded < 100 * count, "it was count squared / 2"
 
 
 def test_skipped_ids_inside_a_character_neither_split_it_nor_accumulate(tiny):
@@ -177,7 +177,7 @@ def test_skipped_ids_inside_a_character_neither_split_it_nor_accumulate(tiny):
         return tiny.decode(ids)
 
     euro, count = tiny.encode("€"), 1_000
-    assert len(euro) > 1, "in parts"
+    assert len(euro) > 1, "spelled in parts"
     ids = [euro[0], *[0] * count, *euro[1:]]
     assert streamed(counted, ids) == "€" and decoded < 10 * count
 
@@ -205,7 +205,7 @@ def test_the_search_for_a_stop_string_does_linear_work_on_held_text():
     stream = TextStream(bytewise, stops)
     said = "".join([stream.push(b"x") for _ in range(count)])
     assert said == "x" * count
-    assert Counted.looks <= 2 * len(stops) * count, "a few for each character"
+    assert Counted.looks <= 2 * len(stops) * count, "a few looks per character"
 
 
 @given(
@@ -310,7 +310,7 @@ def test_threads_that_share_a_tokenizer_never_make_each_others_text_special(tiny
 
 
 def copied(folder, **changes):
-    """The embedded model's tokenizer, with its file's fields replaced."""
+    """The embedded model's tokenizer with some fields of its file replaced."""
     made = json.loads((TINY / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(made | changes))
     (folder / "tokenizer_config.json").write_text((TINY / "tokenizer_config.json").read_text())
@@ -318,13 +318,13 @@ def copied(folder, **changes):
 
 
 def added(id, content, **about):
-    """As tokenizer.json has a special token."""
+    """A special token as in tokenizer.json."""
     own = json.loads((TINY / "tokenizer.json").read_text())["added_tokens"]
     return [*own, own[0] | {"id": id, "content": content} | about]
 
 
 def test_special_tokens_that_no_configuration_names_are_text_too(tiny, tmp_path):
-    """As Llama 3 has <|start_header_id|>."""
+    """Like <|start_header_id|> in Llama 3."""
     words = Tokenizer(copied(tmp_path, added_tokens=added(4096, "<|header|>")), 4097)
     assert 4096 in words._ids("<|header|>", special=True)
     ids = words.chat([{"role": "user", "content": "a<|header|>b"}])
@@ -343,7 +343,7 @@ def test_special_tokens_are_text_however_they_would_be_normalized(tmp_path):
         assert 4096 not in words.chat([{"role": "user", "content": f"a{spelled}b"}])
 
 
-@pytest.mark.parametrize("id", [4096, 4500])  # 4500: those before it are nobody's
+@pytest.mark.parametrize("id", [4096, 4500])  # 4500: the ids before it are unused
 def test_a_pickled_tokenizer_encodes_the_same_and_shares_its_vocabulary(tmp_path, id):
     words = Tokenizer(copied(tmp_path, added_tokens=added(id, "<|header|>")), 4501)
     sent = pickle.dumps(words)

@@ -52,7 +52,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser, folder):
-    """A page, at a width and in a scheme; whatever it complains of fails the test."""
+    """Open a page at a width and in a color scheme; any error it reports fails the test."""
     pages, complaints, asked = [], [], []
 
     def open_(width=1280, scheme="light"):

@@ -1,4 +1,4 @@
-"""What `headway check` says is what loading does; it needs no weights, no torch and no second."""
+"""`headway check` agrees with loading, and needs no weights, no torch and less than a second."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from headway.executor.torch.memory.memory_plan import Limits, gather_budget, pla
 from headway.models import EMBEDDED
 
 GIB = 1 << 30
-# As their config.json say it, as far as it matters.
+# The keys of their config.json that matter here.
 MISTRAL = {
     "architectures": ["MistralForCausalLM"],
     "hidden_size": 4096,
@@ -42,7 +42,7 @@ MIXTRAL = MISTRAL | {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """At bfloat16, whatever this machine is."""
+    """Check in bfloat16, whatever this machine is."""
     monkeypatch.setattr(
         "headway.executor.torch.config.model_config.has_fast_bfloat16", lambda: True
     )
@@ -50,7 +50,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def free(monkeypatch):
-    """Sets how much memory there is, on both ways to the plan."""
+    """Set how much memory is free, for both callers of the plan."""
 
     def be(amount):
         monkeypatch.setattr(
@@ -64,7 +64,7 @@ def free(monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """Puts a config on the hub, whose weights nobody fetches."""
+    """Put a config on a fake hub; its weights must not be fetched."""
     asked = []
 
     def put(config, **files):
@@ -83,7 +83,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture
 def copy(tmp_path):
-    """Of the embedded checkpoint, with some keys of its config changed."""
+    """A copy of the embedded checkpoint with some keys of its config changed."""
 
     def made(**own):
         folder = shutil.copytree(EMBEDDED, tmp_path / "copy", dirs_exist_ok=True)
@@ -95,7 +95,7 @@ def copy(tmp_path):
 
 
 def said(model, *rest, as_json=False):
-    """Exit status and text."""
+    """Run the command; gives the exit status and the text."""
     out = io.StringIO()
     lengths = rest or (None, None)
     status = run_check(model, *lengths, "", as_json, Console(file=out, width=160))
@@ -103,7 +103,7 @@ def said(model, *rest, as_json=False):
 
 
 def test_check_agrees_with_loading(free):
-    """Loading sees what is free beside the weights, checking before them."""
+    """Loading sees the memory free beside the weights, the check that before loading them."""
     verdict = check(None, 100, 28)
     shape, room = verdict.shape, verdict.room
     free(64 * GIB - shape.weights - room.second_head)
@@ -126,7 +126,7 @@ def tensors(folder):
 
 
 def test_the_largest_batch_fits_and_one_more_does_not(free):
-    """A row that samples takes memory too, so the blocks that fit are fewer with more rows."""
+    """A sampling row takes memory too, so fewer blocks fit with more rows."""
     free(GIB)
     verdict, config = check(None, 100, 28), read_config(EMBEDDED)
     taken, count = verdict.shape.weights + verdict.room.second_head, verdict.room.batch
@@ -215,7 +215,7 @@ def test_a_broken_checkpoint_is_an_error(copy, tmp_path):
         check(sound, None, None)
 
 
-def test_lengths_longer_than_the_context_are_refused(free):
+def test_lengths_must_fit_the_context(free):
     assert check(None, 2000, None).room.answer_tokens == 48
     assert check(None, None, 2000).room.prompt_tokens == 48
     for lengths in ((2000, 49), (0, 0), (-1, 5), (3000, None)):
@@ -234,7 +234,7 @@ def test_a_given_dtype_is_used(free):
 
 
 def test_torch_is_not_needed():
-    """Where there is no GPU's driver."""
+    """A machine without a GPU driver."""
     code = "import sys; from headway.commands.check import check;"
     code += "from headway.executor.torch.memory import free_memory as memory;"
     code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"

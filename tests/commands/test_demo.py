@@ -71,7 +71,9 @@ def test_the_verdict_comes_first_then_tables_and_few_notes(ran):
 
 def test_the_demo_takes_less_than_a_minute_with_its_measurements():
     seconds = inspect.signature(demo_command).parameters["seconds"].default
-    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 45, "a quarter of a minute is left to measure"
+    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 45, (
+        "a quarter of a minute is left for measurements"
+    )
 
 
 def test_the_page_opens_with_the_verdict_and_is_made_from_the_json(ran):
@@ -121,7 +123,7 @@ def test_the_figures_follow_from_the_rows(ran):
 
 
 def nearest_rank(values, percent):
-    """Written once more, from the definition."""
+    """Computed again from the definition."""
     enough = len(values) * (1 - percent / 100) >= 5
     return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)] if enough else None
 

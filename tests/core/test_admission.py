@@ -1,4 +1,4 @@
-"""The door decides from the published snapshot alone."""
+"""Admission decides from the published snapshot alone."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from tests.traces import ask
 
 
 def loaded():
-    """Two wait in a lane of two; one runs, and nobody has ended."""
+    """Two requests wait in a lane of two, one runs, and none has ended."""
     lanes = (Lane("default", max_waiting=2), Lane("bulk", max_waiting_tokens=9))
     scheduler = Scheduler(Settings(4, 4, lanes, Policies(Continuous(4), step_tokens=4), context=15))
     scheduler.apply([Add(ask("run", 4, 5))], 0)
@@ -30,7 +30,7 @@ def loaded():
 
 
 def learned(load, prefill=10, by_priority=False, **drains):
-    """The same load, with what was learned: prompt tokens per nanosecond, by lane."""
+    """The same load with learned drain rates: prompt tokens per nanosecond, by lane."""
     lanes = {
         name: replace(lane, drain=1e9 * drains.get(name, 0)) for name, lane in load.lanes.items()
     }
@@ -101,7 +101,7 @@ def test_a_lane_full_of_tokens_takes_a_request_once_it_has_drained():
     assert isinstance(admit(ask("a", 2, 2, lane="bulk"), load, 60), Accept)
 
 
-def test_a_lane_with_a_known_drain_rate_says_when_it_will_have_drained():
+def test_a_full_lane_with_a_known_drain_rate_says_when_to_retry():
     load = learned(loaded().load(50), default=3)
     assert admit(ask("a", 4, 4), load, 60) == Refuse("2 requests wait in 'default' already", 62)
 

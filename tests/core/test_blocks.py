@@ -45,7 +45,7 @@ class Pool(RuleBasedStateMachine):
 
     @rule(sequence=held, whole=st.booleans())
     def ask_again(self, sequence, whole):
-        """What is remembered of the last attempt changes no answer."""
+        """Remembering the last attempt changes no answer."""
         if sequence in self.live:
             return
         known, limit = len(sequence.tokens), sequence.request.limit
@@ -60,7 +60,7 @@ class Pool(RuleBasedStateMachine):
 
     @rule(sequence=held, token=st.integers(0, 2))
     def preempt(self, sequence, token):
-        """It waits again, one token longer."""
+        """It waits again with one token more."""
         if sequence in self.live and len(sequence.tokens) < sequence.request.limit:
             self.live.remove(sequence)
             release(self.pool, sequence)
@@ -100,7 +100,7 @@ TestPool.settings = TestTidy.settings = settings(max_examples=60, deadline=None)
 
 
 def test_stale_entries_of_the_free_list_stay_few():
-    """A hot prefix is matched and let go for ever, and nobody else takes a block."""
+    """A hot prefix is matched and freed again and again, and no other sequence takes a block."""
     pool = BlockPool(8, 2)
     keys = [bytes([n]) for n in range(4)]
     table = pool.allocate(4)
@@ -111,7 +111,9 @@ def test_stale_entries_of_the_free_list_stay_few():
         pool.check([table])
         assert len(pool._cached) <= blocks.MAX_STALE + 8
     pool.release(table, keys)
-    assert pool.allocate(8)[4:] == table[::-1], "their order of reuse is the latest one"
+    assert pool.allocate(8)[4:] == table[::-1], (
+        "they are reused in the order in which they were last freed"
+    )
 
 
 def test_plain_blocks_are_reused_first_then_a_tail_then_its_prefix():
@@ -135,7 +137,7 @@ def test_a_shared_block_is_free_when_its_last_holder_frees_it():
         pool.release(tables.pop(), named.pop())
         pool.check(tables)
         free.append(pool.num_free)
-    assert free == [4, 5, 6, 8], "what each had for itself, and with the last what all had"
+    assert free == [4, 5, 6, 8], "each one's own blocks, and with the last the shared ones"
     assert pool.match([b"one", b"two"]) == [b"one", b"two"]
 
 
@@ -150,13 +152,13 @@ def test_can_hold_counts_matched_blocks_in_the_free_list():
     assert not pool.can_hold(pool.match([key]), 2)
 
 
-def test_the_hashes_of_blocks_cannot_be_guessed():
+def test_block_hashes_depend_on_a_secret_and_on_the_tenant():
     roots = {BlockPool(2, 2, secret).root(salt) for secret in (b"", b"x") for salt in ("", "t")}
     assert len(roots) == 4
 
 
 def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):
-    """A cached beginning of 40 blocks was looked up name by name in every step."""
+    """A cached prefix of 40 blocks was once looked up hash by hash in every step."""
     policies = Policies(Continuous(4), step_tokens=512)
     scheduler, shared = Scheduler(Settings(64, 4, policies=policies)), tuple(range(160))
     looked = []
@@ -177,11 +179,11 @@ def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):
     waiting = [Request(f"w{i}", (*shared, *range(200, 293 + i)), 1, 0) for i in range(3)]
     step(*waiting)
     looked.clear()
-    assert [step() for _ in range(50)] == [1] * 50, "they wait, and one runs and grows"
+    assert [step() for _ in range(50)] == [1] * 50, "three wait while one runs and grows"
     assert len(looked) <= 9, "it was 150"
     while "runs" in scheduler.roster.by_id:
         step()
-    assert step() == 1 and scheduler.roster.waiting == 2, "the first fits when nobody runs"
+    assert step() == 1 and scheduler.roster.waiting == 2, "the first fits when no other runs"
 
 
 @pytest.mark.parametrize("evicted", [False, True])

@@ -63,7 +63,7 @@ def test_tokens_are_priced_as_the_executor_rounds_them():
     cost = StepCost(pieces=((0, 1_000), (66, 3_000)), rounding=rounding)
     prices = [cost.predict(Features(tokens=count)) for count in (0, 1, 4, 64, 65, 68)]
     assert prices == [0, 4, 4, 64, 66 + 6, 66 + 6]
-    assert Rounding().of(1_001) == 1_001, "where nobody says so, it does not"
+    assert Rounding().of(1_001) == 1_001, "by default it does not"
 
 
 def test_pairs_count_each_query_with_the_keys_it_sees():
@@ -118,7 +118,9 @@ def test_a_held_slot_of_one_position_reads_as_much_as_the_longest_row():
 
 def test_decoding_rows_read_what_their_executor_pads_them_to():
     gathering = Gathering(block=4, at_once=5)
-    assert gathering.groups([1, 1, 2, 4]) == [(0, 2), (2, 3), (3, 4)], "three of 2 are 6"
+    assert gathering.groups([1, 1, 2, 4]) == [(0, 2), (2, 3), (3, 4)], (
+        "three rows of 2 blocks are 6"
+    )
     assert gathering.groups([9, 9]) == [(0, 1), (1, 2)], "one alone may need more"
     assert gathering.reads([16, 3, 4, 5]) == 2 * 4 + 8 + 16
     assert gathering.reads([]) == 0

@@ -1,4 +1,4 @@
-"""Who is too late leaves before the next step, in a stated order, and hears which limit it was."""
+"""Late requests leave before the next step, in a stated order, with the limit that they missed."""
 
 from io import StringIO
 
@@ -56,7 +56,7 @@ def test_requests_may_start_and_end_up_to_their_deadlines():
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_choice_that_shares_a_prompt_has_started_with_it(leads):
-    """The prompt takes longer than anybody may wait: what has begun is finished, for all."""
+    """The prompt takes longer than the limit; once begun, it is finished for all choices."""
     scheduler = make(8, Policies(Continuous(2), chunk=Fixed(2), step_tokens=2))
     first = ask("a", 9, 4, start_by=50)
     other = ask("other", 9, 4)
@@ -72,7 +72,7 @@ def test_a_choice_that_shares_a_prompt_has_started_with_it(leads):
         run(scheduler, now)
         now += 2
     queues = {row.id: row.queue for row in scheduler.ledger.requests}
-    assert not leads or queues["b"] == queues["a"] == 0, "no more of a wait than the first had"
+    assert not leads or queues["b"] == queues["a"] == 0, "it waits no longer than the first"
     scheduler.check()
 
 
@@ -89,7 +89,9 @@ def test_expired_requests_leave_in_order_of_deadline_then_arrival():
     run(scheduler)
     events = scheduler.apply([], 100)
     assert ids(events) == ["d", "b", "c", "first", "e"]
-    assert events[1].error.startswith("not started"), "of two limits at one time, the start"
+    assert events[1].error.startswith("not started"), (
+        "of two limits at one time, that for the start"
+    )
 
 
 def test_commands_are_applied_before_deadlines():

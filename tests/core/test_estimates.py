@@ -30,7 +30,7 @@ ROW = row_features(9, 1)
 
 def test_nothing_is_learned_about_an_unknown_cost_model():
     assert not any(Estimates(StepCost()).looks_at(step) for step in range(100))
-    assert Estimates(StepCost()).drift == 0, "there is nothing to be held against"
+    assert Estimates(StepCost()).drift == 0, "there is nothing to compare with"
 
 
 def test_only_one_step_in_sixteen_is_measured():
@@ -57,7 +57,7 @@ def test_drift_stays_within_its_bounds(times):
 
 
 def step(scheduler, spent, now):
-    """The next step takes so long; every row that wants a token says 9."""
+    """Run the next step in this time; every row that wants a token gets 9."""
     batch = scheduler.schedule(now)
     said = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
     scheduler.commit(batch, Output(said), now + spent)
@@ -69,9 +69,11 @@ def test_a_drain_rate_is_the_tokens_started_over_the_time_with_waiting_requests(
     assert scheduler.load(0).lanes["default"].drain == 0, "not known yet"
     scheduler.apply([Add(ask(f"r{i}", 10, 4)) for i in range(3)], 0)
     now = step(scheduler, 100 * MS, 0)
-    assert scheduler.load(now).lanes["default"].drain == 200, "two of ten in a tenth of a second"
+    assert scheduler.load(now).lanes["default"].drain == 200, (
+        "two prompts of ten tokens in a tenth of a second"
+    )
     now = step(scheduler, 100 * MS, now)
-    assert scheduler.load(now).lanes["default"].drain == 100, "one waits and nobody starts"
+    assert scheduler.load(now).lanes["default"].drain == 100, "one waits and none starts"
     while len(scheduler.roster.running) == 2:
         now = step(scheduler, 100 * MS, now)
     before = scheduler.load(now).lanes["default"]
@@ -81,7 +83,7 @@ def test_a_drain_rate_is_the_tokens_started_over_the_time_with_waiting_requests(
     assert scheduler.load(now).lanes["default"].drain == pytest.approx(tokens / seconds)
     known = scheduler.load(now).lanes["default"].drain
     now = step(scheduler, 100 * MS, now)
-    assert scheduler.load(now).lanes["default"].drain == known, "nobody waits: nothing is learned"
+    assert scheduler.load(now).lanes["default"].drain == known, "none waits: nothing is learned"
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

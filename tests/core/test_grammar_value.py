@@ -1,4 +1,4 @@
-"""What can be said of a grammar before anything compiles it."""
+"""A grammar is checked before anything compiles it."""
 
 import pickle
 import re

@@ -58,4 +58,4 @@ def test_the_time_of_overlapping_steps_is_not_counted_twice():
     steps, requests = scheduler.ledger.take()
     assert (len(steps), requests[0].nanoseconds) == (2, 15)
     assert scheduler.ledger.take() == ([], [])
-    scheduler.check()  # the sums outlive the rows
+    scheduler.check()  # the sums are kept longer than the rows

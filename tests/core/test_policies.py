@@ -22,7 +22,7 @@ def some(*numbers):
 
 
 def line(name, *arrived, priority=0):
-    """A lane's waiting line; who waits is numbered by arrival."""
+    """A lane's waiting line, numbered by arrival."""
     made = Line(Lane(name, priority=priority))
     for sequence in some(*arrived):
         made.insert(sequence)
@@ -137,8 +137,8 @@ def test_the_youngest_is_preempted_first_and_the_last_victim_last():
     "lengths, now, closing, start",
     [
         ([3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # two short ones make a group
-        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # of two ripe classes the oldest's
-        ([3, 9], 1, False, (0, [], 10)),  # nobody to share with, and nobody overdue
+        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # of two due classes, that of the oldest
+        ([3, 9], 1, False, (0, [], 10)),  # none to share a group with, and none overdue
         ([9, 3], 10, False, (1, [0], NEVER)),  # overdue, alone
         ([9, 3], 1, True, (1, [0], NEVER)),
         ([], 1, True, (0, [], NEVER)),
@@ -180,5 +180,5 @@ def test_slots_are_the_joins_size_and_the_default_fits_them_beside_a_chunk():
         def start(self, view):
             return Start()
 
-    assert Policies(Own(), step_tokens=1).slots == 0, "nobody knows"
+    assert Policies(Own(), step_tokens=1).slots == 0, "unknown"
     assert Policies(Own(), step_tokens=4).cells(100) == 3 + 100

@@ -22,7 +22,7 @@ from tests.traces import BLOCK, COST, MS, Crowd, ask, make, spy
 
 
 def run(scheduler, batch, now=0):
-    """Commit a batch for which every wanting row samples token 9."""
+    """Commit a batch in which every row that wants a token samples 9."""
     tokens = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
     return scheduler.commit(batch, Output(tokens), now)
 
@@ -108,15 +108,15 @@ def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start
     while {row.sequence for row in batch.rows} == {0}:
         run(scheduler, batch)
         batch = scheduler.schedule(0)
-    assert shape(batch) == [(1, start, 17 - start)], "old needed one of young's blocks, or none"
+    assert shape(batch) == [(1, start, 17 - start)], "old took one of young's blocks, or a free one"
     assert [begun.sequence for begun in batch.begun] == [1]
-    assert young.recomputed == 16 - start, "and only that is computed again"
+    assert young.recomputed == 16 - start, "only that block is computed again"
     assert len(batch.rows[0].blocks) == 5, "the whole table, as the executor had dropped it"
 
 
 def test_the_last_victim_is_spared_while_another_can_be_taken():
     scheduler = make(6)
-    prompts = {"a": 2, "b": 6, "c": 6, "d": 6}  # and how many tokens each generates
+    prompts = {"a": 2, "b": 6, "c": 6, "d": 6}  # and the number of tokens each generates
     scheduler.apply([Add(ask(id, (i,) * 4, prompts[id])) for i, id in enumerate("abcd")], 0)
     victims = []
     while (batch := scheduler.schedule(0)).rows:
@@ -152,7 +152,7 @@ def test_cancel_and_stop_are_idempotent_and_stop_discards():
 
 @pytest.mark.parametrize("keep, last", [(9, 40), (5, 40), (4, 32), (2, 17), (1, 10), (0, 10)])
 def test_tokens_that_a_stop_discards_do_not_count_in_tpot(keep, last):
-    """Five tokens, at 10, 14, 25, 38 and 40."""
+    """Five tokens come at 10, 14, 25, 38 and 40."""
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 9))], 0)
     for now in (10, 14, 25, 38, 40):
@@ -246,7 +246,7 @@ def test_a_group_need_not_be_full_if_no_more_requests_will_come():
     assert len(run(scheduler, scheduler.schedule(0))) == 2
     assert len(run(scheduler, scheduler.schedule(0))) == 1, "and so does the last"
     scheduler.apply([Add(ask("d", 2, 1))], 0)
-    assert not scheduler.schedule(0).rows, "more has come since: perhaps yet more will"
+    assert not scheduler.schedule(0).rows, "a request has come since, so more may come"
     scheduler.apply([Enough()], 0)
     assert len(scheduler.schedule(0).rows) == 1 and not scheduler.load(0).closing
 
@@ -302,12 +302,12 @@ def test_blocks_are_kept_for_a_head_that_was_overtaken_too_often(
     run(scheduler, scheduler.schedule(0))
     scheduler.apply([Add(ask("big", (5,) * 13, 1))], 0)
     joined = []
-    for i in range(6):  # one small request after the other; each would fit beside "long"
+    for i in range(6):  # one small request after another; each would fit beside "long"
         scheduler.apply([Add(ask(f"s{i}", (6 + i,) * 3, 1))], 0)
         batch = scheduler.schedule(0)
         joined += [begun.sequence for begun in batch.begun]
         run(scheduler, batch)
-    assert joined == [2, 3, 4], "three pass big, and from then on what is free is kept"
+    assert joined == [2, 3, 4], "three overtake big, and from then on free blocks are kept for it"
     while 1 not in joined:
         batch = scheduler.schedule(0)
         joined += [begun.sequence for begun in batch.begun]
@@ -338,7 +338,7 @@ def test_decodes_count_against_the_step_and_a_victims_tokens_are_given_back():
     run(scheduler, batch := scheduler.schedule(0))
     assert shape(batch) == [(0, 0, 4), (1, 0, 2)]
     run(scheduler, batch := scheduler.schedule(0))
-    assert shape(batch) == [(0, 4, 1), (1, 2, 5)], "six in all, a's one among them"
+    assert shape(batch) == [(0, 4, 1), (1, 2, 5)], "six in all, including one of a"
 
 
 def test_a_block_can_be_shared_as_soon_as_it_is_full():
@@ -361,7 +361,7 @@ def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
     step = scheduler.ledger.steps[1]
     assert (step.padding_tokens, step.held_tokens, step.waste_tokens) == (0, 1, 1)
     scheduler.apply([Add(ask("c", (7,) * 9, 1)), Add(ask("d", (8,), 1))], 0)
-    assert scheduler.schedule(0).width == 9, "longer than every bucket: to the longest"
+    assert scheduler.schedule(0).width == 9, "longer than every bucket: padded to the longest"
 
 
 def test_overdue_requests_join_a_group_before_those_first_in_order():
@@ -370,7 +370,7 @@ def test_overdue_requests_join_a_group_before_those_first_in_order():
     scheduler = make(32, policies, ("bulk", "chat"))
     adds = [ask(f"b{i}", (i,) * 3, 1, arrived=i, lane="bulk") for i in range(2)]
     scheduler.apply([Add(adds[0]), Add(ask("c", (9,) * 3, 1, arrived=5, lane="chat"))], 5)
-    assert scheduler.schedule(5 + MS).rows, "two wait: the group is full, and nobody is due"
+    assert scheduler.schedule(5 + MS).rows, "two wait: the group is full and none is due"
     scheduler = make(32, policies, ("bulk", "chat"))
     late = ask("c", (9,) * 3, 1, arrived=5, lane="chat")
     scheduler.apply([*map(Add, adds), Add(late)], 5)
@@ -428,7 +428,9 @@ def test_a_finished_member_of_a_group_answered_together_can_still_be_cancelled()
     assert scheduler.apply([Cancel("a")], 11) == [Event("a", (), Finish.CANCELLED)]
     scheduler.check()
     events = scheduler.apply([Cancel("b")], 12)
-    assert events == [Event("b", (), Finish.CANCELLED)], "a token nobody heard of is lost with it"
+    assert events == [Event("b", (), Finish.CANCELLED)], (
+        "a token that was not given out is lost with it"
+    )
     scheduler.check()
     assert scheduler.pool.num_free == 32
 
@@ -438,7 +440,7 @@ def test_a_follower_waits_for_its_leaders_first_token_and_shares_its_blocks():
     adds = [Add(ask(f"c{i}", 10, 3, follows="c0" if i else "")) for i in range(3)]
     scheduler.apply(adds, 0)
     run(scheduler, batch := scheduler.schedule(0))
-    assert shape(batch) == [(0, 0, 8)], "others could join, and wait"
+    assert shape(batch) == [(0, 0, 8)], "others could join but wait"
     run(scheduler, batch := scheduler.schedule(0))
     assert shape(batch) == [(0, 8, 2)]
     run(scheduler, batch := scheduler.schedule(0))
@@ -499,7 +501,7 @@ def test_blocks_of_a_failed_row_are_never_shared():
     (event,) = scheduler.commit(scheduler.schedule(0), failed, 0)
     assert event.finish is Finish.ERROR
     scheduler.apply([Add(ask("b", 9, 2))], 0)
-    assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "not one block of a's"
+    assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "no block of a"
 
 
 def test_a_victims_tokens_of_the_step_go_to_the_others():
@@ -507,17 +509,17 @@ def test_a_victims_tokens_of_the_step_go_to_the_others():
     scheduler = make(4, policies)
     asks = [ask("a", 4, 9), ask("c", (5,) * 5, 9), ask("b", (6,) * 3, 9)]
     scheduler.apply(map(Add, asks), 0)
-    several = Output(((7, 8, 9), (7, 8, 9), (9,)))  # two of them have drafted well
+    several = Output(((7, 8, 9), (7, 8, 9), (9,)))  # two of them have several tokens accepted
     scheduler.commit(scheduler.schedule(0), several, 0)
     scheduler.settings = replace(scheduler.settings, policies=replace(policies, step_tokens=5))
     batch = scheduler.schedule(0)
-    assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token of the step"
-    assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "which c gets"
+    assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token in this step"
+    assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "c gets that token"
     scheduler.check()
 
 
 def test_victims_are_found_without_rescanning_all_running_sequences():
-    """For each of 32 victims, the oldest was looked for among all who ran."""
+    """The oldest was once searched among all running sequences for each of 32 victims."""
 
     class Looked(dict):
         looks = 0
@@ -527,7 +529,7 @@ def test_victims_are_found_without_rescanning_all_running_sequences():
             return super().__iter__()
 
     scheduler = make(64, Policies(Continuous(64), chunk=Fixed(256), step_tokens=256))
-    # Each has filled its only block and needs another one; there are none.
+    # Each has filled its only block and needs another one, but none is free.
     scheduler.apply([Add(ask(f"r{i}", (i,) * BLOCK, 9)) for i in range(64)], 0)
     run(scheduler, scheduler.schedule(0))
     running = scheduler.roster.running = Looked(scheduler.roster.running)
@@ -539,7 +541,7 @@ def test_victims_are_found_without_rescanning_all_running_sequences():
 
 
 def test_the_oldest_is_not_a_victim_even_if_it_was_served_last():
-    """Those in a step go behind those left out, so the oldest is not always the first to run."""
+    """Sequences left out of a step come first in the next, so the oldest is not always first."""
 
     class OldestFirst:
         def victims(self, view):

@@ -1,4 +1,4 @@
-"""All that crosses a seam pickles to an equal value, and nothing of it knows a Sequence."""
+"""Every value that crosses a seam pickles to an equal one and holds no Sequence."""
 
 import pickle
 from dataclasses import fields, is_dataclass

@@ -22,7 +22,7 @@ from headway.models import EMBEDDED
 
 
 def test_eight_billion_parameters_on_one_h100():
-    """7 ms a step, 35 us a prompt token, 47 ns a token read: what the literature's fits say."""
+    """7 ms a step, 35 us a prompt token, 47 ns per token read, as in the literature's fits."""
     found = analytical_calibration(
         read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b"
     )
@@ -32,7 +32,7 @@ def test_eight_billion_parameters_on_one_h100():
     assert 30_000 < found.cost.device.read < 65_000
     assert 100 < found.cost.knee < 400
     assert found.cost.predict(prompt) > 8 * found.cost.predict(alone)
-    middle = row_features(500, 1)  # of a prompt: nothing is sampled, and no output layer needed
+    middle = row_features(500, 1)  # a chunk: nothing is sampled, no output layer is needed
     assert 0.92 < found.cost.predict(middle) / found.cost.predict(alone) < 0.96
     assert found.analytical and found.kv_bytes == 131_072
     held = found.num_blocks * found.block_size * found.kv_bytes
@@ -40,7 +40,7 @@ def test_eight_billion_parameters_on_one_h100():
     few = analytical_calibration(
         read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b", slots=16
     )
-    assert few.num_blocks == 16 * 8_192 // 16, "what sixteen requests can use"
+    assert few.num_blocks == 16 * 8_192 // 16, "as much as sixteen requests can use"
     assert 0.5 * 64e9 < few.fit * few.block_size * few.kv_bytes < 64e9, "beside 16 GB of weights"
 
 

@@ -1,4 +1,4 @@
-"""The machine in words, and who else is at work on it."""
+"""The description of the machine, and the cores that other processes use."""
 
 import platform
 from types import SimpleNamespace
@@ -34,10 +34,10 @@ def test_other_processes_use_what_this_one_does_not(tmp_path, monkeypatch):
     path = tmp_path / "stat"
     path.write_text(stat(1_000, 5_000))
     others = Neighbours(path)
-    path.write_text(stat(1_900, 5_100))  # 9 s of each core in 10; 4 s of them were ours
+    path.write_text(stat(1_900, 5_100))  # each core worked 9 s of 10; 4 s of the sum were ours
     assert others.cores() == pytest.approx((9 * machine.cores() - 4) / 10)
 
 
 def test_without_system_figures_no_neighbours_are_reported(tmp_path):
     assert Neighbours(tmp_path / "none").cores() == 0
-    assert Neighbours().cores() == 0, "nor before there is anything to tell"
+    assert Neighbours().cores() == 0, "nor before any time has passed"

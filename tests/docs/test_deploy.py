@@ -1,4 +1,4 @@
-"""The files of deploy/ are what their programs take, where those are installed, and fit headway."""
+"""The files of deploy/ are accepted by their programs, if installed, and agree with headway."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""What the README and the library's page show, runs."""
+"""The examples of the README and of the library's page run."""
 
 import re
 from pathlib import Path

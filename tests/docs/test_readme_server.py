@@ -18,7 +18,7 @@ EXAMPLE = re.search(r"^    \.venv/bin/python (examples/.*?)  +#", README, re.MUL
 
 @pytest.fixture(scope="module")
 def port():
-    """As `make serve` starts it, on a port of its own."""
+    """A server as `make serve` starts it, on a port of its own."""
     assert "serve: .venv/ready" in (ROOT / "Makefile").read_text()
     command = [sys.executable, "-m", "headway.cli", "serve", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

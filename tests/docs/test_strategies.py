@@ -1,4 +1,4 @@
-"""docs/strategies.md says what its commands say; its pictures are what the scheduler does now."""
+"""docs/strategies.md has its commands' figures, and its pictures are up to date."""
 
 import json
 import os
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "strategies.md"
 TEXT = DOCUMENT.read_text()
 COMMANDS = sorted(set(re.findall(r"`((?:python -m|headway|mkdocs) [^`]+)`", TEXT)))
-CLOCKED = {"curve", "stall_measured"}  # real time on a real engine: only seen to run
-BENCHMARKS = {"python -m benchmarks.strategies", "headway demo"}  # minutes, and named as such
+CLOCKED = {"curve", "stall_measured"}  # real time on a real engine: tested only to run
+BENCHMARKS = {"python -m benchmarks.strategies", "headway demo"}  # named only
 
 
 # A neighbour on the machine must not stall OpenMP's barriers: see benchmarks/textbook/engine.py.
@@ -54,7 +54,7 @@ def test_the_page_has_the_figures_that_the_command_gives_now(part, tmp_path):
     assert quoted <= figures.keys()
 
 
-# Of a line through times that were taken once: a neighbour may turn it either way.
+# Figures of a line through times measured once; a neighbour may tilt it either way.
 FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee"}
 
 
@@ -69,9 +69,9 @@ def test_a_measured_part_runs(part):
 
 
 def quoted(name):
-    """The number that readers see under this name, as it stands in the page."""
+    """The number that the page shows under this name."""
     said = {match[1] for match in NUMBER.finditer(TEXT) if match[2] == name}
-    assert len(said) == 1, f"{name} is said as {said}"
+    assert len(said) == 1, f"{name} has the values {said}"
     return float(said.pop().replace(",", ""))
 
 
@@ -80,7 +80,7 @@ def recorded(name):
 
 
 def longest_over_mean(answers, size):
-    """Of the full groups, in order of arrival."""
+    """The ratio over the full groups, in order of arrival."""
     groups = list(zip(*[iter(answers)] * size, strict=False))
     return size * sum(map(max, groups)) / sum(map(sum, groups))
 

@@ -1,4 +1,4 @@
-"""A step that fails takes its own requests with it, and nobody else."""
+"""A step that fails ends its own requests and no others."""
 
 from dataclasses import replace
 from io import StringIO
@@ -22,7 +22,7 @@ from tests.traces import BLOCK, COST, answer, ask, make
 
 
 class Faulty(FakeExecutor):
-    """Fails at some steps, in one of its two verbs, when it has taken in who begins and ends."""
+    """Fails at some steps, in submit or collect, after taking in which sequences begin and end."""
 
     def __init__(self, blocks: int, steps: set[int], verb: str) -> None:
         super().__init__(blocks, BLOCK)
@@ -75,7 +75,7 @@ def test_the_requests_of_a_failed_step_end_with_its_cause_and_later_ones_are_ser
     assert all(answer(each)[: len(said[each.id])] == said[each.id] for each in asked)
 
 
-TRIAL = 0  # the number of a step that owes nothing to any request
+TRIAL = 0  # the number of a step without requests
 
 
 def test_three_failed_steps_in_a_row_end_the_engine_if_an_empty_trial_step_fails_too():
@@ -106,7 +106,9 @@ def test_requests_whose_steps_fail_do_not_end_the_engine_if_other_steps_work(ver
     assert ends == [Finish.ERROR] * 8 + [Finish.LENGTH] * 4
     said = [token for event in events for token in event.tokens]
     assert said == [token for each in asked[8:] for token in answer(each)]
-    assert scheduler.pool.num_free == 32 and list(faulty.tables) == [11], "nobody's state is gone"
+    assert scheduler.pool.num_free == 32 and list(faulty.tables) == [11], (
+        "no sequence has lost its state"
+    )
 
 
 def test_a_trial_step_with_errors_counts_as_failed():

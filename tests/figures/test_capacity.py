@@ -1,4 +1,4 @@
-"""The search for a capacity, on curves that are known."""
+"""The search for a capacity, on known curves."""
 
 from math import inf
 
@@ -11,7 +11,7 @@ from headway.figures.capacity import REQUIRED_ATTAINMENT, TOLERANCE, TriedRate, 
 
 
 def falling(limit):
-    """Kept up to there; beyond it the strict lane loses, the lax one does not."""
+    """Kept up to this rate; beyond it only the strict lane misses its budget."""
     return lambda rate: {"strict": 1.0 if rate <= limit else limit / rate / 2, "lax": 1.0}
 
 
@@ -91,7 +91,7 @@ def test_the_search_doubles_then_bisects():
 def test_there_is_no_capacity_if_every_rate_breaks():
     found = search_capacity(lambda rate: {"chat": 0.9 / rate}, 1.0, 100.0)
     assert found.rate == 0 and found.bracket == (0, 1.0)
-    assert [each.rate for each in found.tried] == [1.0, 2.0], "it gets worse: nothing to hope for"
+    assert [each.rate for each in found.tried] == [1.0, 2.0], "it gets worse, so the search ends"
 
 
 def test_the_capacity_is_a_lower_bound_if_no_rate_breaks():
@@ -112,7 +112,7 @@ def test_a_capacity_above_broken_low_rates_is_found():
 def test_every_lane_must_keep_its_share_and_the_share_itself_is_enough():
     assert TriedRate(1.0, {"a": REQUIRED_ATTAINMENT, "b": 1.0}).kept
     assert not TriedRate(1.0, {"a": REQUIRED_ATTAINMENT - 1e-9, "b": 1.0}).kept
-    assert not TriedRate(1.0, {}).kept, "nobody asked: nothing was kept"
+    assert not TriedRate(1.0, {}).kept, "without requests nothing is kept"
 
 
 def test_rates_without_requests_bound_nothing():
@@ -123,7 +123,7 @@ def test_rates_without_requests_bound_nothing():
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
     assert found.bracket == (5, 5.5) and not found.skipped
     again = search_capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1, known=[TriedRate(2.0, {})])
-    assert again == found, "that it is known helps nobody"
+    assert again == found, "a known rate without requests does not help"
     empty = search_capacity(beyond(100.0), 1.0, 10.0)
     assert [each.rate for each in empty.tried] == [1, 2, 4, 8, 10]
     assert empty.bracket == (0, inf)

@@ -1,4 +1,4 @@
-"""How sure a capacity is: on tallies that are known."""
+"""The interval of a capacity, on known tallies."""
 
 import pytest
 from hypothesis import given
@@ -18,14 +18,14 @@ EVEN = [(10, 10)] * BLOCKS
 
 
 def halved(misses):
-    """Blocks of ten, of which the last few miss a half."""
+    """Blocks of ten requests; the last few blocks miss half of them."""
     return [(10, 10)] * (BLOCKS - misses) + [(10, 5)] * misses
 
 
 def test_equal_blocks_give_an_interval_of_no_width():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": EVEN}, 3.0: {"a": [(10, 9)] * BLOCKS}}
     sure = capacity_interval(tried, 2.0, 1, 0)
-    assert sure.low == sure.high == pytest.approx(2.5), "half way from all to nine of ten"
+    assert sure.low == sure.high == pytest.approx(2.5), "half way between all and nine of ten good"
     assert (sure.counted, sure.lane, sure.is_enough) == (200, "a", True)
 
 
@@ -43,13 +43,13 @@ def test_the_lane_with_the_fewest_requests_is_named_unless_it_has_none():
     twice = {lane: [(2 * a, 2 * b) for a, b in each] for lane, each in lanes.items()}
     assert sum_repeats([lanes, lanes]) == {lane: tuple(each) for lane, each in twice.items()}
     assert capacity_interval({1.0: twice}, 1.0, 2, 0).counted == 20, (
-        "a repeat is of the same requests"
+        "a repeat has the same requests"
     )
 
 
 def test_without_a_capacity_there_is_no_interval():
     none = capacity_interval({1.0: {"a": EVEN}, 2.0: {"a": EVEN}}, 0.0, 1, 0)
-    assert (none.low, none.high) == (0.0, 0.0) and none.counted == 200, "but of how many"
+    assert (none.low, none.high) == (0.0, 0.0) and none.counted == 200, "but the number of requests"
 
 
 @given(count=st.integers(1, 60), missing=st.integers(0, 3))

@@ -1,4 +1,4 @@
-"""Figures, against rows made by hand."""
+"""Figures, computed from rows made by hand."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What a strategy is said to relieve and to create follows from the rows."""
+"""The pressure that a strategy relieves or creates follows from the rows."""
 
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ def test_gains_and_losses_are_the_largest_ratios_to_the_baseline():
 
 def test_waste_counts_as_a_pressure():
     made = pressure_cards({"a": outcome(9, 2), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
-    assert pressed(made["a"]) == "relieved nothing; created nothing", "zero is no denominator"
+    assert pressed(made["a"]) == "relieved nothing; created nothing", "zero cannot be a denominator"
     made = pressure_cards(
         {"a": outcome(9, 2, padding=1), "b": outcome(9, 2, padding=10)}, ENDPOINTS
     )

@@ -1,4 +1,4 @@
-"""A journal that cannot be read says which line, and one that a run has parted from which step."""
+"""An unreadable journal is named with its line, and a diverging run with its step."""
 
 import json
 import sys
@@ -98,7 +98,7 @@ def test_every_field_of_a_request_is_restored():
 
 
 def test_a_prompt_is_written_and_read_without_a_call_per_token():
-    """A prompt of 100,000 tokens took 84 ms of the engine's thread."""
+    """A prompt of 100,000 tokens once took 84 ms of the engine's thread."""
     record = Record(1, 5, (Add(ask("a", 50_000, 2)),))
     calls = []
     sys.setprofile(lambda frame, event, arg: calls.append(event))
@@ -139,7 +139,7 @@ def test_a_step_that_only_the_journal_has_is_named():
     (record,) = list(journal.read(file.getvalue().splitlines())[1])
     replayed = Scheduler(settings)
     replayed.apply(record.commands, record.now)
-    assert replayed.schedule(5).rows, "the record says that nothing was to be done"
+    assert replayed.schedule(5).rows, "the record has no rows"
     with pytest.raises(JournalError, match="step 1 of 1 rows where step 0 of 0 is written"):
         replay(*journal.read(file.getvalue().splitlines()))
     idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3, 0, 0])]]

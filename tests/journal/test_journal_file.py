@@ -1,4 +1,4 @@
-"""A journal on disk: private, never over another, in parts, and gone no further than the disk."""
+"""A journal on disk: private, in parts, never overwritten, and stopped by a full disk."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_each_record_is_complete_in_the_file_before_it_is_closed(tmp_path):
         for count, record in enumerate(kept, start=2):
             file.keep(record)
             lines = (tmp_path / "run.jsonl").read_text().splitlines()
-            assert len(lines) == count, "as a run that is killed now would leave it"
+            assert len(lines) == count, "as a run killed now would leave it"
     assert list(journal.read(lines)[1]) == list(records())
     assert journal.about(lines[0]) == {"device": "cpu", "headway": headway.__version__}
 
@@ -163,7 +163,7 @@ def test_a_series_with_a_missing_part_is_refused(tmp_path):
     (tmp_path / "run.2.jsonl").write_text("")
     with pytest.raises(JournalError, match=r"run.2.jsonl: line 1 is not JSON"):
         load(tmp_path / "run.jsonl")
-    # Killed in the middle of a part's line: the run ends there.
+    # The run was killed in the middle of a part's line, and ends there.
     (tmp_path / "run.2.jsonl").write_text("\n".join(lines[:3]) + "\n[9, ")
     assert load(tmp_path / "run.jsonl").cut
 
@@ -180,7 +180,7 @@ def test_parts_are_searched_only_beside_the_first(tmp_path):
 
 @pytest.mark.parametrize("where", ["record", "turn"])
 def test_a_full_disk_stops_the_journal_and_not_the_engine(tmp_path, where):
-    """In the middle of a record, and where a part is to name the next one."""
+    """The disk is full in the middle of a record, or where a part names the next one."""
     whole = keep(tmp_path / "whole.jsonl").name
     sizes = accumulate(map(len, (tmp_path / whole).read_text().splitlines(True)))
     size = list(sizes)[20] - len('"device": "cpu", ')
@@ -199,7 +199,7 @@ def test_a_part_is_never_overwritten(tmp_path, caplog):
     with JournalFile(tmp_path / "run.jsonl", SETTINGS, {}, 2_000) as file:
         for record in records():
             file.keep(record)
-    assert file.fault == "File exists" and len(caplog.records) == 1, "said once"
+    assert file.fault == "File exists" and len(caplog.records) == 1, "logged once"
     assert caplog.records[0].levelname == "ERROR" and caplog.records[0].name == "headway.journal"
     assert (tmp_path / "run.2.jsonl").read_text() == "evidence"
     found = load(tmp_path / "run.jsonl").records

@@ -23,7 +23,7 @@ from tests.traces import BLOCK, Spy, answer, ask, make, spy
 
 
 class Gated(FakeExecutor):
-    """It says one token and then waits until somebody opens the gate."""
+    """Gives one token, then waits until the gate is opened."""
 
     def __init__(self, blocks):
         super().__init__(blocks, BLOCK)
@@ -61,7 +61,7 @@ def test_many_threads_are_served_and_the_journal_replays():
     engine.close()
     assert heard == {i: answer(ask("", (i, 1, 2), 5)) for i in range(6)}
     assert sorted(row.id for row in rows) == [f"r{i}" for i in range(6)]
-    assert scheduler.ledger.requests == [], "what was taken is not kept twice"
+    assert scheduler.ledger.requests == [], "taken events are not kept"
     settings, records = journal.read(file.getvalue().splitlines())
     replay = JournalInbox(records)
     again = Spy(replay, [])
@@ -111,7 +111,7 @@ def test_a_step_wakes_an_event_loop_once_for_all_its_streams():
         loop.call_soon_threadsafe = lambda *about: (wakes.append(about), wake(*about))
         engine = LiveEngine(scheduler, executor)
         tasks = [asyncio.create_task(one(engine, i)) for i in range(streams)]
-        await asyncio.sleep(0)  # all have asked; one may have begun
+        await asyncio.sleep(0)  # all are submitted; one may have begun
         executor.gate.set()
         heard = await asyncio.gather(*tasks)
         count = len(wakes)
@@ -231,7 +231,7 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
     engine._thread.join(10)
     with pytest.raises(EngineDownError, match="no device"):
         engine.events(ask("d", (1,), 2))
-    engine._inbox.put([Close()])  # nobody reads it, and nobody waits
+    engine._inbox.put([Close()])  # the stream is not read
 
 
 def test_a_caller_that_raises_at_the_end_does_not_hide_it_from_others():

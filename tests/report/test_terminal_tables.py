@@ -21,7 +21,7 @@ def printed(table):
 
 
 def figures(kind, **said):
-    """Of a kind, 0 where nothing is said."""
+    """Figures of one kind, 0 unless given."""
     return kind(**dict.fromkeys([field.name for field in fields(kind)], 0) | said)
 
 

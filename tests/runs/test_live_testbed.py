@@ -1,4 +1,4 @@
-"""The embedded model behind a run, on the wall's clock."""
+"""The embedded model in a run, on the wall clock."""
 
 import pytest
 

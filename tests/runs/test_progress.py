@@ -1,4 +1,4 @@
-"""What is seen while a strategy runs."""
+"""The progress that is shown while a strategy runs."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Memory that is given back."""
+"""Freed memory is given back to the system."""
 
 import asyncio
 import gc
@@ -22,14 +22,14 @@ from tests.server.running_server import fake, serving, tokenizer, until
 
 
 def resident():
-    """In MB."""
+    """The resident memory in MB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096 / 1e6
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_the_memory_of_a_long_text_is_given_back_after_tokenizing():
     texts = AsyncTokenizer(tokenizer(), EMBEDDED)
-    # Three tokens a character, and more than a hundred bytes a token.
+    # Three tokens per character, and more than a hundred bytes per token.
     text = ("<|pad|>" + "".join(map(chr, range(0xE000, 0xF900)))) * 110
     asyncio.run(texts.encode(text[:5_000]))
     heap.give_back()
@@ -51,7 +51,7 @@ def problems():
     all the frames that it has passed through."""
     gc.collect()
     gc.disable()
-    before = all_problems()  # of earlier tests; kept, so that no new one gets their address
+    before = all_problems()  # problems of earlier tests, kept so that no new one gets their address
     known = {id(each) for each in before}
     yield lambda: [each for each in all_problems() if id(each) not in known]
     gc.enable()

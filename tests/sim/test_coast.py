@@ -1,4 +1,4 @@
-"""Steps skipped over in one go leave the rows that they would have left one by one."""
+"""Steps that are skipped in one go leave the same rows as single steps."""
 
 import gc
 from dataclasses import replace
@@ -42,12 +42,16 @@ COST = StepCost(
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
-CHEAPER = replace(COST, wake=0, turn=0, knee=7)  # what the scheduler believes: it will see a drift
-PADDED = Gathering(3, at_once=5)  # not in the blocks of the engine, and in several groups
+CHEAPER = replace(
+    COST, wake=0, turn=0, knee=7
+)  # the scheduler's own prices, so that it sees a drift
+PADDED = Gathering(
+    3, at_once=5
+)  # gathered in other blocks than the engine's, and in several groups
 
 
 class Asked(PricedExecutor):
-    """Counts the steps that were really submitted."""
+    """An executor that counts the steps really submitted."""
 
     submitted = 0
 
@@ -98,7 +102,7 @@ def test_coasting_gives_the_rows_of_single_steps(case, gathering):
 @pytest.mark.parametrize("gathering", [UNPADDED, PADDED])
 @pytest.mark.parametrize("join", [Continuous(3), Static(3), Dynamic(3, 20 * MS)])
 def test_most_steps_of_long_answers_are_skipped(join, gathering):
-    """One ends early while others wait for its slot, blocks run out, a cancel comes between."""
+    """One ends early while others wait for its slot, blocks run out, and a cancel comes."""
     asks = [ask(f"r{i}", (i,) * (5 + i), 60 - 9 * i, arrived=i * MS) for i in range(5)]
     asks = [replace(each, lane="chat") for each in asks]
     timed = [*((each.arrived, Add(each)) for each in asks), (400 * MS, Cancel("r0"))]
@@ -116,7 +120,7 @@ def test_a_policy_that_depends_on_time_is_asked_at_every_step():
     asks = [ask(f"r{i}", (i,) * 5, 40, lane="chat") for i in range(2)]
     first = Case(60, Policies(join=AfterAWhile()), [(201 * MS, Add(asks[0]))])
     built, fewer = assert_same(first)
-    assert fewer < built / 3, "nobody waits: nothing to change one's mind about"
+    assert fewer < built / 3, "none waits, so the policy has nothing to decide"
 
     class Later(AfterAWhile):
         def start(self, view):
@@ -151,7 +155,7 @@ def test_a_step_after_a_sleep_or_after_prompts_takes_longer():
         while not scheduler.finished:
             engine.step()
         spent = [row.nanoseconds // MS for row in scheduler.ledger.steps]
-        # All but the last token of the second prompt are cached: one position is no prompt.
+        # All but one token of the second prompt are cached, and one position is no prompt.
         assert spent == [7, 6, 5, 7, 5]
 
 
@@ -167,14 +171,14 @@ def test_a_run_with_a_journal_takes_every_step():
 
 
 def test_one_sequence_ends_in_the_step_before_another_fills_a_block():
-    """Blocks of four: after seven tokens the one of five ends, and the one of one is at eight."""
+    """With blocks of four tokens: the prompt of five ends when that of one is at eight."""
     asks = [ask("a", (1,) * 5, 8, lane="chat"), ask("b", (2,), 30, lane="chat")]
     assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
 
 
 @pytest.mark.parametrize("size, blocks", [(1, 150), (3, 40), (16, 12)])
 def test_coasting_works_with_other_block_sizes(size, blocks):
-    """An arrival and a cancel fall into stretches; in the end too few blocks are free for all."""
+    """An arrival and a cancel come during stretches; in the end too few blocks are free."""
     asks = [ask(f"r{i}", (i,) * (5 + 7 * i), 60 - 9 * i, arrived=137 * i * MS) for i in range(4)]
     asks = [replace(each, lane="chat") for each in asks]
     timed = [*((each.arrived, Add(each)) for each in asks), (555 * MS, Cancel("r1"))]
@@ -183,7 +187,7 @@ def test_coasting_works_with_other_block_sizes(size, blocks):
 
 
 def test_equal_blocks_are_evicted_and_published_in_the_order_of_single_steps():
-    """Three say the same in a pool that is too small for them: which comes first decides."""
+    """Three equal prompts in a pool too small for them; the order of events decides."""
     asks = [
         ask("a", (1,) * 4, 15, lane="chat"),
         ask("b", (1,) * 8, 27, lane="chat"),

@@ -1,4 +1,4 @@
-"""Residuals: as they were measured, correlated as they were, and keyed by the step."""
+"""Residuals: distributed and correlated as measured, and keyed by the step."""
 
 from math import exp, log
 from statistics import NormalDist, mean, pvariance
@@ -20,7 +20,7 @@ def drawn(*echoes, quantiles=QUANTILES, count=20_000, step=STEP):
 
 
 def lasting(kept):
-    """Nanoseconds, of which so much is left a step later."""
+    """The time constant in nanoseconds of which this share is left one step later."""
     return round(-STEP / log(kept))
 
 
@@ -74,7 +74,7 @@ def test_correlation_fades_with_time_and_not_with_steps():
 
 
 def test_sums_vary_more_than_those_of_independent_steps():
-    """Why it matters: the wait behind a hundred steps has the tails of their sum."""
+    """The wait behind a hundred steps has the tails of their sum."""
 
     def spread(values):
         sums = sorted(sum(values[at : at + 100]) for at in range(0, len(values), 100))

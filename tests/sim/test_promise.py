@@ -1,4 +1,4 @@
-"""What is promised at the door, beside what comes of it: in virtual time, from a seed."""
+"""The times promised at admission, compared with what happens, in seeded virtual time."""
 
 from random import Random
 
@@ -19,12 +19,12 @@ from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
 from tests.traces import MS
 
-SLOTS, PROMPT, ANSWER = 8, 30, 20  # the last two: tokens, on average
+SLOTS, PROMPT, ANSWER = 8, 30, 20  # the last two: mean tokens
 
 
 @pytest.fixture
 def promises(monkeypatch):
-    """By id: when it came, and its eta."""
+    """The arrival and the eta of each request, by id."""
     said = {}
 
     def noted(request, load, now):

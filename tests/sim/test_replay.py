@@ -1,4 +1,4 @@
-"""A journal, fed back, makes the same batches row for row."""
+"""A journal that is fed back gives the same batches row for row."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from tests.traces import THRASH, Spy, ask, cases, run
 
 
 def unscored(events):
-    """A journal keeps no log-probabilities, and so no event that says nothing else."""
+    """A journal keeps no log-probabilities, so events with nothing else are left out."""
     plain = [event._replace(prompt_logprobs=()) for event in events]
     return [event for event in plain if event.tokens or event.finish]
 

@@ -1,4 +1,4 @@
-"""Random traces under random policies: everyone gets the answer it would have got alone."""
+"""Random traces under random policies: every request gets the answer it would get alone."""
 
 from collections import deque
 
@@ -40,11 +40,13 @@ def check_answers(case, scheduler, events):
             assert scores[row.id] == scored(request)[: len(scores[row.id])]
         else:
             assert tokens == alone and row.generated == len(tokens)
-            assert scores[row.id] == scored(request), "each position's once, in order"
+            assert scores[row.id] == scored(request), "one for each position, in order"
         times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
         reached = [time for time in times if time != NEVER]
         assert reached == sorted(reached)
-        if row.first_scheduled != NEVER:  # or the one whose prompt it shares has started in time
+        if (
+            row.first_scheduled != NEVER
+        ):  # or the request whose prompt it shares has started in time
             assert min(row.first_scheduled, started.get(request.follows, NEVER)) <= request.start_by
         if row.finish is Finish.EXPIRED:
             never_started = row.first_scheduled == NEVER and row.finished > request.start_by
@@ -67,7 +69,7 @@ def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
 @settings(deadline=None)
 @given(cases(), st.integers(0, 2))
 def test_a_request_that_cannot_begin_fails_alone(case, seed):
-    """Whatever the reason: the others begin in the same step, and have their own answers."""
+    """For any reason; the others begin in the same step and get their own answers."""
 
     def begins(begun):
         if begun.sampling.seed == seed:
@@ -94,7 +96,7 @@ def test_a_request_that_cannot_begin_fails_alone(case, seed):
 @given(cases())
 @example(THRASH)
 def test_two_steps_in_flight_need_no_second_loop(case):
-    """The same three verbs, deciding one step ahead of what is known."""
+    """The same three verbs, deciding one step ahead of the known tokens."""
     scheduler = make(case.blocks, case.policies, ("bulk", "chat"))
     executor = FakeExecutor(case.blocks, BLOCK, case.burst)
     inbox = TraceInbox(case.timed, VirtualClock())

@@ -1,4 +1,4 @@
-"""More may run than fit a step. Then they take turns: nobody is left out for ever."""
+"""If more sequences run than fit a step they take turns, and none is left out for ever."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from tests.traces import Crowd, ask, make, spy
 
-ROOM = 500  # blocks: nobody is preempted
+ROOM = 500  # blocks, so that none is preempted
 
 
 class Turns:
@@ -96,7 +96,7 @@ def test_between_two_turns_of_a_sequence_every_other_has_few_turns(crowd):
 
 
 def decoding(policies, count):
-    """A scheduler with so many who have their first token, and the rest to come."""
+    """A scheduler with so many sequences that have their first token only."""
     roomy = replace(policies, chunk=Whole(), step_tokens=1_000)
     scheduler = make(ROOM, roomy)
     scheduler.apply([Add(ask(f"r{i}", (i,) * 3, 50)) for i in range(count)], 0)
@@ -122,7 +122,7 @@ def test_a_prompt_gets_its_turn_although_decoding_fills_every_step(chunk):
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=5)
     )
     scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
-    turns.step()  # it joins with what is left of the step
+    turns.step()  # it joins with the rest of the step
     scheduler.settings = replace(
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=4)
     )
@@ -133,7 +133,7 @@ def test_a_prompt_gets_its_turn_although_decoding_fills_every_step(chunk):
 
 
 def test_a_groups_prompts_are_computed_one_after_the_other():
-    """In turns, all first tokens would come at the end, and none of them earlier."""
+    """If prompts took turns, all first tokens would come at the end."""
     scheduler = make(ROOM, Policies(Static(3), chunk=Fixed(4), step_tokens=7))
     scheduler.apply([Add(ask(f"r{i}", (i,) * 8, 2)) for i in range(3)], 0)
     turns, seen = Turns(scheduler), []
@@ -158,7 +158,7 @@ def test_prompts_keep_their_place_during_a_decode_step():
 
 
 def test_a_sequence_that_lacks_a_block_gives_its_turn_to_others():
-    """The youngest is first in turn and in need of a block: its own are the ones to be taken."""
+    """The youngest is first in turn and needs a block, but its own blocks are those to be taken."""
     scheduler = make(5, Policies(Crowd(3), step_tokens=1_000))
     prompts = [(1,) * 4, (2,), (3,) * 8]
     scheduler.apply([Add(ask(f"r{i}", each, 3)) for i, each in enumerate(prompts)], 0)

@@ -1,4 +1,4 @@
-"""Strategies by name and by YAML: what is made, and what is refused with the nearest name."""
+"""Strategies by name and by YAML: those that are made, and refusals with the nearest name."""
 
 import pytest
 

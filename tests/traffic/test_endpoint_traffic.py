@@ -53,14 +53,14 @@ TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},40,10\n" for k 
 
 
 def inside(services, demand, window, seed):
-    """What comes in a window that is given."""
+    """The traffic of a given window."""
     return offered_traffic(
         services, select_in_window(services, demand, PRICE, window, seed, 2_048), seed, 2_048
     )
 
 
 def fixed(services, demand, span, seed=0, price=PRICE):
-    """The requests that traces and seconds say, at that pace."""
+    """The requests given by traces and seconds, at the pace of the demand."""
     return offered_traffic(
         services, select_requests(services, demand, price, span, seed, 2_048), seed, 2_048
     )
@@ -110,7 +110,9 @@ def test_a_lane_of_weight_0_gets_no_requests(lanes):
 def test_only_offered_token_counts_of_0_are_counted(lanes):
     trace = TRACE.replace("\n7,40,10\n8,40,10\n", "\n7,40,0\n8,1,1\n").replace("399,40", "399,0")
     about = inside(lanes(LANES, trace), Demand(rate=10), 100 * S, 0).about
-    assert about["chat"]["raised_to_1"] == 3, "0, and half a token twice; the last stays away"
+    assert about["chat"]["raised_to_1"] == 3, (
+        "one count of 0 and two halves; the last request is not offered"
+    )
 
 
 def test_a_load_is_divided_into_the_same_shares(lanes):

@@ -1,4 +1,4 @@
-"""Recorded traffic: what is read, and what is refused with the line that is to blame."""
+"""Recorded traffic: what is read, and what is refused with its line."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""What is offered: the same for the same seed, never with an accidental common prefix."""
+"""Offered traffic: the same for the same seed, without accidental common prefixes."""
 
 import pydoc_data.topics
 from collections import Counter
@@ -84,7 +84,7 @@ def test_arrivals_are_ordered_inside_the_window_and_the_backlog_comes_first():
 def test_pacing_keeps_every_arrival_and_the_proportions_of_gaps():
     asks = [RequestSpec(at * S, "support", 10, 0) for at in (0, 1, 2, 4, 8, 16)]
     chosen, span = pace_trace(asks, TokenCost(TRACE_LOAD / 4 * S, 0), window=10 * S)
-    assert span == 8 * S, "four of a second each make 4 of 10 seconds; the fifth begins at 8"
+    assert span == 8 * S, "four requests of a second each are a load of 0.4"
     assert [ask.at for ask in chosen] == [0, 1.25 * S, 2.5 * S, 5 * S]
 
 
@@ -123,11 +123,11 @@ def test_an_endpoints_shape_is_its_p95_prompt_and_its_mean_answer():
         0, "a", 95, 3
     )
     one = long_request([replace(asks[0], answer=1)], "a", 256)
-    assert one.answer == 2, "or there is no gap to measure"
+    assert one.answer == 2, "else there is no gap to measure"
 
 
 def test_an_endpoints_shape_is_cut_to_the_context_like_its_requests():
-    """A long prompt of a short answer and the mean of the answers: together longer than either."""
+    """The p95 prompt and the mean answer together may be longer than any one request."""
     asks = [RequestSpec(0, "a", 246, 10)] * 9 + [RequestSpec(0, "a", 128, 128)]
     assert long_request(asks, "a", 256) == RequestSpec(0, "a", 256 - 22, 22)
 

@@ -66,7 +66,7 @@ HOSTED = StepCost(
 
 
 def virtual(cost=HOSTED):
-    """A testbed whose host takes time too, in a step and behind it; every step is really run."""
+    """A testbed whose host also takes time, in a step and after it; every step is really run."""
     here = fake_testbed(cost=cost)
     priced = here.executor.executor
     return replace(
@@ -138,7 +138,7 @@ def test_designs_fit_into_the_memory_and_reach_all_slots():
 
 
 def live(spent, number=0, features=STEPS[2], woken=False):
-    """A step of this share of its price."""
+    """A step that takes this share of its price."""
     price = COST.predict(features)
     return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, False)
 
@@ -156,7 +156,7 @@ STEP = 8_000_000  # nanoseconds from a step to the next
 
 
 def chains(*parts, count=6_000, seed=1):
-    """Normal numbers as sums of these (variance, kept) parts."""
+    """Normal numbers that are sums of parts: the variance, and the share kept a step later."""
     random, values = Random(seed), [0.0] * count
     for variance, kept in parts:
         value = 0.0
@@ -167,7 +167,7 @@ def chains(*parts, count=6_000, seed=1):
 
 
 def left(found, lag):
-    """Of the correlation, so many steps later."""
+    """The correlation so many steps later."""
     return sum(each.share * exp(-lag * STEP / each.lasts) for each in found) / WHOLE
 
 
@@ -178,7 +178,7 @@ def test_correlated_steps_have_echoes_and_independent_ones_none():
     assert left(slow, 32) == pytest.approx(0.4 * 0.99**32, abs=0.12)
     assert sum(each.share for each in slow) <= WHOLE
     assert left(correlation_parts(normal_scores(chains((1, 0.0))), times), 1) < 0.1
-    assert not correlation_parts([0.3] * 50, range(0, 50 * STEP, STEP)), "too few to say"
+    assert not correlation_parts([0.3] * 50, range(0, 50 * STEP, STEP)), "too few steps"
 
 
 def test_echoes_are_found_across_steps_that_are_left_out():
@@ -229,7 +229,7 @@ def test_a_few_large_steps_have_a_bounded_weight():
 
 
 def test_designed_batches_are_brought_to_the_level_of_live_ones():
-    """Measured at a quick hour they would pull at the terms that live steps have little of."""
+    """Otherwise designed batches of a fast hour would distort terms rare in live steps."""
     samples = [Sample(step, COST.predict(step) // 2, 0) for step in STEPS for _ in range(20)]
     live_fit = fit_live(
         fit_steps(samples), samples, [live(1.0, k, STEPS[2]) for k in range(400)], []
@@ -247,7 +247,7 @@ def test_the_traffic_to_learn_from_has_chunks_of_every_size():
 def test_extra_time_of_a_step_counts_only_if_it_is_significant():
     asleep = [live(1.2, k, woken=True) for k in range(20)]
     assert extra_time(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
-    assert extra_time(COST, asleep[:5]) == 0, "too few to say"
+    assert extra_time(COST, asleep[:5]) == 0, "too few steps"
     assert extra_time(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
 
 
@@ -390,7 +390,7 @@ BUSY_MACHINE = {"cores_at_work_for_others": 1.43}
 
 
 def calibrated(monkeypatch, found, *more):
-    """What the command does where this has been measured: the exit status and what it says."""
+    """Run the command on these measurements; gives the exit status and the output."""
     from headway.runs import live_testbed
 
     here = fake_testbed()
@@ -438,7 +438,7 @@ def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
 
 
 def test_the_mark_of_a_poor_fit_is_in_the_file(monkeypatch):
-    """Steps that traffic took half as long for as the model learned of."""
+    """Steps that took half as long in traffic as the model learned."""
     monkeypatch.setattr(learn, "serve_trace", lambda testbed, trace, *rest: STEPS_OF[trace])
     about = calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
     assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500

@@ -1,4 +1,4 @@
-"""What benchmarks.fidelity measures with: clocks that stand, turns, and a capacity of many runs."""
+"""The tools of benchmarks.fidelity: clocks that halt, turns, and a capacity of many runs."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -39,7 +39,7 @@ def test_a_halted_clock_does_not_advance():
 
 
 def going(clock, steps, seen, each=10):
-    """Steps of so many nanoseconds; when each began, on its own clock and on the wall's."""
+    """Steps of so many nanoseconds; records when each began on its own clock and on the wall's."""
     for _ in range(steps):
         began = clock.now(), clock._clock.now()
         clock.advance_to(clock.now() + each)
@@ -55,7 +55,7 @@ def test_two_runs_take_turns_until_the_first_has_ended():
     assert pauses == [(30, 20), (60, 40)]
     assert [own for own, _ in ours] == [0, 10, 20, 30, 40, 50, 60], "nothing was lost in a pause"
     assert [at for _, at in ours] == [0, 10, 20, 50, 60, 70, 100]
-    assert [at for _, at in theirs] == [30, 40, 80, 90], "broken off"
+    assert [at for _, at in theirs] == [30, 40, 80, 90], "the first turn is over"
     assert [own for own, _ in theirs] == [0, 10, 20, 30]
 
 
@@ -68,7 +68,7 @@ def test_a_second_run_with_nothing_left_is_not_waited_for():
 
 
 def grid(kept, turns=4, guess=10.0):
-    """kept: of rate and turn."""
+    """kept: the share of good requests, by rate and turn."""
     asked = []
 
     def serve(rate, turn):
@@ -82,7 +82,7 @@ def grid(kept, turns=4, guess=10.0):
 
 @pytest.mark.parametrize("capacity", [6.0, 9.7, 10.3, 18.0])
 def test_a_capacity_lies_between_two_measured_rates(capacity):
-    """What is kept falls evenly."""
+    """A grid where the share of good requests falls linearly with the rate."""
     made, asked = grid(lambda rate, turn: 0.95 - (rate / capacity - 1))
     assert made.crossing() == pytest.approx(capacity, rel=0.005)
     assert made.halves == (made.crossing(), made.crossing())
@@ -105,7 +105,7 @@ def test_a_search_that_never_or_always_breaks_ends_at_the_furthest_rate(kept, en
 
 
 def test_each_round_has_its_own_requests():
-    """Of the traces' beginning, in order: as many in each, within one second."""
+    """Each round has as many requests from the traces' beginning, in order, within one second."""
     scale = replace(SCALES["tiny"], rounds=3, requests=50)
     windows = asked(scale, context=1_024)
     (together,) = asked(replace(scale, rounds=1, requests=150), context=1_024)
@@ -129,7 +129,7 @@ def outcome(count, ttft):
 
 
 def test_percentiles_of_too_few_requests_are_left_out_and_named():
-    """No answer of the code endpoint has a second token; fifty requests have a p90, ten a p50."""
+    """No answer of `code` has a second token. Fifty requests give a p90, ten a p50."""
     lanes, two = ["chat", "code"], [[outcome(50, 20)], [outcome(50, 24)]]
     found = errors(lanes, 80, two, [outcome(50, 22)])
     assert {each.signed for each in found} == {0.0}
@@ -144,7 +144,7 @@ def step(began, nanoseconds):
 
 
 def test_a_pace_is_that_of_nearby_pauses():
-    """Steps cost 10 ms: those of the first second's pauses take that, the later ones twice."""
+    """Steps are priced 10 ms and take that in the first second's pauses, twice that later."""
     cost, each = StepCost.of(10 * MS), 20
     ends = [(250 * MS * k, 250 * MS * k) for k in range(1, 9)]
     lengths = [10 * MS if end <= 1_000 * MS else 20 * MS for _, end in ends]
@@ -160,7 +160,7 @@ def test_a_pace_is_that_of_nearby_pauses():
     found = pace(cost, pauses, 100 * MS)
     assert (found.at(0), found.at(500 * MS), found.at(2_000 * MS)) == (1_000, 1_000, 2_000)
     assert found.at(1_100 * MS) + found.at(1_150 * MS) == 3_000, "on either side of the middle"
-    assert found.at(10**12) == 2_000, "behind the last pause, what that one said"
+    assert found.at(10**12) == 2_000, "after the last pause its pace holds"
     evened = {round(each.nanoseconds / MS) for each in found.evened(pauses)}
     assert evened == {10}
 

@@ -1,4 +1,4 @@
-"""The fit finds what it was made of, stays non-negative, and is not led astray by a neighbour."""
+"""The fit finds the true prices, stays non-negative and withstands a busy neighbour."""
 
 from dataclasses import replace
 from random import Random
@@ -33,7 +33,7 @@ COST = StepCost(
 
 
 def points(cost):
-    """Of the designed batches, priced."""
+    """Samples of the designed batches at these prices."""
     here = fake_testbed(cost=cost)
     made = designs(8, here.context, here.num_blocks, here.block_size, seed=0)
     samples = Trials(here, 0).measure(made, 60.0, lambda share: None)
@@ -52,7 +52,7 @@ def off(found, priced):
 
 def test_the_fit_finds_the_prices_that_the_steps_were_made_of(priced):
     found = fit_device(priced)
-    assert [begin for begin, _ in found.pieces] == [0, 128], "the knot, and no other"
+    assert [begin for begin, _ in found.pieces] == [0, 128], "this knot and no other"
     assert knee(found) == 128
     assert max(off(found, priced)) < 0.005
     assert found.rates.read == pytest.approx(COST.device.read, rel=0.05)
@@ -88,7 +88,7 @@ def test_a_step_a_hundred_times_too_long_does_not_choose_the_knots(priced):
 
 
 def test_prices_are_means_although_small_steps_spread_more(priced):
-    """Relative to what was measured, small ones would be foretold 12 % too short."""
+    """With errors relative to measured times, small steps would be predicted 12 % too short."""
     random = Random(1)
     spread = {point: 0.3 if point.features.tokens <= 16 else 0.1 for point in priced}
     drawn = [
@@ -149,8 +149,8 @@ def test_segments_add_up_to_the_tokens(tokens):
     "pieces, expected",
     [
         (((0, 1), (64, 10), (512, 10)), 64),  # flat, then steep
-        (((0, 10),), 20),  # steep from the first on: where tokens outweigh the step's 200
-        (((0, 10), (512, 3)), 20),  # falling again behind makes no difference
+        (((0, 10),), 20),  # steep from the start: where tokens outweigh the step's 200
+        (((0, 10), (512, 3)), 20),  # a fall after it makes no difference
         (((0, 0),), 200),  # tokens cost nothing
     ],
 )

@@ -83,7 +83,7 @@ def test_a_repetition_gives_the_same_rows_in_virtual_time(ran, tmp_path):
 
 
 def test_the_latency_table_follows_from_the_raw_rows(ran, found):
-    """Written once more, from the definitions and the file, without the package's own sums."""
+    """Computed again from the definitions and the file, without the package's own sums."""
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
     for lane, budget in plain["budgets"].items():
@@ -309,7 +309,7 @@ LONG = "arrival_s,input_tokens,output_tokens\n" + "".join(
 
 
 def test_prompts_as_long_as_the_context_are_measured_and_cuts_are_reported(tmp_path):
-    """By a request that fits, as each of them does: not by a long prompt and a mean answer."""
+    """Measured with a request that fits the context, not a p95 prompt and a mean answer."""
     (tmp_path / "long.csv").write_text(LONG)
     services = endpoints_from_traces([tmp_path / "long.csv"], 1.0)
     wishes = {"strategies": "one-by-one", "rate": 0.5, "seconds": 20.0, "token_scale": 1.0}
@@ -330,7 +330,7 @@ def test_a_request_that_the_engine_refuses_is_not_called_slow():
         measure_unloaded(machine, RequestSpec(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
 
 
-def test_the_output_begins_with_the_rate_and_which_percentiles_have_too_few_requests(tmp_path):
+def test_the_output_begins_with_the_rate_and_says_if_requests_are_too_few(tmp_path):
     (tmp_path / "few.csv").write_text(LONG.replace("4096", "40"))
     services = endpoints_from_traces([tmp_path / "few.csv"])
     wishes = {"strategies": "one-by-one", "rate": 8.0, "seconds": 12.0}
@@ -525,12 +525,12 @@ def test_the_default_takes_less_than_a_quarter_of_an_hour():
     asked = Asked()
     assert len(DEFAULT_STRATEGIES) >= 8
     assert len(DEFAULT_STRATEGIES) * asked.seconds * (1 + DRAIN) < 14 * 60, (
-        "a minute is left to measure"
+        "a minute is left for measurements"
     )
 
 
 def test_each_run_leaves_a_journal_that_replays_it(tmp_path):
-    """Also in virtual time: who keeps a journal takes every step."""
+    """A run that keeps a journal takes every step, in virtual time too."""
     (folder := tmp_path / "journals").mkdir()
     names = "static,continuous-chunk-64"
     wishes = {"seconds": 4.0, "strategies": names, "repeat": 2}

@@ -33,7 +33,7 @@ from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
 from headway.traffic.trace import read_shipped_trace
 
-# About an 8B model on one H100: 7 ms, 35 us a token, 47 ns a key that is read, and little a pair.
+# About an 8B model on one H100: 7 ms, 35 us a token, 47 ns per key read, and little per pair.
 COST = StepCost(Rates(step=7_000_000_000, read=47_000, pair=1_200), ((0, 35_000_000),))
 WITHIN = 0.10
 
@@ -45,7 +45,7 @@ def near(checked, outside=False):
 
 
 def rate_at(figure, share):
-    """The rate at which a figure that rises with it reaches this share."""
+    """The rate at which a figure that rises with the rate reaches this share."""
 
     def below(rate):
         try:
@@ -92,7 +92,9 @@ def test_the_formulas_padding_is_what_groups_compute():
     answers = checks.check_padding(Machine(COST, 16), traffic, 16, buckets)
     assert len(answers) == 3 and all(near(each) for each in answers)
     shares = [each.estimate.value for each in answers]
-    assert shares[2] < shares[0] < shares[1], "padding up adds, grouping by bucket removes"
+    assert shares[2] < shares[0] < shares[1], (
+        "padding up to buckets adds padding, grouping by bucket removes it"
+    )
 
 
 @given(st.lists(st.integers(1, 500), min_size=1), st.integers(1, 40))
@@ -106,7 +108,7 @@ def test_the_expected_longest_lies_between_the_mean_and_the_maximum(lengths, siz
 @pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("base", [200_000, 1_000_000, 5_000_000])
 def test_inoues_bound_holds_for_batch_service(base, rho):
-    """alpha = 1 ms: prompts of one token, one-token answers, all that wait at once."""
+    """alpha = 1 ms: prompts and answers of one token, all waiting requests in one group."""
     cost = StepCost.of(base, 1_000_000)
     requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
     run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
@@ -152,7 +154,7 @@ def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
 
 
 def test_decoding_requests_also_wait_for_the_hosts_work_after_a_step():
-    """Which is a tenth of a cycle here; by Little's law, in the same run."""
+    """That time is a tenth of a cycle here. Little's law checks the batch in the same run."""
     machine = Machine(replace(COST, after=Rates(step=1_400_000_000)), 256)
     traffic = steady(30, 300, 60)
     run = serve(machine, whole_prompts(256), traffic.poisson(3_000, traffic.rate, seed=1))
@@ -185,7 +187,7 @@ def test_the_wait_grows_with_the_second_moment_of_prompt_lengths():
     near(checks.check_ttft(machine, PlannedTraffic("two", lengths, rate)))
 
 
-def test_waits_grow_without_bound_where_the_formula_says(monkeypatch):
+def test_the_highest_rate_for_a_large_budget_is_near_the_formulas(monkeypatch):
     monkeypatch.setattr(checks, "MOST", 1_500)
     traffic, machine = steady(1, 600, 10), Machine(COST, 64)
     checked = checks.check_budget_rate(machine, traffic, 150_000_000)
@@ -207,7 +209,7 @@ def test_dispersion_shows_bursts():
         times.append(int(at))
     assert dispersion(times, SECOND) == pytest.approx(1, abs=0.1)
     bursts = [number // 50 * 5 * SECOND for number in range(20_000)]
-    assert dispersion(bursts, SECOND) == pytest.approx(40, rel=0.05), "0 or 50: variance / mean"
+    assert dispersion(bursts, SECOND) == pytest.approx(40, rel=0.05), "counts are 0 or 50"
     assert dispersion(times[:3], 60 * SECOND) == 0.0
     code = [arrival.at for arrival in read_shipped_trace("azure2023-code")]
     conv = [arrival.at for arrival in read_shipped_trace("azure2023-conv")]
@@ -215,7 +217,7 @@ def test_dispersion_shows_bursts():
 
 
 def test_the_formula_underprovisions_a_bursty_trace_but_not_a_poisson_one(monkeypatch):
-    """Twenty and fewer at once: the mean rate says nothing of the wait behind one another."""
+    """Up to twenty arrive at once; the mean rate does not show their waits."""
     monkeypatch.setattr(checks, "MOST", 600)
     machine, draw, at, bursts = Machine(COST, 64), Random(4), 0.0, []
     while len(bursts) < 600:

@@ -1,4 +1,4 @@
-"""`headway plan`: what it prints, and what it says no to."""
+"""`headway plan`: what it prints, and what it refuses."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ COST = StepCost.of(3_000_000, 100_000, 20)
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    """Short runs: what is tested here is not how near they come."""
+    """Short runs, because accuracy is not tested here."""
     monkeypatch.setattr(checks, "MOST", 250)
 
 
@@ -73,14 +73,16 @@ def test_a_plan_for_poisson_arrivals_of_one_length(cost):
     for title in ("At the rate", "Groups", "Highest rate within the TTFT budget", "Cost"):
         assert title in said
     assert "TPOT at this rate" in said and "Kelly" in said and "Simulator:" in said
-    assert "Burstiness" not in said, "a stated process is Poisson"
+    assert "Burstiness" not in said, "given a rate, arrivals are Poisson"
 
 
 def test_a_plan_for_a_trace_measures_its_bursts(cost, trace):
     plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))
     assert plain["work"]["rate"] == pytest.approx(240 / 78)
     assert plain["burst"]["formula"] > 0 and plain["burst"]["recorded"] > 0
-    assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), "6 or 0, half and half"
+    assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), (
+        "half of the windows have 6 arrivals, half have 0"
+    )
     questions_asked = [each["estimate"]["question"] for each in plain["answers"]]
     assert len(questions_asked) == len(set(questions_asked)) >= 10
     assert all(
@@ -99,7 +101,9 @@ def test_the_answer_comes_first_then_why_other_estimates_differ(cost, trace):
     assert others[0].startswith(f"- {plain['burst']['poisson']:.4g} simulated with Poisson")
     assert others[1].startswith(f"- {formula:.4g} by the formula") and "16 slots" in others[1]
     rates = [each for each in plain["answers"] if each["estimate"]["unit"] == "requests/s"]
-    assert [each["estimate"]["value"] for each in rates] == [formula], "one formula, one answer"
+    assert [each["estimate"]["value"] for each in rates] == [formula], (
+        "both tables have the same answer"
+    )
     page = " ".join(printed(asked).split())
     assert page.startswith(first) and page.index(second) < page.index("KV memory")
 
@@ -136,7 +140,7 @@ class Lengths(tuple):
 
 
 def test_the_means_of_lengths_are_computed_once():
-    """A plan asks thousands of times: of a trace of thousands that took a minute."""
+    """A plan asks for them thousands of times; with a long trace that once took a minute."""
     traffic = PlannedTraffic("many", Lengths([(120, 20), (300, 40)] * 500), 1.0)
     Lengths.read = 0
     capacity(Machine(COST, 16), traffic, 200_000_000)

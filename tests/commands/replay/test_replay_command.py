@@ -1,4 +1,4 @@
-"""A live run on the real executor, lived again row for row; and what it would have been."""
+"""A live run on the real executor, replayed row for row, and under other settings."""
 
 import json
 import sys
@@ -65,7 +65,7 @@ def lived(tmp_path_factory):
 
 @pytest.fixture
 def cost(tmp_path):
-    """A cost file of the model that the journal names."""
+    """A cost file for the model that the journal names."""
     path = tmp_path / "cost.json"
     calibration.write_cost_file(made(), path)
     return path
@@ -76,7 +76,7 @@ def made(model="headway-tiny (embedded)", dtype="float32", slots=16, prices=PRIC
 
 
 def told(path, **wishes):
-    """What the command says, and its exit status."""
+    """The command's output and its exit status."""
     screen = Console(file=StringIO(), width=80, force_terminal=False)
     assert run_replay(ReplayOptions(path, **wishes), screen) == 0
     return screen.file.getvalue()
@@ -115,7 +115,7 @@ def test_unchanged_settings_give_every_request_its_recorded_tokens(lived):
     rerun = rerun_journal(load(lived[0]))
     priced = what_if(rerun, rerun.recording.settings, StepCost.of(1_000))
     assert priced.tokens == rerun.sampled and priced.outcome.complete
-    assert priced.ran_out == {"r4"}, "of the one that was cancelled no more is known"
+    assert priced.ran_out == {"r4"}, "no more is known of the cancelled answer"
     assert {row.id: row.finish for row in priced.outcome.requests} == {
         row.id: row.finish for row in rerun.outcome.requests
     }
@@ -126,7 +126,7 @@ def test_unchanged_settings_give_every_request_its_recorded_tokens(lived):
 
 
 def test_a_request_cancelled_while_it_waits_gets_no_tokens_and_the_others_all(lived):
-    """Steps so slow that both slots are still taken when its caller leaves."""
+    """Steps are so slow that both slots are still taken when its caller leaves."""
     rerun = rerun_journal(load(lived[0]))
     slow = what_if(rerun, rerun.recording.settings, StepCost.of(10_000 * MS))
     assert slow.tokens["r4"] == () != rerun.sampled["r4"] and not slow.ran_out
@@ -151,21 +151,21 @@ def test_fewer_slots_lengthen_waits_and_change_no_answer(lived, cost):
         for each in (rerun.recording.settings, parse_change("", ["slots=1"]).apply(rerun, PRICES))
     )
     before, after = ({row.id: row.queue for row in each.requests} for each in (control, fewer))
-    batch = ["r0", "r1", "r2", "r3"]  # asked together
+    batch = ["r0", "r1", "r2", "r3"]  # submitted together
     assert all(after[id] >= before[id] for id in batch)
     assert [after[id] > before[id] for id in batch] == [False, True, True, True]
     assert counted(fewer) == counted(control)
 
 
 def patient(add):
-    """Without limits of its own: of an answer that expired, only the beginning is known."""
+    """The request without its deadlines: of an expired answer only the beginning would be known."""
     return Add(replace(add.request, start_by=NEVER, end_by=NEVER))
 
 
 @settings(deadline=None)
 @given(cases())
 def test_the_what_if_of_a_simulated_run_is_the_run_itself(case):
-    """Nothing is lost between the journal and the control: same prices, same rows."""
+    """The journal loses nothing that the control needs: the same prices give the same rows."""
     bare = [(at, patient(each)) for at, each in case.timed if isinstance(each, Add)]
     case = replace(case, timed=bare, burst=1)
     first = run(case)
@@ -199,7 +199,7 @@ def test_any_change_completes_and_gives_no_request_another_answer(case, other):
 
 
 def test_requests_arrive_when_the_engine_could_first_see_them():
-    """The second arrives while the first one's step runs: a quicker step sees it sooner."""
+    """The second request arrives during the first one's step; a faster step sees it sooner."""
     timed = [
         (0, Add(ask("a", 8, 4, lane="chat"))),
         (9 * MS, Add(ask("b", 8, 2, 9 * MS, lane="chat"))),
@@ -211,7 +211,7 @@ def test_requests_arrive_when_the_engine_could_first_see_them():
 
 
 def test_requests_taken_in_together_after_a_sleep_arrive_together():
-    """An engine that sleeps wakes for the first: both of them came then, whenever stamped."""
+    """A sleeping engine wakes for the first request, so both came then, whatever their stamps."""
     head = Policies(join=Continuous(2))
     first = recorded(
         Case(32, head, [(50 * MS, Add(ask(id, 8, 2, 3 * MS, lane="chat"))) for id in "ab"])
@@ -231,7 +231,7 @@ def test_a_cancel_comes_at_its_time_or_where_the_known_tokens_end():
 
 
 def test_a_refused_request_may_be_admitted_and_has_no_tokens(tmp_path, cost):
-    """Eight blocks of four tokens hold 30; four do not."""
+    """Eight blocks of four tokens hold 30 tokens; four blocks do not."""
     rerun = rerun_journal(recorded(Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))])))
     assert rerun.incomplete == {Finish.REFUSED: 1}
     larger = replace(rerun.recording.settings, num_blocks=8)
@@ -337,7 +337,7 @@ def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
 
 
 def test_untrustworthy_prices_give_warnings(tmp_path):
-    """A journal that names no model, of steps ten times as quick and wider than was fitted."""
+    """A journal that names no model, with steps ten times faster and wider than the fit's."""
     calibration.write_cost_file(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
     words = " ".join(told(written(tmp_path), cost=tmp_path / "cost.json").split())
     assert "The journal names no model" in words
@@ -380,7 +380,7 @@ def test_the_first_step_without_prompts_includes_its_extra_price(tmp_path):
     spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
     calibration.write_cost_file(made(prices=replace(COST, turn=2 * MS)), tmp_path / "cost.json")
     said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
-    assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "of three steps, one"
+    assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "one of three steps"
 
 
 def test_a_killed_run_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
@@ -450,7 +450,7 @@ def test_a_journal_of_another_version_is_named_if_the_rerun_differs(tmp_path):
 @settings(deadline=None)
 @given(case=cases())
 def test_a_journal_with_any_line_missing_gives_a_readable_error(case):
-    """Or none, where the lost one changed no row."""
+    """There is no error if the missing line changed no row."""
     recording = recorded(case)
     for at in range(len(recording.records)):
         left = recording.records[:at] + recording.records[at + 1 :]
@@ -472,7 +472,7 @@ def test_a_close_command_keeps_its_time():
 
 
 def test_replay_needs_no_torch():
-    """A laptop replays what an accelerator served."""
+    """So that a laptop can replay what an accelerator served."""
     import subprocess
 
     code = "import headway.commands.replay.replay, sys; sys.exit('torch' in sys.modules)"

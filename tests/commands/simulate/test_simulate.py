@@ -26,7 +26,7 @@ FEW = "dynamic-lanes,continuous-chunk-64"
 
 
 def simulated(folder, calibration=CALIBRATION, **wishes):
-    """Its exit status, what it said, and its report as bytes."""
+    """Run it; gives the exit status, the output and the report as bytes."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     status = run_simulate(SimulateOptions(Asked(out=folder, **wishes), calibration), screen)
@@ -70,8 +70,8 @@ def test_output_json_and_page_say_first_that_they_are_simulated(ran, found):
     alone = stated["Errors of a fit to designed batches alone"]
     assert alone == "memory -3.1 % in the median, 12.0 % at p90"
     assert stated["Designed batches"] == "1,204, of up to 2,048 tokens; mean error 4.3 %"
-    assert "{" not in "".join(stated.values()), "nothing is printed as Python has it"
-    assert "3 threads" in stated["Model"], "those of the calibration"
+    assert "{" not in "".join(stated.values()), "no Python repr is printed"
+    assert "3 threads" in stated["Model"], "the threads of the calibration"
     assert stated["Repeats"].startswith("2: the same arrivals, other residuals")
 
 
@@ -106,11 +106,13 @@ def test_a_machine_from_a_data_sheet_has_and_prints_its_slots_and_blocks(tmp_pat
     sizes = {each["name"]: each["policies"]["join"]["size"] for each in plain["strategies"]}
     assert sizes == {"mine": 256, "static": 16}
     _, said, kept = simulated(tmp_path, replace(sheet, analytical=False), **wishes)
-    assert "simulated: 16 slots" in " ".join(said.split()), "as a comparison there would have"
+    assert "simulated: 16 slots" in " ".join(said.split()), (
+        "as many as a comparison on that machine"
+    )
 
 
 def test_a_chunk_leaves_room_for_the_rows_that_the_memory_holds(tmp_path):
-    """A batch that fills all slots would be over the budget by itself, and nobody can have it."""
+    """A batch of all slots alone would exceed the budget, but the memory holds no such batch."""
     (tmp_path / "long.csv").write_text(
         "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},1000,8\n" for at in range(30))
     )
@@ -118,7 +120,7 @@ def test_a_chunk_leaves_room_for_the_rows_that_the_memory_holds(tmp_path):
     path.write_text("chat: {trace: long.csv, token_scale: 1, budget: {ttft: 900, tpot: 60}}\n")
     sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=1_500)
     chosen = {}
-    for slots in (256, 22):  # 22 such requests fit
+    for slots in (256, 22):  # 22 such requests fit into the memory
         machine, wishes = replace(sheet, slots=slots), {"strategies": "first-come", "lanes": path}
         plain = json.loads(simulated(tmp_path, machine, **wishes)[2])
         chosen[slots] = plain["strategies"][0]["policies"]["chunk"]
@@ -211,7 +213,7 @@ def test_a_cost_file_without_times_is_refused(tmp_path):
 
 
 def test_like_offers_a_reports_requests_at_another_price(tmp_path):
-    """Another machine prices the work otherwise, and would make other requests of the load."""
+    """Another machine has other prices, so the same load would be other requests there."""
     fast = replace(CALIBRATION, cost=StepCost.of(1_000_000, per_token=20_000, per_pair=2))
     for wishes in ({"lanes": None, "load": 0.2, "rate": 0.0}, {"load": 0.2, "rate": 0.0}, {}):
         (tmp_path / "first").mkdir(exist_ok=True)

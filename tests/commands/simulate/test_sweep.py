@@ -1,4 +1,4 @@
-"""Sweeps and capacities: parsed, simulated in processes, and told as their JSON has it."""
+"""Sweeps and capacities: parsed, simulated in processes, and presented as in their JSON."""
 
 import json
 import re
@@ -49,7 +49,7 @@ SITE = StrategyInputs([Lane("chat")], TokenCost(100_000, 1_000_000), 2_048)
 
 
 def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, **wishes):
-    """Its exit status, what it said, and sweep.json."""
+    """Run it; gives the exit status, the output and sweep.json."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     wanted = SimulateOptions(Asked(out=folder, **wishes), calibration, sweep, capacity, workers)
@@ -65,7 +65,7 @@ def ran(tmp_path_factory):
     return folder, said, plain
 
 
-# -- what is asked for
+# -- parsing
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_lanes_with_rates_of_their_own_have_no_capacity(tmp_path):
         swept(tmp_path, capacity=True, lanes=path)
 
 
-# -- a setting that is turned
+# -- applying a setting
 
 
 def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
@@ -223,7 +223,7 @@ def test_the_knee_skips_missing_values_and_is_near_the_rate_before_an_infinite_o
     assert find_knee([(1, 10), (2, 19)]) is None
 
 
-# -- simulated in processes
+# -- simulating in processes
 
 
 def test_a_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
@@ -298,7 +298,9 @@ def test_a_capacity_has_its_n_its_unit_and_its_interval(tmp_path):
     )
     found = plain["capacity"]["continuous-mixed"]
     low, high = found["interval"]
-    assert found["n"] in (269, 270), "of 300, those after the warm-up: one arrives as it ends"
+    assert found["n"] in (269, 270), (
+        "of 300 requests those after the warm-up; one arrives as it ends"
+    )
     assert 0 < low <= found["rate"] <= high and found["broken"] > found["rate"]
     told = f"{found['rate']:.3g} requests / s (90 % interval {low:.3g} to {high:.3g}"
     words = " ".join(said.split())
@@ -315,14 +317,14 @@ def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(
     more = "unknown: too few requests (21 of chat; 95 % needs 100): "
     assert f"{more}take --seconds 60 or more" in words
     before = "Too few requests for p95, which needs 100 after the warm-up: chat 21. --seconds 60"
-    assert before in words[: words.index("Capacity: ")], "before minutes are spent"
+    assert before in words[: words.index("Capacity: ")], "said before minutes are spent"
     assert "Every rate has 16 slots, 2,048 of the 3,000 KV blocks that fit" in words
     html = (tmp_path / "sweep.html").read_text()
     assert more in html and 'class="dots line mark' not in html
 
 
 def two_a_second(folder, count=60):
-    """Lanes of a trace, whose first request comes at once."""
+    """Lanes of a trace whose first request arrives at once."""
     rows = "".join(f"{at / 2},40,4\n" for at in range(count))
     (folder / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     path = folder / "short.yaml"
@@ -342,7 +344,7 @@ def test_every_rate_has_the_same_requests_whatever_the_traces_own_rate(tmp_path)
 
 
 def test_points_without_requests_after_the_warm_up_do_not_count(tmp_path):
-    """Two requests come at once, and then a long pause: they are served, and not counted."""
+    """Two requests arrive at once, before a long pause: they are served but not counted."""
     path = pausing(tmp_path)
     wishes = {"lanes": path, "strategies": "continuous-mixed", "rate": 4.0}
     status, _, plain = swept(tmp_path, "seconds=10,40", **wishes)
@@ -357,7 +359,7 @@ def test_points_without_requests_after_the_warm_up_do_not_count(tmp_path):
 
 
 def pausing(folder):
-    """Lanes of a trace: two requests, and eight more behind a pause."""
+    """Lanes of a trace: two requests, and eight more after a pause."""
     path = two_a_second(folder)
     times = [0, 0.2, *range(30, 38)]
     rows = "".join(f"{at},40,4\n" for at in times)
@@ -394,13 +396,13 @@ def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
 
 
 def has_ended(workers):
-    """Asked of the system: `is_alive` is wrong while another thread is being told of the death."""
+    """Ask the system: `is_alive` is wrong while another thread is learning of the death."""
     ends = {worker.sentinel for worker in workers}
     return set(wait(ends, 0)) == ends
 
 
 class Ended(Exception):
-    """That a caller's own `keep` may raise."""
+    """An error that a caller's own `keep` may raise."""
 
 
 def test_stopping_the_command_stops_its_workers():
@@ -410,7 +412,7 @@ def test_stopping_the_command_stops_its_workers():
         workers.update(set(active_children()) - before)
         raise Ended
 
-    with pytest.raises(Ended):  # the second would work on for an hour
+    with pytest.raises(Ended):  # the second would take an hour
         run_in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
     assert len(workers) == 2 and has_ended(workers)
 
@@ -430,7 +432,7 @@ def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
     assert "Broken off: " in html and "Capacity at" not in html
 
 
-# -- told as the JSON has it
+# -- presenting the JSON
 
 
 def cells_of(html, name):
@@ -448,7 +450,7 @@ def test_the_page_is_made_from_the_json_alone_and_says_that_it_is_simulated(ran)
 
 
 def test_tables_show_the_values_of_the_json(ran):
-    """Looked up once more, without the package's own choice of columns."""
+    """Looked up again, without the package's own choice of columns."""
     folder, _, plain = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     at = [(name, point) for name in plain["strategies"] for point in plain["points"]]
@@ -473,7 +475,7 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
         found, knees = plain["capacity"][row[0]], plain["knees"][row[0]]
         assert row[1] == found["said"] and found["said"] in " ".join(said.split())
         cost = f"{1 / found['rate']:.3g}" if found["rate"] and found["enough"] else "-"
-        assert row[2] == cost, "machine-seconds a request"
+        assert row[2] == cost, "machine-seconds per request"
         for cell, lane in zip(row[3:], plain["lanes"], strict=True):
             curve = sweep_report.curve(plain, row[0], lane, "ttft_p95")
             assert knees[lane] == find_knee(curve)
@@ -532,7 +534,7 @@ def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
     assert [point["value"] for point in plain["points"]] == [2, 16]
     html = (tmp_path / "sweep.html").read_text()
     assert "against slots" in html and "Capacity at" not in html
-    assert "Memory of more slots" not in html, "as many as it was fitted up to"
+    assert "Memory of more slots" not in html, "as many as the fit covers"
     assert "; slots 2" in plain["points"][0]["rules"]["dynamic-lanes"]
 
 

@@ -1,4 +1,4 @@
-"""Every size of step is met before anybody waits for it."""
+"""Every size of step is run once before a request needs it."""
 
 import pytest
 
@@ -15,7 +15,7 @@ TOKENS, ROWS = 70, 5
 
 @pytest.fixture
 def met(monkeypatch):
-    """Rows and outputs of each product."""
+    """The rows and outputs of each matrix product."""
     seen, plain = set(), Linear.__call__
 
     def noting(linear, x):
@@ -34,7 +34,7 @@ def test_row_counts_are_rounded_to_few_sizes_with_at_most_a_sixteenth_more():
 
 
 def step(number, rows, tokens):
-    """So many sequences, the first of which has all the tokens that are left."""
+    """A step of so many rows; the first has all the tokens that the others leave."""
     lengths = [tokens - rows + 1] + [1] * (rows - 1)
     asked = [
         Row(100 * number + i, 0, (7,) * length, tuple(range(1 + 6 * i, 7 + 6 * i)), Want.LAST)
@@ -44,7 +44,7 @@ def step(number, rows, tokens):
     return Batch(number, tuple(asked), begun)
 
 
-@pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if weights were many, or few
+@pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if there were many weights, or few
 def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
@@ -55,7 +55,7 @@ def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
         executor.collect(executor.submit(step(number, 1 + tokens % ROWS, tokens)))
     assert met == prepared
     executor.collect(executor.submit(step(999, 1, TOKENS + 10)))
-    assert met > prepared, "beyond what was prepared for, one is met when it comes"
+    assert met > prepared, "a size beyond those prepared is met when it comes"
 
 
 def test_padding_rows_read_no_experts(monkeypatch, goldens):

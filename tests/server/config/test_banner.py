@@ -1,4 +1,4 @@
-"""What a person reads when the server is ready."""
+"""The banner that is printed when the server is ready."""
 
 from dataclasses import replace
 

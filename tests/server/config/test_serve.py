@@ -1,4 +1,4 @@
-"""`serve` as a user has it: a process with an engine process of its own, and signals."""
+"""`serve` as a user runs it: a process with an engine process of its own, and signals."""
 
 import fcntl
 import os
@@ -32,11 +32,11 @@ if __name__ == "__main__":
 
 @contextmanager
 def running(folder, more=""):
-    """The process, and its URL once the model is loaded. more: of its configuration."""
+    """Start the process; gives it with its URL once the model is loaded. more: configuration."""
     script = folder / "served.py"
     script.write_text(CODE.replace("...", more))
     process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that it is soon full
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that it is full soon
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4_096)
     try:
         for line in process.stdout:
@@ -119,7 +119,7 @@ def test_a_client_that_reads_nothing_is_not_kept_for_ever():
 
 
 def engine_of(process):
-    """The id of its engine process: of its children, the one that is not multiprocessing's."""
+    """The id of its engine process: the child that is not multiprocessing's."""
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     (found,) = [
         int(each) for each in listed if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()
@@ -137,10 +137,10 @@ def test_an_engine_that_is_down_for_good_ends_the_server_with_status_1(tmp_path)
 
 
 def test_an_output_that_is_not_read_delays_no_request(tmp_path):
-    """The pipe is full, and stays so: requests are answered, and it ends when it is told to."""
+    """With a pipe that stays full, requests are answered, and the server ends on a signal."""
     with running(tmp_path) as (process, url):
         with httpx2.Client(base_url=url) as client:
-            for _ in range(60):  # a line each; the pipe is a page long
+            for _ in range(60):  # one line each; the pipe holds a page
                 client.get("/models", headers={"x-request-id": "x" * 200}).raise_for_status()
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0

@@ -1,4 +1,4 @@
-"""The configuration: what is read, from where, what wins, and what is refused with which words."""
+"""The configuration: its sources, their precedence, and what is refused with which message."""
 
 import json
 import re
@@ -31,7 +31,7 @@ DOCUMENT = ROOT / "docs" / "server-config.md"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
-    """No variable of the machine's own."""
+    """Remove the machine's own variables."""
     import os
 
     for name in [each for each in os.environ if each.upper().startswith("HEADWAY")]:
@@ -94,7 +94,7 @@ lanes:
     assert voice == Lane("voice", Budget(300 * MS, 50 * MS, 60 * S, 2 * S), 0, 3, 100)
     assert chat == Lane("chat", Budget(ttft=2 * S), 0, 1_024)
     assert nightly == Lane("nightly", Budget(), 0, 1_024)
-    assert config.default_lane == "voice", "the first, since none is called standard"
+    assert config.default_lane == "voice", "the first lane, since none is called standard"
     windows = {"voice": 20 * MS, "chat": 500 * MS, "nightly": S}
     assert config.policies.join == Dynamic(4, S, windows)
 
@@ -151,7 +151,7 @@ def test_a_variable_changes_one_limit_of_a_shipped_or_configured_lane(load, monk
     assert list(lanes) == ["interactive", "standard", "offline", "voice"]
     assert lanes["interactive"].ttft == 500 * MS
     lanes = load("lanes: {voice: {ttft: 1s, tpot: 1s}}").lanes
-    assert list(lanes) == ["voice"], "a file's lanes stand alone"
+    assert list(lanes) == ["voice"], "the lanes of a file replace all others"
     assert (lanes["voice"].ttft, lanes["voice"].tpot) == (200 * MS, S)
 
 
@@ -345,7 +345,7 @@ def test_validate_names_what_would_be_served_and_warns(file):
 
 
 def shortened(folder):
-    """A copy of the embedded checkpoint whose weights are cut short."""
+    """A copy of the embedded checkpoint with truncated weights."""
     shutil.copytree(EMBEDDED, folder)
     with open(folder / "model.safetensors", "r+b") as weights:
         weights.truncate(10_000)
@@ -397,7 +397,7 @@ print(validate_file(None).splitlines()[0][:26], "torch" in sys.modules)
     )
     wanted = "the model ./nothing is not a folder, nor a model's id on the hub False\n"
     wanted += "the configuration is sound False\n"
-    assert (done.stdout, done.stderr) == (wanted, ""), "and no engine process was begun"
+    assert (done.stdout, done.stderr) == (wanted, ""), "no engine process was started"
 
 
 def test_a_folder_is_served_under_its_name_and_a_hub_id_unchanged(load, tmp_path):

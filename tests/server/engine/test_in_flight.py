@@ -1,4 +1,4 @@
-"""The front lets in what the engine will not turn away, however stale its snapshot is."""
+"""The front admits only what the engine will accept, however stale its snapshot is."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +33,7 @@ def test_a_burst_between_two_snapshots_is_limited_to_the_lane():
     assert backlog.load.lanes["chat"].tokens == 12
     scheduler.apply([Add(each) for each in burst[:2]], 0)
     backlog.publish(scheduler.load(0), 2)
-    assert backlog.load.lanes["chat"].waiting == 3, "two wait there, one is on its way"
+    assert backlog.load.lanes["chat"].waiting == 3, "two wait in the engine, one is on its way"
 
 
 def test_the_requests_of_a_call_are_admitted_together_or_not_at_all():
@@ -57,7 +57,7 @@ def test_a_request_that_replaces_another_enters_a_full_line():
         assert isinstance(backlog.admit(refused[0], 0, refused[1]), Refuse)
         assert backlog.load == full
     assert backlog.admit([last], 0, inside[:1]) is None
-    assert backlog.load == full, "one place, and another one in it"
+    assert backlog.load == full, "there is one place, and another request takes it"
     assert isinstance(backlog.admit([ask("more", 4, 2, lane="chat")], 0), Refuse)
     events = scheduler.apply([Cancel("r0"), Add(last)], 1)
     assert [event.finish for event in events] == [Finish.CANCELLED]
@@ -101,7 +101,7 @@ def test_a_closed_backlog_admits_nobody():
     )
 )
 def test_the_engine_accepts_all_that_the_front_admits(moves):
-    """In whatever order the engine takes in and the front hears of it."""
+    """In any order of the engine's polls and the front's snapshots."""
     scheduler, backlog = made()
     sent, taken, published = [], 0, (scheduler.load(0), 0)
     for number, move in enumerate(moves):

@@ -1,4 +1,4 @@
-"""The engine is started again: real processes that are killed and hang; then the rules, by hand."""
+"""Restarts of the engine: real processes that are killed or hang, then the rules by hand."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
 
 @asynccontextmanager
 async def asked(config, most, lines):
-    """An application over engine processes that are started again, and a client."""
+    """An application whose engine process is restarted, and a client."""
     engine = RestartingEngine(
         EngineOptions(**config.engine_options()), most, logger("info", lines.append)
     )
@@ -70,7 +70,7 @@ def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
             return answer, answer.json().get("error", {}).get("message", "")
 
         async def broken(harm):
-            """How one that runs hears of it."""
+            """What a running request is told."""
             asking = asyncio.create_task(ask())
             await until(lambda: engine.load.running)
             os.kill(engine.pid, harm)
@@ -94,7 +94,7 @@ def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
         said = (await client.get("/metrics")).text
         ends = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)
         assert sorted(ends) == [("error", "1.0"), ("good", "1.0"), ("refused", "1.0")]
-        assert not service.metrics._requests._failed, "of whom no row will come"
+        assert not service.metrics._requests._failed, "no row of it will come"
         assert len(list(tmp_path.glob("run-*.jsonl"))) == 2, "each has a journal of its own"
 
         monkeypatch.setattr(engine_client, "SILENT", 1.0)
@@ -116,7 +116,7 @@ def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
 
 
 class Played:
-    """In place of a EngineClient: it dies when it is told to."""
+    """Replaces an EngineClient; it dies when told to."""
 
     def __init__(self, options, said):
         self.options, self.state, self.down, self.load = options, EngineState.LOADING, "", Load()
@@ -148,7 +148,7 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch):
-    """What has become of engines: each Played, and the pauses between them; time by hand."""
+    """The engines that were started, and the pauses between them; time is set by hand."""
     seen = SimpleNamespace(remotes=[], pauses=[], now=0, alter=lambda remote: None)
 
     def starts(remote):

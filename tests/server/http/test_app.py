@@ -1,4 +1,4 @@
-"""The front on its own: who is refused and how, and who leaves. The fake executor behind it."""
+"""The front with a fake executor: refusals, and clients that leave."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ def test_the_output_of_one_step_may_have_any_size(monkeypatch):
     executor = Permitted()
 
     async def scene(app, service, rows):
-        # Of a seed: the first step is one choice's alone, and of 97 tokens six have no text.
+        # With this seed the first step has one choice only; of 97 tokens six have no text.
         client = Client(app, LONG | {"n": 4, "max_tokens": 8, "stream": True, "seed": 1})
         await until(lambda: service.admission.open)
         call = next(iter(service.admission._calls.values()))
@@ -82,7 +82,7 @@ def test_the_output_of_one_step_may_have_any_size(monkeypatch):
         while not call.done:
             client.reads.clear()
             executor.permits.release()
-            await until(lambda: call.out.writer)  # what that step said is being sent
+            await until(lambda: call.out.writer)  # the output of that step is being sent
             executor.permits.release()
             await until(lambda: call.out.held or call.done)
             most = max(most, call.out.held)
@@ -172,7 +172,7 @@ def test_the_servers_own_id_cancels_too_and_a_long_id_is_replaced():
 
 def test_an_internal_error_has_the_requests_id(monkeypatch):
     with serving(engine=fake) as (url, service):
-        monkeypatch.setattr(service.keys, "authenticate", None)  # which is then called
+        monkeypatch.setattr(service.keys, "authenticate", None)  # which is called then
         answer = httpx2.get(f"{url}/v1/models", headers={"X-Request-Id": "mine"})
     assert (answer.status_code, error(answer)["code"]) == (500, "fault")
     assert answer.headers["x-request-id"] == "mine"
@@ -354,7 +354,7 @@ def test_a_keys_rate_is_checked_before_its_body_is_read(path):
     with serving(config, fake) as (url, _):
         for _ in range(2):
             wrong = httpx2.post(url + path, content=b"{", headers=mine)
-            assert wrong.status_code == 400, "that was one, too"
+            assert wrong.status_code == 400, "that was a request, too"
         refused = httpx2.post(url + path, content=b"{", headers=mine)
         assert (refused.status_code, error(refused)["code"]) == (429, "rate_limit_exceeded")
 
@@ -393,7 +393,7 @@ def test_a_key_has_no_more_concurrent_requests_than_it_may(stream):
         for _ in range(2):
             wrong = Client(app, "not an object", mine)
             await wrong.task
-            assert wrong.status == 400, "it had its turn, and gave it back"
+            assert wrong.status == 400, "it had its place and gave it back"
 
     inside(config, paced, scene)
 
@@ -425,14 +425,16 @@ def test_a_chat_without_max_tokens_is_charged_a_minute_at_most_and_then_what_it_
         asked = {"messages": [{"role": "user", "content": "Say more."}], "ignore_eos": True}
         post = f"{url}/v1/chat/completions"
         answer = httpx2.post(post, json=asked, headers=mine, timeout=60)
-        assert answer.status_code == 200, "the context has more than a minute"
+        assert answer.status_code == 200, "the context is more than a minute's worth"
         assert answer.json()["usage"]["total_tokens"] == service.engine.load.capacity > 400
         again = httpx2.post(post, json=asked | {"max_tokens": 1}, headers=mine)
-        assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, "it is owed"
+        assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, (
+            "the rest is owed"
+        )
 
 
 def test_effective_settings_are_shown_only_to_those_they_concern():
-    """Only to callers with a key: their own entry and lanes; no key, whole hash or path."""
+    """Callers with a key see their own entry and lanes, but no key, whole hash or path."""
     keys = [
         KeySettings(name="ours", sha256=digest("secret").hex(), tenant="shop", lanes=["offline"]),
         KeySettings(name="theirs", sha256=digest("other").hex(), requests_per_minute=7),

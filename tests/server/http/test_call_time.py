@@ -1,4 +1,4 @@
-"""Calls that are in no lane end in time, end when their client goes, and hold nothing then."""
+"""Calls outside lanes time out, end when their client leaves, and hold nothing afterwards."""
 
 import asyncio
 import json

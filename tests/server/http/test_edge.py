@@ -1,4 +1,4 @@
-"""What a client can cost that sends too much, too little or too slowly, before any key is read."""
+"""Bounds on clients that send too much, too little or too slowly, before any key is read."""
 
 import asyncio
 import logging
@@ -19,14 +19,14 @@ NEVER = {"header_time": "none", "body_time": "none", "idle_time": "none"}
 
 
 def config(limits=(), **connections):
-    """Nothing is late that is not told to be."""
+    """A configuration with long times, except those given."""
     held = NEVER | connections
     return ServerConfig(server={"connections": held, "limits": dict(limits)})
 
 
 @contextmanager
 def edge(settings):
-    """A served front, its URL and its connections."""
+    """Serve a front; gives its URL and its connection table."""
     with serving(settings, fake) as (url, service):
         until(lambda: hasattr(service, "http_server"))
         yield url, service.http_server.connections
@@ -58,7 +58,7 @@ def test_an_oversized_path_or_header_is_refused_as_it_arrives(sent, answer, capl
         assert hostile.answer() == answer
         until(lambda: not len(connections))
         assert health(url) == 200
-    assert not caplog.records, "nobody can fill the log"
+    assert not caplog.records, "no client can fill the log"
 
 
 def test_trailers_are_counted_too():
@@ -189,7 +189,7 @@ def test_probes_are_answered_when_all_connections_are_in_use():
 
 
 class FakeConnection:
-    """A connection as the table sees it."""
+    """A connection as the table knows it."""
 
     deadline = 0.0
 
@@ -202,8 +202,8 @@ class FakeConnection:
 
 
 def test_some_descriptors_are_kept_for_probes_and_for_other_files():
-    connections = ConnectionTable(config().server.connections, 100)  # as `ulimit -n` may have it
-    busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is nobody's, an eighth is for probes
+    connections = ConnectionTable(config().server.connections, 100)  # as `ulimit -n` may set it
+    busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is for other files, an eighth for probes
     for descriptor in range(20, most):
         assert not connections.accept_delay(now) and connections.admits_connection(
             descriptor, "192.0.2.1"
@@ -218,10 +218,10 @@ def test_some_descriptors_are_kept_for_probes_and_for_other_files():
         )
         late.append(FakeConnection(connections, descriptor, now=now))
         assert not connections.admits_request(late[-1]), "it may ask for /health"
-        assert len(connections) <= len(busy) + 6, "the oldest has made room"
+        assert len(connections) <= len(busy) + 6, "the oldest was closed to make room"
         now += GRACE
     assert not connections.admits_connection(most + 12, "192.0.2.1")
-    assert connections.count(Stage.ANSWERING) == len(busy), "who is answered stays"
+    assert connections.count(Stage.ANSWERING) == len(busy), "a connection being answered stays"
 
 
 def test_no_connection_is_closed_for_another_before_its_grace_is_over():
@@ -230,16 +230,16 @@ def test_no_connection_is_closed_for_another_before_its_grace_is_over():
     assert connections.admits_connection(20, "192.0.2.1")
     came = [FakeConnection(connections, descriptor, now=now) for descriptor in range(20, 63)]
     assert connections.accept_delay(now + GRACE / 4) == pytest.approx(3 * GRACE / 4)
-    assert len(connections) == len(came), "another waits"
-    connections.set_stage(came[0], Stage.ANSWERING, now + GRACE / 2)  # it has said what it wants
+    assert len(connections) == len(came), "another one waits"
+    connections.set_stage(came[0], Stage.ANSWERING, now + GRACE / 2)  # its request has arrived
     assert connections.accept_delay(now + GRACE) == 0 and connections.count(Stage.ANSWERING) == 1
-    assert len(connections) == len(came) - 1, "the oldest that said nothing has gone"
+    assert len(connections) == len(came) - 1, "the oldest silent one was closed"
 
 
 def test_a_full_server_accepts_others_once_the_earlier_ones_had_their_grace():
     with edge(config(most=4)) as (url, connections):
         silent = []
-        for _ in range(3):  # each batch is young when the next comes
+        for _ in range(3):  # each batch is still in its grace when the next comes
             silent += [Hostile(url) for _ in range(80)]
             assert health(url) == 200
             assert len(connections) <= 4 + 64
@@ -294,7 +294,7 @@ def test_all_bodies_together_are_bounded_and_the_largest_is_refused():
         answers = [httpx2.post(f"{url}/v1/completions", json=ASKED) for _ in range(3)]
         assert [each.status_code for each in answers] == [200] * 3, "small ones pass"
         late = httpx2.post(f"{url}/tokenize", json={"prompt": "x" * 90_000})
-        assert late.status_code == 200, "and so does a large one that comes at once"
+        assert late.status_code == 200, "and so does a large one that arrives at once"
         for each in large:
             each.close()
         until(lambda: not service.bodies.held_bytes)

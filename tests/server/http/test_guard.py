@@ -1,4 +1,4 @@
-"""By which names, and from which web pages, a server without keys may be called."""
+"""The host names and web pages by which a server without keys may be called."""
 
 import httpx2
 import pytest

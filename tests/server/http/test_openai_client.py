@@ -128,7 +128,7 @@ def test_logprobs_of_a_chat(client):
 
 
 def test_streamed_scores_equal_those_of_a_whole_answer(served):
-    """Not through the client, whose types know no null among scores."""
+    """Not through the client, whose types allow no null among scores."""
     url = f"{served[0]}/v1/completions"
     asked = {"prompt": "The json", "max_tokens": 8, "logprobs": 1, "temperature": 0, "echo": True}
     whole = httpx2.post(url, json=asked).json()["choices"][0]
@@ -145,7 +145,9 @@ def test_streamed_scores_equal_those_of_a_whole_answer(served):
     for each in (said, scores):  # one rival, and the token itself
         pairs = [*zip(each["tokens"], each["top_logprobs"], strict=True)][1:]
         assert all(token in top and len(top) <= 2 for token, top in pairs)
-        assert any(len(top) == 2 for _, top in pairs), "the prompt's are not what is likeliest"
+        assert any(len(top) == 2 for _, top in pairs), (
+            "the prompt's tokens are not always the likeliest"
+        )
     assert whole["logprobs"]["token_logprobs"][0] is None
     offsets = zip(whole["logprobs"]["text_offset"], whole["logprobs"]["tokens"], strict=True)
     assert all(whole["text"].startswith(token, at) for at, token in offsets)
@@ -268,7 +270,7 @@ def test_errors_are_the_clients_own_exceptions(client, said, error, code):
 
 
 def test_the_clients_own_retries_end_in_an_answer():
-    """One place in the line: whoever finds it taken comes back when it was told to."""
+    """The lane has one place; a client that finds it taken retries when it was told to."""
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
     statuses, said = [], []
     http = openai.DefaultHttpxClient(

@@ -1,4 +1,4 @@
-"""Log-probabilities by the thousand: bounded, in columns, written while others have their turn."""
+"""Thousands of log-probabilities: bounded, in columns, and written in pieces."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ def test_without_max_tokens_an_answer_ends_at_the_allowed_log_probabilities(url)
 
 
 def test_other_requests_get_their_turn_while_scores_are_written():
-    """As many turns of the loop as pieces: and so no more than a piece between two of them."""
+    """The loop gets as many turns as there are pieces, so at most one piece between two turns."""
     asked = {"prompt": [5] * 400, "echo": True, "logprobs": 20, "max_tokens": 0}
     turns = 0
 
@@ -161,7 +161,7 @@ def test_a_stream_that_falls_silent_later_is_kept_alive_with_comments(monkeypatc
     executor = Permitted()
 
     async def scene(app, service, rows):
-        # Of this seed each token is text: of half a character nothing would be streamed.
+        # With this seed each token has text; half a character would not be streamed.
         asked = {"prompt": [5, 6, 7], "max_tokens": 3, "ignore_eos": True, "seed": 1}
         client = Client(app, asked | {"stream": True})
         for tokens in range(3):

@@ -1,4 +1,4 @@
-"""Who is let in, what they may, and how much of it per minute."""
+"""Keys: who is admitted, to which lanes, and how much per minute."""
 
 import hmac
 from fractions import Fraction
@@ -150,7 +150,7 @@ def test_the_request_limit_is_checked_before_the_token_limit():
     assert limit.take(101, 0) == NEVER, "no waiting makes a minute's worth larger"
     assert limit.take(100, 0) == 0
     assert limit.take(50, 0) == MINUTE // 2
-    assert limit.ask(0) == limit.ask(0) == MINUTE, "a request is what it waits for"
+    assert limit.ask(0) == limit.ask(0) == MINUTE, "it waits for a request, not for tokens"
     assert limit.ask(MINUTE) == 0
 
 
@@ -158,7 +158,7 @@ def test_a_key_that_owes_tokens_is_refused_before_its_request_is_read():
     limit = RateLimit(requests=5, tokens=60)
     limit.give_back(-89, 0)
     assert [limit.ask(0) for _ in range(9)] == [30 * S] * 9
-    assert [limit.ask(30 * S) for _ in range(6)] == [0] * 5 + [12 * S], "refusing took none"
+    assert [limit.ask(30 * S) for _ in range(6)] == [0] * 5 + [12 * S], "the refusal took none"
 
 
 def test_tokens_used_beyond_the_charge_are_owed():

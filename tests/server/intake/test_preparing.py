@@ -1,4 +1,4 @@
-"""A call before it is in its lane: what is done beside the loop, and who no longer wants it."""
+"""A call before it is in its lane: work beside the loop, cancels, deadlines, places."""
 
 import asyncio
 import gc
@@ -49,7 +49,7 @@ EDITOR = [(b"x-headway-supersede", b"editor")]
 
 @pytest.fixture
 def held():
-    """What holds the tokenizer's thread until it is set."""
+    """An event that blocks the tokenizer's thread until it is set."""
     event = threading.Event()
     yield event
     event.set()
@@ -68,7 +68,7 @@ def code(client):
 
 
 def counted(service):
-    """What the metrics have counted of the lane, but for zeros."""
+    """The lane's counts in the metrics, without zeros."""
     told = service.metrics._requests
     return {
         (what, word): count
@@ -242,7 +242,7 @@ def test_text_up_to_the_bound_is_tokenized():
 def test_without_a_configured_bound_a_large_context_allows_longer_texts():
     assert most_bytes(0, 1_000) == DEFAULT_BYTES
     assert most_bytes(0, DEFAULT_BYTES) == FITTING * DEFAULT_BYTES
-    assert most_bytes(100, DEFAULT_BYTES) == 100, "a bound that is set is obeyed"
+    assert most_bytes(100, DEFAULT_BYTES) == 100, "a configured bound is obeyed"
 
 
 def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
@@ -263,13 +263,13 @@ def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
         assert first.status == 200
         alone = Client(app, {"prompt": "word " * 4_000}, path="/tokenize")
         await asyncio.wait_for(alone.task, 30)
-        assert alone.status == 200, "a single one never is too much"
+        assert alone.status == 200, "a single text is never too much"
 
     inside(ServerConfig(), paced, scene)
 
 
 class Panic(BaseException):
-    """As a library in another language raises it."""
+    """An exception as a library in another language raises it."""
 
 
 FAULTS = [StopIteration(), Panic("a fault"), MemoryError()]
@@ -330,7 +330,7 @@ def test_a_chat_with_every_private_use_character_is_answered():
 
 
 def test_a_client_that_left_is_forgotten_at_once():
-    """Not when the collector comes by."""
+    """And not only when the garbage collector runs."""
 
     async def scene():
         async def receive():
@@ -399,7 +399,7 @@ def routed(key="editor", lane="chat", tenant="t", at=1):
 
 
 class Heard:
-    """A call, or who prepares one."""
+    """A call, or a client that prepares one."""
 
     def __init__(self, routed):
         self.routed, self.arrived, self.problem = routed, routed.arrival.at, None
@@ -459,7 +459,7 @@ def test_a_superseded_request_leaves_the_lane_when_the_later_one_enters():
     latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
     latest.enter(early)
     latest.begin_preparing(routed(at=4), late)
-    assert not early.problem, "the later one may still be refused for what it asks"
+    assert not early.problem, "the later one may still be refused for its contents"
     assert latest.end_superseded(late) == ["of 3"], "it leaves its place in line"
     assert early.problem.code == "superseded"
 
@@ -480,7 +480,7 @@ def test_supersede_keys_are_forgotten_least_recently_used_first(monkeypatch):
 
 
 class Where:
-    """A tokenizer that knows which threads have used what of it."""
+    """A tokenizer that records which threads used which method."""
 
     def __init__(self):
         self.used = set()
@@ -526,7 +526,7 @@ def test_long_work_is_done_beside_the_loop(beside, work, monkeypatch):
     assert threads == (set(made._worker._threads) if beside else {threading.main_thread()})
     for name in ("LONG", "LONG_IDS"):
         monkeypatch.setattr(tokenizing, name, 10**9 if beside else 0)
-    assert asyncio.run(work(made)) == found, "it is the same in the other"
+    assert asyncio.run(work(made)) == found, "the same in the other thread"
     made.close()
 
 

@@ -1,4 +1,4 @@
-"""The log: what is in a line, what cannot be in it, and who does not wait for it."""
+"""The log: what a line has, what it cannot have, and that it delays no one."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ EVIL = "a\nrequest status=200\r\x1b[2J\u2028\u202e\x9b"
 
 @pytest.fixture
 def pipe():
-    """A reading end, and a console that writes to the other."""
+    """The reading end of a pipe, and a console that writes to the other end."""
     ours, theirs = os.pipe()
     with open(theirs, "w") as file, open(ours, "rb", buffering=0) as reader:
         yield reader, Console(file=file, width=80)
@@ -67,7 +67,7 @@ def test_a_logged_value_has_a_bounded_length(pipe):
 
 
 def test_lines_that_are_not_read_are_dropped_and_counted(pipe, monkeypatch):
-    """A full pipe: whoever logs goes on."""
+    """With a full pipe, the thread that logs goes on."""
     monkeypatch.setattr(logs, "MOST", 50)
     reader, console = pipe
     made = Logs(LogSettings(), console)
@@ -120,7 +120,7 @@ SECRET = "the prompt is a secret"
 
 
 def played(scene, config=None, level="info", requests=True):
-    """The lines of what is asked in `scene(client, front)`, over ASGI."""
+    """The log lines of the requests made in `scene(client, front)` over ASGI."""
     lines = []
 
     async def play(app, service, rows):

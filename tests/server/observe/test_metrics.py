@@ -1,4 +1,4 @@
-"""What /metrics says is what has happened, and what dashboards ask for is there."""
+"""/metrics counts what has happened, and has what dashboards query."""
 
 import json
 import re
@@ -88,7 +88,7 @@ def test_every_outcome_is_counted_in_its_metrics():
         until(lambda: lane("chat").running == 1)
         second = pool.submit(ask, url, x_request_id="second")
         until(lambda: service.admission.open == 2)
-        executor.permits.release(2)  # the first of them was being decided when it came
+        executor.permits.release(2)  # the first of them was being decided when the request came
         until(lambda: lane("chat").waiting == 1)
         now = scraped(url)
         assert now["vllm:num_requests_running"][()] == now["vllm:num_requests_waiting"][()] == 1
@@ -135,11 +135,11 @@ def test_every_outcome_is_counted_in_its_metrics():
     assert after["headway_steps_total"][()] == after["headway_batch_size_count"]["chat",] == 11
     assert after["vllm:num_requests_running"][()] == after["vllm:kv_cache_usage_perc"][()] == 0
     limits = after["headway_lane_budget_seconds"]
-    assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "what binds, and no more"
+    assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "only the limits that are set"
 
 
 class Failing(FakeExecutor):
-    """In its first steps."""
+    """The request is cancelled in its first steps."""
 
     def __init__(self, steps):
         super().__init__(512, BLOCK)
@@ -156,7 +156,7 @@ class Failing(FakeExecutor):
 
 
 def ends(url):
-    """How requests have ended, in headway's words and in vLLM's."""
+    """How requests have ended, by headway's names and by vLLM's."""
     now = scraped(url)
     outcomes = {word: n for (_, word), n in now["headway_requests_total"].items() if n}
     return outcomes, {word: n for (word,), n in now["vllm:request_success_total"].items() if n}
@@ -179,7 +179,7 @@ def test_a_request_that_the_engine_fails_counts_as_an_error():
 
 
 def test_the_other_requests_of_a_failed_call_count_as_errors():
-    """One in the same step, and two choices that wait for those to be computed."""
+    """One in the same step, and two choices that wait for their prompts."""
     with serving(engine=Failing(1).engine) as (url, service):
         rows = []
         service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
@@ -258,9 +258,11 @@ def test_there_are_fine_buckets_around_a_tpot_of_20_ms():
 
 SPEECH = st.lists(
     st.tuples(
-        st.integers(1, 50),  # since the step before
-        st.dictionaries(st.sampled_from("abcdef"), st.booleans()),  # who speaks; who ends with it
-        st.sets(st.sampled_from("uvw")),  # who ends without a word
+        st.integers(1, 50),  # time since the step before
+        st.dictionaries(
+            st.sampled_from("abcdef"), st.booleans()
+        ),  # requests with a token: whether each ends
+        st.sets(st.sampled_from("uvw")),  # requests that end without a token
     ),
     max_size=30,
 )
@@ -268,7 +270,7 @@ SPEECH = st.lists(
 
 @given(SPEECH)
 def test_gaps_are_between_tokens_of_the_same_request(steps):
-    """Against a look at each event. Whoever has ended and speaks again is somebody else."""
+    """Compared with a count of every event. An id that comes again after its end is a new request."""
     tokens, now, lives, last = Tokens(["chat"]), 0, Counter(), {}
     ttft, gaps = Histogram(TIMES), Histogram(TIMES)
     for passed, speakers, mute in steps:
@@ -293,7 +295,7 @@ def test_gaps_are_between_tokens_of_the_same_request(steps):
         ttft.counts,
         sum(len(speakers) for _, speakers, _ in steps),
     )
-    assert tokens.silent == {}, "nobody is remembered who has ended"
+    assert tokens.silent == {}, "no ended request is remembered"
     alive = {f"{name}{count}" for name, count in lives.items()}
     assert {*tokens._last, *tokens._spoke} <= alive | {f"{name}0" for name in "abcdef"}
 
@@ -310,8 +312,8 @@ def test_every_nanosecond_has_exactly_one_kind():
     steps = Steps(["chat"])
     steps.begin(100)
     steps.add([step(150, 190, host=7, running=2)], load(190, running=2))  # 50 idle before
-    steps.add([step(195, 205, host=1)], load(205))  # 5 behind the first, where two run
-    steps.add([], load(230, oldest=230))  # 25 idle; somebody comes, and is held back
+    steps.add([step(195, 205, host=1)], load(205))  # 5 after the first, while two run
+    steps.add([], load(230, oldest=230))  # 25 idle; then a request comes and is held back
     steps.add([step(300, 310)], load(310))  # 70 of waiting
     assert steps._spent == {
         ("compute",): 33 + 9 + 10,
@@ -323,7 +325,7 @@ def test_every_nanosecond_has_exactly_one_kind():
 
 
 def test_time_reported_as_idle_is_never_taken_back():
-    """Asked while nothing was to be done, and again when something is and no step has come back."""
+    """Asked when there is no work, and again when there is some but no step has come back."""
     steps = Steps(["chat"])
     steps.begin(100)
 
@@ -356,16 +358,16 @@ def test_the_front_gets_rows_then_events_before_its_callers_do():
     assert told == ["rows", [said], "caller"]
 
 
-# -- what is asked of it
+# -- what dashboards ask for
 
 PREFIXES = r"(?:vllm:|headway_|lane:headway_)"
-LABELS = {"model_name", "engine", "instance", "job", "le"}  # that all may have
+LABELS = {"model_name", "engine", "instance", "job", "le"}  # labels that all metrics may have
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 
 @pytest.fixture(scope="module")
 def families():
-    """Of a fresh server with keys and a cost file: name as in queries -> type and own labels."""
+    """Metrics of a fresh server with keys and a cost file: name in queries -> type and labels."""
     with serving(engine=priced) as (url, service):
         service.metrics._keys.asked("app", 1)
         service.metrics._keys.left("app", 1, 1)
@@ -423,7 +425,7 @@ def test_alerts_are_well_formed():
 
 
 def test_the_docs_list_every_metric(families):
-    """Name, type and own labels, each in its row."""
+    """Each metric has a row with its name, type and own labels."""
     text = (ROOT / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `((?:vllm:|headway_)\w+)` \| (\w+) \|([^|]*)\|", text, re.M)
     listed = {}

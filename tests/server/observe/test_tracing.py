@@ -1,4 +1,4 @@
-"""Spans as a collector gets them: over OTLP's HTTP, on loopback."""
+"""Spans as a collector gets them, over OTLP's HTTP on loopback."""
 
 import sys
 import threading
@@ -22,23 +22,23 @@ from tests.server.running_server import Permitted, fake, serving, until
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 PHASES = ("queue", "prefill", "decode")
-# Its first token is text: where it is half a character, nothing would be streamed of it.
+# Its first token has text; half a character would not be streamed.
 LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True, "stream": True, "seed": 1}
 
 
 class Collector(HTTPServer):
-    """Keeps what comes."""
+    """Keeps the spans that come."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Taking)
         self.paths = []
-        self.came = []  # as resource and span
+        self.came = []  # as pairs of resource and span
 
     def calls(self):
         return [span for _, span in self.came if span.name not in PHASES]
 
     def below(self, call):
-        """Its phases, by their begin."""
+        """The span's phases, by their beginning."""
         mine = [span for _, span in self.came if span.parent_span_id == call.span_id]
         return sorted(mine, key=lambda span: (span.start_time_unix_nano, PHASES.index(span.name)))
 
@@ -59,7 +59,7 @@ class Taking(BaseHTTPRequestHandler):
 
 @contextmanager
 def collecting(monkeypatch, config=None, engine=fake):
-    """A server that is traced: its URL and front, and what is collected when the block is left."""
+    """A traced server: its URL and front, and the collected spans when the block is left."""
     with Collector() as collector:
         thread = threading.Thread(target=collector.serve_forever, args=(0.01,))
         thread.start()
@@ -75,7 +75,7 @@ def collecting(monkeypatch, config=None, engine=fake):
 
 
 def said(span):
-    """Its attributes, or a resource's."""
+    """The attributes of a span or of a resource."""
     return {each.key: _value(each.value) for each in span.attributes}
 
 
@@ -165,7 +165,7 @@ def test_choices_share_a_span(monkeypatch):
 
 
 def test_a_client_that_left_is_told_apart_from_an_error(monkeypatch):
-    """With the rows of what was cancelled, which come after the client has gone."""
+    """The rows of cancelled requests come after the client has gone."""
     executor = Permitted()
     with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()

@@ -51,7 +51,7 @@ def completion(**said):
     ],
 )  # fmt: skip
 def test_objects_have_a_bounded_number_of_entries(said, param):
-    """Each wrong one would be an error of its own, and all of them are made on the loop."""
+    """Every wrong entry would be an error of its own, and the loop would make all of them."""
     words, field = refused(chat, **said)
     assert field == param and "more than 1024 entries" in words
 
@@ -412,7 +412,7 @@ def test_logprobs_of_a_completion():
 
 
 def test_top_logprobs_of_a_completion_include_the_token_itself():
-    """Up to logprobs + 1 of them; with logprobs 0 it alone."""
+    """There are up to logprobs + 1; with logprobs 0, the token alone."""
     scores = [Logprob(-1.5), Logprob(-3.0, ((2, -0.5), (1, -0.75))), Logprob(-float("inf"))]
     said = text_logprobs(Scores([1, 3, 2], scores, SPELLED.__getitem__), 0)
     rivals = {"llo": -0.5, "He": -0.75, "\ufffd": -3.0}

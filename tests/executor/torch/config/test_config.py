@@ -1,4 +1,4 @@
-"""Every spelling of config.json is read; what it asks for and we lack is refused by name."""
+"""Every spelling of config.json is read, and unsupported features are refused by name."""
 
 import json
 from math import prod
@@ -97,14 +97,14 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
     ("own", "rope", "context"),
     [
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, Rope(1e4, LinearScaling(2.0)), 256),
-        # Nothing changes inside the context, and nobody goes beyond it.
+        # Nothing changes inside the context, and no sequence goes beyond it.
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, Rope(1e4), 256),
         (
             {"rope_scaling": YARN},
             Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
             256,
         ),
-        # The length before the stretching is named: the context is the one after it.
+        # The length before the stretching is given; the context is the length after it.
         (
             {"rope_scaling": YARN | {"original_max_position_embeddings": 256}},
             Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
@@ -349,7 +349,7 @@ def test_phi_3_may_name_its_own_remote_code_which_is_never_run():
             parse_config(PLAIN | own, {})
 
 
-# What the hub counts in these checkpoints: hidden, intermediate, layers, heads, KV heads, vocab.
+# The hub's counts for these checkpoints: hidden, intermediate, layers, heads, KV heads, vocab.
 COUNTED = {
     "Llama-3-8B": (8_030_261_248, "Llama", (4096, 14336, 32, 32, 8, 128256), {}),
     "Mistral-7B-v0.1": (7_241_732_096, "Mistral", (4096, 14336, 32, 32, 8, 32000), {}),

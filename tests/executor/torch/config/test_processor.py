@@ -1,4 +1,4 @@
-"""What the system says of its processor, and what torch makes of it."""
+"""The processor's features as the system states them, compared with torch."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ NEOVERSE = "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd40\n"
 
 @pytest.fixture
 def said(monkeypatch, tmp_path):
-    """Of a processor of which the system says this."""
+    """Whether a processor with these flags has fast bfloat16."""
 
     def ask(text):
         path = tmp_path / "cpuinfo"

@@ -1,4 +1,4 @@
-"""Experts: a token's answer is its own, whoever else is there and whatever becomes of them."""
+"""Experts: a token's result does not depend on the other tokens of the batch."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def test_an_answer_is_the_weighted_sum_of_the_chosen_experts(mixture):
     scores = F.linear(x, made(COUNT, HIDDEN, seed=0))[0]
     best = scores.topk(2)
     parts = [mixture.experts[i](x) for i in best.indices.tolist()]
-    shares = best.values.softmax(0)  # renormed, the others do not matter
+    shares = best.values.softmax(0)  # renormalised, so the other experts do not matter
     want = shares[0] * parts[0] + shares[1] * parts[1]
     assert (mixture(x) - want).abs().max() < 1e-5
 

@@ -1,4 +1,4 @@
-"""Norms round where their family's reference does: equal in bfloat16 to the last bit."""
+"""Norms round as their family's reference does: they are equal in bfloat16 to the last bit."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Frequencies at the sizes of real models, where the tiny ones' few pairs would hide much."""
+"""Frequencies at the sizes of real models; the few pairs of tiny ones would hide errors."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole are read, in one file or many; of others the fault is named."""
+"""Complete checkpoints are read, from one file or many; faults of others are named."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ NORM = "model.norm.weight"
 
 @pytest.fixture
 def folder(golden, tmp_path):
-    """A copy to be spoilt; its head is tied."""
+    """A copy to damage; its head is tied."""
     return shutil.copytree(golden.folder, tmp_path / "copy")
 
 
@@ -29,7 +29,7 @@ def read(folder):
 
 
 def rewrite(folder, change):
-    """Save it again with some tensors changed."""
+    """Save the checkpoint again with some tensors changed."""
     tensors = load_file(folder / FILE)
     change(tensors)
     save_file(tensors, folder / FILE)
@@ -119,7 +119,7 @@ def test_a_missing_folder_is_named(tmp_path):
 
 
 def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch, tmp_path):
-    """Offline, as a machine without a network is; with an empty cache."""
+    """Offline, as on a machine without a network, and with an empty cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(CheckpointError, match=r"no-one/nothing.*cannot be fetched") as caught:

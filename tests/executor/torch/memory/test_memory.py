@@ -1,4 +1,4 @@
-"""The memory plan: hand-computed numbers, limits that bind, groups that limit."""
+"""The memory plan: hand-computed numbers, binding limits, cgroup limits."""
 
 from dataclasses import replace
 
@@ -63,14 +63,14 @@ def test_larger_steps_leave_fewer_blocks():
 
 
 def test_memory_that_attention_gathers_into_is_planned_for():
-    """The budget of a step's decode rows, or one row of the whole context if that is more."""
+    """The gather budget of decode rows, or one row of the whole context if that is more."""
     whole, short = Limits(), Limits(context=16)
     assert plan_of(whole).activations == step_bytes(LLAMA2_7B, whole, 2) + 4096 * 16384
     assert plan_of(short).activations == step_bytes(LLAMA2_7B, short, 2) + (1 << 20)
 
 
 def test_capped_scores_are_planned_for():
-    """Gemma 2's are written out, so many at once."""
+    """Gemma 2's capped scores are materialised, a bounded number at once."""
     capped = replace(LLAMA2_7B, scales=replace(LLAMA2_7B.scales, scores_cap=50.0))
     more = step_bytes(capped, Limits(), 2) - step_bytes(LLAMA2_7B, Limits(), 2)
     assert more == 12 * SCORE_ELEMENTS == 48 << 20
@@ -156,7 +156,7 @@ def test_the_plan_follows_the_policy_that_will_run():
         policies = Policies(join, chunk=chunk)
         limits = Limits.of(policies, 3, 0, 16)
         plan = plan_of(limits, 1 << 50)
-        assert plan.usable == 100 * 4096 // 16, "its own size, not the slots"
+        assert plan.usable == 100 * 4096 // 16, "the policy's own size, not the slots"
         same = step_bytes(LLAMA2_7B, Limits(100, cells), 2)
         assert step_bytes(LLAMA2_7B, limits, 2) == same
     assert Limits.of(Policies(Own()), 3, 0, 16).sequences == 3
@@ -164,7 +164,7 @@ def test_the_plan_follows_the_policy_that_will_run():
 
 
 def test_histories_of_penalties_are_planned_for():
-    """A bit and a count of each token, for each sequence that runs: whichever they are."""
+    """A bit and a count per vocabulary token for each running sequence."""
     more = [step_bytes(LLAMA2_7B, Limits(n, 512), 2) for n in (10, 11)]
     assert more[1] - more[0] >= 32_000 * (5 + 24)
 

@@ -1,4 +1,4 @@
-"""No step takes more memory than was planned for it: counted where torch takes it.
+"""No step takes more memory than planned, as counted by torch's profiler.
 
 Shapes, policies and asks that each take most of something: whole prompts that overrun the step,
 prompts behind a cached prefix, padding and held slots, a large vocabulary with penalties, scoring.
@@ -75,7 +75,7 @@ def asks(kind):
 
 
 def taken(config, policies, requests, sampling, dtype):
-    """The most that was held at once while the requests were served, and what was planned."""
+    """The peak of memory while the requests were served, and the plan."""
     limits = Limits.of(policies, 1, 0, 16)
     loaded = load_random(config, limits, dtype, "cpu")
     scheduler = Scheduler(loaded.settings((Lane(),), policies))
@@ -119,4 +119,4 @@ def taken(config, policies, requests, sampling, dtype):
 def test_no_step_takes_more_memory_than_planned(shape, policies, kind, sampling, dtype):
     torch.manual_seed(0)
     most, planned = taken(parse_config(shape, {}), policies, asks(kind), sampling, dtype)
-    assert planned / 200 < most <= planned, "and it is no guess into the blue"
+    assert planned / 200 < most <= planned, "the plan is not far too high either"

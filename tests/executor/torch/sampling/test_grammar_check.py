@@ -1,4 +1,4 @@
-"""Grammars tried in a child: what is wrong is said; what breaks its compiler harms nobody."""
+"""Grammars tried in a child process: faults are reported, and a crashing compiler harms no one."""
 
 import json
 import subprocess
@@ -83,7 +83,7 @@ def test_a_dead_child_is_replaced_and_one_that_dies_is_reported(trial, monkeypat
 
 
 def test_a_trial_ended_from_outside_does_not_condemn_its_grammar(monkeypatch):
-    """As when the machine runs out of memory: the next one may be tried."""
+    """As when the machine runs out of memory; the next grammar may be tried."""
     asked, answer = Grammar("regex", "a+somebody"), trials._answer
 
     def ended(child, ask):
@@ -100,7 +100,9 @@ def test_a_trial_ended_from_outside_does_not_condemn_its_grammar(monkeypatch):
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     assert "has none" in grammar_problem(Grammar("regex", "a"), tmp_path)
     assert "random weights" in grammar_problem(Grammar("regex", "a"), Path())
-    assert "has no text" in grammar_problem(Grammar("regex"), tmp_path), "seen without a child"
+    assert "has no text" in grammar_problem(Grammar("regex"), tmp_path), (
+        "refused without a child process"
+    )
 
 
 def test_the_front_checks_grammars_without_torch():

@@ -1,4 +1,4 @@
-"""Penalties, bias and bad words equal transformers' processors, and nothing changes them."""
+"""Penalties, bias and bad words equal transformers' processors under any batching."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ tokens = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12)
 def history(sampling, prompt, answer):
     begun = Begun(0, len(prompt), sampling, tuple(prompt))
     made = History(begun, VOCAB, CPU)
-    made.extend(0, prompt)  # the prompt's own row says nothing new
+    made.extend(0, prompt)  # the prompt's own row adds no token
     for i, token in enumerate(answer):
         made.extend(len(prompt) + i, (token,))
     return made
@@ -54,7 +54,7 @@ def test_the_repetition_penalty_equals_transformers(prompt, answer, penalty):
     ids = torch.tensor([prompt + answer])
     want = RepetitionPenaltyLogitsProcessor(penalty)(ids, logits[1:2].clone())
     assert torch.equal(found[1], want[0])
-    assert torch.equal(found[[0, 2]], logits[[0, 2]]), "the others' are their own"
+    assert torch.equal(found[[0, 2]], logits[[0, 2]]), "the others keep their own"
 
 
 @settings(deadline=None)
@@ -91,7 +91,7 @@ def test_bad_words_equal_transformers(prompt, answer):
 
 
 class Counted(list):
-    """Of slices."""
+    """Count comparisons of slices."""
 
     slices = 0
 
@@ -114,7 +114,7 @@ def test_a_preempted_sequence_has_the_same_penalties():
     asked = Sampling(repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.5)
     first = history(asked, [1, 2, 3], [5, 5, 6])
     again = History(Begun(0, 3, asked, (1, 2, 3, 5, 5, 6)), VOCAB, CPU)
-    again.extend(0, (1, 2, 3, 5))  # rows from wherever the cache left off
+    again.extend(0, (1, 2, 3, 5))  # rows from the end of the cached prefix on
     again.extend(4, (5, 6))
     logits = logits_of(1)
     assert torch.equal(penalized(logits, {0: first}), penalized(logits, {0: again}))
@@ -131,7 +131,7 @@ ASKED = {
 
 
 def serve(folder, names, blocks, chunk):
-    """Answers, and the log-probabilities of prompts, of these asked together."""
+    """The answers and the prompts' log-probabilities of these requests, submitted together."""
     loaded = load(folder, Limits(sequences=6, block_size=4, num_blocks=blocks))
     policies = Policies(Continuous(6), chunk=Fixed(chunk), step_tokens=32)
     scheduler = Scheduler(Settings(blocks, 4, policies=policies))
@@ -155,7 +155,9 @@ def test_answers_are_the_same_alone_batched_and_preempted(golden):
     for blocks, chunk in ((64, 32), (20, 5)):
         said, _, _, scheduler = serve(golden.folder, list(ASKED), blocks, chunk)
         assert said == alone
-    assert sum(row.preemptions for row in scheduler.ledger.requests), "the last run is tight"
+    assert sum(row.preemptions for row in scheduler.ledger.requests), (
+        "the last run is short of memory"
+    )
 
 
 @pytest.mark.parametrize(("blocks", "chunk"), [(64, 32), (64, 5), (20, 5)])

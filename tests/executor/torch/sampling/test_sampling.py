@@ -1,4 +1,4 @@
-"""The sampler draws from the right distribution, and from nothing but seed and position."""
+"""The sampler draws from the right distribution, as a function of seed and position only."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from headway.executor.torch.sampling.sampling import (
 
 
 def draws_of(n, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=None, position=5, **rest):
-    """n rows that ask for the same, their seeds counted up from 0 unless one is given."""
+    """n equal rows, with seeds 0, 1, 2 and so on unless one is given."""
     return SamplingColumns(
         temperature=np.full(n, temperature),
         top_k=np.full(n, top_k),
@@ -43,7 +43,7 @@ def logits_of(rows, vocab, spread=3.0, seed=0):
 
 
 def chi_square(counts, expected):
-    """How many standard deviations the statistic lies above its mean."""
+    """By how many standard deviations the statistic exceeds its mean."""
     assert expected.min() >= 5
     freedom = len(counts) - 1
     return (((counts - expected) ** 2 / expected).sum() - freedom) / (2 * freedom) ** 0.5
@@ -88,7 +88,7 @@ def test_noise_is_exponentially_distributed():
 
 
 def test_noise_is_a_fixed_function_of_seed_and_position():
-    """Or a seed would mean another text after an upgrade, or on another device."""
+    """Otherwise a seed would give another text after an upgrade, or on another device."""
     wrap = 2**32 - 1
 
     def splitmix(x):
@@ -128,7 +128,7 @@ def by_transformers(logits, temperature, top_k, top_p, min_p):
     top_k=st.sampled_from([0, 1, 5, 40, 1500, 10_000]),
     top_p=st.sampled_from([1.0, 0.95, 0.5, 1e-6]),
     min_p=st.sampled_from([0.0, 0.02, 0.4]),
-    # 1,024 candidates are looked at first: of 3,000 tokens they are enough or not.
+    # 1,024 candidates are tried first; for 3,000 tokens they are sometimes enough.
     shape=st.sampled_from([(50, 3.0), (3000, 0.1), (3000, 4.0)]),
     seed=st.integers(0, 5),
 )
@@ -143,13 +143,13 @@ def test_filters_equal_those_of_transformers(temperature, top_k, top_p, min_p, s
         ones * min_p,
     )
     found = torch.zeros_like(want).scatter(1, ids, values.softmax(dim=-1))
-    # At the very edge of top_p rounding decides, and a sum over 3,000 tokens is rounded.
+    # At the very edge of top_p, the rounding of a sum over 3,000 tokens decides.
     assert ((found > 0) != (want > 0)).sum() <= 3
     assert (found - want).abs().max() < 2e-3
 
 
 def test_rows_with_different_sampling_share_a_step():
-    """Every row draws what it would draw alone."""
+    """Every row draws the token that it would draw alone."""
     logits = logits_of(6, 3000)
     mixed = SamplingColumns(
         temperature=np.array([0.0, 1.0, 0.8, 1.5, 0.0, 1.0]),
