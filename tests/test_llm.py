@@ -234,7 +234,7 @@ class Faulty:
 
 @pytest.fixture
 def faulty():
-    """An LLM with the executor that tells it when to fail."""
+    """An LLM, and its executor, which fails when told to."""
     with LLM(dtype="float32", slots=2) as llm:
         guarded = llm._engine._engine.executor
         executor = guarded.executor = Faulty(guarded.executor, lambda batch: False)

@@ -1,6 +1,6 @@
 """Four threads call one LLM at once: each answer is the one that is given alone.
 
-The asks are the same in every run of the test; how the threads' requests meet in steps is not.
+The requests are the same in every run of the test; how they meet in steps is not.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -215,8 +215,8 @@ def test_the_search_for_a_stop_string_does_linear_work_on_held_text():
     st.data(),
 )
 def test_stop_strings_count_only_after_the_minimum_of_tokens(text, stops, least, data):
-    """The first that an id past the least completes, whole or not in what came before; as
-    vLLM has it."""
+    """The first stop string completed by an id past the minimum counts, wherever it began, as in
+    vLLM."""
     ids = list(text.encode())
     stream, said, left = TextStream(bytewise, stops, least), "", ids
     while left:

@@ -188,8 +188,8 @@ def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):
 
 @pytest.mark.parametrize("evicted", [False, True])
 def test_a_request_that_did_not_fit_fits_when_others_hold_its_prefix(evicted):
-    """It would have taken four cached blocks from the free ones. They become another's, who found
-    them there or has computed them again; then it lacks three."""
+    """It would have taken four cached blocks from the free ones. Then another sequence holds them,
+    by a hit or by computing them again, and it lacks only three."""
 
     def made(*tokens):
         return Sequence(0, Request("", tokens, 0, 0), list(tokens))

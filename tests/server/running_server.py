@@ -152,9 +152,9 @@ def app_of(service):
 
 @contextmanager
 def serving(config=None, engine=embedded):
-    """Its URL and its front; it is gone when the block is left.
+    """Run a server; gives its URL and its front, and ends it when the block is left.
 
-    engine: of the configuration, made on the server's own loop.
+    engine: makes the engine of the configuration, on the server's own loop.
     """
     config = config or ServerConfig()
     began, kept = threading.Event(), {}

@@ -47,8 +47,8 @@ def all_problems():
 
 @pytest.fixture
 def problems():
-    """With the collector off: lists the problems made since then that are still there, each with
-    all the frames that it has passed through."""
+    """Turn the collector off; gives a function that lists the problems made since then and still
+    alive, each with all the frames that it has passed through."""
     gc.collect()
     gc.disable()
     before = all_problems()  # problems of earlier tests, kept so that no new one gets their address

@@ -44,7 +44,7 @@ COST = StepCost(
 )
 CHEAPER = replace(
     COST, wake=0, turn=0, knee=7
-)  # the scheduler's own prices, so that it sees a drift
+)  # other prices for the scheduler, so that it sees a drift
 PADDED = Gathering(
     3, at_once=5
 )  # gathered in other blocks than the engine's, and in several groups

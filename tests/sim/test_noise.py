@@ -20,7 +20,7 @@ def drawn(*echoes, quantiles=QUANTILES, count=20_000, step=STEP):
 
 
 def lasting(kept):
-    """The time constant in nanoseconds of which this share is left one step later."""
+    """The time constant, in nanoseconds, with which this share is left one step later."""
     return round(-STEP / log(kept))
 
 

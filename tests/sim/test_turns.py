@@ -18,11 +18,11 @@ ROOM = 500  # blocks, so that none is preempted
 
 
 class Turns:
-    """How often others were served since each who runs was, or joined.
+    """Counts how often others were served since each running sequence was served or joined.
 
-    Under a mix that keeps prompts and decoding apart the steps of the other kind do not count:
-    which kind is whose turn is the mix's question. Nor does a step count for a prompt if all who
-    run could have a token in it: prompts are then computed in the order of joining.
+    Under a mix that keeps prompts and decoding apart, steps of the other kind do not count: which
+    kind has its turn is the mix's decision. Nor does a step count for a prompt if all running
+    sequences could have a token in it: prompts are then computed in the order of joining.
     """
 
     def __init__(self, scheduler):

@@ -84,7 +84,7 @@ def test_arrivals_are_ordered_inside_the_window_and_the_backlog_comes_first():
 def test_pacing_keeps_every_arrival_and_the_proportions_of_gaps():
     asks = [RequestSpec(at * S, "support", 10, 0) for at in (0, 1, 2, 4, 8, 16)]
     chosen, span = pace_trace(asks, TokenCost(TRACE_LOAD / 4 * S, 0), window=10 * S)
-    assert span == 8 * S, "four requests of a second each are a load of 0.4"
+    assert span == 8 * S, "four requests take 4 of 10 seconds; the fifth begins at 8"
     assert [ask.at for ask in chosen] == [0, 1.25 * S, 2.5 * S, 5 * S]
 
 

@@ -267,8 +267,8 @@ def test_the_first_step_without_prompts_has_its_own_price_and_does_not_affect_ot
 
 
 def test_every_live_step_counts_and_not_only_as_many_as_designed_batches():
-    """What is dearer in traffic than by itself, and one in ten of its many steps: one in ten of as
-    many as there are designed batches would be outvoted by them."""
+    """Some steps, one in ten, take longer in traffic than by themselves. With only as many live
+    steps as designed batches, the designed ones would outweigh them."""
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     dear, other = STEPS[1], row_features(40, 1, logits=1)
     steps = [live(1.0, k, other) if k % 10 else live(1.1, k, dear) for k in range(2_000)]

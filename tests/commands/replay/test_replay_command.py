@@ -37,9 +37,9 @@ PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory):
-    """A journal of the embedded model: more prompts than slots, a stop string, a caller who left.
+    """A journal of the embedded model: more prompts than slots, a stop string, a client that left.
 
-    With the rows of the live engine's own ledger.
+    Gives it with the rows of the live engine's own ledger.
     """
     path = tmp_path_factory.mktemp("journals") / "live.jsonl"
     steps, requests = list[StepRow](), list[RequestRow]()
@@ -108,9 +108,9 @@ def test_a_live_run_is_replayed_row_for_row(lived):
 
 
 def test_unchanged_settings_give_every_request_its_recorded_tokens(lived):
-    """With steps so quick that who was left by its caller comes as far as is known of it.
+    """With steps so fast that the cancelled request gets all its known tokens.
 
-    With others it is a matter of time: it may be left after fewer tokens than it had.
+    With slower steps it may be cancelled after fewer tokens than it had.
     """
     rerun = rerun_journal(load(lived[0]))
     priced = what_if(rerun, rerun.recording.settings, StepCost.of(1_000))

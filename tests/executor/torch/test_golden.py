@@ -103,7 +103,7 @@ def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join", JOINS)
 def test_greedy_answers_equal_transformers_under_every_policy(goldens, answers, shape, join):
-    """Every shape meets every policy, and every policy both block sizes: each on half the shapes,
+    """Every shape under every policy; every policy with both block sizes, each on half the shapes
     in turn."""
     loaded = {size: crowded(goldens[shape], size) for size in (4, 16)}
     turn = list(SHAPES).index(shape)
@@ -158,7 +158,7 @@ def answer(loaded, policies, wanted):
 
 
 def forget(executor):
-    """Sequences that ended in the last step are named only by another batch."""
+    """End all sequences: those of the last step would be named only in a next batch."""
     for sequence in list(executor._slots.of):
         executor._slots.end(sequence)
 

@@ -1,7 +1,7 @@
-"""What the executor's tests share: tiny random checkpoints of every family, and their answers.
+"""Shared by the executor's tests: tiny random checkpoints of every family, and their answers.
 
-A shape names a head layout or a config key that some family needs; each is built by transformers
-itself, seeded, and saved, so that what is read back is what a real checkpoint looks like.
+A shape is a head layout or a config key that some family needs. Each is built, seeded and saved by
+transformers itself, so that the files are like those of a real checkpoint.
 """
 
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
-"""Two hundred clients at once, of whom a third go at random moments: in float32, so that texts can
-be held against those of an undisturbed greedy run token for token."""
+"""Two hundred clients at once, a third of which leave at random moments. In float32, so that the
+texts can be compared with those of an undisturbed greedy run token for token."""
 
 import asyncio
 import json

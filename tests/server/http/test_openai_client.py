@@ -78,8 +78,8 @@ def test_a_stream_has_the_same_text_in_order(client):
 
 
 def test_every_chunk_can_have_the_usage_so_far(client):
-    """Not strictly: the client's type of a text's chunk has no null finish_reason, and OpenAI's
-    own server sends one.
+    """Without strict validation: the client's type of a completion's chunk allows no null
+    finish_reason, which OpenAI's own server also sends.
     """
     lenient = openai.OpenAI(base_url=client.base_url, api_key="none")
     chunks = lenient.completions.create(
@@ -219,8 +219,8 @@ def test_completions_satisfy_the_clients_strict_types(client, said):
 
 
 def test_the_two_nulls_that_openai_sends_too(client):
-    """A chunk of a text that goes on has no finish_reason, and a prompt's first token no score. The
-    client's types have no word for either: whatever they admit would be untrue."""
+    """A chunk before the end has no finish_reason, and a prompt's first token no score. The
+    client's types allow neither null, and any value that they do allow would be untrue."""
     asked = {"model": "headway-tiny", "prompt": "The json", "max_tokens": 2}
     asked |= {"echo": True, "logprobs": 1, "extra_body": {"ignore_eos": True}}
     with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:

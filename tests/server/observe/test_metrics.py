@@ -72,8 +72,8 @@ def ask(url, most=3, **headers):
 
 
 def test_every_outcome_is_counted_in_its_metrics():
-    """One at a time: one answers, one waits and is cancelled, one is refused, one comes too late,
-    one is slower than it asked for."""
+    """With one slot: one request is answered, one is cancelled while it waits, one is refused,
+    one is too late, and one is slower than its own limit."""
     executor = Permitted()
 
     def lane(name):
@@ -171,8 +171,8 @@ def test_a_stopped_journal_shows_in_the_metrics():
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_request_that_the_engine_fails_counts_as_an_error():
-    """Two steps fail their own request; with the third one, and a step of nobody's that is tried
-    then, the engine ends, and no row comes."""
+    """Two failed steps end only their own requests. At the third, an empty trial step fails too:
+    the engine ends, and no row comes."""
     with serving(engine=Failing(4).engine) as (url, _):
         assert [ask(url).status_code for _ in range(3)] == [500, 500, 503]
         assert ends(url) == ({"error": 3}, {"error": 3})
@@ -270,7 +270,7 @@ SPEECH = st.lists(
 
 @given(SPEECH)
 def test_gaps_are_between_tokens_of_the_same_request(steps):
-    """Compared with a count of every event. An id that comes again after its end is a new request."""
+    """Compared with a count of every event. An id that comes back after its end is a new one."""
     tokens, now, lives, last = Tokens(["chat"]), 0, Counter(), {}
     ttft, gaps = Histogram(TIMES), Histogram(TIMES)
     for passed, speakers, mute in steps:

@@ -1,7 +1,8 @@
 """No step takes more memory than planned, as counted by torch's profiler.
 
-Shapes, policies and asks that each take most of something: whole prompts that overrun the step,
-prompts behind a cached prefix, padding and held slots, a large vocabulary with penalties, scoring.
+The shapes, policies and requests each use most of some resource: whole prompts that overrun the
+step, prompts after a cached prefix, padding and held slots, a large vocabulary with penalties,
+scoring.
 """
 
 import pytest
@@ -64,7 +65,7 @@ CLASSES = Policies(LengthClasses(5, (20,), 0), step_tokens=6)
 
 
 def asks(kind):
-    """Of each two tokens at least are generated, so that rows decode and slots are held."""
+    """Each request generates two tokens or more, so that rows decode and slots are held."""
     lengths = [250, 3, 3, 3, 3, 3] if kind == "one long" else [250 - 7 * i for i in range(6)]
     shared = kind == "cached"
     made = [(ask("first", (9,) * 40, 1))] if shared else []

@@ -91,7 +91,7 @@ def test_bad_words_equal_transformers(prompt, answer):
 
 
 class Counted(list):
-    """Count comparisons of slices."""
+    """A list that counts its slices."""
 
     slices = 0
 
