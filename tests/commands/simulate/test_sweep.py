@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate import sweep_charts, sweep_page, sweep_report, sweep_verdict
+from headway.commands.simulate.capacity_table import capacity_table
 from headway.commands.simulate.capacity_text import Found, Scope, said
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.commands.simulate.sweep import SweepRun
@@ -272,7 +273,7 @@ def test_each_point_and_capacity_is_printed_as_it_is_done(ran):
     said = ran[1]
     assert [f"({n} of 3)" in said for n in (1, 2, 3)] == [True] * 3
     assert "Points: rate 4 (" in said and "Capacity: dynamic-lanes (" in said
-    assert "The curves are in" in said and "continuous-chunk-64: " in said
+    assert "The curves are in" in said and "continuous-chunk-64" in said.rpartition(" of 2)")[2]
 
 
 def test_a_capacity_alone_has_a_page_too(tmp_path):
@@ -303,8 +304,10 @@ def test_a_capacity_has_its_n_its_unit_and_its_interval(tmp_path):
     )
     assert 0 < low <= found["rate"] <= high and found["broken"] > found["rate"]
     told = f"{found['rate']:.3g} requests / s (90 % interval {low:.3g} to {high:.3g}"
-    words = " ".join(said.split())
-    assert told in words and f"; n {found['n']}); at " in words
+    assert found["said"].startswith(f"{told}; n {found['n']}); at ")
+    (row,) = [line.split() for line in said.splitlines() if line.startswith("continuous-mixed ")]
+    assert row[1:6] == [f"{found['rate']:.3g}", f"{low:.3g}", "to", f"{high:.3g}", str(found["n"])]
+    assert "Capacity at 95 %, requests / s" in said
     html = (tmp_path / "sweep.html").read_text()
     assert told in html and 'class="dots line mark' in html
 
@@ -473,7 +476,14 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     for row in cells_of(html, "capacities")[1:]:
         found, knees = plain["capacity"][row[0]], plain["knees"][row[0]]
-        assert row[1] == found["said"] and found["said"] in " ".join(said.split())
+        assert row[1] == found["said"]
+        if found["enough"] and found["rate"] and found["broken"]:
+            (shown,) = [line for line in said.splitlines() if line.startswith(f"{row[0]} ")]
+            low, high = found["interval"]
+            assert f"{low:.3g} to {high:.3g}" in shown and f" {found['broken']:.3g} " in shown
+            assert shown.split()[1] == f"{found['rate']:.3g}" and f" {found['n']} " in shown
+        else:
+            assert f"{row[0]}: {found['said']}" in " ".join(said.split())
         cost = f"{1 / found['rate']:.3g}" if found["rate"] and found["enough"] else "-"
         assert row[2] == cost, "machine-seconds per request"
         for cell, lane in zip(row[3:], plain["lanes"], strict=True):
@@ -562,6 +572,11 @@ def test_a_capacity_in_words():
     assert unsure.endswith("; too few requests to be sure: take --seconds 75 or more")
     drawn = "4 requests / s (90 % interval 3.5 to 4.5; n 120 of chat)"
     assert told(some) == f"{drawn}; at 8 chat keeps 50.0 %"
+    screen = Console(file=StringIO(), width=80)
+    rows = {"continuous-prefill-first": Found(some, CapacityInterval(12_345, "chat", 3.55, 14.5))}
+    screen.print(capacity_table(rows, 0.95, "device-seconds / s"))
+    last = screen.file.getvalue().splitlines()[-1]
+    assert last.split()[0] == next(iter(rows)) and last.rstrip().endswith(" 8  chat 50.0 %")
     assert told(all_) == (
         "at least 4 requests / s (n 120): every rate tried is kept; the search ends there (end)"
     )
