@@ -4,7 +4,7 @@ import os
 
 from hypothesis import settings
 
-# How long an example takes is a matter of what else the machine does.
+# How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 

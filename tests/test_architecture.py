@@ -43,7 +43,7 @@ FLOORS = {
     "server": 9,
     "cli": 10,
 }
-# Within executor/torch/: a file may import from its own room and from those further down.
+# Within executor/torch/ a file imports only from its own folder and from lower ones.
 TORCH_ROOMS = {"config": 1, "memory": 2, "sampling": 2, "layers": 3, "loading": 4, "": 5}
 SERVER_FLOORS = (  # lowest first: each imports only from itself and from those before it
     "clock",
@@ -98,20 +98,20 @@ def test_every_part_has_a_floor():
 
 def test_imports_run_downward():
     for path, tree in FILES.items():
-        if path.parts[0] != "__init__.py":  # the face names what is above it, lazily
+        if path.parts[0] != "__init__.py":  # the package's __init__ names higher parts, lazily
             for name in ours(tree):
                 assert floor_of(name) <= floor_of(module(path)), f"{path} imports {name}"
 
 
 def torch_room(name):
-    """The room of executor/torch/ that a module is in: "" for none of them, None: elsewhere."""
+    """The folder of executor/torch/ that a module is in; "": in none of them, None: elsewhere."""
     if not name.startswith("headway.executor.torch."):
         return None
     room = name.split(".")[3]
     return room if room in TORCH_ROOMS else ""
 
 
-def test_the_rooms_of_torch_import_downward():
+def test_the_folders_of_executor_torch_import_downward():
     folders = {path.parts[2] for path in FILES if path.match("executor/torch/*/*.py")}
     assert folders == set(TORCH_ROOMS) - {""}
     for path, tree in FILES.items():
@@ -123,12 +123,12 @@ def test_the_rooms_of_torch_import_downward():
 
 
 def server_floor(name):
-    """Of a module of the server; -1: of what is below it."""
+    """The floor of a module of the server; -1 for modules below the server."""
     parts = name.split(".")
     return SERVER_FLOORS.index(parts[2]) if parts[1] == "server" and len(parts) > 2 else -1
 
 
-def test_the_servers_rooms_stand_in_order():
+def test_the_servers_folders_import_in_order():
     files = {path: tree for path, tree in FILES.items() if path.parts[0] == "server"}
     rooms = {path.with_suffix("").parts[1] for path in files} - {"__init__"}
     assert rooms == set(SERVER_FLOORS)
@@ -138,7 +138,7 @@ def test_the_servers_rooms_stand_in_order():
 
 
 def reached(name):
-    """A module and all of ours that it imports, directly or through others."""
+    """A module and all of headway's modules that it imports, directly or indirectly."""
     graph = {module(path): ours(tree) for path, tree in FILES.items()}
     found, left = set(), [name]
     while left:
@@ -148,7 +148,7 @@ def reached(name):
     return found
 
 
-def test_the_engine_process_has_nothing_of_the_tools_or_of_the_front():
+def test_the_engine_process_imports_neither_commands_nor_the_front():
     found = reached("headway.server.engine.engine_process")
     parts = {name.split(".")[1] for name in found} & set(FLOORS)
     assert {part for part in parts if FLOORS[part] >= FLOORS["traffic"]} == {"server"}
@@ -156,7 +156,7 @@ def test_the_engine_process_has_nothing_of_the_tools_or_of_the_front():
     assert rooms == {"engine", "heap"}
 
 
-def test_there_are_no_circles():
+def test_no_two_files_import_each_other():
     graph = {
         module(path): ours(tree) for path, tree in FILES.items() if path.parts[0] != "__init__.py"
     }
@@ -180,7 +180,7 @@ def test_the_core_is_pure():
         ("headway.server.engine.engine_process", {"fastapi", "pydantic", "structlog", "uvicorn"}),
     ],
 )
-def test_importing_loads_neither_torch_nor_what_is_not_needed(name, beyond):
+def test_importing_loads_neither_torch_nor_anything_not_needed(name, beyond):
     """In a fresh interpreter, without site-packages where the core is concerned."""
     heavy = {"torch", "numpy", "transformers", "tokenizers"} | beyond
     code = f"import sys; before = set(sys.modules); import {name};"
@@ -201,7 +201,7 @@ def readers(*names):
 
 def test_only_live_reads_a_clock():
     clocks = {"live/clock.py", "executor/torch/runner.py", "server/clock.py"}
-    assert readers("time") == clocks, "the second for what its inputs cost"
+    assert readers("time") == clocks, "the second reads a clock for the cost of its inputs"
     assert readers("datetime") <= {"traffic/trace.py"}, "it reads dates in files"
 
 
@@ -209,11 +209,11 @@ def test_tensors_stay_in_the_executor():
     assert all(path.startswith("executor/") for path in readers("torch"))
     beyond = {path for path in readers("numpy") if not path.startswith("executor/")}
     assert beyond == {"commands/calibrate/fit.py"}, (
-        "thousands of steps, forty times, where scipy is"
+        "it fits thousands of steps forty times, where scipy is"
     )
 
 
-def test_the_face():
+def test_the_package_exports_its_public_names():
     assert [name for name in headway.__all__ if getattr(headway, name).__name__ == name]
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = headway.nothing

@@ -11,7 +11,7 @@ from headway.sim.inbox import TraceInbox, arrivals
 from tests.traces import BLOCK, COST, MS, ask, make
 
 
-def test_a_step():
+def test_what_a_step_waits_for_publishes_and_records():
     clock, kept = VirtualClock(), []
     requests = [ask("a", 6, 2, arrived=3 * MS), ask("b", 2, 1, arrived=90 * MS)]
     scheduler = make(8, Policies(join=Dynamic(2, 20 * MS)))
@@ -26,7 +26,7 @@ def test_a_step():
     assert (load.now, load.step, load.running, load.free_blocks) == (39 * MS, 1, 1, 6)
     assert load.lanes["default"].waiting == 0 and not load.by_priority
     assert [(record.step, record.now // MS, record.nanoseconds // MS) for record in kept] == [
-        (0, 3, 0),  # commands, and nothing to do
+        (0, 3, 0),  # commands but no rows
         (1, 23, 16),
     ]
     assert kept[0].commands == (Add(requests[0]),) and kept[1].tokens == (event.tokens,)

@@ -1,4 +1,4 @@
-"""The Python API on the embedded model: what a user calls, with nothing prepared."""
+"""The Python API on the embedded model, as a user calls it."""
 
 import asyncio
 import pickle
@@ -34,24 +34,24 @@ def llm():
         yield made
 
 
-def test_generate_answers_in_order_whatever_the_batch(llm):
+def test_generate_answers_in_the_order_of_the_prompts(llm):
     together = llm.generate(PROMPTS, Options(max_tokens=24))
     alone = [llm.generate(prompt, Options(max_tokens=24))[0] for prompt in PROMPTS]
     assert [each.tokens for each in together] == [each.tokens for each in alone]
     assert [each.text for each in together] == [each.text for each in alone]
     assert all(each.finish in (Finish.LENGTH, Finish.STOP) for each in together)
     assert [each.prompt for each in together] == [llm.tokenizer.encode(p) for p in PROMPTS]
-    assert llm._rows == {}, "rows that were given out are not kept"
+    assert llm._rows == {}, "rows given to the caller are not kept"
 
 
-def test_more_prompts_than_slots_and_each_its_own_options(llm):
+def test_more_prompts_than_slots_each_with_its_own_options(llm):
     options = [Options(max_tokens=n) for n in range(1, 13)]
     answers = llm.generate([[5, 6, n] for n in range(12)], options)
     assert [len(answer.tokens) for answer in answers] == list(range(1, 13))
     assert all(answer.row.generated == len(answer.tokens) for answer in answers)
 
 
-def test_the_same_seed_gives_the_same_text_in_any_company(llm):
+def test_the_same_seed_gives_the_same_text_in_any_batch(llm):
     asked = Options(max_tokens=20, temperature=0.9, top_p=0.95, seed=7, ignore_eos=True)
     alone = llm.generate(PROMPTS[0], asked)[0]
     others = [Options(max_tokens=9 + i, temperature=1.3, seed=i) for i in range(3)]
@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_text_in_any_company(llm):
     assert other[0].tokens != alone.tokens
 
 
-def test_requests_without_a_seed_draw_from_the_llms_own():
+def test_requests_without_a_seed_draw_from_the_llms_seed():
     def twice():
         with LLM(dtype="float32", slots=2, seed=3) as llm:
             return [a.tokens for a in llm.generate(PROMPTS[:1] * 2, Options(8, temperature=1.0))]
@@ -83,7 +83,7 @@ def test_a_stop_string_ends_the_text_before_it_and_frees_the_rest(llm):
     assert streamed[-1].finish is Finish.STOP
 
 
-def test_stop_tokens_end_it_and_are_not_text(llm):
+def test_stop_tokens_end_the_answer_and_are_not_in_its_text(llm):
     whole = llm.generate(PROMPTS[0], Options(max_tokens=12, ignore_eos=True))[0]
     last = whole.tokens[5]
     at = whole.tokens.index(last)
@@ -92,7 +92,7 @@ def test_stop_tokens_end_it_and_are_not_text(llm):
     assert cut.text == llm.tokenizer.decode(whole.tokens[:at])
 
 
-def test_stream_says_what_generate_says(llm):
+def test_stream_gives_the_text_of_generate(llm):
     deltas = list(llm.stream(PROMPTS[1], Options(max_tokens=24)))
     whole = llm.generate(PROMPTS[1], Options(max_tokens=24))[0]
     assert "".join(delta.text for delta in deltas) == whole.text
@@ -100,7 +100,7 @@ def test_stream_says_what_generate_says(llm):
     assert [delta.finish for delta in deltas][:-1] == [""] * (len(deltas) - 1)
 
 
-def test_leaving_a_stream_cancels_and_many_stream_at_once(llm):
+def test_leaving_a_stream_cancels_it_and_many_stream_at_once(llm):
     stream = llm.stream(PROMPTS[0], Options(max_tokens=1_000, ignore_eos=True))
     next(stream)
     stream.close()
@@ -116,14 +116,14 @@ def test_leaving_a_stream_cancels_and_many_stream_at_once(llm):
     assert llm._engine.load.running == 0 and llm._engine.load.free_blocks == llm.memory.num_blocks
 
 
-def test_chat_goes_through_the_template(llm):
+def test_chat_uses_the_chat_template(llm):
     asked = [{"role": "user", "content": "What does json.dumps do?"}]
     answer = llm.chat(asked, Options(max_tokens=12))
     assert answer.prompt == llm.tokenizer.chat(asked)
     assert "".join(delta.text for delta in llm.stream(asked, Options(max_tokens=12))) == answer.text
 
 
-def test_logprobs_come_one_for_each_token(llm):
+def test_there_is_one_logprob_per_token(llm):
     answer = llm.generate(PROMPTS[0], Options(max_tokens=6, logprobs=3, ignore_eos=True))[0]
     assert len(answer.logprobs) == len(answer.tokens) == 6
     for token, said in zip(answer.tokens, answer.logprobs, strict=True):
@@ -131,7 +131,7 @@ def test_logprobs_come_one_for_each_token(llm):
         assert len(said.top) == 3 and said.top[0][1] >= said.top[1][1] >= said.top[2][1]
 
 
-def test_any_policies(llm):
+def test_any_policies_give_the_same_answers(llm):
     dynamic = Policies(join=Dynamic(3, 5_000_000), mix=PrefillFirst())
     expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=16))]
     with LLM(dtype="float32", slots=3, policies=dynamic) as grouped:
@@ -139,7 +139,7 @@ def test_any_policies(llm):
         assert [answer.tokens for answer in answers] == expected
 
 
-def test_static_batching_starts_its_last_group_though_it_is_not_full(llm, tmp_path):
+def test_static_batching_starts_its_last_group_even_if_it_is_not_full(llm, tmp_path):
     expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=9))]
     static = Policies(join=Static(3), mix=PrefillFirst())
     with LLM(dtype="float32", slots=3, policies=static, journal=tmp_path / "j") as grouped:
@@ -185,7 +185,7 @@ def test_one_prompt_that_is_refused_costs_the_others_nothing(llm):
     ] * 2
 
 
-def test_errors_are_raised_where_they_are_asked_for_when_all_have_ended(llm):
+def test_errors_raise_raises_once_all_requests_have_ended(llm):
     asked = Options(max_tokens=9)
     with pytest.raises(UnansweredError, match="1 of 5 requests failed; the first: 3000 p") as found:
         llm.generate([LONG, *PROMPTS], asked, errors="raise")
@@ -197,7 +197,7 @@ def test_errors_are_raised_where_they_are_asked_for_when_all_have_ended(llm):
         llm.generate(PROMPTS, asked, errors="ignore")
 
 
-def test_options_that_no_answer_can_be_held_to_are_one_requests_where_each_has_its_own(llm):
+def test_impossible_options_of_one_request_fail_it_alone_and_those_of_the_call_raise(llm):
     fine = Options(max_tokens=3)
     cases = [
         (Options(temperature=-1), SettingError, "temperature must be"),
@@ -209,7 +209,7 @@ def test_options_that_no_answer_can_be_held_to_are_one_requests_where_each_has_i
     assert answers[0].error is None and len(answers[0].tokens) == 3
     for answer, (options, kind, words) in zip(answers[1:], cases, strict=True):
         assert type(answer.error) is kind and words in str(answer.error)
-        with pytest.raises(kind, match=words):  # for all of them: it is the call that is wrong
+        with pytest.raises(kind, match=words):  # for the whole call, which is wrong
             llm.generate(["x", "y"], options)
     assert llm._rows == {} and llm._engine._callers.open == []
 
@@ -234,7 +234,7 @@ class Faulty:
 
 @pytest.fixture
 def faulty():
-    """An LLM whose executor fails where it is told to, and who tells it."""
+    """An LLM, and its executor, which fails when told to."""
     with LLM(dtype="float32", slots=2) as llm:
         guarded = llm._engine._engine.executor
         executor = guarded.executor = Faulty(guarded.executor, lambda batch: False)
@@ -242,7 +242,7 @@ def faulty():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_step_that_fails_is_its_requests_error_and_the_engines(faulty):
+def test_a_failed_step_fails_its_requests_and_repeated_ones_the_engine(faulty):
     llm, executor = faulty
     asked = Options(max_tokens=4, ignore_eos=True)
     expected = [answer.tokens for answer in llm.generate(PROMPTS, asked)]
@@ -252,7 +252,7 @@ def test_a_step_that_fails_is_its_requests_error_and_the_engines(faulty):
     for failed, whole in zip(answers[:2], expected, strict=False):
         assert type(failed.error) is EngineError
         assert str(failed.error) == "the step failed: no room on the device"
-        assert failed.tokens == whole[:2] and failed.text, "what was said until then"
+        assert failed.tokens == whole[:2] and failed.text, "it keeps the text so far"
         assert failed.row.finish is Finish.ERROR and failed.row.generated == 2
     assert [each.tokens for each in answers[2:]] == expected[2:]
     executor.steps = 0
@@ -265,7 +265,7 @@ def test_a_step_that_fails_is_its_requests_error_and_the_engines(faulty):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_engine_that_goes_down_leaves_the_answers_that_were_finished(faulty):
+def test_finished_answers_survive_an_engine_that_goes_down(faulty):
     llm, executor = faulty
     lengths = [Options(max_tokens=2), Options(max_tokens=900, ignore_eos=True)]
     executor.fails = lambda batch: executor.steps > 8
@@ -279,7 +279,7 @@ def test_an_engine_that_goes_down_leaves_the_answers_that_were_finished(faulty):
         llm.generate(PROMPTS)
 
 
-def test_no_bias_bans_what_a_grammar_asks_for(llm):
+def test_no_bias_bans_what_a_grammar_requires(llm):
     (word,) = llm.tokenizer.encode("a")
     asked = Options(max_tokens=3, grammar=Grammar("choice", '["a"]'), logit_bias={word: -1e30})
     (answer,) = llm.generate("x", asked)
@@ -302,7 +302,7 @@ def test_no_bias_bans_what_a_grammar_asks_for(llm):
         ("x", Options(stop=""), "a stop string is empty"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_one_line(llm, prompts, options, words):
+def test_an_impossible_request_is_refused_in_one_line(llm, prompts, options, words):
     if not words:
         assert llm.generate(prompts) == []
         return
@@ -335,17 +335,17 @@ def test_n_answers_share_the_prompt_and_differ(llm):
     assert one[0].tokens == answers[0].tokens, "the first choice is what n = 1 gives"
 
 
-def test_scoring_a_text(llm):
+def test_a_text_can_be_scored_without_an_answer(llm):
     text = "The json module reads and writes JSON."
     (scored,) = llm.generate(text, Options(max_tokens=0, echo=True, prompt_logprobs=2))
     assert (scored.text, scored.tokens, scored.finish) == (text, (), Finish.COMPUTED)
     assert len(scored.prompt_logprobs) == len(scored.prompt) - 1
     said = [token for token, _ in scored.prompt_logprobs[0].top]
     greedy = llm.generate([scored.prompt[:1]], Options(max_tokens=1, ignore_eos=True))[0]
-    assert said[0] == greedy.tokens[0], "what is likeliest there is what greedy would say"
+    assert said[0] == greedy.tokens[0], "the likeliest token is the greedy one"
 
 
-def test_what_sampling_obeys(llm):
+def test_sampling_obeys_bad_words_bias_and_penalties(llm):
     plain = llm.generate(PROMPTS[0], Options(max_tokens=8, ignore_eos=True))[0]
     word = llm.tokenizer.decode(plain.tokens[2:3]).strip()
     without = llm.generate(
@@ -376,14 +376,14 @@ def test_truncation_keeps_the_end(llm):
         ({"truncate": -1}, "truncate 0 or more"),
     ],
 )
-def test_sampling_that_cannot_be_obeyed_is_refused(llm, options, words):
+def test_impossible_sampling_is_refused(llm, options, words):
     with pytest.raises(HeadwayError, match=words):
         llm.generate("x", Options(**options))
     with pytest.raises(HeadwayError, match="one answer and no echo"):
         next(llm.stream("x", Options(n=2)))
 
 
-def test_a_grammar_that_cannot_be_compiled_is_the_callers_error_and_nothing_was_begun(llm):
+def test_a_grammar_that_cannot_be_compiled_raises_before_anything_begins(llm):
     broken = Options(grammar=Grammar("regex", "[0-9"))
     said = "the regex cannot be compiled: .*unclosed"
     with pytest.raises(SettingError, match=said):
@@ -399,7 +399,7 @@ def test_a_grammar_that_cannot_be_compiled_is_the_callers_error_and_nothing_was_
     assert held.text.isdigit()
 
 
-def test_steps_are_held_against_a_cost_model():
+def test_steps_are_compared_with_a_cost_model():
     options = Options(max_tokens=20, ignore_eos=True)
     with LLM(dtype="float32", slots=4) as free, LLM(dtype="float32", slots=4, cost=FAST) as held:
         assert [each.load.drift for each in (free, held)] == [0, 1_000]
@@ -409,7 +409,7 @@ def test_steps_are_held_against_a_cost_model():
         assert held.load.drift > 1_000, "a step takes more than a nanosecond"
 
 
-def test_the_draft_speaks_the_same_tokens_and_is_small():
+def test_the_draft_model_has_the_same_tokenizer_and_is_small():
     folder = EMBEDDED.with_name("headway-tiny-draft")
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 2_000_000
     assert sum(path.stat().st_size for path in EMBEDDED.iterdir()) <= 12_000_000
@@ -420,8 +420,8 @@ def test_the_draft_speaks_the_same_tokens_and_is_small():
     assert len(answer.tokens) == 8
 
 
-def test_requests_that_cannot_begin_fail_alone_and_end_no_engine(llm, monkeypatch):
-    """However often, and whatever the reason: here memory for what penalties read."""
+def test_requests_that_cannot_begin_fail_alone_and_do_not_end_the_engine(llm, monkeypatch):
+    """However often and for any reason; here memory for penalties is missing."""
     options = Options(max_tokens=6, ignore_eos=True)
     alone = [llm.generate(prompt, options)[0].tokens for prompt in PROMPTS[:2]]
 
@@ -452,9 +452,9 @@ def test_requests_that_cannot_begin_fail_alone_and_end_no_engine(llm, monkeypatc
         ({"max_tokens": 2.5}, "max_tokens must be an int"),
     ],
 )
-def test_what_the_executors_tables_cannot_hold_is_refused(llm, options, words):
+def test_values_too_large_for_the_executors_tables_are_refused(llm, options, words):
     asked = [Options(max_tokens=4), Options(**{"max_tokens": 4} | options)]
-    for _ in range(4):  # three of them ended the engine
+    for _ in range(4):  # three of them once ended the engine
         answered, refused = llm.generate(PROMPTS[:2], asked)
         assert len(answered.tokens) == 4 and answered.error is None
         assert isinstance(refused.error, HeadwayError) and words in str(refused.error)

@@ -1,6 +1,6 @@
-"""Four threads ask one LLM at once, whatever they like: each answer is the one that is given alone.
+"""Four threads call one LLM at once: each answer is the one that is given alone.
 
-The asks are the same in every run of the test; how the threads' requests meet in steps is not.
+The requests are the same in every run of the test; how they meet in steps is not.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +50,7 @@ options = st.builds(
 )
 prompts = st.builds(
     lambda shared, own: shared + tuple(own),
-    st.sampled_from([(), tuple(range(300, 332))]),  # two blocks that some have in common
+    st.sampled_from([(), tuple(range(300, 332))]),  # a prefix of two blocks that some share
     st.lists(st.integers(3, 4095), min_size=1, max_size=12),
 )
 wild = st.builds(Options, **{name: st.just(value) for name, value in BAD.items()})
@@ -60,7 +60,7 @@ asks = st.builds(
 
 
 def said(llm, asked):
-    """The tokens of each choice; of a stream that was left, so far; of a refusal, why."""
+    """The tokens of each choice, of a stream that was left so far, or the reason of a refusal."""
     try:
         if not asked.leaves or asked.options.n > 1:
             answers = llm.generate([asked.prompt], asked.options, progress=False)
@@ -89,13 +89,13 @@ def llm():
     suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(st.lists(asks, min_size=1, max_size=4), min_size=THREADS, max_size=THREADS))
-def test_every_answer_is_the_one_asked_for_alone(llm, threads):
+def test_every_answer_is_the_one_given_alone(llm, threads):
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda mine: [said(llm, each) for each in mine], threads))
     for mine, answers in zip(threads, found, strict=True):
         for asked, got in zip(mine, answers, strict=True):
             alone = said(llm, asked)
             assert got == alone
-    llm.generate([[5]], Options(max_tokens=1))  # behind the cancels, so they were taken in
+    llm.generate([[5]], Options(max_tokens=1))  # after the cancels, so they were taken in
     load = llm.load
     assert (load.running, llm._rows, llm._engine._callers.open) == (0, {}, [])

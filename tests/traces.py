@@ -44,7 +44,7 @@ COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)
 
 
 def answer(request: Request) -> list[int]:
-    """What a model says that computes one token at a time, alone and without a cache."""
+    """The answer of a model that computes one token at a time, alone and without a cache."""
     tokens, states = list(request.prompt), list[int]()
     for _ in range(request.max_tokens):
         for token in tokens[len(states) :]:
@@ -98,7 +98,7 @@ class Spy:
 
 
 def able(begun: Begun) -> None:
-    """Every sequence can begin."""
+    """Let every sequence begin."""
 
 
 def spy(blocks: int, burst: int = 1, begins: Callable[[Begun], None] = able) -> Spy:
@@ -110,7 +110,7 @@ class Case:
     blocks: int
     policies: Policies
     timed: list[tuple[int, Command]]
-    burst: int = 1  # tokens that the executor says at once
+    burst: int = 1  # tokens that the executor gives at once
     lanes: tuple[Lane, ...] = (Lane("bulk"), Lane("chat", priority=-1))
     cost: StepCost = StepCost()  # that the scheduler knows
 
@@ -131,7 +131,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Crowd:
-    """As Continuous, by an operator who does not say its size: more may run than fit a step."""
+    """Like Continuous but without slots: more may run than fit a step."""
 
     most: int
 
@@ -222,7 +222,7 @@ prompts = st.builds(
 )
 
 
-# After arrival: mostly none, else from at once to after the last token.
+# Cancels after arrival: mostly none, else any time up to after the last token.
 limits = st.sampled_from([None, None, None, 0, 15, 40, 90, 250])
 
 
@@ -276,7 +276,7 @@ def plain_cases(draw: st.DrawFn) -> Case:
             end = Stop(request.id, draw(st.integers(0, 6))) if i % 2 else Cancel(request.id)
             timed.append((later, end))
     timed.sort(key=lambda pair: pair[0])
-    # Mostly a little more than the largest request needs: what joins will grow out of it.
+    # Mostly a little more than the largest request needs, so that running ones outgrow it.
     blocks, burst = draw(st.integers(8, 14)), draw(st.sampled_from([1, 1, 6]))
     return Case(blocks, draw(plain_policies), timed, burst)
 
@@ -318,7 +318,7 @@ def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
     return Run(scheduler, executor, events, file.getvalue(), met)
 
 
-# Four that fit when they join and not when they have grown.
+# Four requests that fit when they join but not when they have grown.
 THRASH = Case(
     9,
     Policies(join=Continuous(4), step_tokens=24),

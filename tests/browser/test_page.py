@@ -52,7 +52,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser, folder):
-    """A page, at a width and in a scheme; whatever it complains of fails the test."""
+    """Open a page at a width and in a color scheme; any error it reports fails the test."""
     pages, complaints, asked = [], [], []
 
     def open_(width=1280, scheme="light"):
@@ -71,7 +71,7 @@ def opened(browser, folder):
     assert set(asked) == {(folder / "report.html").as_uri()}, "nothing else is fetched"
 
 
-def test_tables_are_the_jsons(opened, found):
+def test_tables_show_the_values_of_the_json(opened, found):
     page = opened()
     tables = {
         f"latency-{lane}": page_tables.said_only(page_tables.latency(found, lane))
@@ -87,7 +87,7 @@ def test_tables_are_the_jsons(opened, found):
         assert page.eval_on_selector_all(f"#{name} tbody tr", TEXTS) == rows
 
 
-def test_cards_are_the_jsons(opened, found):
+def test_cards_show_the_values_of_the_json(opened, found):
     page = opened()
     assert page.locator(".card").count() == len(found.comparisons) == len(NAMES) - 1
     by_pair = {(each.name, each.other): each for each in found.comparisons}
@@ -125,7 +125,7 @@ def test_charts_are_drawn(opened, found):
     assert sizes and max(sizes) > 100
 
 
-def test_it_opens_with_the_verdict_a_picture_and_a_table_and_ends_with_the_settings(opened, found):
+def test_the_page_begins_with_the_verdict_and_ends_with_the_settings(opened, found):
     page = opened()
     said = page.locator("header").inner_text().replace("\u00a0", " ")
     assert " ".join(verdict(found).split()) in " ".join(said.split())
@@ -142,7 +142,7 @@ def test_it_opens_with_the_verdict_a_picture_and_a_table_and_ends_with_the_setti
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_table_that_is_wider_than_the_screen_says_so(opened, width):
+def test_a_table_wider_than_the_screen_shows_that_it_scrolls(opened, width):
     page = opened(width)
     wide = page.locator(".scroll").evaluate_all(
         "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).length"
@@ -151,7 +151,7 @@ def test_a_table_that_is_wider_than_the_screen_says_so(opened, width):
     assert cues == wide and (wide > 0 or width == 1280)
 
 
-def test_without_javascript_the_lines_that_are_off_are_off_and_all_else_can_be_read(
+def test_without_javascript_hidden_lines_stay_hidden_and_the_rest_is_readable(
     browser, folder, found
 ):
     context = browser.new_context(java_script_enabled=False)
@@ -163,7 +163,7 @@ def test_without_javascript_the_lines_that_are_off_are_off_and_all_else_can_be_r
     context.close()
 
 
-def test_a_box_switches_its_line_everywhere(opened, found):
+def test_a_checkbox_switches_its_line_in_every_chart(opened, found):
     page = opened()
     on = len(shown(found))
     lanes = len(found.lanes)
@@ -175,7 +175,7 @@ def test_a_box_switches_its_line_everywhere(opened, found):
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_a_desk_in_both_schemes(opened, width, scheme):
+def test_the_page_fits_a_phone_and_a_desktop_in_light_and_dark(opened, width, scheme):
     page = opened(width, scheme)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     ink, paper = page.evaluate(

@@ -40,7 +40,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser, made):
-    """A page, at a width and in a scheme; whatever it complains of fails the test."""
+    """Open a page at a width and in a color scheme; any error it reports fails the test."""
     pages, complaints, asked = [], [], []
 
     def open_(width=1280, scheme="light"):
@@ -59,7 +59,7 @@ def opened(browser, made):
     assert set(asked) == {made[0].as_uri()}, "nothing else is fetched"
 
 
-def test_tables_are_the_jsons(opened, made):
+def test_tables_show_the_values_of_the_json(opened, made):
     page, plain = opened(), made[1]
     tables = {f"latency-{lane}": sweep_tables.latency(plain, lane) for lane in plain["lanes"]}
     tables |= {"throughput-values": sweep_tables.throughput(plain)}
@@ -69,7 +69,7 @@ def test_tables_are_the_jsons(opened, made):
         assert page.eval_on_selector_all(f"#{name} tbody tr", TEXTS) == rows
 
 
-def test_a_box_switches_its_lines_and_dots_everywhere(opened, made):
+def test_a_checkbox_switches_its_lines_and_dots_in_every_chart(opened, made):
     page = opened()
     assert page.locator("svg.latency").count() == 2 * len(made[1]["lanes"])
     every = page.locator("path.line.s0:not(.off)").count()
@@ -82,7 +82,7 @@ def test_a_box_switches_its_lines_and_dots_everywhere(opened, made):
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_a_desk_in_both_schemes(opened, width, scheme):
+def test_the_page_fits_a_phone_and_a_desktop_in_light_and_dark(opened, width, scheme):
     page = opened(width, scheme)
     page.eval_on_selector_all("details", "all => all.forEach(each => { each.open = true })")
     assert page.evaluate("document.documentElement.scrollWidth") <= width

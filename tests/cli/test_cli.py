@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it says, where, and with which exit status."""
+"""The command line as a user meets it: its output, its errors and its exit status."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ from headway.models import EMBEDDED
 
 @pytest.fixture
 def headway(monkeypatch, capsys):
-    """The command in this process: its exit status, standard output and error."""
+    """Run the command in this process; gives its exit status, standard output and error."""
 
     def command(*words):
         monkeypatch.setattr(sys, "argv", ["headway", *words])
@@ -26,7 +26,7 @@ def headway(monkeypatch, capsys):
     return command
 
 
-def test_help_teaches(headway):
+def test_every_commands_help_has_an_example(headway):
     az = "abcdefghijklmnopqrstuvwxyz"
     status, said, _ = headway("--help")
     assert status == 0 and "Begin with headway demo" in said

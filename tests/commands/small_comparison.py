@@ -12,7 +12,7 @@ FEW = "static,dynamic-global,dynamic-lanes,continuous-prefill-first,continuous-c
 
 
 def contest(folder, machine=None, services=(), **wishes):
-    """Everything but loading a model."""
+    """A comparison without loading a model."""
     wishes = {"seconds": 20.0, "strategies": FEW, "out": folder} | wishes
     asked = Asked(**wishes)
     setting = prepare(machine or fake_testbed(), asked, list(services))
@@ -21,6 +21,6 @@ def contest(folder, machine=None, services=(), **wishes):
 
 
 def compared(folder, machine=None, services=(), **wishes):
-    """Its exit status, and what it said."""
+    """Run it; gives the exit status and the output."""
     made = contest(folder, machine, services, **wishes)
     return made.run(), made.console.file.getvalue()

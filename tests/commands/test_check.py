@@ -1,4 +1,4 @@
-"""What `headway check` says is what loading does; it needs no weights, no torch and no second."""
+"""`headway check` agrees with loading, and needs no weights, no torch and less than a second."""
 
 import io
 import json
@@ -19,7 +19,7 @@ from headway.executor.torch.memory.memory_plan import Limits, gather_budget, pla
 from headway.models import EMBEDDED
 
 GIB = 1 << 30
-# As their config.json say it, as far as it matters.
+# The keys of their config.json that matter here.
 MISTRAL = {
     "architectures": ["MistralForCausalLM"],
     "hidden_size": 4096,
@@ -42,7 +42,7 @@ MIXTRAL = MISTRAL | {
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
-    """At bfloat16, whatever this machine is."""
+    """Check in bfloat16, whatever this machine is."""
     monkeypatch.setattr(
         "headway.executor.torch.config.model_config.has_fast_bfloat16", lambda: True
     )
@@ -50,7 +50,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def free(monkeypatch):
-    """Sets how much memory there is, on both ways to the plan."""
+    """Set how much memory is free, for both callers of the plan."""
 
     def be(amount):
         monkeypatch.setattr(
@@ -64,7 +64,7 @@ def free(monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
-    """Puts a config on the hub, whose weights nobody fetches."""
+    """Put a config on a fake hub; its weights must not be fetched."""
     asked = []
 
     def put(config, **files):
@@ -83,7 +83,7 @@ def hub(monkeypatch, tmp_path):
 
 @pytest.fixture
 def copy(tmp_path):
-    """Of the embedded checkpoint, with some keys of its config changed."""
+    """A copy of the embedded checkpoint with some keys of its config changed."""
 
     def made(**own):
         folder = shutil.copytree(EMBEDDED, tmp_path / "copy", dirs_exist_ok=True)
@@ -95,15 +95,15 @@ def copy(tmp_path):
 
 
 def said(model, *rest, as_json=False):
-    """Exit status and text."""
+    """Run the command; gives the exit status and the text."""
     out = io.StringIO()
     lengths = rest or (None, None)
     status = run_check(model, *lengths, "", as_json, Console(file=out, width=160))
     return status, out.getvalue()
 
 
-def test_it_is_what_loading_comes_to(free):
-    """Loading sees what is free beside the weights, checking before them."""
+def test_check_agrees_with_loading(free):
+    """Loading sees the memory free beside the weights, the check that before loading them."""
     verdict = check(None, 100, 28)
     shape, room = verdict.shape, verdict.room
     free(64 * GIB - shape.weights - room.second_head)
@@ -126,7 +126,7 @@ def tensors(folder):
 
 
 def test_the_largest_batch_fits_and_one_more_does_not(free):
-    """A row that samples takes memory too, so the blocks that fit are fewer with more rows."""
+    """A sampling row takes memory too, so fewer blocks fit with more rows."""
     free(GIB)
     verdict, config = check(None, 100, 28), read_config(EMBEDDED)
     taken, count = verdict.shape.weights + verdict.room.second_head, verdict.room.batch
@@ -139,7 +139,7 @@ def test_the_largest_batch_fits_and_one_more_does_not(free):
     assert check(None, 0, 1).room.batch > count > check(None, 200, 56).room.batch
 
 
-def test_it_is_said_to_people_and_to_machines(free):
+def test_check_prints_text_and_json(free):
     status, text = said(None, 512, 128)
     assert status == 0
     assert "3.0 KiB = 2 x 6 layers x 4 KV heads x 32 x 2 bytes (GQA)" in text
@@ -152,7 +152,7 @@ def test_it_is_said_to_people_and_to_machines(free):
     assert f"{found['room']['batch']:,} requests of" in said(None, 512, 128)[1]
 
 
-def test_a_window_saves_no_memory_and_is_said_to(free, hub):
+def test_a_sliding_window_saves_no_memory_and_check_says_so(free, hub):
     asked = hub(MISTRAL, tokenizer__json="{}", chat_template__jinja="x")
     verdict = check("some/mistral", None, None)
     shape, room = verdict.shape, verdict.room
@@ -167,7 +167,7 @@ def test_a_window_saves_no_memory_and_is_said_to(free, hub):
     assert "32 layers have a sliding window: it saves no memory here" in text
 
 
-def test_experts_are_counted_and_those_that_a_token_meets(free, hub):
+def test_all_experts_and_those_chosen_per_token_are_counted(free, hub):
     hub(MIXTRAL)
     status, text = said("some/mixtral")
     assert status == 1 and "the weights take 87.0 GiB, and 64.0 GiB are free (cpu)" in text
@@ -181,7 +181,7 @@ def test_one_kv_head_is_mqa_and_as_many_as_heads_is_mha(free, hub):
         assert check("some/mistral", 1, 1).shape.attention == name
 
 
-def test_every_reason_against_it(copy):
+def test_every_reason_against_a_checkpoint_is_given(copy):
     model = copy(hidden_act="relu", quantization_config={"bits": 4})
     status, text = said(model)
     lines = text.splitlines()
@@ -194,7 +194,7 @@ def test_every_reason_against_it(copy):
     assert status == 1 and "MambaForCausalLM is not supported" in text
 
 
-def test_what_does_not_fit(free):
+def test_a_model_that_does_not_fit_is_reported(free):
     free(20 << 20)
     status, text = said(None)
     assert status == 1 and "do not fit" in text and "10.4 MiB in bfloat16" in text
@@ -202,7 +202,7 @@ def test_what_does_not_fit(free):
     assert "the weights take 12.4 MiB, and 1.0 MiB are free" in said(None)[1]
 
 
-def test_what_is_broken_is_an_error(copy, tmp_path):
+def test_a_broken_checkpoint_is_an_error(copy, tmp_path):
     with pytest.raises(CheckpointError, match="is not a folder"):
         check(str(tmp_path / "nowhere"), None, None)
     with pytest.raises(CheckpointError, match="hidden_size"):
@@ -215,7 +215,7 @@ def test_what_is_broken_is_an_error(copy, tmp_path):
         check(sound, None, None)
 
 
-def test_lengths_have_room_in_the_context(free):
+def test_lengths_must_fit_the_context(free):
     assert check(None, 2000, None).room.answer_tokens == 48
     assert check(None, None, 2000).room.prompt_tokens == 48
     for lengths in ((2000, 49), (0, 0), (-1, 5), (3000, None)):
@@ -225,7 +225,7 @@ def test_lengths_have_room_in_the_context(free):
         check(None, None, None, "int8")
 
 
-def test_a_dtype_that_is_asked_for(free):
+def test_a_given_dtype_is_used(free):
     wide, narrow = check(None, 10, 10, "float32"), check(None, 10, 10)
     assert wide.shape.weights == 2 * narrow.shape.weights
     assert replace(narrow.shape, dtype="", weights=0, kv_per_token=0, kv_counted="") == replace(
@@ -234,7 +234,7 @@ def test_a_dtype_that_is_asked_for(free):
 
 
 def test_torch_is_not_needed():
-    """Where there is no GPU's driver."""
+    """A machine without a GPU driver."""
     code = "import sys; from headway.commands.check import check;"
     code += "from headway.executor.torch.memory import free_memory as memory;"
     code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"
@@ -242,7 +242,7 @@ def test_torch_is_not_needed():
     assert (done.stdout.strip(), done.stderr) == ("False", "")
 
 
-def test_a_gpu_is_asked_only_where_there_is_a_driver(monkeypatch, tmp_path):
+def test_a_gpu_is_queried_only_if_there_is_a_driver(monkeypatch, tmp_path):
     from headway.executor.torch.memory import free_memory
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

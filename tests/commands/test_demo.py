@@ -44,7 +44,7 @@ def ran(tmp_path_factory):
     return path, *run(path)
 
 
-def test_it_ends_well_and_says_everything_on_80_columns(ran):
+def test_the_demo_ends_with_status_0_and_fits_80_columns(ran):
     _, status, show, said = ran
     assert status == 0
     assert max(len(line.rstrip()) for line in said.splitlines()) <= 80
@@ -57,7 +57,7 @@ def test_it_ends_well_and_says_everything_on_80_columns(ran):
     assert [s.name for s in show.strategies] == ["static", "dynamic", "continuous"]
 
 
-def test_the_verdict_comes_first_the_tables_follow_and_the_notes_are_few(ran):
+def test_the_verdict_comes_first_then_tables_and_few_notes(ran):
     path, _, _, said = ran
     found = Analysis(report_json.read(path))
     after = said[said.index("continuous: ") :].split("\n\n", 1)[1]
@@ -69,19 +69,21 @@ def test_the_verdict_comes_first_the_tables_follow_and_the_notes_are_few(ran):
     assert found.tail == 90 and "TTFT p90" in after and "p95" not in after
 
 
-def test_it_takes_less_than_a_minute_with_the_measuring():
+def test_the_demo_takes_less_than_a_minute_with_its_measurements():
     seconds = inspect.signature(demo_command).parameters["seconds"].default
-    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 45, "a quarter of a minute is left to measure"
+    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 45, (
+        "a quarter of a minute is left for measurements"
+    )
 
 
-def test_the_page_opens_with_the_verdict_and_is_made_of_the_json(ran):
+def test_the_page_opens_with_the_verdict_and_is_made_from_the_json(ran):
     path, *_ = ran
     found = Analysis(report_json.read(path))
     assert path.with_suffix(".html").read_text(encoding="utf-8") == page(found)
     assert found.baseline == "static"
 
 
-def test_every_strategy_was_offered_the_same_and_everyone_has_a_row(ran):
+def test_every_strategy_is_offered_the_same_requests_and_each_has_a_row(ran):
     path, _, show, _ = ran
     outcomes = report_json.read(path).outcomes
     asked = [(request.id, request.arrived) for request in show.experiment.work.requests]
@@ -121,7 +123,7 @@ def test_the_figures_follow_from_the_rows(ran):
 
 
 def nearest_rank(values, percent):
-    """Written once more, from the definition."""
+    """Computed again from the definition."""
     enough = len(values) * (1 - percent / 100) >= 5
     return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)] if enough else None
 
@@ -134,7 +136,7 @@ def test_the_books_of_time_balance_in_the_report(ran):
         assert sum(row.nanoseconds for row in outcome.requests) + wasted == spent
 
 
-def test_only_groups_waste_and_only_continuous_wastes_nothing(ran):
+def test_groups_waste_tokens_and_continuous_batching_does_not(ran):
     figures = {
         name: engine_figures(each) for name, each in report_json.read(ran[0]).outcomes.items()
     }
@@ -143,7 +145,7 @@ def test_only_groups_waste_and_only_continuous_wastes_nothing(ran):
     assert figures["dynamic"].waste > 0
 
 
-def test_the_report_says_what_it_was_made_of_and_where_nothing_of_the_machines_name(ran):
+def test_the_report_describes_the_run_without_the_host_name(ran):
     plain = json.loads(ran[0].read_text())
     assert plain["workload"]["token_scale"] == 8 and plain["seed"] == 0
     assert plain["model"]["name"] == "fake" and plain["machine"]["processor"]
@@ -153,7 +155,7 @@ def test_the_report_says_what_it_was_made_of_and_where_nothing_of_the_machines_n
         assert strategy["policies"]["join"]["size"] == 16
 
 
-def test_a_real_paged_memory_gives_the_same_rows(tmp_path):
+def test_a_paged_memory_that_is_read_gives_the_same_rows(tmp_path):
     machines = fake_testbed(), fake_testbed(real_memory=True)
     paths = [tmp_path / name / "report.json" for name in ("filler", "memory")]
     for machine, path in zip(machines, paths, strict=True):
@@ -175,7 +177,7 @@ class Interrupting(Filler):
         return super().submit(batch)
 
 
-def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
+def test_ctrl_c_keeps_the_rows_so_far_and_says_so(tmp_path):
     executor, path, screen = Interrupting(), tmp_path / "report.json", console()
     contest = demo.contest_of(
         fake_testbed(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen
@@ -190,7 +192,7 @@ def test_ctrl_c_leaves_the_rows_so_far_and_says_so(tmp_path):
     assert len(outcome.requests) < sum(outcome.offered.values())
 
 
-def test_a_folder_that_cannot_be_written_is_found_out_at_once(tmp_path):
+def test_an_unwritable_folder_is_reported_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingError, match="the report cannot be written to"):
         demo.run_demo(None, tmp_path / "file" / "out", 1.0, 0, console())

@@ -1,4 +1,4 @@
-"""A testbed without a model and in no time: the fake executor's paged memory on a virtual clock."""
+"""A testbed without a model: the fake executor's paged memory on a virtual clock."""
 
 import pydoc_data.topics
 
@@ -13,7 +13,7 @@ COST = StepCost.of(3_000_000, per_token=100_000, per_pair=20)
 
 
 def fake_testbed(real_memory=False, blocks=2_048, cost=COST, executor=None):
-    """Filler says token 0 without looking; real_memory: slower, and it reads what it kept."""
+    """The filler answers token 0. real_memory: slower, but it reads what it has kept."""
     clock = VirtualClock()
     inner = executor or (FakeExecutor(blocks, 16) if real_memory else Filler())
     return Testbed(

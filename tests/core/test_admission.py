@@ -1,4 +1,4 @@
-"""The door decides from the published snapshot alone."""
+"""Admission decides from the published snapshot alone."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from tests.traces import ask
 
 
 def loaded():
-    """Two wait in a lane of two; one runs, and nobody has ended."""
+    """Two requests wait in a lane of two, one runs, and none has ended."""
     lanes = (Lane("default", max_waiting=2), Lane("bulk", max_waiting_tokens=9))
     scheduler = Scheduler(Settings(4, 4, lanes, Policies(Continuous(4), step_tokens=4), context=15))
     scheduler.apply([Add(ask("run", 4, 5))], 0)
@@ -30,7 +30,7 @@ def loaded():
 
 
 def learned(load, prefill=10, by_priority=False, **drains):
-    """The same load, with what was learned: prompt tokens per nanosecond, by lane."""
+    """The same load with learned drain rates: prompt tokens per nanosecond, by lane."""
     lanes = {
         name: replace(lane, drain=1e9 * drains.get(name, 0)) for name, lane in load.lanes.items()
     }
@@ -44,14 +44,14 @@ def test_nothing_is_promised_before_anything_is_known():
     assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60)
 
 
-def test_the_promise_is_the_wait_of_the_line_and_then_the_prompts_own_time():
+def test_the_promise_is_the_wait_of_the_lane_plus_the_prompts_own_time():
     load = learned(loaded().load(50), default=3)
     assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 6 // 3 + 10 * 4)
     load = learned(loaded().load(50))
     assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 10 * 6 + 10 * 4)
 
 
-def test_who_goes_first_by_priority_does_not_wait_for_the_others():
+def test_a_request_of_higher_priority_does_not_wait_for_others():
     lanes = (Lane("low", priority=1), Lane("high"), Lane("high too"), Lane("other", priority=1))
     scheduler = Scheduler(Settings(4, 4, lanes, Policies(order=Priority())))
     for lane, tokens in (("low", 1), ("high", 2), ("high too", 3), ("other", 4)):
@@ -86,13 +86,13 @@ def test_who_goes_first_by_priority_does_not_wait_for_the_others():
         (ask("a", 1, 1, lane="x"), "there is no lane 'x'; there are ['bulk', 'default']", NEVER),
     ],
 )
-def test_refuses_with_a_reason_and_a_time_to_come_back(request_, reason, retry_at):
+def test_a_refusal_has_a_reason_and_a_time_to_retry(request_, reason, retry_at):
     load = learned(loaded().load(50))
     assert admit(request_, load, 60) == Refuse(reason, retry_at)
     assert load == learned(loaded().load(50)), "a snapshot is a value"
 
 
-def test_a_line_that_is_full_by_its_tokens_takes_one_when_it_has_drained():
+def test_a_lane_full_of_tokens_takes_a_request_once_it_has_drained():
     scheduler = loaded()
     scheduler.apply([Add(ask("b", 7, 2, lane="bulk"))], 50)
     load = learned(scheduler.load(50), default=1, bulk=1)
@@ -101,18 +101,18 @@ def test_a_line_that_is_full_by_its_tokens_takes_one_when_it_has_drained():
     assert isinstance(admit(ask("a", 2, 2, lane="bulk"), load, 60), Accept)
 
 
-def test_a_line_that_has_drained_before_says_when_it_will_have_drained_again():
+def test_a_full_lane_with_a_known_drain_rate_says_when_to_retry():
     load = learned(loaded().load(50), default=3)
     assert admit(ask("a", 4, 4), load, 60) == Refuse("2 requests wait in 'default' already", 62)
 
 
-def test_a_full_line_is_refused_before_the_prompt_is_known():
+def test_a_full_lane_refuses_before_the_prompt_is_known():
     load = learned(loaded().load(50), default=3)
     assert full(load.lanes["bulk"], load, 60) is None
     assert full(load.lanes["default"], load, 60) == admit(ask("a", 4, 4), load, 60)
 
 
-def test_who_could_not_start_in_time_is_told_at_once():
+def test_a_request_that_could_not_start_in_time_is_refused_at_once():
     load = learned(loaded().load(50), default=6e-9)
     line = load.lanes["default"]
     begin, second = 60, 10**9
@@ -136,7 +136,7 @@ def test_who_could_not_start_in_time_is_told_at_once():
         (2, 1, "x", ""),
     ],
 )
-def test_more_than_ever_may_wait_never_come_in_together(count, prompt, lane, reason):
+def test_more_requests_than_may_ever_wait_are_never_admitted_together(count, prompt, lane, reason):
     asked = [ask(f"r{i}", prompt, 1, lane=lane) for i in range(count)]
     refused = never(asked, loaded().load(50))
     assert bool(refused) == bool(reason)
@@ -144,7 +144,7 @@ def test_more_than_ever_may_wait_never_come_in_together(count, prompt, lane, rea
         assert refused == Refuse(f"{reason} in {lane!r}", NEVER)
 
 
-def test_refuses_when_closing():
+def test_a_closing_engine_refuses():
     scheduler = loaded()
     scheduler.apply([Close()], 50)
     answer = admit(ask("a", 1, 1, lane="bulk"), scheduler.load(50), 60)
@@ -198,5 +198,5 @@ def test_refuses_when_closing():
         (Sampling(bad_words=((1, 2), (3, 2**63))), "bad_words must be of tokens"),
     ],
 )
-def test_sampling_that_cannot_be_obeyed(sampling, words):
+def test_impossible_sampling_is_refused(sampling, words):
     assert sampling.problem().startswith(words) and bool(sampling.problem()) == bool(words)

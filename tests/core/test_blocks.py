@@ -45,7 +45,7 @@ class Pool(RuleBasedStateMachine):
 
     @rule(sequence=held, whole=st.booleans())
     def ask_again(self, sequence, whole):
-        """What is remembered of the last attempt changes no answer."""
+        """Remembering the last attempt changes no answer."""
         if sequence in self.live:
             return
         known, limit = len(sequence.tokens), sequence.request.limit
@@ -60,7 +60,7 @@ class Pool(RuleBasedStateMachine):
 
     @rule(sequence=held, token=st.integers(0, 2))
     def preempt(self, sequence, token):
-        """It waits again, one token longer."""
+        """It waits again with one token more."""
         if sequence in self.live and len(sequence.tokens) < sequence.request.limit:
             self.live.remove(sequence)
             release(self.pool, sequence)
@@ -99,8 +99,8 @@ TestPool, TestTidy = Pool.TestCase, Tidy.TestCase
 TestPool.settings = TestTidy.settings = settings(max_examples=60, deadline=None)
 
 
-def test_void_places_are_no_more_than_the_others_and_a_few():
-    """A hot prefix is matched and let go for ever, and nobody else takes a block."""
+def test_stale_entries_of_the_free_list_stay_few():
+    """A hot prefix is matched and freed again and again, and no other sequence takes a block."""
     pool = BlockPool(8, 2)
     keys = [bytes([n]) for n in range(4)]
     table = pool.allocate(4)
@@ -111,10 +111,12 @@ def test_void_places_are_no_more_than_the_others_and_a_few():
         pool.check([table])
         assert len(pool._cached) <= blocks.MAX_STALE + 8
     pool.release(table, keys)
-    assert pool.allocate(8)[4:] == table[::-1], "their order of reuse is the latest one"
+    assert pool.allocate(8)[4:] == table[::-1], (
+        "they are reused in the order in which they were last freed"
+    )
 
 
-def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both():
+def test_plain_blocks_are_reused_first_then_a_tail_then_its_prefix():
     pool = BlockPool(4, 2)
     table = pool.allocate(3)
     pool.publish(table[:2], [b"one", b"two"])
@@ -123,7 +125,7 @@ def test_a_freed_tail_is_reused_before_its_prefix_and_plain_blocks_before_both()
     assert pool.allocate(4) == [3, 4, 2, 1]
 
 
-def test_a_block_that_several_hold_is_free_when_the_last_lets_go():
+def test_a_shared_block_is_free_when_its_last_holder_frees_it():
     pool = BlockPool(8, 2)
     first = pool.allocate(2)
     pool.publish(first, [b"one", b"two"])
@@ -135,11 +137,11 @@ def test_a_block_that_several_hold_is_free_when_the_last_lets_go():
         pool.release(tables.pop(), named.pop())
         pool.check(tables)
         free.append(pool.num_free)
-    assert free == [4, 5, 6, 8], "what each had for itself, and with the last what all had"
+    assert free == [4, 5, 6, 8], "each one's own blocks, and with the last the shared ones"
     assert pool.match([b"one", b"two"]) == [b"one", b"two"]
 
 
-def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
+def test_can_hold_counts_matched_blocks_in_the_free_list():
     pool = BlockPool(2, 2)
     table = pool.allocate(1)
     key = b"one"
@@ -150,13 +152,13 @@ def test_can_hold_counts_matched_blocks_that_lie_in_the_free_list():
     assert not pool.can_hold(pool.match([key]), 2)
 
 
-def test_the_names_of_blocks_cannot_be_guessed():
+def test_block_hashes_depend_on_a_secret_and_on_the_tenant():
     roots = {BlockPool(2, 2, secret).root(salt) for secret in (b"", b"x") for salt in ("", "t")}
     assert len(roots) == 4
 
 
-def test_who_does_not_fit_is_not_looked_up_again_at_each_step(monkeypatch):
-    """A cached beginning of 40 blocks was looked up name by name in every step."""
+def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):
+    """A cached prefix of 40 blocks was once looked up hash by hash in every step."""
     policies = Policies(Continuous(4), step_tokens=512)
     scheduler, shared = Scheduler(Settings(64, 4, policies=policies)), tuple(range(160))
     looked = []
@@ -177,17 +179,17 @@ def test_who_does_not_fit_is_not_looked_up_again_at_each_step(monkeypatch):
     waiting = [Request(f"w{i}", (*shared, *range(200, 293 + i)), 1, 0) for i in range(3)]
     step(*waiting)
     looked.clear()
-    assert [step() for _ in range(50)] == [1] * 50, "they wait, and one runs and grows"
+    assert [step() for _ in range(50)] == [1] * 50, "three wait while one runs and grows"
     assert len(looked) <= 9, "it was 150"
     while "runs" in scheduler.roster.by_id:
         step()
-    assert step() == 1 and scheduler.roster.waiting == 2, "the first fits when nobody runs"
+    assert step() == 1 and scheduler.roster.waiting == 2, "the first fits when no other runs"
 
 
 @pytest.mark.parametrize("evicted", [False, True])
-def test_who_did_not_fit_fits_when_others_hold_its_beginning(evicted):
-    """It would have taken four cached blocks from the free ones. They become another's, who found
-    them there or has computed them again; then it lacks three."""
+def test_a_request_that_did_not_fit_fits_when_others_hold_its_prefix(evicted):
+    """It would have taken four cached blocks from the free ones. Then another sequence holds them,
+    by a hit or by computing them again, and it lacks only three."""
 
     def made(*tokens):
         return Sequence(0, Request("", tokens, 0, 0), list(tokens))

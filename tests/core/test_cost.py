@@ -49,7 +49,7 @@ def test_one_more_row_never_makes_a_step_cheaper(rows, more):
     assert COST.predict(step + added(more)) >= COST.predict(step) > 0
 
 
-def test_the_tokens_have_a_price_that_depends_on_how_many_there_are():
+def test_the_price_of_a_token_depends_on_their_number():
     base = COST.predict(Features())
     assert base == (5_000 + 1_000) // 1_000
     prices = [COST._tokens(tokens) for tokens in (0, 8, 9, 32, 33)]
@@ -63,10 +63,10 @@ def test_tokens_are_priced_as_the_executor_rounds_them():
     cost = StepCost(pieces=((0, 1_000), (66, 3_000)), rounding=rounding)
     prices = [cost.predict(Features(tokens=count)) for count in (0, 1, 4, 64, 65, 68)]
     assert prices == [0, 4, 4, 64, 66 + 6, 66 + 6]
-    assert Rounding().of(1_001) == 1_001, "where nobody says so, it does not"
+    assert Rounding().of(1_001) == 1_001, "by default it does not"
 
 
-def test_attention_work_is_that_of_every_query_and_what_it_sees():
+def test_pairs_count_each_query_with_the_keys_it_sees():
     assert row_features(0, 4).pairs == 1 + 2 + 3 + 4
     assert row_features(10, 2).pairs == 11 + 12
     split, whole = row_features(0, 6) + row_features(6, 4), row_features(0, 10)
@@ -74,7 +74,7 @@ def test_attention_work_is_that_of_every_query_and_what_it_sees():
     assert split.reads == 6 + 10, "but a chunk reads again what came before it"
 
 
-def test_a_step_pays_once_for_the_attention_of_all_who_decode():
+def test_a_step_pays_once_for_the_attention_of_all_decoding_rows():
     one, chunk = row_features(9, 1, logits=1), row_features(0, 4)
     assert [each.decodes for each in (one, one + one, one + chunk, chunk, chunk + chunk)] == [
         1, 1, 1, 0, 0,
@@ -83,7 +83,7 @@ def test_a_step_pays_once_for_the_attention_of_all_who_decode():
     assert [cost.predict(each) for each in (chunk, one + chunk, one + one)] == [0, 5, 5]
 
 
-def test_a_step_pays_once_for_the_output_layer_and_not_where_nothing_is_sampled():
+def test_a_step_pays_once_for_the_output_layer_and_only_if_it_samples():
     middle, last = row_features(0, 4), row_features(4, 4, logits=1)
     cost = StepCost(Rates(head=5_000), host=Rates(head=1_000))
     assert [cost.predict(each) for each in (middle, last, middle + last, last + last)] == [
@@ -91,7 +91,7 @@ def test_a_step_pays_once_for_the_output_layer_and_not_where_nothing_is_sampled(
     ]  # fmt: skip
 
 
-def test_a_step_pays_once_for_prompts_however_many_they_are():
+def test_a_step_pays_a_fixed_price_once_for_any_number_of_prompts():
     one, chunk = row_features(9, 1, logits=1), row_features(0, 4)
     cost = StepCost(Rates(prefill=5_000))
     assert [cost.predict(each) for each in (one, chunk, chunk + chunk, one + chunk)] == [
@@ -108,7 +108,7 @@ def test_padding_and_held_slots_are_priced_as_they_are_computed():
     assert padded.pairs == 1 + 2 + 2 * 2, "padding sees what the last token sees"
 
 
-def test_a_held_slot_of_one_reads_as_much_as_the_longest_row():
+def test_a_held_slot_of_one_position_reads_as_much_as_the_longest_row():
     one, two = Row(1, 5, (1,), (), Want.LAST), Row(2, 9, (1,), (), Want.LAST)
     step = batch_features(Batch(1, (one, two), held=2, width=1))
     assert step == Features(
@@ -116,9 +116,11 @@ def test_a_held_slot_of_one_reads_as_much_as_the_longest_row():
     )
 
 
-def test_rows_of_one_position_read_what_their_executor_pads_them_to():
+def test_decoding_rows_read_what_their_executor_pads_them_to():
     gathering = Gathering(block=4, at_once=5)
-    assert gathering.groups([1, 1, 2, 4]) == [(0, 2), (2, 3), (3, 4)], "three of 2 are 6"
+    assert gathering.groups([1, 1, 2, 4]) == [(0, 2), (2, 3), (3, 4)], (
+        "three rows of 2 blocks are 6"
+    )
     assert gathering.groups([9, 9]) == [(0, 1), (1, 2)], "one alone may need more"
     assert gathering.reads([16, 3, 4, 5]) == 2 * 4 + 8 + 16
     assert gathering.reads([]) == 0
@@ -131,20 +133,20 @@ def test_rows_of_one_position_read_what_their_executor_pads_them_to():
 
 
 @given(st.lists(st.integers(1, 90), max_size=9), st.integers(1, 16), st.integers(1, 40))
-def test_padding_reads_more_and_never_more_than_the_longest_for_each(lengths, block, at_once):
+def test_padding_reads_more_keys_but_at_most_the_longest_for_each_row(lengths, block, at_once):
     reads = Gathering(block, at_once).reads(lengths)
     assert sum(lengths) <= reads <= len(lengths) * (max(lengths, default=0) + block - 1)
     assert reads % block == 0 and Gathering(block).reads(lengths) == sum(lengths)
 
 
-def test_host_time_is_an_account_of_its_own():
+def test_host_time_is_a_separate_account():
     features = Features(tokens=10, rows=2)
     assert COST.on_host(features) == (1_000 + 200 + 70) // 1_000
     assert COST.behind(features) == (2_000 + 100) // 1_000
     assert COST.predict(features) == (5_000 + 1_400 + 80 + 2 * 500 + 1_270) // 1_000
 
 
-def test_residuals_are_of_the_regime():
+def test_residuals_are_those_of_the_regime():
     small, large = Features(tokens=8, reads=90_000), Features(tokens=9, reads=90_000)
     assert (COST.regime(small), COST.regime(large)) == (MEMORY_BOUND, COMPUTE_BOUND)
     assert COST.quantile(small, 1.0) == COST.predict(small) * 1_300 // 1_000
@@ -157,6 +159,6 @@ def test_residuals_are_of_the_regime():
     ]
 
 
-def test_what_nobody_measured_is_unknown():
+def test_a_cost_model_without_prices_is_unknown():
     assert not StepCost().is_known and COST.is_known
     assert StepCost.of(7, 5, 3).predict(Features(tokens=2, pairs=4)) == 7 + 10 + 12

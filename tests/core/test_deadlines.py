@@ -1,4 +1,4 @@
-"""Who is too late leaves before the next step, in a stated order, and hears which limit it was."""
+"""Late requests leave before the next step, in a stated order, with the limit that they missed."""
 
 from io import StringIO
 
@@ -33,12 +33,12 @@ def ids(events):
     return [event.id for event in events]
 
 
-def test_a_lanes_longest_legal_wait():
+def test_a_lanes_longest_wait_follows_from_its_limits():
     assert Budget(queue=5).start_by(100) == 105
     assert Budget().start_by(100) == NEVER
 
 
-def test_the_last_moment_to_start_and_the_last_to_end():
+def test_requests_may_start_and_end_up_to_their_deadlines():
     scheduler = make(8, Policies(Continuous(1)))
     scheduler.apply([Add(ask("a", 4, 9, end_by=90)), Add(ask("b", 4, 9, start_by=50))], 0)
     run(scheduler)
@@ -55,8 +55,8 @@ def test_the_last_moment_to_start_and_the_last_to_end():
 
 
 @pytest.mark.parametrize("leads", [True, False])
-def test_who_shares_a_prompt_has_started_with_it(leads):
-    """The prompt takes longer than anybody may wait: what has begun is finished, for all."""
+def test_a_choice_that_shares_a_prompt_has_started_with_it(leads):
+    """The prompt takes longer than the limit; once begun, it is finished for all choices."""
     scheduler = make(8, Policies(Continuous(2), chunk=Fixed(2), step_tokens=2))
     first = ask("a", 9, 4, start_by=50)
     other = ask("other", 9, 4)
@@ -72,11 +72,11 @@ def test_who_shares_a_prompt_has_started_with_it(leads):
         run(scheduler, now)
         now += 2
     queues = {row.id: row.queue for row in scheduler.ledger.requests}
-    assert not leads or queues["b"] == queues["a"] == 0, "no more of a wait than the first had"
+    assert not leads or queues["b"] == queues["a"] == 0, "it waits no longer than the first"
     scheduler.check()
 
 
-def test_the_expired_leave_in_order_of_their_time_then_of_arrival():
+def test_expired_requests_leave_in_order_of_deadline_then_arrival():
     scheduler = make(8, Policies(Continuous(1)))
     asked = [
         ask("first", 4, 9, end_by=40),
@@ -89,10 +89,12 @@ def test_the_expired_leave_in_order_of_their_time_then_of_arrival():
     run(scheduler)
     events = scheduler.apply([], 100)
     assert ids(events) == ["d", "b", "c", "first", "e"]
-    assert events[1].error.startswith("not started"), "of two limits at one time, the start"
+    assert events[1].error.startswith("not started"), (
+        "of two limits at one time, that for the start"
+    )
 
 
-def test_commands_come_first():
+def test_commands_are_applied_before_deadlines():
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 9, end_by=10)), Add(ask("b", 4, 9, end_by=10))], 0)
     events = scheduler.apply([Cancel("b"), Add(ask("c", 4, 9, start_by=3))], 20)
@@ -103,7 +105,7 @@ def test_commands_come_first():
     ]
 
 
-def test_who_has_started_in_time_may_be_preempted_and_is_not_late():
+def test_a_request_that_started_in_time_is_not_late_after_a_preemption():
     scheduler = make(4)
     scheduler.apply([Add(ask("a", 8, 8)), Add(ask("b", (5,) * 7, 9, start_by=0))], 0)
     run(scheduler)
@@ -112,7 +114,7 @@ def test_who_has_started_in_time_may_be_preempted_and_is_not_late():
     assert scheduler.apply([], 20) == []
 
 
-def test_in_flight_its_blocks_are_free_when_the_step_is_back():
+def test_blocks_of_a_request_that_expires_in_flight_are_free_after_the_step():
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 9, end_by=10))], 0)
     batch = scheduler.schedule(0)
@@ -122,7 +124,7 @@ def test_in_flight_its_blocks_are_free_when_the_step_is_back():
     scheduler.check()
 
 
-def test_a_member_of_a_group_that_is_answered_together_is_late_even_if_it_is_done():
+def test_a_finished_member_of_a_group_answered_together_can_still_expire():
     scheduler = make(16, Policies(join=Static(2, together=True)))
     asked = [ask("a", 4, 1, end_by=10), ask("b", 4, 3, end_by=40)]
     scheduler.apply([Add(each) for each in asked], 0)
@@ -155,14 +157,14 @@ def test_an_idle_engine_wakes_for_a_deadline_and_the_journal_keeps_it():
 
 
 @pytest.mark.parametrize("limit", [{"end_by": 50}, {"start_by": 50}])
-def test_a_closing_engine_does_not_wait_for_the_limits_of_those_who_have_ended(limit):
+def test_a_closing_engine_does_not_wait_for_deadlines_of_ended_requests(limit):
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 1, **limit)), Close()], 0)
     run(scheduler)
     assert scheduler.finished and scheduler.roster.deadlines.next == NEVER
 
 
-def test_long_limits_hold_no_memory_of_those_who_have_ended():
+def test_long_deadlines_hold_no_memory_of_ended_requests():
     deadlines, most = Deadlines(), 0
     alive = Sequence(0, ask("alive", 1, 1, end_by=7), [])
     deadlines.add(alive)

@@ -28,12 +28,12 @@ COST = StepCost.of(10 * MS, per_token=MS)
 ROW = row_features(9, 1)
 
 
-def test_nothing_is_learned_of_a_cost_that_is_unknown():
+def test_nothing_is_learned_about_an_unknown_cost_model():
     assert not any(Estimates(StepCost()).looks_at(step) for step in range(100))
-    assert Estimates(StepCost()).drift == 0, "there is nothing to be held against"
+    assert Estimates(StepCost()).drift == 0, "there is nothing to compare with"
 
 
-def test_one_step_of_some_is_looked_at():
+def test_only_one_step_in_sixteen_is_measured():
     looked = [step for step in range(1, 50) if Estimates(COST).looks_at(step)]
     assert looked == [EVERY, 2 * EVERY, 3 * EVERY]
 
@@ -49,7 +49,7 @@ def test_a_machine_that_slows_down_is_followed_slowly():
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=300))
-def test_it_stays_within_its_bounds(times):
+def test_drift_stays_within_its_bounds(times):
     estimates = Estimates(COST)
     for time in times:
         estimates.learn(ROW, time)
@@ -57,21 +57,23 @@ def test_it_stays_within_its_bounds(times):
 
 
 def step(scheduler, spent, now):
-    """The next step takes so long; every row that wants a token says 9."""
+    """Run the next step in this time; every row that wants a token gets 9."""
     batch = scheduler.schedule(now)
     said = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
     scheduler.commit(batch, Output(said), now + spent)
     return now + spent
 
 
-def test_a_lines_drain_rate_is_what_starts_of_it_over_the_time_in_which_some_wait():
+def test_a_drain_rate_is_the_tokens_started_over_the_time_with_waiting_requests():
     scheduler = Scheduler(Settings(99, BLOCK, policies=Policies(Continuous(2))))
     assert scheduler.load(0).lanes["default"].drain == 0, "not known yet"
     scheduler.apply([Add(ask(f"r{i}", 10, 4)) for i in range(3)], 0)
     now = step(scheduler, 100 * MS, 0)
-    assert scheduler.load(now).lanes["default"].drain == 200, "two of ten in a tenth of a second"
+    assert scheduler.load(now).lanes["default"].drain == 200, (
+        "two prompts of ten tokens in a tenth of a second"
+    )
     now = step(scheduler, 100 * MS, now)
-    assert scheduler.load(now).lanes["default"].drain == 100, "one waits and nobody starts"
+    assert scheduler.load(now).lanes["default"].drain == 100, "one waits and none starts"
     while len(scheduler.roster.running) == 2:
         now = step(scheduler, 100 * MS, now)
     before = scheduler.load(now).lanes["default"]
@@ -81,11 +83,11 @@ def test_a_lines_drain_rate_is_what_starts_of_it_over_the_time_in_which_some_wai
     assert scheduler.load(now).lanes["default"].drain == pytest.approx(tokens / seconds)
     known = scheduler.load(now).lanes["default"].drain
     now = step(scheduler, 100 * MS, now)
-    assert scheduler.load(now).lanes["default"].drain == known, "nobody waits: nothing is learned"
+    assert scheduler.load(now).lanes["default"].drain == known, "none waits: nothing is learned"
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_a_line_waits_through_the_hosts_time_between_steps_and_not_while_the_engine_sleeps(
+def test_the_hosts_time_between_steps_counts_as_waiting_and_sleep_does_not(
     cancelled,
 ):
     scheduler = Scheduler(Settings(99, BLOCK, policies=Policies(Continuous(1))))
@@ -108,7 +110,7 @@ def test_a_line_waits_through_the_hosts_time_between_steps_and_not_while_the_eng
     assert after - before < 100 * MS
 
 
-def test_one_token_prompts_fade_as_long_ones_do():
+def test_one_token_prompts_fade_like_long_ones():
     line, drain = Line(Lane()), Drain()
     for _ in range(200):
         line.started += 1

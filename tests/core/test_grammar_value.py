@@ -1,4 +1,4 @@
-"""What can be said of a grammar before anything compiles it."""
+"""A grammar is checked before anything compiles it."""
 
 import pickle
 import re
@@ -29,20 +29,20 @@ WORD = Grammar("regex", "[a-z]+")
         (Grammar("lark", "x" * 65_537), "a grammar may have 65536 characters, and this has 65537"),
     ],
 )
-def test_what_is_wrong_with_it(grammar, words):
+def test_what_is_wrong_with_a_grammar_is_said(grammar, words):
     said = Sampling(stop_tokens=ENDS, grammar=grammar).problem()
     assert said == grammar.problem()
     assert re.fullmatch(words, said)
 
 
-def test_it_needs_an_end():
+def test_a_grammar_needs_a_stop_token():
     assert "there is none" in Sampling(grammar=WORD).problem()
     request = ask("a", 3, 4, sampling=Sampling(grammar=WORD))
     (event,) = make(8).apply([Add(request)], 0)
     assert "there is none" in event.error
 
 
-def test_the_executor_is_told_what_is_known():
+def test_the_executor_gets_the_known_tokens_for_a_grammar():
     asked = Sampling(stop_tokens=ENDS, grammar=WORD)
     assert asked.reads_tokens and not asked.weighs_tokens
     assert Sampling(presence_penalty=1.0).weighs_tokens
@@ -53,7 +53,7 @@ def test_the_executor_is_told_what_is_known():
     assert batch.begun[0].tokens == (0, 1, 2)
 
 
-def test_it_crosses_seams_and_comes_back_from_a_journal():
+def test_a_grammar_is_pickled_and_restored_from_a_journal():
     asked = Sampling(stop_tokens=ENDS, grammar=WORD)
     assert pickle.loads(pickle.dumps(asked)) == asked
     assert codec.decode(codec.encode(asked), 1) == asked

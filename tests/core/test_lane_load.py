@@ -1,4 +1,4 @@
-"""What the snapshot says of a lane: who runs and waits in it, and what they hold."""
+"""The snapshot of a lane: its running and waiting sequences and what they hold."""
 
 from dataclasses import replace
 
@@ -40,8 +40,8 @@ def test_each_lane_has_its_own_sequences_blocks_and_wait():
     assert second.preemptions == 0
 
 
-def test_preemptions_are_counted_as_they_come():
-    """Two that fit and grow: the younger loses its blocks."""
+def test_preemptions_are_counted_as_they_happen():
+    """Two sequences that fit and then grow; the younger loses its blocks."""
     scheduler = make(3, Policies(join=Continuous(2)))
     scheduler.apply([Add(ask("a", 4, 8)), Add(ask("b", (7,) * 4, 8))], 0)
     while not (load := step(scheduler, 0)).preemptions:

@@ -13,7 +13,7 @@ from headway.core.request import NEVER, Finish
 from tests.traces import ask, make
 
 
-def test_the_shares_of_a_step_sum_to_it_and_what_division_leaves_goes_to_the_first_row():
+def test_the_shares_of_a_step_sum_to_it_with_the_remainder_in_the_first_row():
     scheduler = make(8, Policies(join=Static(2)))
     scheduler.apply([Add(ask("a", 4, 1)), Add(ask("b", (5, 6), 1))], 0)
     scheduler.commit(scheduler.schedule(0), Output(((9,), (9,))), 103)
@@ -48,7 +48,7 @@ def test_the_metrics_of_a_request():
     assert refused.queue == refused.ttft == NEVER
 
 
-def test_overlapping_steps_are_not_counted_twice():
+def test_the_time_of_overlapping_steps_is_not_counted_twice():
     scheduler = make(8, Policies(chunk=Fixed(2)))
     scheduler.apply([Add(ask("a", 4, 1))], 0)
     first, second = scheduler.schedule(0), scheduler.schedule(3)
@@ -58,4 +58,4 @@ def test_overlapping_steps_are_not_counted_twice():
     steps, requests = scheduler.ledger.take()
     assert (len(steps), requests[0].nanoseconds) == (2, 15)
     assert scheduler.ledger.take() == ([], [])
-    scheduler.check()  # the sums outlive the rows
+    scheduler.check()  # the sums are kept longer than the rows

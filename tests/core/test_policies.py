@@ -22,7 +22,7 @@ def some(*numbers):
 
 
 def line(name, *arrived, priority=0):
-    """A lane's waiting line; who waits is numbered by arrival."""
+    """A lane's waiting line, numbered by arrival."""
     made = Line(Lane(name, priority=priority))
     for sequence in some(*arrived):
         made.insert(sequence)
@@ -62,11 +62,11 @@ def shape(start):
         (Continuous(4), view(), (0, False, [], NEVER)),
     ],
 )
-def test_join(join, seen, start):
+def test_each_join_policy_starts_the_requests_it_should(join, seen, start):
     assert shape(join.start(seen)) == start
 
 
-def test_a_window_is_its_lanes_own_and_the_first_that_is_due_starts_the_group():
+def test_each_lane_has_its_window_and_the_first_due_request_starts_the_group():
     lines = (line("bulk", 0), line("chat", 50), line("empty"))
     patient = Dynamic(8, 100, {"chat": 5})
     assert patient.start(View(54, lines)).wake_at == 55
@@ -74,7 +74,7 @@ def test_a_window_is_its_lanes_own_and_the_first_that_is_due_starts_the_group():
     assert line("empty").oldest == NEVER
 
 
-def test_those_whose_window_is_over_are_due():
+def test_requests_whose_window_is_over_are_due():
     lines = (line("bulk", 0, 1, 2, 30), line("chat", 20, 21, 40))
     start = Dynamic(2, 25, {"chat": 3}).start(View(26, lines))
     assert shape(start) == (2, True, [0, 1, 20, 21], NEVER)
@@ -105,12 +105,12 @@ def test_those_whose_window_is_over_are_due():
         (lambda: BlockPool(0, 4), "a pool needs"),
     ],
 )
-def test_a_setting_that_cannot_be_obeyed_is_refused(make, words):
+def test_an_impossible_setting_is_refused(make, words):
     with pytest.raises(SettingError, match=words):
         make()
 
 
-def test_order_breaks_ties_by_number_and_equal_priorities_by_lane():
+def test_orders_break_ties_by_arrival_number():
     lines = (line("bulk", 1, 4, priority=1), line("chat", 3), line("code", 2))
 
     def ranked(order):
@@ -127,7 +127,7 @@ def test_mix_prefers_prompts_or_takes_turns():
     assert Alternate().choices(view(prefilled=True)) == PrefillFirst().choices(view())[::-1]
 
 
-def test_the_youngest_goes_first_and_the_last_victim_last():
+def test_the_youngest_is_preempted_first_and_the_last_victim_last():
     a, b, c = some(1, 2, 3)
     assert list(Youngest().victims(View(0, (), [a, c, b]))) == [c, b, a]
     assert list(Youngest().victims(View(0, (), [a, c, b], last_victim=3))) == [b, a, c]
@@ -137,8 +137,8 @@ def test_the_youngest_goes_first_and_the_last_victim_last():
     "lengths, now, closing, start",
     [
         ([3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # two short ones make a group
-        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # of two ripe classes the oldest's
-        ([3, 9], 1, False, (0, [], 10)),  # nobody to share with, and nobody overdue
+        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # of two due classes, that of the oldest
+        ([3, 9], 1, False, (0, [], 10)),  # none to share a group with, and none overdue
         ([9, 3], 10, False, (1, [0], NEVER)),  # overdue, alone
         ([9, 3], 1, True, (1, [0], NEVER)),
         ([], 1, True, (0, [], NEVER)),
@@ -167,11 +167,11 @@ def test_a_length_class_starts_when_it_is_full_or_overdue(lengths, now, closing,
         (Policies(Static(8), chunk=Fixed(500)), 8 * 100),
     ],
 )
-def test_the_cells_of_the_largest_step(policies, cells):
+def test_cells_are_those_of_the_largest_step(policies, cells):
     assert policies.cells(100) == cells
 
 
-def test_a_policys_slots_are_its_joins_size_and_the_usual_one_has_room_for_all_beside_a_chunk():
+def test_slots_are_the_joins_size_and_the_default_fits_them_beside_a_chunk():
     made = usual(8)
     assert (made.slots, made.chunk, made.step_tokens) == (8, Fixed(CHUNK), 8 + CHUNK)
     assert Policies(Dynamic(3, 1)).slots == 3
@@ -180,5 +180,5 @@ def test_a_policys_slots_are_its_joins_size_and_the_usual_one_has_room_for_all_b
         def start(self, view):
             return Start()
 
-    assert Policies(Own(), step_tokens=1).slots == 0, "nobody knows"
+    assert Policies(Own(), step_tokens=1).slots == 0, "unknown"
     assert Policies(Own(), step_tokens=4).cells(100) == 3 + 100

@@ -22,7 +22,7 @@ from tests.traces import BLOCK, COST, MS, Crowd, ask, make, spy
 
 
 def run(scheduler, batch, now=0):
-    """Commit a batch for which every wanting row samples token 9."""
+    """Commit a batch in which every row that wants a token samples 9."""
     tokens = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
     return scheduler.commit(batch, Output(tokens), now)
 
@@ -40,7 +40,7 @@ def test_a_row_in_steady_decoding_is_a_few_ints():
     assert (batch.begun, batch.ended, batch.waste) == ((), (), 0)
 
 
-def test_blocks_are_told_once_and_the_end_with_the_next_batch():
+def test_a_batch_names_new_blocks_once_and_ended_sequences_in_the_next():
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 2)), Add(ask("b", 4, 3))], 0)
     first = scheduler.schedule(0)
@@ -53,7 +53,7 @@ def test_blocks_are_told_once_and_the_end_with_the_next_batch():
     assert third.ended == (0,) and [row.blocks for row in third.rows] == [()]
 
 
-def test_the_step_is_shared_by_decodes_first_then_prompts_then_those_who_join():
+def test_a_step_goes_to_decodes_first_then_prompts_then_those_that_join():
     scheduler = make(32, Policies(Continuous(4), chunk=Fixed(6), step_tokens=7))
     scheduler.apply([Add(ask("a", 3, 9))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -67,7 +67,7 @@ def test_the_step_is_shared_by_decodes_first_then_prompts_then_those_who_join():
 @pytest.mark.parametrize(
     "mix, kinds", [(Mixed(), "BBBB"), (PrefillFirst(), "PPPB"), (Alternate(), "PDPD")]
 )
-def test_mix(mix, kinds):
+def test_each_mix_composes_its_steps(mix, kinds):
     scheduler = make(32, Policies(mix=mix, chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 3, 9))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -82,13 +82,13 @@ def test_mix(mix, kinds):
     assert seen == kinds
 
 
-def test_a_whole_prompt_may_overrun_the_step_but_not_start_in_a_full_one():
+def test_a_whole_prompt_may_overrun_a_step_but_not_start_in_a_full_one():
     scheduler = make(32, Policies(Continuous(4), chunk=Whole(), step_tokens=5))
     scheduler.apply([Add(ask("a", 9, 2)), Add(ask("b", (5,) * 3, 2))], 0)
     assert shape(scheduler.schedule(0)) == [(0, 0, 9)]
 
 
-def test_a_head_that_does_not_fit_does_not_block_one_that_does():
+def test_a_head_that_does_not_fit_does_not_block_a_request_that_does():
     scheduler = make(6)
     scheduler.apply([Add(ask("a", 12, 4))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -108,15 +108,15 @@ def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start
     while {row.sequence for row in batch.rows} == {0}:
         run(scheduler, batch)
         batch = scheduler.schedule(0)
-    assert shape(batch) == [(1, start, 17 - start)], "old needed one of young's blocks, or none"
+    assert shape(batch) == [(1, start, 17 - start)], "old took one of young's blocks, or a free one"
     assert [begun.sequence for begun in batch.begun] == [1]
-    assert young.recomputed == 16 - start, "and only that is computed again"
+    assert young.recomputed == 16 - start, "only that block is computed again"
     assert len(batch.rows[0].blocks) == 5, "the whole table, as the executor had dropped it"
 
 
 def test_the_last_victim_is_spared_while_another_can_be_taken():
     scheduler = make(6)
-    prompts = {"a": 2, "b": 6, "c": 6, "d": 6}  # and how many tokens each generates
+    prompts = {"a": 2, "b": 6, "c": 6, "d": 6}  # and the number of tokens each generates
     scheduler.apply([Add(ask(id, (i,) * 4, prompts[id])) for i, id in enumerate("abcd")], 0)
     victims = []
     while (batch := scheduler.schedule(0)).rows:
@@ -151,8 +151,8 @@ def test_cancel_and_stop_are_idempotent_and_stop_discards():
 
 
 @pytest.mark.parametrize("keep, last", [(9, 40), (5, 40), (4, 32), (2, 17), (1, 10), (0, 10)])
-def test_what_a_stop_discards_does_not_count_as_slow(keep, last):
-    """Five tokens, at 10, 14, 25, 38 and 40."""
+def test_tokens_that_a_stop_discards_do_not_count_in_tpot(keep, last):
+    """Five tokens come at 10, 14, 25, 38 and 40."""
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 4, 9))], 0)
     for now in (10, 14, 25, 38, 40):
@@ -182,7 +182,7 @@ def test_blocks_of_a_step_in_flight_are_not_freed(end, finish):
     scheduler.check()
 
 
-def test_an_exclusive_group_counts_its_waste_exactly_and_computes_it():
+def test_an_exclusive_group_computes_its_waste_and_counts_it_exactly():
     scheduler, executor = make(32, Policies(join=Static(3))), spy(32)
     requests = [ask("a", 5, 1), ask("b", (5,) * 3, 2), ask("c", (6,) * 3, 4)]
     late = ask("late", 1, 1, arrived=1)
@@ -204,7 +204,7 @@ def test_an_exclusive_group_counts_its_waste_exactly_and_computes_it():
     assert [step.useful for step in scheduler.ledger.steps][:2] == [11 / 15, 2 / 3]
 
 
-def test_an_exclusive_group_reserves_all_it_may_hold_and_starts_with_those_who_fit():
+def test_an_exclusive_group_reserves_all_its_blocks_and_starts_with_the_requests_that_fit():
     scheduler = make(6, Policies(join=Static(2)))
     scheduler.apply([Add(ask("a", 5, 15)), Add(ask("b", (5,) * 2, 2)), Close()], 0)
     batch = scheduler.schedule(0)
@@ -215,7 +215,7 @@ def test_an_exclusive_group_reserves_all_it_may_hold_and_starts_with_those_who_f
     assert shape(batch) == [(0, 0, 5)] and batch.waste == 0
 
 
-def test_a_group_starts_whole_even_where_a_step_cannot_hold_all_its_prompts():
+def test_a_group_starts_whole_even_if_a_step_cannot_hold_all_its_prompts():
     scheduler = make(32, Policies(join=Static(2), chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 4, 3)), Add(ask("b", (5,) * 5, 3)), Add(ask("c", 4, 3))], 0)
     run(scheduler, batch := scheduler.schedule(0))
@@ -224,7 +224,7 @@ def test_a_group_starts_whole_even_where_a_step_cannot_hold_all_its_prompts():
     assert (shape(batch), batch.width, batch.waste) == ([(0, 4, 1), (1, 0, 4)], 4, 3)
 
 
-def test_only_what_is_computed_can_be_shared():
+def test_only_computed_blocks_can_be_shared():
     scheduler = make(32, Policies(chunk=Fixed(6)))
     scheduler.apply([Add(ask("a", 10, 1)), Add(ask("b", 10, 1))], 0)
     run(scheduler, batch := scheduler.schedule(0))
@@ -232,7 +232,7 @@ def test_only_what_is_computed_can_be_shared():
     assert shape(scheduler.schedule(0)) == [(0, 6, 4), (1, 4, 2)], "one full block, not two"
 
 
-def test_static_waits_for_a_full_group_until_it_closes():
+def test_static_waits_for_a_full_group_until_the_engine_closes():
     scheduler = make(8, Policies(join=Static(2)))
     scheduler.apply([Add(ask("a", 3, 1))], 0)
     assert not scheduler.schedule(0).rows
@@ -240,18 +240,18 @@ def test_static_waits_for_a_full_group_until_it_closes():
     assert shape(scheduler.schedule(0)) == [(0, 0, 3)]
 
 
-def test_a_group_need_not_be_full_where_nothing_more_comes_for_now():
+def test_a_group_need_not_be_full_if_no_more_requests_will_come():
     scheduler = make(16, Policies(join=Static(2)))
     scheduler.apply([*[Add(ask(id, 2, 1)) for id in "abc"], Enough()], 0)
     assert len(run(scheduler, scheduler.schedule(0))) == 2
     assert len(run(scheduler, scheduler.schedule(0))) == 1, "and so does the last"
     scheduler.apply([Add(ask("d", 2, 1))], 0)
-    assert not scheduler.schedule(0).rows, "more has come since: perhaps yet more will"
+    assert not scheduler.schedule(0).rows, "a request has come since, so more may come"
     scheduler.apply([Enough()], 0)
     assert len(scheduler.schedule(0).rows) == 1 and not scheduler.load(0).closing
 
 
-def test_no_tokens_wanted_is_a_legal_request():
+def test_a_request_for_0_tokens_is_legal():
     scheduler = make(8, Policies(chunk=Fixed(2)))
     scheduler.apply([Add(ask("a", 3, 0))], 0)
     assert run(scheduler, scheduler.schedule(0)) == []
@@ -264,7 +264,7 @@ def test_no_tokens_wanted_is_a_legal_request():
     assert run(scheduler, second) == [Event("b", (), Finish.COMPUTED)]
 
 
-def test_a_row_may_bring_several_tokens_or_an_error():
+def test_a_row_may_give_several_tokens_or_an_error():
     scheduler = make(8, Policies(join=Continuous(2)))
     adds = [Add(ask("a", 3, 9, sampling=Sampling(stop_tokens=frozenset({8})))), Add(ask("b", 2, 9))]
     scheduler.apply(adds, 0)
@@ -293,7 +293,7 @@ def test_tenants_do_not_share_a_prefix():
         assert scheduler.ledger.requests[1].cached == cached
 
 
-def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept_for_it(
+def test_blocks_are_kept_for_a_head_that_was_overtaken_too_often(
     monkeypatch,
 ):
     monkeypatch.setattr("headway.core.planning.plan.PATIENCE", 3)
@@ -302,12 +302,12 @@ def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept
     run(scheduler, scheduler.schedule(0))
     scheduler.apply([Add(ask("big", (5,) * 13, 1))], 0)
     joined = []
-    for i in range(6):  # one small request after the other; each would fit beside "long"
+    for i in range(6):  # one small request after another; each would fit beside "long"
         scheduler.apply([Add(ask(f"s{i}", (6 + i,) * 3, 1))], 0)
         batch = scheduler.schedule(0)
         joined += [begun.sequence for begun in batch.begun]
         run(scheduler, batch)
-    assert joined == [2, 3, 4], "three pass big, and from then on what is free is kept"
+    assert joined == [2, 3, 4], "three overtake big, and from then on free blocks are kept for it"
     while 1 not in joined:
         batch = scheduler.schedule(0)
         joined += [begun.sequence for begun in batch.begun]
@@ -316,7 +316,7 @@ def test_a_head_that_does_not_fit_is_overtaken_so_often_and_then_blocks_are_kept
     scheduler.check()
 
 
-def test_a_step_looks_at_so_many_misfits_and_no_more():
+def test_a_step_looks_at_a_bounded_number_of_misfits():
     scheduler = make(4)
     scheduler.apply([Add(ask("long", 4, 12))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -325,7 +325,7 @@ def test_a_step_looks_at_so_many_misfits_and_no_more():
     assert [row.sequence for row in scheduler.schedule(0).rows] == [0]
 
 
-def test_decodes_count_against_the_step_and_what_a_victim_had_is_given_back():
+def test_decodes_count_against_the_step_and_a_victims_tokens_are_given_back():
     scheduler = make(7, Policies(Continuous(4), chunk=Whole(), step_tokens=6))
     scheduler.apply([Add(ask("a", 4, 9)), Add(ask("b", (5,) * 2, 9))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -338,7 +338,7 @@ def test_decodes_count_against_the_step_and_what_a_victim_had_is_given_back():
     run(scheduler, batch := scheduler.schedule(0))
     assert shape(batch) == [(0, 0, 4), (1, 0, 2)]
     run(scheduler, batch := scheduler.schedule(0))
-    assert shape(batch) == [(0, 4, 1), (1, 2, 5)], "six in all, a's one among them"
+    assert shape(batch) == [(0, 4, 1), (1, 2, 5)], "six in all, including one of a"
 
 
 def test_a_block_can_be_shared_as_soon_as_it_is_full():
@@ -361,16 +361,16 @@ def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
     step = scheduler.ledger.steps[1]
     assert (step.padding_tokens, step.held_tokens, step.waste_tokens) == (0, 1, 1)
     scheduler.apply([Add(ask("c", (7,) * 9, 1)), Add(ask("d", (8,), 1))], 0)
-    assert scheduler.schedule(0).width == 9, "longer than every bucket: to the longest"
+    assert scheduler.schedule(0).width == 9, "longer than every bucket: padded to the longest"
 
 
-def test_the_overdue_are_members_of_the_group_before_those_who_come_first():
+def test_overdue_requests_join_a_group_before_those_first_in_order():
     windows = {"chat": 2 * MS}
     policies = Policies(join=Dynamic(2, 100 * MS, windows))
     scheduler = make(32, policies, ("bulk", "chat"))
     adds = [ask(f"b{i}", (i,) * 3, 1, arrived=i, lane="bulk") for i in range(2)]
     scheduler.apply([Add(adds[0]), Add(ask("c", (9,) * 3, 1, arrived=5, lane="chat"))], 5)
-    assert scheduler.schedule(5 + MS).rows, "two wait: the group is full, and nobody is due"
+    assert scheduler.schedule(5 + MS).rows, "two wait: the group is full and none is due"
     scheduler = make(32, policies, ("bulk", "chat"))
     late = ask("c", (9,) * 3, 1, arrived=5, lane="chat")
     scheduler.apply([*map(Add, adds), Add(late)], 5)
@@ -382,7 +382,7 @@ def test_the_overdue_are_members_of_the_group_before_those_who_come_first():
         assert [row.sequence for row in rows] == members, "among the due, the order decides"
 
 
-def test_logprobs_come_with_the_tokens_they_belong_to():
+def test_logprobs_come_with_their_tokens():
     scheduler = make(8)
     stops = Sampling(stop_tokens=frozenset({8}), logprobs=1)
     scheduler.apply([Add(ask("a", 3, 9, sampling=stops))], 0)
@@ -398,7 +398,7 @@ def test_a_request_longer_than_the_context_is_refused():
     assert event.error == "5 prompt tokens and 4 to generate cannot fit: a request may hold 8"
 
 
-def test_a_group_that_is_answered_together_says_nothing_before_its_end():
+def test_a_group_answered_together_gives_no_tokens_before_its_end():
     scheduler = make(32, Policies(join=Static(3, together=True)))
     asks = [ask("a", 3, 1), ask("b", (5,) * 3, 3), ask("c", (6,) * 3, 0), ask("d", (7,) * 3, 2)]
     scheduler.apply([*map(Add, asks), Close()], 0)
@@ -421,14 +421,16 @@ def test_a_group_that_is_answered_together_says_nothing_before_its_end():
     scheduler.check()
 
 
-def test_who_is_done_in_a_group_answered_together_can_still_be_cancelled():
+def test_a_finished_member_of_a_group_answered_together_can_still_be_cancelled():
     scheduler = make(32, Policies(join=Static(2, together=True)))
     scheduler.apply([Add(ask("a", 3, 1)), Add(ask("b", (5,) * 3, 3))], 0)
     assert run(scheduler, scheduler.schedule(0), 10) == []
     assert scheduler.apply([Cancel("a")], 11) == [Event("a", (), Finish.CANCELLED)]
     scheduler.check()
     events = scheduler.apply([Cancel("b")], 12)
-    assert events == [Event("b", (), Finish.CANCELLED)], "a token nobody heard of is lost with it"
+    assert events == [Event("b", (), Finish.CANCELLED)], (
+        "a token that was not given out is lost with it"
+    )
     scheduler.check()
     assert scheduler.pool.num_free == 32
 
@@ -438,7 +440,7 @@ def test_a_follower_waits_for_its_leaders_first_token_and_shares_its_blocks():
     adds = [Add(ask(f"c{i}", 10, 3, follows="c0" if i else "")) for i in range(3)]
     scheduler.apply(adds, 0)
     run(scheduler, batch := scheduler.schedule(0))
-    assert shape(batch) == [(0, 0, 8)], "others could join, and wait"
+    assert shape(batch) == [(0, 0, 8)], "others could join but wait"
     run(scheduler, batch := scheduler.schedule(0))
     assert shape(batch) == [(0, 8, 2)]
     run(scheduler, batch := scheduler.schedule(0))
@@ -447,7 +449,7 @@ def test_a_follower_waits_for_its_leaders_first_token_and_shares_its_blocks():
 
 
 @pytest.mark.parametrize("end", [Cancel("a"), Stop("a", 0)])
-def test_a_follower_whose_leader_has_ended_goes_ahead(end):
+def test_a_follower_whose_leader_has_ended_starts_by_itself(end):
     scheduler = make(8)
     scheduler.apply([Add(ask("a", 6, 3)), Add(ask("b", 6, 3, follows="a")), end], 0)
     assert shape(scheduler.schedule(0)) == [(1, 0, 6)]
@@ -455,7 +457,7 @@ def test_a_follower_whose_leader_has_ended_goes_ahead(end):
     assert 2 in [row.sequence for row in scheduler.schedule(0).rows]
 
 
-def test_prompt_logprobs_bypass_the_cache_and_are_given_out_once():
+def test_prompt_logprobs_bypass_the_cache_and_are_given_once():
     scheduler = make(7, Policies(chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 6, 1))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -475,7 +477,7 @@ def test_prompt_logprobs_bypass_the_cache_and_are_given_out_once():
     assert scheduler.schedule(0).rows[0].want is Want.LAST
 
 
-def test_shortest_first_takes_callers_at_their_word():
+def test_shortest_first_orders_by_prompt_and_max_tokens():
     scheduler = make(32, Policies(join=Continuous(2), order=ShortestFirst()))
     sizes = {"long": (9, 9), "short": (3, 2), "same": (2, 3), "shorter": (2, 2)}
     adds = [ask(id, (i,) * n, most) for i, (id, (n, most)) in enumerate(sizes.items())]
@@ -492,32 +494,32 @@ def test_a_member_that_was_in_no_step_yet_can_be_cancelled():
     assert scheduler.schedule(0).ended == (), "the executor has never heard of b"
 
 
-def test_what_a_failed_row_computed_is_shared_with_nobody():
+def test_blocks_of_a_failed_row_are_never_shared():
     scheduler = make(16)
     scheduler.apply([Add(ask("a", 9, 2))], 0)
     failed = Output(((),), errors={0: "not finite"})
     (event,) = scheduler.commit(scheduler.schedule(0), failed, 0)
     assert event.finish is Finish.ERROR
     scheduler.apply([Add(ask("b", 9, 2))], 0)
-    assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "not one block of a's"
+    assert shape(scheduler.schedule(0)) == [(1, 0, 9)], "no block of a"
 
 
-def test_what_a_victim_had_of_the_step_goes_to_the_others():
+def test_a_victims_tokens_of_the_step_go_to_the_others():
     policies = Policies(Continuous(4), chunk=Fixed(12), step_tokens=12)
     scheduler = make(4, policies)
     asks = [ask("a", 4, 9), ask("c", (5,) * 5, 9), ask("b", (6,) * 3, 9)]
     scheduler.apply(map(Add, asks), 0)
-    several = Output(((7, 8, 9), (7, 8, 9), (9,)))  # two of them have drafted well
+    several = Output(((7, 8, 9), (7, 8, 9), (9,)))  # two of them have several tokens accepted
     scheduler.commit(scheduler.schedule(0), several, 0)
     scheduler.settings = replace(scheduler.settings, policies=replace(policies, step_tokens=5))
     batch = scheduler.schedule(0)
-    assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token of the step"
-    assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "which c gets"
+    assert batch.ended == (2,), "a needs a block, and b, the youngest, had a token in this step"
+    assert shape(batch) == [(0, 4, 3), (1, 5, 2)], "c gets that token"
     scheduler.check()
 
 
-def test_victims_are_found_without_another_look_at_all_who_run():
-    """For each of 32 victims, the oldest was looked for among all who ran."""
+def test_victims_are_found_without_rescanning_all_running_sequences():
+    """The oldest was once searched among all running sequences for each of 32 victims."""
 
     class Looked(dict):
         looks = 0
@@ -527,7 +529,7 @@ def test_victims_are_found_without_another_look_at_all_who_run():
             return super().__iter__()
 
     scheduler = make(64, Policies(Continuous(64), chunk=Fixed(256), step_tokens=256))
-    # Each has filled its only block and needs another one; there are none.
+    # Each has filled its only block and needs another one, but none is free.
     scheduler.apply([Add(ask(f"r{i}", (i,) * BLOCK, 9)) for i in range(64)], 0)
     run(scheduler, scheduler.schedule(0))
     running = scheduler.roster.running = Looked(scheduler.roster.running)
@@ -538,8 +540,8 @@ def test_victims_are_found_without_another_look_at_all_who_run():
     scheduler.check()
 
 
-def test_the_oldest_is_no_victim_when_it_was_served_last():
-    """Those in a step go behind those left out, so the oldest is not always the first to run."""
+def test_the_oldest_is_not_a_victim_even_if_it_was_served_last():
+    """Sequences left out of a step come first in the next, so the oldest is not always first."""
 
     class OldestFirst:
         def victims(self, view):

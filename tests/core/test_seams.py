@@ -1,4 +1,4 @@
-"""All that crosses a seam pickles to an equal value, and nothing of it knows a Sequence."""
+"""Every value that crosses a seam pickles to an equal one and holds no Sequence."""
 
 import pickle
 from dataclasses import fields, is_dataclass
@@ -46,7 +46,7 @@ def reach(value):
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_a_seam_value(value):
+def test_a_value_at_a_seam_is_pickled_and_holds_no_sequence(value):
     copy = pickle.loads(pickle.dumps(value))
     assert copy == value and type(copy) is type(value)
     assert not any(isinstance(each, Sequence) for each in reach(value))
@@ -61,7 +61,7 @@ def test_cost_is_additive_in_the_rows_and_counts_waste():
     assert cost.predict(row_features(8, 2)) == 100 + 20 + 9 + 10
 
 
-def test_another_choice_shares_the_prompt_and_does_not_say_its_scores_again():
+def test_another_choice_shares_the_prompt_without_repeating_its_scores():
     first = ask("a", 3, 2, sampling=Sampling(0.5, seed=4, prompt_logprobs=2))
     other = first.sibling("b", 3)
     assert other.sampling == Sampling(0.5, seed=4, choice=3, prompt_logprobs=-1)

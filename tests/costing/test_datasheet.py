@@ -22,7 +22,7 @@ from headway.models import EMBEDDED
 
 
 def test_eight_billion_parameters_on_one_h100():
-    """7 ms a step, 35 us a prompt token, 47 ns a token read: what the literature's fits say."""
+    """7 ms a step, 35 us a prompt token, 47 ns per token read, as in the literature's fits."""
     found = analytical_calibration(
         read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b"
     )
@@ -32,7 +32,7 @@ def test_eight_billion_parameters_on_one_h100():
     assert 30_000 < found.cost.device.read < 65_000
     assert 100 < found.cost.knee < 400
     assert found.cost.predict(prompt) > 8 * found.cost.predict(alone)
-    middle = row_features(500, 1)  # of a prompt: nothing is sampled, and no output layer needed
+    middle = row_features(500, 1)  # a chunk: nothing is sampled, no output layer is needed
     assert 0.92 < found.cost.predict(middle) / found.cost.predict(alone) < 0.96
     assert found.analytical and found.kv_bytes == 131_072
     held = found.num_blocks * found.block_size * found.kv_bytes
@@ -40,11 +40,11 @@ def test_eight_billion_parameters_on_one_h100():
     few = analytical_calibration(
         read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b", slots=16
     )
-    assert few.num_blocks == 16 * 8_192 // 16, "what sixteen requests can use"
+    assert few.num_blocks == 16 * 8_192 // 16, "as much as sixteen requests can use"
     assert 0.5 * 64e9 < few.fit * few.block_size * few.kv_bytes < 64e9, "beside 16 GB of weights"
 
 
-def test_a_model_has_the_weights_that_its_name_says():
+def test_a_shape_has_the_number_of_weights_in_its_name():
     for name, billions in (("llama-3.1-8b", 8.03), ("llama-3.1-70b", 70.6), ("qwen2.5-7b", 7.62)):
         config = read_shape(name)
         table = 0 if config.tied else config.vocab * config.hidden
@@ -60,7 +60,7 @@ def test_what_is_faster_on_paper_is_faster_in_the_model():
     assert times == sorted(times, reverse=True)
 
 
-def test_refusals_name_the_nearest(tmp_path):
+def test_refusals_name_the_nearest_name(tmp_path):
     with pytest.raises(SettingError, match="did you mean h200"):
         read_accelerator("h20")
     with pytest.raises(SettingError, match="did you mean llama"):
@@ -77,7 +77,7 @@ def test_refusals_name_the_nearest(tmp_path):
         read_accelerator("odd", mine)
 
 
-def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
+def test_the_cost_file_of_a_folder_has_its_name_and_not_its_path(tmp_path):
     folder, out = tmp_path / "my-model", tmp_path / "cost.json"
     folder.mkdir()
     (folder / "config.json").write_text((EMBEDDED / "config.json").read_text())
@@ -86,7 +86,7 @@ def test_a_folder_s_cost_file_has_its_name_and_not_its_place(tmp_path):
     assert read_cost_file(out).model == "my-model"
 
 
-def test_an_accelerator_has_256_slots_unless_said_otherwise(tmp_path):
+def test_an_accelerator_has_256_slots_by_default(tmp_path):
     out = tmp_path / "cost.json"
     asked = CalibrateOptions(model="llama-3.1-8b", accelerator="h100-sxm", out=out)
     assert run_calibrate(asked, Console(file=StringIO())) == 0
@@ -96,7 +96,7 @@ def test_an_accelerator_has_256_slots_unless_said_otherwise(tmp_path):
     assert read_cost_file(out).slots == 16
 
 
-def test_ones_own_sheet_from_the_command_line(tmp_path):
+def test_the_command_line_takes_a_users_own_data_sheet(tmp_path):
     mine, out = tmp_path / "mine.yaml", tmp_path / "cost.json"
     mine.write_text("box: {memory: 10, bandwidth: 100, products: 20, price: 0.2}\n")
     asked = CalibrateOptions(model="qwen2.5-0.5b", accelerator="box", accelerators=mine, out=out)

@@ -1,4 +1,4 @@
-"""The machine in words, and who else is at work on it."""
+"""The description of the machine, and the cores that other processes use."""
 
 import platform
 from types import SimpleNamespace
@@ -18,7 +18,7 @@ def stat(work, rest):
     return STAT.format("".join(lines) + "cpu99999 8888888 0 0 0 0 0 0 0 0 0\n")
 
 
-def test_it_has_a_processor_in_words_and_no_name_of_a_host(tmp_path):
+def test_a_machine_is_described_by_its_processor_without_a_host_name(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor : 0\nmodel name\t: A B: C\n\nprocessor : 1\nmodel name\t: A B: C\n")
     assert processor(path) == "A B: C"
@@ -27,17 +27,17 @@ def test_it_has_a_processor_in_words_and_no_name_of_a_host(tmp_path):
     assert about["cores"] >= 1 and platform.node() not in about.values()
 
 
-def test_what_others_take_is_what_this_process_did_not(tmp_path, monkeypatch):
+def test_other_processes_use_what_this_one_does_not(tmp_path, monkeypatch):
     own = iter([SimpleNamespace(user=1.0, system=2.0), SimpleNamespace(user=4.0, system=3.0)])
     monkeypatch.setattr(machine.os, "times", lambda: next(own))
     monkeypatch.setattr(machine.os, "sysconf", lambda name: 100)
     path = tmp_path / "stat"
     path.write_text(stat(1_000, 5_000))
     others = Neighbours(path)
-    path.write_text(stat(1_900, 5_100))  # 9 s of each core in 10; 4 s of them were ours
+    path.write_text(stat(1_900, 5_100))  # each core worked 9 s of 10; 4 s of the sum were ours
     assert others.cores() == pytest.approx((9 * machine.cores() - 4) / 10)
 
 
-def test_where_the_system_does_not_say_nobody_is_accused(tmp_path):
+def test_without_system_figures_no_neighbours_are_reported(tmp_path):
     assert Neighbours(tmp_path / "none").cores() == 0
-    assert Neighbours().cores() == 0, "nor before there is anything to tell"
+    assert Neighbours().cores() == 0, "nor before any time has passed"

@@ -9,13 +9,13 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
 def test_every_folder_has_a_line():
-    table = PAGE.partition("## A folder a line")[2].partition("\n## ")[0]
+    table = PAGE.partition("## One line per folder")[2].partition("\n## ")[0]
     named = re.findall(r"^\| `([\w/]+)/` \|", table, flags=re.MULTILINE)
     folders = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
     assert sorted(named) == sorted((folders | {"data"}) - {"."})
 
 
-def test_every_file_that_is_named_is_there():
+def test_every_named_file_exists():
     for name in re.findall(r"`([\w/]+\.py)`", PAGE):
         assert (SOURCE / name).exists() or (ROOT / name).exists(), name
     way = PAGE.partition("## A request through the server")[2].split("```")[1]
@@ -27,7 +27,7 @@ def test_every_file_that_is_named_is_there():
             assert path.exists(), name
 
 
-def test_the_floors_are_those_that_are_checked():
+def test_the_floors_on_the_page_are_those_that_are_checked():
     from tests.test_architecture import FLOORS
 
     floors = PAGE.partition("## The floors")[2].partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""The files of deploy/ are what their programs take, where those are installed, and fit headway."""
+"""The files of deploy/ are accepted by their programs, if installed, and agree with headway."""
 
 import re
 import shutil
@@ -28,7 +28,7 @@ def needs(program):
 
 
 @needs("systemd-analyze")
-def test_the_unit_is_sound(tmp_path):
+def test_the_systemd_unit_is_valid(tmp_path):
     unit = tmp_path / "headway.service"
     unit.write_text(UNIT.replace("/opt/headway/bin/headway", shutil.which("true")))
     checked("systemd-analyze", "verify", str(unit))
@@ -36,7 +36,7 @@ def test_the_unit_is_sound(tmp_path):
 
 @needs("nginx")
 @needs("openssl")
-def test_nginx_takes_its_file(tmp_path):
+def test_nginx_accepts_its_file(tmp_path):
     subject = ["-subj", "/CN=llm.example.com", "-days", "1"]
     files = ["-keyout", f"{tmp_path}/privkey.pem", "-out", f"{tmp_path}/fullchain.pem"]
     checked("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files)
@@ -49,12 +49,12 @@ def test_nginx_takes_its_file(tmp_path):
 
 
 @needs("caddy")
-def test_caddy_takes_its_file():
+def test_caddy_accepts_its_file():
     path = str(DEPLOY / "caddy" / "Caddyfile")
     checked("caddy", "validate", "--adapter", "caddyfile", "--config", path)
 
 
-def test_they_fit_what_headway_does():
+def test_the_files_agree_with_headways_settings():
     server = ServerConfig().server
     drain, most = server.drain_timeout // SECOND, server.limits.body_bytes >> 20
     assert int(re.search(r"TimeoutStopSec=(\d+)", UNIT)[1]) > drain

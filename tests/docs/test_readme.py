@@ -1,4 +1,4 @@
-"""What the README and the library's page show, runs."""
+"""The examples of the README and of the library's page run."""
 
 import re
 from pathlib import Path
@@ -12,14 +12,14 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README + LIBRARY, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_python(block, capsys):
+def test_the_python_examples_run(block, capsys):
     exec(block, {"__name__": "readme"})
     said = capsys.readouterr().out
     if "llm.generate" in block:
         assert said.startswith("memory: ") and "ms to the first token" in said
 
 
-def test_the_commands_are_there():
+def test_the_commands_that_are_shown_exist():
     made = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
         assert f"\n{target}:" in made

@@ -18,7 +18,7 @@ EXAMPLE = re.search(r"^    \.venv/bin/python (examples/.*?)  +#", README, re.MUL
 
 @pytest.fixture(scope="module")
 def port():
-    """As `make serve` starts it, on a port of its own."""
+    """A server as `make serve` starts it, on a port of its own."""
     assert "serve: .venv/ready" in (ROOT / "Makefile").read_text()
     command = [sys.executable, "-m", "headway.cli", "serve", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -36,13 +36,13 @@ def ran(command):
 
 
 @pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl here")
-def test_with_curl(port):
+def test_the_quick_start_works_with_curl(port):
     said = ran(shlex.split(CURL.replace(":8000", f":{port}")))
     *chunks, done = [line.removeprefix("data: ") for line in said.splitlines() if line]
     assert done == "[DONE]" and len(chunks) > 5, "it came in pieces"
     assert "".join(json.loads(each)["choices"][0]["text"] for each in chunks).strip()
 
 
-def test_with_the_openai_package(port):
+def test_the_quick_start_works_with_the_openai_package(port):
     pytest.importorskip("openai")
     assert len(ran([sys.executable, *shlex.split(EXAMPLE), port]).strip()) > 20

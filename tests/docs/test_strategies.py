@@ -1,4 +1,4 @@
-"""docs/strategies.md says what its commands say; its pictures are what the scheduler does now."""
+"""docs/strategies.md has its commands' figures, and its pictures are up to date."""
 
 import json
 import os
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "strategies.md"
 TEXT = DOCUMENT.read_text()
 COMMANDS = sorted(set(re.findall(r"`((?:python -m|headway|mkdocs) [^`]+)`", TEXT)))
-CLOCKED = {"curve", "stall_measured"}  # real time on a real engine: only seen to run
-BENCHMARKS = {"python -m benchmarks.strategies", "headway demo"}  # minutes, and named as such
+CLOCKED = {"curve", "stall_measured"}  # real time on a real engine: tested only to run
+BENCHMARKS = {"python -m benchmarks.strategies", "headway demo"}  # named only
 
 
 # A neighbour on the machine must not stall OpenMP's barriers: see benchmarks/textbook/engine.py.
@@ -36,7 +36,7 @@ def ran(command, *more):
     return done.stdout
 
 
-def test_every_command_is_a_benchmark_or_run_here():
+def test_every_command_is_known_or_run_here():
     parts = {f"python -m benchmarks.textbook --part {name}" for name in named(TEXT)}
     known = {"python -m benchmarks.textbook", "python -m benchmarks.diagrams", *BENCHMARKS}
     assert set(COMMANDS) == parts | known
@@ -44,7 +44,7 @@ def test_every_command_is_a_benchmark_or_run_here():
 
 
 @pytest.mark.parametrize("part", sorted(named(TEXT) - CLOCKED))
-def test_the_document_says_what_the_command_says_now(part, tmp_path):
+def test_the_page_has_the_figures_that_the_command_gives_now(part, tmp_path):
     copy = tmp_path / "strategies.md"
     copy.write_text(TEXT)
     said = ran(f"python -m benchmarks.textbook --part {part}", "--write", str(copy))
@@ -54,7 +54,7 @@ def test_the_document_says_what_the_command_says_now(part, tmp_path):
     assert quoted <= figures.keys()
 
 
-# Of a line through times that were taken once: a neighbour may turn it either way.
+# Figures of a line through times measured once; a neighbour may tilt it either way.
 FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee"}
 
 
@@ -69,9 +69,9 @@ def test_a_measured_part_runs(part):
 
 
 def quoted(name):
-    """The number that readers see under this name, as it stands in the page."""
+    """The number that the page shows under this name."""
     said = {match[1] for match in NUMBER.finditer(TEXT) if match[2] == name}
-    assert len(said) == 1, f"{name} is said as {said}"
+    assert len(said) == 1, f"{name} has the values {said}"
     return float(said.pop().replace(",", ""))
 
 
@@ -80,13 +80,13 @@ def recorded(name):
 
 
 def longest_over_mean(answers, size):
-    """Of the full groups, in order of arrival."""
+    """The ratio over the full groups, in order of arrival."""
     groups = list(zip(*[iter(answers)] * size, strict=False))
     return size * sum(map(max, groups)) / sum(map(sum, groups))
 
 
 @pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
-def test_the_gain_is_of_all_recorded_requests(key, name):
+def test_the_gain_is_that_of_all_recorded_requests(key, name):
     answers = recorded(name)
     for size in (16, 256):
         gain = longest_over_mean(answers, size)
@@ -98,7 +98,7 @@ def test_the_gain_is_of_all_recorded_requests(key, name):
 
 
 @pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
-def test_slots_are_held_for_one_less_mean_over_longest(key, name):
+def test_held_slots_are_1_minus_mean_over_longest(key, name):
     answers = recorded(name)
     groups = [answers[at : at + 16] for at in range(0, len(answers), 16)]
     computed = sum(len(group) * max(group) for group in groups)
@@ -106,12 +106,12 @@ def test_slots_are_held_for_one_less_mean_over_longest(key, name):
     assert quoted(f"padding.{key}_held") == pytest.approx(share, abs=0.06)
 
 
-def test_the_gain_of_uniform_lengths_is_its_expectation():
+def test_the_gain_for_uniform_lengths_is_its_expectation():
     longest = sum(k * ((k / 200) ** 16 - ((k - 1) / 200) ** 16) for k in range(1, 201))
     assert quoted("saturation.uniform_16_formula") == pytest.approx(longest / 100.5, abs=0.006)
 
 
-def test_a_simulated_prompt_takes_as_long_as_its_flop_do():
+def test_a_simulated_prompt_takes_the_time_of_its_flop():
     """45 % of 989 TFLOP/s, for an 8B model's layers and a causal prompt's attention."""
     hidden, inner, keys, layers, prompt = 4_096, 14_336, 1_024, 32, 8_192
     weights = layers * (2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner)
@@ -121,7 +121,7 @@ def test_a_simulated_prompt_takes_as_long_as_its_flop_do():
     assert quoted("stall.mixed_whole_ttft_ms") == pytest.approx(1e3 * seconds, rel=0.05)
 
 
-def test_the_pictures_are_what_the_scheduler_does_now():
+def test_the_pictures_show_what_the_scheduler_does_now():
     folder = ROOT / FOLDER
     drawn = drawings()
     assert {path.name for path in folder.iterdir()} == drawn.keys()

@@ -1,4 +1,4 @@
-"""A step that fails takes its own requests with it, and nobody else."""
+"""A step that fails ends its own requests and no others."""
 
 from dataclasses import replace
 from io import StringIO
@@ -22,7 +22,7 @@ from tests.traces import BLOCK, COST, answer, ask, make
 
 
 class Faulty(FakeExecutor):
-    """Fails at some steps, in one of its two verbs, when it has taken in who begins and ends."""
+    """Fails at some steps, in submit or collect, after taking in which sequences begin and end."""
 
     def __init__(self, blocks: int, steps: set[int], verb: str) -> None:
         super().__init__(blocks, BLOCK)
@@ -45,7 +45,7 @@ class Faulty(FakeExecutor):
 
 
 @pytest.mark.parametrize("verb", ["submit", "collect"])
-def test_the_requests_of_a_failed_step_end_with_its_cause_and_the_next_are_served(verb):
+def test_the_requests_of_a_failed_step_end_with_its_cause_and_later_ones_are_served(verb):
     scheduler, clock, file, events = (
         make(32, Policies(Continuous(2))),
         VirtualClock(),
@@ -75,10 +75,10 @@ def test_the_requests_of_a_failed_step_end_with_its_cause_and_the_next_are_serve
     assert all(answer(each)[: len(said[each.id])] == said[each.id] for each in asked)
 
 
-TRIAL = 0  # the number of a step that owes nothing to any request
+TRIAL = 0  # the number of a step without requests
 
 
-def test_three_in_a_row_are_raised_where_a_step_of_nobody_fails_too():
+def test_three_failed_steps_in_a_row_end_the_engine_if_an_empty_trial_step_fails_too():
     scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
     inbox = TraceInbox([(0, Add(ask(f"r{i}", (i,), 1))) for i in range(9)], clock)
     guarded = GuardedExecutor(Faulty(32, {1, 2, 4, 5, 6, TRIAL}, "submit"))
@@ -93,7 +93,7 @@ def test_three_in_a_row_are_raised_where_a_step_of_nobody_fails_too():
 
 
 @pytest.mark.parametrize("verb", ["submit", "collect"])
-def test_requests_whose_steps_fail_do_not_end_the_engine_where_other_steps_work(verb):
+def test_requests_whose_steps_fail_do_not_end_the_engine_if_other_steps_work(verb):
     asked = [ask(f"r{i}", (1, 1, 1, 1, i), 3) for i in range(12)]
     scheduler, clock = make(32, Policies(Continuous(1))), VirtualClock()
     inbox = TraceInbox([(0, Add(each)) for each in asked], clock)
@@ -106,10 +106,12 @@ def test_requests_whose_steps_fail_do_not_end_the_engine_where_other_steps_work(
     assert ends == [Finish.ERROR] * 8 + [Finish.LENGTH] * 4
     said = [token for event in events for token in event.tokens]
     assert said == [token for each in asked[8:] for token in answer(each)]
-    assert scheduler.pool.num_free == 32 and list(faulty.tables) == [11], "nobody's state is gone"
+    assert scheduler.pool.num_free == 32 and list(faulty.tables) == [11], (
+        "no sequence has lost its state"
+    )
 
 
-def test_a_step_of_nobody_that_has_errors_does_not_work():
+def test_a_trial_step_with_errors_counts_as_failed():
     class Broken(Faulty):
         def collect(self, ticket: int):
             output = super().collect(ticket)
@@ -125,7 +127,7 @@ def test_a_step_of_nobody_that_has_errors_does_not_work():
         guarded.submit(replace(batch, step=3, ended=(0,)))
 
 
-def test_an_error_without_words_says_its_kind():
+def test_an_error_without_a_message_is_reported_by_its_type():
     class Silent(FakeExecutor):
         def submit(self, batch: Batch) -> int:
             raise MemoryError

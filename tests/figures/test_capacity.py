@@ -1,4 +1,4 @@
-"""The search for a capacity, on curves that are known."""
+"""The search for a capacity, on known curves."""
 
 from math import inf
 
@@ -11,7 +11,7 @@ from headway.figures.capacity import REQUIRED_ATTAINMENT, TOLERANCE, TriedRate, 
 
 
 def falling(limit):
-    """Kept up to there; beyond it the strict lane loses, the lax one does not."""
+    """Kept up to this rate; beyond it only the strict lane misses its budget."""
     return lambda rate: {"strict": 1.0 if rate <= limit else limit / rate / 2, "lax": 1.0}
 
 
@@ -34,7 +34,7 @@ def test_the_limit_lies_in_the_bracket_and_the_bracket_within_the_tolerance(limi
     rates=st.lists(st.integers(1, 200), min_size=1, max_size=8, unique=True),
     limit=st.floats(1.0, 199.0),
 )
-def test_rates_that_were_tried_bound_the_search_and_are_not_tried_again(rates, limit):
+def test_known_rates_bound_the_search_and_are_not_tried_again(rates, limit):
     serve, asked = falling(limit), []
 
     def counted(rate):
@@ -54,14 +54,14 @@ def test_rates_that_were_tried_bound_the_search_and_are_not_tried_again(rates, l
         assert found.rate <= limit < found.bracket[1] <= found.rate * (1 + TOLERANCE)
 
 
-def test_below_rates_that_all_broke_it_begins_at_the_small_one():
+def test_below_known_rates_that_all_broke_the_search_begins_at_the_lowest():
     known = [TriedRate(rate, {"chat": 0.2}) for rate in (40.0, 60.0)]
     found = search_capacity(falling(5.0), 1.0, 100.0, tolerance=0.1, known=known)
     assert found.bracket[0] <= 5.0 < found.bracket[1] <= 1.1 * found.bracket[0]
     assert [each.rate for each in found.tried[:4]] == [40, 60, 1, 20.5]
 
 
-def test_groups_that_fill_between_the_small_rate_and_the_known_ones_are_found():
+def test_a_kept_rate_between_the_lowest_and_the_known_ones_is_found():
     def serve(rate):
         return {"chat": min(1.0, rate / 8) if rate <= 20 else 0.0}
 
@@ -71,7 +71,7 @@ def test_groups_that_fill_between_the_small_rate_and_the_known_ones_are_found():
     assert found.skipped == (1.0, 2.0, 4.0)
 
 
-def test_a_small_rate_that_breaks_too_leaves_the_climb_above_the_known_ones():
+def test_if_the_lowest_rate_breaks_too_the_search_goes_on_above_the_known_ones():
     def serve(rate):
         return {"chat": min(1.0, rate / 100)}
 
@@ -82,25 +82,25 @@ def test_a_small_rate_that_breaks_too_leaves_the_climb_above_the_known_ones():
     assert found.rate == 200 and not found.is_bounded
 
 
-def test_doubling_then_halving_in_this_order():
+def test_the_search_doubles_then_bisects():
     found = search_capacity(falling(5.0), 1.0, 100.0, tolerance=0.1)
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
     assert found.bracket == (5, 5.5)
 
 
-def test_what_breaks_at_once_has_none():
+def test_there_is_no_capacity_if_every_rate_breaks():
     found = search_capacity(lambda rate: {"chat": 0.9 / rate}, 1.0, 100.0)
     assert found.rate == 0 and found.bracket == (0, 1.0)
-    assert [each.rate for each in found.tried] == [1.0, 2.0], "it gets worse: nothing to hope for"
+    assert [each.rate for each in found.tried] == [1.0, 2.0], "it gets worse, so the search ends"
 
 
-def test_what_never_breaks_is_said_to_be_at_least_that():
+def test_the_capacity_is_a_lower_bound_if_no_rate_breaks():
     found = search_capacity(lambda rate: {"chat": 1.0}, 1.0, 10.0)
     assert found.rate == 10.0 and found.bracket == (10.0, inf) and not found.is_bounded
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 10]
 
 
-def test_groups_that_fill_slowly_break_at_low_rates_and_are_found_above_them():
+def test_a_capacity_above_broken_low_rates_is_found():
     def serve(rate):
         return {"chat": min(1.0, rate / 8) if rate <= 20 else 0.0}
 
@@ -112,10 +112,10 @@ def test_groups_that_fill_slowly_break_at_low_rates_and_are_found_above_them():
 def test_every_lane_must_keep_its_share_and_the_share_itself_is_enough():
     assert TriedRate(1.0, {"a": REQUIRED_ATTAINMENT, "b": 1.0}).kept
     assert not TriedRate(1.0, {"a": REQUIRED_ATTAINMENT - 1e-9, "b": 1.0}).kept
-    assert not TriedRate(1.0, {}).kept, "nobody asked: nothing was kept"
+    assert not TriedRate(1.0, {}).kept, "without requests nothing is kept"
 
 
-def test_rates_at_which_nobody_is_left_to_be_asked_bound_nothing():
+def test_rates_without_requests_bound_nothing():
     def beyond(start):
         return lambda rate: falling(5.0)(rate) if rate > start else {}
 
@@ -123,13 +123,13 @@ def test_rates_at_which_nobody_is_left_to_be_asked_bound_nothing():
     assert [each.rate for each in found.tried] == [1, 2, 4, 8, 6, 5, 5.5]
     assert found.bracket == (5, 5.5) and not found.skipped
     again = search_capacity(beyond(3.0), 1.0, 100.0, tolerance=0.1, known=[TriedRate(2.0, {})])
-    assert again == found, "that it is known helps nobody"
+    assert again == found, "a known rate without requests does not help"
     empty = search_capacity(beyond(100.0), 1.0, 10.0)
     assert [each.rate for each in empty.tried] == [1, 2, 4, 8, 10]
     assert empty.bracket == (0, inf)
 
 
-def test_a_search_ends_where_nobody_is_left_between_the_kept_and_the_broken():
+def test_a_search_ends_if_there_are_no_requests_between_the_bounds():
     def without(low, high):
         return lambda rate: {} if low < rate < high else falling(5.0)(rate)
 

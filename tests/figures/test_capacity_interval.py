@@ -1,4 +1,4 @@
-"""How sure a capacity is: on tallies that are known."""
+"""The interval of a capacity, on known tallies."""
 
 import pytest
 from hypothesis import given
@@ -18,42 +18,42 @@ EVEN = [(10, 10)] * BLOCKS
 
 
 def halved(misses):
-    """Blocks of ten, of which the last few miss a half."""
+    """Blocks of ten requests; the last few blocks miss half of them."""
     return [(10, 10)] * (BLOCKS - misses) + [(10, 5)] * misses
 
 
-def test_what_every_block_does_alike_leaves_no_doubt():
+def test_equal_blocks_give_an_interval_of_no_width():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": EVEN}, 3.0: {"a": [(10, 9)] * BLOCKS}}
     sure = capacity_interval(tried, 2.0, 1, 0)
-    assert sure.low == sure.high == pytest.approx(2.5), "half way from all to nine of ten"
+    assert sure.low == sure.high == pytest.approx(2.5), "half way between all and nine of ten good"
     assert (sure.counted, sure.lane, sure.is_enough) == (200, "a", True)
 
 
-def test_what_a_few_bad_blocks_decide_is_doubtful():
+def test_a_capacity_decided_by_a_few_blocks_has_a_wide_interval():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": halved(2)}, 4.0: {"a": halved(6)}}
     sure = capacity_interval(tried, 2.0, 1, 0)
     assert 1.0 < sure.low < 2.0 < sure.high < 4.0
     assert sure == capacity_interval(tried, 2.0, 1, 0), "the same seed gives the same draws"
 
 
-def test_the_lane_that_has_fewest_is_named_and_one_that_was_not_asked_is_not():
+def test_the_lane_with_the_fewest_requests_is_named_unless_it_has_none():
     lanes = {"many": EVEN, "few": [(1, 1)] * BLOCKS, "none": [(0, 0)] * BLOCKS}
     sure = capacity_interval({1.0: lanes}, 1.0, 1, 0)
     assert (sure.counted, sure.lane, sure.is_enough) == (20, "few", False)
     twice = {lane: [(2 * a, 2 * b) for a, b in each] for lane, each in lanes.items()}
     assert sum_repeats([lanes, lanes]) == {lane: tuple(each) for lane, each in twice.items()}
     assert capacity_interval({1.0: twice}, 1.0, 2, 0).counted == 20, (
-        "a repeat is of the same requests"
+        "a repeat has the same requests"
     )
 
 
 def test_without_a_capacity_there_is_no_interval():
     none = capacity_interval({1.0: {"a": EVEN}, 2.0: {"a": EVEN}}, 0.0, 1, 0)
-    assert (none.low, none.high) == (0.0, 0.0) and none.counted == 200, "but of how many"
+    assert (none.low, none.high) == (0.0, 0.0) and none.counted == 200, "but the number of requests"
 
 
 @given(count=st.integers(1, 60), missing=st.integers(0, 3))
-def test_everyone_offered_is_in_a_block(count, missing):
+def test_every_offered_request_is_in_a_block(count, missing):
     rows = [request(f"r{at}") for at in range(count)]
     run = outcome(rows, offered={"chat": count + missing})
     blocks = tally_blocks(run, 0, 100)["chat"]
@@ -62,5 +62,5 @@ def test_everyone_offered_is_in_a_block(count, missing):
     assert sum(b for _, b in blocks) == sum(row.good for row in rows)
 
 
-def test_enough_is_a_little_more_than_the_share_says():
+def test_the_seconds_for_enough_requests_include_a_margin():
     assert seconds_for_enough(12.0, 21) == 60 and seconds_for_enough(10.0, 100) == 11

@@ -1,4 +1,4 @@
-"""Figures, against rows made by hand."""
+"""Figures, computed from rows made by hand."""
 
 from dataclasses import replace
 
@@ -60,15 +60,15 @@ def outcome(requests, steps=(), offered=None, nanoseconds=2_000_000_000):
         (0, 50, None),
     ],
 )
-def test_nearest_rank_and_only_where_five_lie_beyond(count, percent, rank):
+def test_percentiles_are_nearest_rank_and_need_five_values_beyond(count, percent, rank):
     assert percentile(reversed(range(1, count + 1)), percent) == rank
 
 
-def test_a_percentile_is_one_of_the_values_never_between_two():
+def test_a_percentile_is_one_of_the_values():
     assert percentile([1] * 5 + [9] * 5, 50) == 1
 
 
-def test_a_lane():
+def test_the_figures_of_a_lane():
     rows = [request(f"r{i}", ttft=10 + i) for i in range(10)]
     figures = lane_figures(
         outcome([*rows, request("other", lane="x")], offered={"chat": 10}), "chat"
@@ -78,7 +78,7 @@ def test_a_lane():
     assert figures.ttft_p95 is None and figures.queue_p95 is None
 
 
-def test_everyone_offered_counts_also_who_was_never_served():
+def test_unserved_requests_count_as_offered():
     rows = [request(f"r{i}") for i in range(4)]
     rows += [request(f"c{i}", finish=Finish.CANCELLED, ttft=NEVER) for i in range(5)]
     figures = lane_figures(outcome(rows, offered={"chat": 10}), "chat")  # one has no row at all
@@ -87,7 +87,7 @@ def test_everyone_offered_counts_also_who_was_never_served():
     assert figures.gaps == 4
 
 
-def test_tpot_speaks_only_of_those_with_two_tokens_or_more():
+def test_tpot_counts_only_requests_with_two_tokens_or_more():
     rows = [request(f"r{i}", generated=1) for i in range(90)]
     rows += [request(f"s{i}", gap=4) for i in range(10)]
     figures = lane_figures(outcome(rows), "chat")
@@ -95,7 +95,7 @@ def test_tpot_speaks_only_of_those_with_two_tokens_or_more():
     assert figures.good == 100
 
 
-def test_the_engine():
+def test_the_figures_of_the_engine():
     rows = [request("a"), request("b", generated=5), request("c", finish=Finish.CANCELLED)]
     steps = [
         step(1, 0, 300, rows=2, tokens=10, width=6),  # 2 x 6 cells: 2 of padding
@@ -114,7 +114,7 @@ def test_the_engine():
     assert figures.waste == pytest.approx(5 / 17)
 
 
-def test_nothing_happened():
+def test_an_empty_run_has_figures_of_zero():
     figures = engine_figures(outcome([], nanoseconds=0))
     assert figures.requests_per_second == figures.slots == figures.waste == 0
 
@@ -134,7 +134,7 @@ ROWS = st.lists(
 
 
 @given(rows=ROWS, missing=st.integers(0, 3), warm_up=st.integers(0, 50))
-def test_goodput_is_never_more_than_throughput_and_everyone_is_somewhere(rows, missing, warm_up):
+def test_goodput_is_at_most_throughput_and_every_request_is_counted(rows, missing, warm_up):
     steps = [step(1, 0, 90, rows=1, tokens=1)]
     run = outcome(rows, steps, {"chat": len(rows) + missing}, nanoseconds=90)
     mine = without_warm_up(run, warm_up)
@@ -146,7 +146,7 @@ def test_goodput_is_never_more_than_throughput_and_everyone_is_somewhere(rows, m
     assert min(ends) >= 0 and sum(ends) == lane.offered == engine.served + engine.unserved
 
 
-def test_tokens_that_come_all_at_once_have_no_time_per_token():
+def test_tokens_that_all_come_at_once_have_no_tpot():
     rows = [request(f"r{i}", gap=0, generated=9) for i in range(100)]
     figures = lane_figures(outcome(rows), "chat")
     assert figures.gaps == 0 and figures.tpot_p50 is None and figures.good == 100

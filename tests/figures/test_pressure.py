@@ -1,4 +1,4 @@
-"""What a strategy is said to relieve and to create follows from the rows."""
+"""The pressure that a strategy relieves or creates follows from the rows."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ def outcome(ttft, gap, padding=0, unserved=0, labelled=40 * MS):
     return Outcome({"support": 10, "labelling": 1}, tuple(rows), steps, 500 * MS, complete=True)
 
 
-def test_gains_and_losses_are_the_largest_ratios_and_say_against_whom():
+def test_gains_and_losses_are_the_largest_ratios_to_the_baseline():
     made = pressure_cards(
         {
             "slow": outcome(ttft=90 * MS, gap=2 * MS),
@@ -44,16 +44,16 @@ def test_gains_and_losses_are_the_largest_ratios_and_say_against_whom():
     assert made["middle"].created.ratio == pytest.approx(30 / 10)
 
 
-def test_waste_is_a_pressure_too():
+def test_waste_counts_as_a_pressure():
     made = pressure_cards({"a": outcome(9, 2), "b": outcome(9, 2, padding=10)}, ENDPOINTS)
-    assert pressed(made["a"]) == "relieved nothing; created nothing", "zero is no denominator"
+    assert pressed(made["a"]) == "relieved nothing; created nothing", "zero cannot be a denominator"
     made = pressure_cards(
         {"a": outcome(9, 2, padding=1), "b": outcome(9, 2, padding=10)}, ENDPOINTS
     )
     assert pressed(made["b"]).startswith("relieved nothing; created computing for nobody (waste 5")
 
 
-def test_the_backlogs_time_is_that_of_its_last_answer():
+def test_the_time_of_a_backlog_is_that_of_its_last_answer():
     made = pressure_cards({"a": outcome(9, 2), "b": outcome(9, 2, labelled=120 * MS)}, ENDPOINTS)
     assert pressed(made["b"]) == (
         "relieved nothing; created the time that labelling takes (last answer after 120 ms: "
@@ -61,14 +61,14 @@ def test_the_backlogs_time_is_that_of_its_last_answer():
     )
 
 
-def test_what_never_came_is_a_lower_bound_and_two_of_those_are_not_compared():
+def test_unserved_requests_give_a_lower_bound_and_two_bounds_are_not_compared():
     made = pressure_cards({"a": outcome(50 * MS, 2), "b": outcome(9, 2, unserved=6)}, ENDPOINTS)
     assert "TTFT p50 over 500 ms: over 10 times a's 50 ms" in pressed(made["b"])
     both = {"a": outcome(9, 2, unserved=6), "b": outcome(9, 2, unserved=7)}
     assert "TTFT" not in pressed(pressure_cards(both, ENDPOINTS)["a"])
 
 
-def test_alone_there_is_nothing_to_compare_with():
+def test_a_single_strategy_has_no_card():
     assert pressure_cards({"a": outcome(9, 2)}, ENDPOINTS) == {}
 
 
@@ -76,12 +76,12 @@ def test_alone_there_is_nothing_to_compare_with():
     "value, said",
     [(0, "0.0"), (9_949_999, "9.9"), (9_950_000, "10"), (1_234_567_890, "1,235"), (None, "-")],
 )
-def test_milliseconds(value, said):
+def test_milliseconds_are_formatted(value, said):
     assert milliseconds(value) == said
     assert milliseconds(NEVER) == "never"
 
 
-def test_durations_and_shares():
+def test_durations_and_shares_are_formatted():
     said = [duration(value) for value in (12, 1_500, 2_340_000, 101_400_000, 7_891_000_000, NEVER)]
     assert said == ["12 ns", "1.5 us", "2.34 ms", "101 ms", "7.89 s", "never"]
     assert [share(value) for value in (0, 0.001, 0.42, 0.996, 1)] == [

@@ -1,4 +1,4 @@
-"""A journal that cannot be read says which line, and one that a run has parted from which step."""
+"""An unreadable journal is named with its line, and a diverging run with its step."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ from tests.traces import THRASH, ask, run
 LINES = run(THRASH).journal.splitlines()
 
 
-def test_a_replay_is_the_whole_run():
+def test_a_replay_repeats_the_whole_run():
     scheduler, events = replay(*journal.read(LINES))
     first = run(THRASH)
     assert events == first.events
@@ -51,7 +51,7 @@ def test_a_replay_is_the_whole_run():
         (0, '{"headway_journal": 8, "settings": {"is": "map"}}', "line 1 holds no settings"),
     ],
 )
-def test_a_bad_line_is_named(line, text, words):
+def test_a_damaged_line_is_named(line, text, words):
     lines = [*LINES[:line], text, *LINES[line + 1 :]]
     with pytest.raises(JournalError, match=words):
         list(journal.read(lines)[1])
@@ -75,7 +75,7 @@ def test_a_bad_line_is_named(line, text, words):
         ({"sampling": {"is": "Sampling", "bad_words": [["a"]]}}, "bad_words of Sampling is not"),
     ],
 )
-def test_a_command_that_no_engine_can_take_in_is_named_by_its_line(command, words):
+def test_an_impossible_command_is_named_with_its_line(command, words):
     if "is" not in command:
         asked = {"is": "Request", "id": "a", "prompt": [1], "max_tokens": 4, "arrived": 0}
         command = {"is": "Add", "request": asked | command}
@@ -84,7 +84,7 @@ def test_a_command_that_no_engine_can_take_in_is_named_by_its_line(command, word
         list(journal.read([*LINES[:3], line])[1])
 
 
-def test_every_field_of_a_request_comes_back():
+def test_every_field_of_a_request_is_restored():
     sampling = Sampling(
         temperature=1, stop_tokens=frozenset({3, 5}), logit_bias=((1, 2), (4, -0.5)),
         bad_words=((1, 2), (3,)), grammar=Grammar("regex", "a+"),
@@ -97,8 +97,8 @@ def test_every_field_of_a_request_comes_back():
     assert record.commands == (command,)
 
 
-def test_a_prompt_is_written_and_read_without_a_call_for_each_token():
-    """A prompt of 100,000 tokens took 84 ms of the engine's thread."""
+def test_a_prompt_is_written_and_read_without_a_call_per_token():
+    """A prompt of 100,000 tokens once took 84 ms of the engine's thread."""
     record = Record(1, 5, (Add(ask("a", 50_000, 2)),))
     calls = []
     sys.setprofile(lambda frame, event, arg: calls.append(event))
@@ -110,7 +110,7 @@ def test_a_prompt_is_written_and_read_without_a_call_for_each_token():
     assert again == record and len(calls) < 10_000
 
 
-def test_what_is_said_of_the_run_comes_back():
+def test_the_heads_facts_about_the_run_are_restored():
     file = StringIO()
     journal.begin(Settings(8, 4), file, {"model": "tiny"})
     assert journal.about(file.getvalue()) == {"model": "tiny"}
@@ -124,14 +124,14 @@ def test_an_empty_journal_has_no_head():
         journal.read([])
 
 
-def test_a_run_that_parts_from_its_journal_is_stopped():
+def test_a_run_that_diverges_from_its_journal_is_stopped():
     settings, records = journal.read(LINES)
     other = Settings(settings.num_blocks + 9, settings.block_size, settings.lanes)
     with pytest.raises(JournalError, match="the run has parted from its journal: step"):
         replay(other, records)
 
 
-def test_a_step_that_the_journal_has_and_the_run_has_not():
+def test_a_step_that_only_the_journal_has_is_named():
     file = StringIO()
     settings = Settings(8, 4)
     journal.begin(settings, file)
@@ -139,7 +139,7 @@ def test_a_step_that_the_journal_has_and_the_run_has_not():
     (record,) = list(journal.read(file.getvalue().splitlines())[1])
     replayed = Scheduler(settings)
     replayed.apply(record.commands, record.now)
-    assert replayed.schedule(5).rows, "the record says that nothing was to be done"
+    assert replayed.schedule(5).rows, "the record has no rows"
     with pytest.raises(JournalError, match="step 1 of 1 rows where step 0 of 0 is written"):
         replay(*journal.read(file.getvalue().splitlines()))
     idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3, 0, 0])]]

@@ -1,4 +1,4 @@
-"""A journal on disk: private, never over another, in parts, and gone no further than the disk."""
+"""A journal on disk: private, in parts, never overwritten, and stopped by a full disk."""
 
 import json
 import os
@@ -65,25 +65,25 @@ def umask(mask):
         os.umask(before)
 
 
-def test_a_file_has_each_record_whole_before_it_is_closed(tmp_path):
+def test_each_record_is_complete_in_the_file_before_it_is_closed(tmp_path):
     settings, kept = journal.read(LINES)
     with JournalFile(tmp_path / "run.jsonl", settings, {"device": "cpu"}) as file:
         for count, record in enumerate(kept, start=2):
             file.keep(record)
             lines = (tmp_path / "run.jsonl").read_text().splitlines()
-            assert len(lines) == count, "as a run that is killed now would leave it"
+            assert len(lines) == count, "as a run killed now would leave it"
     assert list(journal.read(lines)[1]) == list(records())
     assert journal.about(lines[0]) == {"device": "cpu", "headway": headway.__version__}
 
 
-def test_only_the_owner_may_read_it(tmp_path):
+def test_only_the_owner_may_read_a_journal(tmp_path):
     with umask(0):
         keep(tmp_path / "run.jsonl", part_bytes=2_000)
     modes = {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()}
     assert modes == {0o600}
 
 
-def test_a_journal_is_never_written_over(tmp_path):
+def test_a_journal_is_never_overwritten(tmp_path):
     path = tmp_path / "incident.jsonl"
     path.write_text("evidence")
     for attempt in (lambda: JournalFile(path, SETTINGS, {}), lambda: check(path, new=True)):
@@ -111,7 +111,7 @@ def test_each_start_has_a_file_of_its_own(tmp_path):
         begun(tmp_path / "nowhere" / "run.jsonl", "20260102T030405Z", SETTINGS, {}, 0)
 
 
-def test_where_none_can_be_is_said_before_it_is_needed(tmp_path):
+def test_an_impossible_place_is_reported_before_it_is_needed(tmp_path):
     (tmp_path / "file").write_text("")
     for path, words in (
         (tmp_path, "it is a folder"),
@@ -128,7 +128,7 @@ def test_where_none_can_be_is_said_before_it_is_needed(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_a_folder_that_is_not_ours_is_said_before_it_is_needed(tmp_path):
+def test_an_unwritable_folder_is_reported_before_it_is_needed(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(JournalError, match="its folder cannot be written to"):
         check(tmp_path / "a.jsonl", new=True)
@@ -147,7 +147,7 @@ def test_parts_are_read_as_one(tmp_path):
     assert (found.name, found.cut) == ("run.jsonl", False)
 
 
-def test_a_series_with_a_hole_is_none(tmp_path):
+def test_a_series_with_a_missing_part_is_refused(tmp_path):
     keep(tmp_path / "run.jsonl", part_bytes=2_000)
     with pytest.raises(JournalError, match=r"run.2.jsonl: this is part 2 of .*first, run.jsonl"):
         load(tmp_path / "run.2.jsonl")
@@ -163,12 +163,12 @@ def test_a_series_with_a_hole_is_none(tmp_path):
     (tmp_path / "run.2.jsonl").write_text("")
     with pytest.raises(JournalError, match=r"run.2.jsonl: line 1 is not JSON"):
         load(tmp_path / "run.jsonl")
-    # Killed in the middle of a part's line: the run ends there.
+    # The run was killed in the middle of a part's line, and ends there.
     (tmp_path / "run.2.jsonl").write_text("\n".join(lines[:3]) + "\n[9, ")
     assert load(tmp_path / "run.jsonl").cut
 
 
-def test_a_part_is_looked_for_beside_the_first_alone(tmp_path):
+def test_parts_are_searched_only_beside_the_first(tmp_path):
     keep(tmp_path / "run.jsonl", part_bytes=2_000)
     *lines, _ = (tmp_path / "run.jsonl").read_text().splitlines()
     (tmp_path / "there").mkdir()
@@ -180,7 +180,7 @@ def test_a_part_is_looked_for_beside_the_first_alone(tmp_path):
 
 @pytest.mark.parametrize("where", ["record", "turn"])
 def test_a_full_disk_stops_the_journal_and_not_the_engine(tmp_path, where):
-    """In the middle of a record, and where a part is to name the next one."""
+    """The disk is full in the middle of a record, or where a part names the next one."""
     whole = keep(tmp_path / "whole.jsonl").name
     sizes = accumulate(map(len, (tmp_path / whole).read_text().splitlines(True)))
     size = list(sizes)[20] - len('"device": "cpu", ')
@@ -194,12 +194,12 @@ def test_a_full_disk_stops_the_journal_and_not_the_engine(tmp_path, where):
     assert {each.name for each in tmp_path.iterdir()} == {"run.jsonl", whole}
 
 
-def test_a_part_is_never_written_over(tmp_path, caplog):
+def test_a_part_is_never_overwritten(tmp_path, caplog):
     (tmp_path / "run.2.jsonl").write_text("evidence")
     with JournalFile(tmp_path / "run.jsonl", SETTINGS, {}, 2_000) as file:
         for record in records():
             file.keep(record)
-    assert file.fault == "File exists" and len(caplog.records) == 1, "said once"
+    assert file.fault == "File exists" and len(caplog.records) == 1, "logged once"
     assert caplog.records[0].levelname == "ERROR" and caplog.records[0].name == "headway.journal"
     assert (tmp_path / "run.2.jsonl").read_text() == "evidence"
     found = load(tmp_path / "run.jsonl").records

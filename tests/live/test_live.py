@@ -23,7 +23,7 @@ from tests.traces import BLOCK, Spy, answer, ask, make, spy
 
 
 class Gated(FakeExecutor):
-    """It says one token and then waits until somebody opens the gate."""
+    """Gives one token, then waits until the gate is opened."""
 
     def __init__(self, blocks):
         super().__init__(blocks, BLOCK)
@@ -38,7 +38,7 @@ def said(events):
     return [token for event in events for token in event.tokens]
 
 
-def test_serves_many_threads_and_its_journal_replays():
+def test_many_threads_are_served_and_the_journal_replays():
     executor, file, scheduler = spy(32), io.StringIO(), make(32)
     journal.begin(scheduler.settings, file)
     rows = []
@@ -61,7 +61,7 @@ def test_serves_many_threads_and_its_journal_replays():
     engine.close()
     assert heard == {i: answer(ask("", (i, 1, 2), 5)) for i in range(6)}
     assert sorted(row.id for row in rows) == [f"r{i}" for i in range(6)]
-    assert scheduler.ledger.requests == [], "what was taken is not kept twice"
+    assert scheduler.ledger.requests == [], "taken events are not kept"
     settings, records = journal.read(file.getvalue().splitlines())
     replay = JournalInbox(records)
     again = Spy(replay, [])
@@ -72,7 +72,7 @@ def test_serves_many_threads_and_its_journal_replays():
     assert second.scheduler.ledger.requests == rows
 
 
-def test_one_queue_hears_of_many_requests():
+def test_one_queue_gets_the_events_of_many_requests():
     engine, caller = LiveEngine(make(32), FakeExecutor(32, BLOCK)), QueueCaller()
     asked = {f"r{i}": ask(f"r{i}", (i, 1, 2), 4) for i in range(5)}
     engine.submit(asked.values(), caller)
@@ -84,7 +84,7 @@ def test_one_queue_hears_of_many_requests():
     assert heard == {id: answer(request) for id, request in asked.items()}
 
 
-def test_streams_to_many_asyncio_tasks():
+def test_many_asyncio_tasks_get_their_streams():
     async def one(engine, i):
         request = ask(f"r{i}", (i, 1, 2), 5)
         return [token async for event in engine.stream(request) for token in event.tokens]
@@ -98,7 +98,7 @@ def test_streams_to_many_asyncio_tasks():
     assert asyncio.run(main()) == [answer(ask("", (i, 1, 2), 5)) for i in range(6)]
 
 
-def test_a_step_wakes_a_loop_once_for_all_of_its_streams():
+def test_a_step_wakes_an_event_loop_once_for_all_its_streams():
     scheduler, executor, streams = make(96), Gated(96), 24
 
     async def one(engine, i):
@@ -111,7 +111,7 @@ def test_a_step_wakes_a_loop_once_for_all_of_its_streams():
         loop.call_soon_threadsafe = lambda *about: (wakes.append(about), wake(*about))
         engine = LiveEngine(scheduler, executor)
         tasks = [asyncio.create_task(one(engine, i)) for i in range(streams)]
-        await asyncio.sleep(0)  # all have asked; one may have begun
+        await asyncio.sleep(0)  # all are submitted; one may have begun
         executor.gate.set()
         heard = await asyncio.gather(*tasks)
         count = len(wakes)
@@ -159,7 +159,7 @@ def test_a_caller_that_leaves_early_cancels():
     assert scheduler.pool.num_free == 32
 
 
-def test_a_loop_that_has_closed_does_not_harm_the_others():
+def test_a_closed_event_loop_does_not_affect_other_callers():
     scheduler, executor = make(32), Gated(32)
 
     async def leave(engine):
@@ -178,7 +178,7 @@ def test_a_loop_that_has_closed_does_not_harm_the_others():
     engine.close()
 
 
-def test_a_caller_that_fails_takes_nothing_from_the_others():
+def test_a_caller_that_raises_does_not_affect_the_others():
     class Failing:
         def tell(self, news):
             raise KeyError("its own")
@@ -199,14 +199,14 @@ def test_a_caller_that_fails_takes_nothing_from_the_others():
     assert [str(each) for each in caught.value.exceptions] == ["'its own'"]
 
 
-def test_closing_starts_a_part_full_group():
+def test_closing_the_engine_starts_a_group_that_is_not_full():
     engine = LiveEngine(make(32, Policies(join=Static(8))), FakeExecutor(32, BLOCK))
     events = engine.events(ask("a", (1, 2, 3), 2))
     engine.close()
     assert [each.finish for each in events][-1] is Finish.LENGTH
 
 
-def test_the_door_refuses_aloud():
+def test_an_impossible_request_is_refused_with_the_reason():
     engine = LiveEngine(make(2), FakeExecutor(2, BLOCK))
     with pytest.raises(RefusedError, match="10 prompt tokens and 2 to generate cannot fit"):
         engine.events(ask("a", (1,) * 10, 2))
@@ -231,10 +231,10 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
     engine._thread.join(10)
     with pytest.raises(EngineDownError, match="no device"):
         engine.events(ask("d", (1,), 2))
-    engine._inbox.put([Close()])  # nobody reads it, and nobody waits
+    engine._inbox.put([Close()])  # the stream is not read
 
 
-def test_a_caller_that_fails_over_the_end_takes_nobody_elses_from_them():
+def test_a_caller_that_raises_at_the_end_does_not_hide_it_from_others():
     callers, heard = Callers(), []
 
     class Breaks:

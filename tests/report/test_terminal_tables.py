@@ -21,11 +21,11 @@ def printed(table):
 
 
 def figures(kind, **said):
-    """Of a kind, 0 where nothing is said."""
+    """Figures of one kind, 0 unless given."""
     return kind(**dict.fromkeys([field.name for field in fields(kind)], 0) | said)
 
 
-def test_latency_fits_into_80_columns():
+def test_the_latency_table_fits_80_columns():
     times = dict.fromkeys(("queue_p50", "queue_p95", "ttft_p50", "ttft_p95"), 99_999_000_000)
     times |= dict.fromkeys(("tpot_p50", "tpot_p95"), 99_999_000_000)
     lane = figures(LaneFigures, offered=1_000, good=1_000, **times)
@@ -39,7 +39,7 @@ def test_latency_fits_into_80_columns():
     assert ["support-drafts:"] in said and ["voice:"] in said
 
 
-def test_what_no_row_can_say_has_no_column_and_a_lane_without_times_no_line():
+def test_a_percentile_without_samples_has_no_column_and_a_lane_without_times_no_line():
     few = figures(LaneFigures, offered=12, good=12, ttft_p50=5_000_000)
     few = replace(few, **dict.fromkeys(TAILS, None))
     none = replace(few, offered=3, **dict.fromkeys(MEDIANS, None))
@@ -56,7 +56,7 @@ def test_what_no_row_can_say_has_no_column_and_a_lane_without_times_no_line():
     assert (words.count("p50"), words.count("p95")) == (3, 3)
 
 
-def test_throughput_fits_into_80_columns():
+def test_the_throughput_table_fits_80_columns():
     shares = {"busy": 1.0, "held": 0.99, "padding": 0.99}
     engine = figures(
         EngineFigures,

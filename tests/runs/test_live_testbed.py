@@ -1,4 +1,4 @@
-"""The embedded model behind a run, on the wall's clock."""
+"""The embedded model in a run, on the wall clock."""
 
 import pytest
 
@@ -17,12 +17,12 @@ from headway.traffic.workload import Prompts, with_prompts
 
 
 @pytest.mark.parametrize("cached, rounding", [(0, LARGE), (1 << 30, SMALL)])
-def test_a_rig_knows_how_its_executor_rounds_tokens(cached, rounding, monkeypatch):
+def test_a_testbed_knows_how_its_executor_rounds_tokens(cached, rounding, monkeypatch):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
     assert load_testbed(None).rounding == rounding != Rounding()
 
 
-def test_a_rig_knows_how_its_executor_pads():
+def test_a_testbed_knows_how_its_executor_pads():
     testbed = load_testbed(None)
     cache = testbed.executor.executor.cache
     assert testbed.gathering is cache.gathering and testbed.gathering.block == testbed.block_size
@@ -34,7 +34,7 @@ def test_a_rig_knows_how_its_executor_pads():
     )
 
 
-def test_every_strategy_answers_in_full():
+def test_every_strategy_completes_all_answers():
     testbed = load_testbed(None)
     assert testbed.model == "headway-tiny (embedded)" and len(testbed.text) > 100_000
     assert testbed.num_blocks >= SLOTS * testbed.context // testbed.block_size

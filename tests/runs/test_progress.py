@@ -1,4 +1,4 @@
-"""What is seen while a strategy runs."""
+"""The progress that is shown while a strategy runs."""
 
 from io import StringIO
 
@@ -12,7 +12,7 @@ def screen(terminal):
     return Console(file=StringIO(), width=80, force_terminal=terminal)
 
 
-def test_on_a_terminal_a_bar_is_drawn_no_oftener_than_it_can_be_read():
+def test_on_a_terminal_a_bar_is_redrawn_only_as_often_as_it_can_be_read():
     console = screen(True)
     with show_progress(console, "static", 10, 40) as watch:
         for i in range(100):
@@ -23,7 +23,7 @@ def test_on_a_terminal_a_bar_is_drawn_no_oftener_than_it_can_be_read():
     assert said.count("7 run") < 8
 
 
-def test_elsewhere_it_is_one_plain_line():
+def test_off_a_terminal_progress_is_one_plain_line():
     console = screen(False)
     with show_progress(console, "static", 10, 40_000_000_000) as watch:
         watch(Progress(elapsed=1, ended=0, waiting=3, running=7))

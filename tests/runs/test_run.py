@@ -24,7 +24,7 @@ def requests(count, every=0, answer=4):
     ]
 
 
-def test_times_are_counted_from_the_runs_own_beginning():
+def test_times_are_counted_from_the_beginning_of_the_run():
     machine = fake_testbed(cost=FLAT)
     machine.clock.advance_to(77 * MS)
     outcome = Run(machine, Policies(), LANES, requests(2, every=25 * MS)).serve()
@@ -33,7 +33,7 @@ def test_times_are_counted_from_the_runs_own_beginning():
     assert outcome.offered == {"chat": 2} and outcome.complete
 
 
-def test_what_has_not_ended_by_the_limit_is_cancelled_and_stays_on_the_books():
+def test_requests_unfinished_at_the_limit_are_cancelled_and_stay_in_the_ledger():
     run = Run(
         fake_testbed(cost=FLAT), Policies(join=Continuous(1)), LANES, requests(3), limit=65 * MS
     )
@@ -48,7 +48,7 @@ def test_what_has_not_ended_by_the_limit_is_cancelled_and_stays_on_the_books():
     run.scheduler.check()
 
 
-def test_a_static_group_that_never_fills_starts_when_no_more_will_come():
+def test_a_static_group_starts_when_no_more_requests_will_come():
     outcome = Run(
         fake_testbed(cost=FLAT), Policies(join=Static(16)), LANES, requests(3, 50 * MS)
     ).serve()
@@ -64,7 +64,7 @@ def test_one_executor_serves_run_after_run():
     assert len(executor.tables) < 5, "the sequences of earlier runs were dropped"
 
 
-def test_also_after_one_that_was_broken_off():
+def test_one_executor_serves_another_run_after_an_interrupted_one():
     executor = FakeExecutor(2_048, 16)
     machine = fake_testbed(executor=executor)
     run = Run(machine, Policies(), LANES, requests(5, 5 * MS))

@@ -1,4 +1,4 @@
-"""A front on a loop of its own, asked over ASGI by clients that can go away, or take nothing."""
+"""A front on its own loop, called over ASGI by clients that can leave or stop reading."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ BLOCKS = 512
 
 
 class Paced(FakeExecutor):
-    """Before each step the loop has a turn, so that a long answer can be left."""
+    """The loop runs between steps, so that a client can leave a long answer."""
 
     loop: asyncio.AbstractEventLoop
 
@@ -31,14 +31,14 @@ def paced(config):
 
 
 async def until(holds):
-    """Turns of the loop until it does."""
+    """Run the loop until the condition holds."""
     async with asyncio.timeout(30):
         while not holds():
             await asyncio.sleep(0)
 
 
 class Client:
-    """An ASGI client that can go away, or take nothing."""
+    """An ASGI client that can leave, or stop reading."""
 
     def __init__(self, app, body, headers=(), path="/v1/completions"):
         self.scope = {
@@ -70,7 +70,7 @@ class Client:
 
 
 def inside(config, engine, scene):
-    """Run a scene on a loop of its own; afterwards nothing is left in the engine."""
+    """Run a scene on its own loop; afterwards the engine must be empty."""
 
     async def play():
         local = engine(config)

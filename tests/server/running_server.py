@@ -1,4 +1,4 @@
-"""A running server on loopback: the real front, with the engine in a thread of this process."""
+"""A server running on loopback: the real front, with the engine in a thread of this process."""
 
 import asyncio
 import functools
@@ -36,7 +36,7 @@ def tokenizer():
 
 
 class Hop:
-    """From the engine's thread to the loop's."""
+    """Passes events from the engine's thread to the loop's."""
 
     def __init__(self, local, caller):
         self.local, self.caller, self.told = local, caller, []
@@ -85,7 +85,7 @@ def scheduler(config, blocks=512, context=1_024, cost=StepCost()):
 
 @functools.cache
 def tiny():
-    """The embedded model."""
+    """An engine with the embedded model."""
     from headway.executor.torch.load import load
     from headway.executor.torch.memory.memory_plan import Limits
 
@@ -94,12 +94,12 @@ def tiny():
 
 @functools.cache
 def relay():
-    """Of its executor, to one engine after the other: what the one before left open is dropped."""
+    """Lends its executor to one engine after another, and drops what the last one left open."""
     return SharedExecutor(tiny().executor)
 
 
 def embedded(config):
-    """Its engine, to be made on the loop."""
+    """The engine, which must be made on the loop."""
     plan = tiny().plan
     relay().hand_over()
     return Local(scheduler(config, plan.num_blocks, plan.context), relay())
@@ -110,12 +110,12 @@ def fake(config, blocks=512):
 
 
 def priced(config):
-    """One that holds its steps against a cost model."""
+    """An engine that compares its steps with a cost model."""
     return Local(scheduler(config, cost=StepCost.of(1)), FakeExecutor(512, BLOCK))
 
 
 class Permitted(FakeExecutor):
-    """Each step waits until it may."""
+    """An executor whose steps wait for a permit."""
 
     def __init__(self):
         super().__init__(512, BLOCK)
@@ -130,7 +130,7 @@ class Permitted(FakeExecutor):
 
 
 def until(holds):
-    """Wait for what another thread does; between two looks that thread has the interpreter."""
+    """Wait for another thread's work; sleep between two looks so that it can run."""
     end = monotonic() + 30
     while not holds():
         assert monotonic() < end
@@ -144,7 +144,7 @@ def service_of(config, engine):
 
 
 def app_of(service):
-    """The application; what tests look at of it hangs on the front."""
+    """The application; tests look at its state through the front."""
     app = make_app(service)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
@@ -152,9 +152,9 @@ def app_of(service):
 
 @contextmanager
 def serving(config=None, engine=embedded):
-    """Its URL and its front; it is gone when the block is left.
+    """Run a server; gives its URL and its front, and ends it when the block is left.
 
-    engine: of the configuration, made on the server's own loop.
+    engine: makes the engine of the configuration, on the server's own loop.
     """
     config = config or ServerConfig()
     began, kept = threading.Event(), {}

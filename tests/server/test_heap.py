@@ -1,4 +1,4 @@
-"""Memory that is given back."""
+"""Freed memory is given back to the system."""
 
 import asyncio
 import gc
@@ -22,14 +22,14 @@ from tests.server.running_server import fake, serving, tokenizer, until
 
 
 def resident():
-    """In MB."""
+    """The resident memory in MB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4_096 / 1e6
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_a_long_texts_memory_is_given_back_once_it_is_tokenized():
+def test_the_memory_of_a_long_text_is_given_back_after_tokenizing():
     texts = AsyncTokenizer(tokenizer(), EMBEDDED)
-    # Three tokens a character, and more than a hundred bytes a token.
+    # Three tokens per character, and more than a hundred bytes per token.
     text = ("<|pad|>" + "".join(map(chr, range(0xE000, 0xF900)))) * 110
     asyncio.run(texts.encode(text[:5_000]))
     heap.give_back()
@@ -47,11 +47,11 @@ def all_problems():
 
 @pytest.fixture
 def problems():
-    """With the collector off: lists the problems made since then that are still there, each with
-    all the frames that it has passed through."""
+    """Turn the collector off; gives a function that lists the problems made since then and still
+    alive, each with all the frames that it has passed through."""
     gc.collect()
     gc.disable()
-    before = all_problems()  # of earlier tests; kept, so that no new one gets their address
+    before = all_problems()  # problems of earlier tests, kept so that no new one gets their address
     known = {id(each) for each in before}
     yield lambda: [each for each in all_problems() if id(each) not in known]
     gc.enable()
@@ -60,7 +60,7 @@ def problems():
 @pytest.mark.parametrize(
     "path, asked", [("/tokenize", {"prompt": "x"}), ("/detokenize", {"tokens": [5]})]
 )
-def test_who_has_gone_leaves_no_text_to_the_collector(path, asked, problems):
+def test_a_client_that_left_leaves_no_text_to_the_collector(path, asked, problems):
     async def never(*given):
         await asyncio.Event().wait()
 
@@ -75,7 +75,7 @@ def test_who_has_gone_leaves_no_text_to_the_collector(path, asked, problems):
     inside(ServerConfig(), fake, scene)
 
 
-def test_who_is_refused_once_it_was_read_leaves_no_prompt_to_the_collector(problems):
+def test_a_request_refused_after_reading_leaves_no_prompt_to_the_collector(problems):
     async def scene(app, service, rows):
         client = Client(app, {"prompt": [5] * 4_000})
         await client.task
@@ -84,7 +84,7 @@ def test_who_is_refused_once_it_was_read_leaves_no_prompt_to_the_collector(probl
     inside(ServerConfig(), fake, scene)
 
 
-def test_a_body_that_made_room_is_not_left_to_the_collector(problems):
+def test_a_body_refused_to_make_room_is_not_left_to_the_collector(problems):
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
     with serving(ServerConfig(server={"limits": limits}), fake) as (url, service):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
@@ -96,7 +96,7 @@ def test_a_body_that_made_room_is_not_left_to_the_collector(problems):
             each.close()
 
 
-def test_what_large_bodies_leave_is_given_back_once_for_all_of_a_while(monkeypatch):
+def test_memory_of_large_bodies_is_given_back_once_for_many(monkeypatch):
     given, trimmer = [], BodyTrimmer()
     monkeypatch.setattr(heap, "give_back", lambda: given.append(threading.current_thread()))
     monkeypatch.setattr(heap, "LATER", 0.0)
@@ -116,7 +116,7 @@ def test_what_large_bodies_leave_is_given_back_once_for_all_of_a_while(monkeypat
     assert len(given) == 2 and threading.main_thread() not in given
 
 
-def test_bodies_are_heard_of_when_they_were_read_and_when_they_were_worked_on(monkeypatch):
+def test_the_trimmer_hears_of_a_body_when_it_is_read_and_when_it_is_done(monkeypatch):
     heard = []
     monkeypatch.setattr(BodyTrimmer, "add", lambda trimmer, size: heard.append(size))
 
@@ -130,7 +130,7 @@ def test_bodies_are_heard_of_when_they_were_read_and_when_they_were_worked_on(mo
     inside(ServerConfig(), fake, scene)
 
 
-def test_what_scores_leave_is_given_back_when_nothing_runs(monkeypatch):
+def test_memory_of_scores_is_given_back_when_nothing_runs(monkeypatch):
     given = []
     monkeypatch.setattr(heap, "give_back", lambda: given.append(len(steps)))
     steps, left = [], ScoreTrimmer()

@@ -1,4 +1,4 @@
-"""Steps skipped over in one go leave the rows that they would have left one by one."""
+"""Steps that are skipped in one go leave the same rows as single steps."""
 
 import gc
 from dataclasses import replace
@@ -42,12 +42,16 @@ COST = StepCost(
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
-CHEAPER = replace(COST, wake=0, turn=0, knee=7)  # what the scheduler believes: it will see a drift
-PADDED = Gathering(3, at_once=5)  # not in the blocks of the engine, and in several groups
+CHEAPER = replace(
+    COST, wake=0, turn=0, knee=7
+)  # other prices for the scheduler, so that it sees a drift
+PADDED = Gathering(
+    3, at_once=5
+)  # gathered in other blocks than the engine's, and in several groups
 
 
 class Asked(PricedExecutor):
-    """Counts the steps that were really submitted."""
+    """An executor that counts the steps really submitted."""
 
     submitted = 0
 
@@ -89,7 +93,7 @@ def assert_same(case, size=BLOCK, gathering=UNPADDED):
 @given(cases(), st.sampled_from([UNPADDED, PADDED]))
 @example(THRASH, UNPADDED)
 @example(THRASH, PADDED)
-def test_as_one_by_one(case, gathering):
+def test_coasting_gives_the_rows_of_single_steps(case, gathering):
     built, fewer = assert_same(case, gathering=gathering)
     event("some skipped" if fewer < built else "none skipped")
 
@@ -97,7 +101,7 @@ def test_as_one_by_one(case, gathering):
 @pytest.mark.parametrize("gathering", [UNPADDED, PADDED])
 @pytest.mark.parametrize("join", [Continuous(3), Static(3), Dynamic(3, 20 * MS)])
 def test_most_steps_of_long_answers_are_skipped(join, gathering):
-    """One ends early while others wait for its slot, blocks run out, a cancel comes between."""
+    """One ends early while others wait for its slot, blocks run out, and a cancel comes."""
     asks = [ask(f"r{i}", (i,) * (5 + i), 60 - 9 * i, arrived=i * MS) for i in range(5)]
     asks = [replace(each, lane="chat") for each in asks]
     timed = [*((each.arrived, Add(each)) for each in asks), (400 * MS, Cancel("r0"))]
@@ -107,7 +111,7 @@ def test_most_steps_of_long_answers_are_skipped(join, gathering):
     assert left(case, coasting=True)[0].load(0).drift != 1_000, "something was learned on the way"
 
 
-def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
+def test_a_policy_that_depends_on_time_is_asked_at_every_step():
     class AfterAWhile:
         def start(self, view):
             return Start(int(view.now > 200 * MS and len(view.running) < 2))
@@ -115,7 +119,7 @@ def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
     asks = [ask(f"r{i}", (i,) * 5, 40, lane="chat") for i in range(2)]
     first = Case(60, Policies(join=AfterAWhile()), [(201 * MS, Add(asks[0]))])
     built, fewer = assert_same(first)
-    assert fewer < built / 3, "nobody waits: nothing to change one's mind about"
+    assert fewer < built / 3, "none waits, so the policy has nothing to decide"
 
     class Later(AfterAWhile):
         def start(self, view):
@@ -125,21 +129,21 @@ def test_a_policy_that_changes_its_mind_with_time_is_asked_at_every_step():
     assert_same(both)
 
 
-def test_answers_that_are_given_together_are_not_skipped_over():
+def test_answers_given_together_are_not_skipped():
     asks = [ask(f"r{i}", (i,) * 5, 20, lane="chat") for i in range(2)]
     case = Case(60, Policies(join=Static(2, together=True)), [(0, Add(each)) for each in asks])
     built, fewer = assert_same(case)
     assert built == fewer
 
 
-def test_seeds_draw_residuals_of_their_own():
+def test_each_seed_draws_its_own_residuals():
     case = Case(60, Policies(), [(0, Add(ask("a", 5, 30, lane="chat")))])
     one, other = left(case, True, seed=1)[0], left(case, True, seed=2)[0]
     assert one.ledger.steps != other.ledger.steps
     assert all(row.first_token != NEVER for row in other.ledger.requests)
 
 
-def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
+def test_a_step_after_a_sleep_or_after_prompts_takes_longer():
     cost = StepCost(Rates(step=5 * MS * 1_000), wake=2 * MS, turn=MS, after=Rates(step=MS * 1_000))
     asks = [replace(ask("a", 5, 3), arrived=MS), replace(ask("b", 5, 2), arrived=60 * MS)]
     for coasting in (False, True):
@@ -150,11 +154,11 @@ def test_a_step_takes_longer_before_which_the_engine_slept_or_had_prompts():
         while not scheduler.finished:
             engine.step()
         spent = [row.nanoseconds // MS for row in scheduler.ledger.steps]
-        # All but the last token of the second prompt are cached: one position is no prompt.
+        # All but one token of the second prompt are cached, and one position is no prompt.
         assert spent == [7, 6, 5, 7, 5]
 
 
-def test_who_keeps_a_journal_gets_every_step():
+def test_a_run_with_a_journal_takes_every_step():
     scheduler, clock, kept = make(60), VirtualClock(), []
     priced = PricedExecutor(COST, clock)
     inbox = TraceInbox([(0, Add(ask("a", 5, 30)))], clock)
@@ -165,15 +169,15 @@ def test_who_keeps_a_journal_gets_every_step():
     assert [record.step for record in kept] == [row.step for row in scheduler.ledger.steps]
 
 
-def test_one_ends_where_another_fills_a_block():
-    """Blocks of four: after seven tokens the one of five ends, and the one of one is at eight."""
+def test_one_sequence_ends_in_the_step_before_another_fills_a_block():
+    """With blocks of four tokens: the prompt of five ends when that of one is at eight."""
     asks = [ask("a", (1,) * 5, 8, lane="chat"), ask("b", (2,), 30, lane="chat")]
     assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
 
 
 @pytest.mark.parametrize("size, blocks", [(1, 150), (3, 40), (16, 12)])
-def test_blocks_of_other_sizes(size, blocks):
-    """An arrival and a cancel fall into stretches; in the end too few blocks are free for all."""
+def test_coasting_works_with_other_block_sizes(size, blocks):
+    """An arrival and a cancel come during stretches; in the end too few blocks are free."""
     asks = [ask(f"r{i}", (i,) * (5 + 7 * i), 60 - 9 * i, arrived=137 * i * MS) for i in range(4)]
     asks = [replace(each, lane="chat") for each in asks]
     timed = [*((each.arrived, Add(each)) for each in asks), (555 * MS, Cancel("r1"))]
@@ -181,8 +185,8 @@ def test_blocks_of_other_sizes(size, blocks):
     assert fewer < built / 2
 
 
-def test_an_old_block_under_a_name_is_forgotten_before_another_is_offered_under_it_or_after():
-    """Three say the same in a pool that is too small for them: which comes first decides."""
+def test_equal_blocks_are_evicted_and_published_in_the_order_of_single_steps():
+    """Three equal prompts in a pool too small for them; the order of events decides."""
     asks = [
         ask("a", (1,) * 4, 15, lane="chat"),
         ask("b", (1,) * 8, 27, lane="chat"),
@@ -192,7 +196,7 @@ def test_an_old_block_under_a_name_is_forgotten_before_another_is_offered_under_
 
 
 @pytest.mark.parametrize("was_on", [True, False])
-def test_the_collector_is_left_as_it_was(was_on):
+def test_the_garbage_collector_is_left_as_it_was(was_on):
     (gc.enable if was_on else gc.disable)()
     try:
         with uncollected():

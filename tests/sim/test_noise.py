@@ -1,4 +1,4 @@
-"""Residuals: as they were measured, correlated as they were, and keyed by the step."""
+"""Residuals: distributed and correlated as measured, and keyed by the step."""
 
 from math import exp, log
 from statistics import NormalDist, mean, pvariance
@@ -20,7 +20,7 @@ def drawn(*echoes, quantiles=QUANTILES, count=20_000, step=STEP):
 
 
 def lasting(kept):
-    """Nanoseconds, of which so much is left a step later."""
+    """The time constant, in nanoseconds, with which this share is left one step later."""
     return round(-STEP / log(kept))
 
 
@@ -31,7 +31,7 @@ def correlation(values, lag=1):
     return sum(a * b for a, b in pairs) / sum(a * a for a in apart)
 
 
-def test_they_have_the_measured_distribution():
+def test_residuals_have_the_measured_distribution():
     values = sorted(drawn())
     found = [values[len(values) * share // 4] for share in (1, 2, 3)]
     assert all(abs(a - b) < 10 for a, b in zip(found, QUANTILES[1:], strict=False))
@@ -43,7 +43,7 @@ def test_a_slow_step_is_followed_by_slow_ones():
     assert 0.6 < correlation(drawn(Echo(1_000, lasting(0.7)))) < 0.75
 
 
-def test_what_lasts_is_still_there_when_what_fades_has_gone():
+def test_long_echoes_remain_when_short_ones_have_faded():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
     both = Echo(300, lasting(0.995)), Echo(500, lasting(0.6))
     values = drawn(*both, quantiles=bell, count=100_000)
@@ -51,7 +51,7 @@ def test_what_lasts_is_still_there_when_what_fades_has_gone():
     assert correlation(values, lag=30) == pytest.approx(0.3 * 0.995**30, abs=0.04)
 
 
-def test_what_lasts_goes_on_where_another_piece_is_drawn():
+def test_a_long_echo_continues_across_batches_of_draws():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
     values = drawn(Echo(1_000, lasting(0.9)), quantiles=bell, count=300 * AHEAD)
     across = [(values[at - 2], values[at - 1]) for at in range(AHEAD, len(values), AHEAD)]
@@ -66,7 +66,7 @@ def test_a_slow_second_is_slow_for_small_and_for_large_steps():
     assert [small.next(at, 0) for at in range(9)] == [large.next(at, 1) for at in range(9)]
 
 
-def test_it_fades_with_time_and_not_with_steps():
+def test_correlation_fades_with_time_and_not_with_steps():
     bell = tuple(round(NormalDist(1_000, 100).inv_cdf(k / 200)) for k in range(1, 200))
     for step in (STEP, 4 * STEP):
         values = drawn(Echo(1_000, 8 * STEP), quantiles=bell, count=60_000, step=step)
@@ -74,7 +74,7 @@ def test_it_fades_with_time_and_not_with_steps():
 
 
 def test_sums_vary_more_than_those_of_independent_steps():
-    """Why it matters: the wait behind a hundred steps has the tails of their sum."""
+    """The wait behind a hundred steps has the tails of their sum."""
 
     def spread(values):
         sums = sorted(sum(values[at : at + 100]) for at in range(0, len(values), 100))
@@ -83,7 +83,7 @@ def test_sums_vary_more_than_those_of_independent_steps():
     assert spread(drawn(Echo(1_000, lasting(0.9)))) > 2 * spread(drawn())
 
 
-def test_the_same_steps_at_the_same_times_have_the_same_residuals_and_seeds_differ():
+def test_residuals_are_a_function_of_step_time_and_seed():
     cost = StepCost(
         residuals=(Residuals(QUANTILES), Residuals(QUANTILES)), echoes=(Echo(700, STEP),)
     )
@@ -96,5 +96,5 @@ def test_the_same_steps_at_the_same_times_have_the_same_residuals_and_seeds_diff
     assert asked(1) == asked(1) != asked(2)
 
 
-def test_without_residuals_every_step_takes_its_price():
+def test_without_residuals_every_step_takes_its_predicted_time():
     assert {Noise(StepCost(), 5).next(at, 1) for at in range(9)} == {1_000}

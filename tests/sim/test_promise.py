@@ -1,4 +1,4 @@
-"""What is promised at the door, beside what comes of it: in virtual time, from a seed."""
+"""The times promised at admission, compared with what happens, in seeded virtual time."""
 
 from random import Random
 
@@ -19,12 +19,12 @@ from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
 from tests.traces import MS
 
-SLOTS, PROMPT, ANSWER = 8, 30, 20  # the last two: tokens, on average
+SLOTS, PROMPT, ANSWER = 8, 30, 20  # the last two: mean tokens
 
 
 @pytest.fixture
 def promises(monkeypatch):
-    """By id: when it came, and its eta."""
+    """The arrival and the eta of each request, by id."""
     said = {}
 
     def noted(request, load, now):
@@ -54,7 +54,7 @@ def served(over, count=600):
     return scheduler.ledger.requests
 
 
-def test_in_a_line_the_promise_is_nearly_kept(promises):
+def test_under_overload_the_promised_time_is_nearly_kept(promises):
     rows = [row for row in served(over=3) if row.id in promises][100:]
     came = [promises[row.id][0] for row in rows]
     told = [promises[row.id][1] for row in rows]

@@ -1,4 +1,4 @@
-"""A journal, fed back, makes the same batches row for row."""
+"""A journal that is fed back gives the same batches row for row."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from tests.traces import THRASH, Spy, ask, cases, run
 
 
 def unscored(events):
-    """A journal keeps no log-probabilities, and so no event that says nothing else."""
+    """A journal keeps no log-probabilities, so events with nothing else are left out."""
     plain = [event._replace(prompt_logprobs=()) for event in events]
     return [event for event in plain if event.tokens or event.finish]
 
@@ -46,7 +46,7 @@ def test_a_replay_makes_the_same_batches_events_and_rows(case):
     assert scheduler.finished
 
 
-def test_a_run_that_parts_from_its_journal_says_where():
+def test_a_run_that_diverges_from_its_journal_says_where():
     settings, records = journal.read(run(THRASH).journal.splitlines())
     first, *rest = records
     with pytest.raises(JournalError, match="idles where the journal has step 1"):
@@ -55,7 +55,7 @@ def test_a_run_that_parts_from_its_journal_says_where():
         replay(settings, [replace(first, tokens=(*first.tokens, ())), *rest])
 
 
-def test_a_step_of_as_many_rows_that_are_others_is_named():
+def test_a_step_with_other_rows_of_the_same_number_is_named():
     settings, made = journal.read(run(THRASH).journal.splitlines())
     records = list(made)
     (add,) = records[0].commands
@@ -68,7 +68,7 @@ def test_a_step_of_as_many_rows_that_are_others_is_named():
         replay(settings, records)
 
 
-def test_a_digest_is_of_every_row_and_of_all_that_a_row_asks():
+def test_a_digest_covers_every_row_and_every_field_of_it():
     rows = [Row(1, 0, (7, 8), (3,), Want.NOTHING), Row(2, 5, (9,), (), Want.LAST)]
     told = {
         digest(each)
@@ -87,7 +87,7 @@ def test_a_digest_is_of_every_row_and_of_all_that_a_row_asks():
     assert digest(rows) == digest(tuple(rows))
 
 
-def test_a_record_survives_the_file(tmp_path):
+def test_a_record_is_restored_from_its_line(tmp_path):
     request = ask("a", 3, 2, sampling=Sampling(0.5, stop_tokens=frozenset({5, 3})), salt="t")
     commands = (Add(request), Cancel("b"), Stop("c", 2), Close())
     record = Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12, 3, 2**32 - 1)

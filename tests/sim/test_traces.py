@@ -1,4 +1,4 @@
-"""Random traces under random policies: everyone gets the answer it would have got alone."""
+"""Random traces under random policies: every request gets the answer it would get alone."""
 
 from collections import deque
 
@@ -41,11 +41,13 @@ def check_answers(case, scheduler, events):
             assert scores[row.id] == scored(request)[: len(scores[row.id])]
         else:
             assert tokens == alone and row.generated == len(tokens)
-            assert scores[row.id] == scored(request), "each position's once, in order"
+            assert scores[row.id] == scored(request), "one for each position, in order"
         times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
         reached = [time for time in times if time != NEVER]
         assert reached == sorted(reached)
-        if row.first_scheduled != NEVER:  # or the one whose prompt it shares has started in time
+        if (
+            row.first_scheduled != NEVER
+        ):  # or the request whose prompt it shares has started in time
             assert min(row.first_scheduled, started.get(request.follows, NEVER)) <= request.start_by
         if row.finish is Finish.EXPIRED:
             never_started = row.first_scheduled == NEVER and row.finished > request.start_by
@@ -69,8 +71,8 @@ def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
 
 @settings(deadline=None)
 @given(cases(), st.integers(0, 2))
-def test_who_cannot_begin_fails_alone(case, seed):
-    """Whatever the reason: the others begin in the same step, and have their own answers."""
+def test_a_request_that_cannot_begin_fails_alone(case, seed):
+    """For any reason; the others begin in the same step and get their own answers."""
 
     def begins(begun):
         if begun.sampling.seed == seed:
@@ -97,7 +99,7 @@ def test_who_cannot_begin_fails_alone(case, seed):
 @given(cases())
 @example(THRASH)
 def test_two_steps_in_flight_need_no_second_loop(case):
-    """The same three verbs, deciding one step ahead of what is known."""
+    """The same three verbs, deciding one step ahead of the known tokens."""
     scheduler = Scheduler(case.settings)
     executor = FakeExecutor(case.blocks, BLOCK, case.burst)
     inbox = TraceInbox(case.timed, VirtualClock())
@@ -116,7 +118,7 @@ def test_two_steps_in_flight_need_no_second_loop(case):
     check_answers(case, scheduler, events)
 
 
-def test_the_rare_paths_are_met():
+def test_the_random_traces_reach_the_rare_paths():
     rows = run(THRASH).scheduler.ledger.requests
     preemptions = [(row.id, row.preemptions) for row in rows]
     assert preemptions == [("r0", 0), ("r1", 1), ("r2", 3), ("r3", 2)]
@@ -134,7 +136,7 @@ def test_time_is_charged_by_the_cost_model():
     assert row.tpot == (10 + 1) * MS and row.nanoseconds == row.e2e
 
 
-def test_a_lane_with_a_window_of_its_own_is_not_held_hostage():
+def test_a_lane_with_its_own_window_does_not_wait_for_that_of_others():
     windows = {"chat": 0}
     scheduler = make(32, Policies(join=Dynamic(4, 900 * MS, windows)), ("bulk", "chat"))
     requests = [ask("b", 4, 1, lane="bulk"), ask("c", 4, 1, arrived=9 * MS, lane="chat")]
@@ -143,7 +145,7 @@ def test_a_lane_with_a_window_of_its_own_is_not_held_hostage():
     assert [row.first_scheduled for row in scheduler.ledger.requests] == [9 * MS, 9 * MS, 5000 * MS]
 
 
-def test_a_dead_end_is_found_for_free():
+def test_a_run_that_can_never_end_is_detected():
     class Nobody:
         def start(self, view):
             return Start()

@@ -1,4 +1,4 @@
-"""More may run than fit a step. Then they take turns: nobody is left out for ever."""
+"""If more sequences run than fit a step they take turns, and none is left out for ever."""
 
 from dataclasses import replace
 
@@ -14,15 +14,15 @@ from headway.core.policies.policies import Policies
 from headway.core.request import Finish
 from tests.traces import Crowd, ask, make, spy
 
-ROOM = 500  # blocks: nobody is preempted
+ROOM = 500  # blocks, so that none is preempted
 
 
 class Turns:
-    """How often others were served since each who runs was, or joined.
+    """Counts how often others were served since each running sequence was served or joined.
 
-    Under a mix that keeps prompts and decoding apart the steps of the other kind do not count:
-    which kind is whose turn is the mix's question. Nor does a step count for a prompt if all who
-    run could have a token in it: prompts are then computed in the order of joining.
+    Under a mix that keeps prompts and decoding apart, steps of the other kind do not count: which
+    kind has its turn is the mix's decision. Nor does a step count for a prompt if all running
+    sequences could have a token in it: prompts are then computed in the order of joining.
     """
 
     def __init__(self, scheduler):
@@ -80,7 +80,7 @@ def crowds(draw):
 
 @settings(deadline=None)
 @given(crowds())
-def test_between_two_services_no_other_is_served_more_often_than_so_many_run(crowd):
+def test_between_two_turns_of_a_sequence_every_other_has_few_turns(crowd):
     policies, asks = crowd
     scheduler = make(ROOM, policies)
     turns = Turns(scheduler)
@@ -96,7 +96,7 @@ def test_between_two_services_no_other_is_served_more_often_than_so_many_run(cro
 
 
 def decoding(policies, count):
-    """A scheduler with so many who have their first token, and the rest to come."""
+    """A scheduler with so many sequences that have their first token only."""
     roomy = replace(policies, chunk=Whole(), step_tokens=1_000)
     scheduler = make(ROOM, roomy)
     scheduler.apply([Add(ask(f"r{i}", (i,) * 3, 50)) for i in range(count)], 0)
@@ -106,7 +106,7 @@ def decoding(policies, count):
     return scheduler, turns
 
 
-def test_five_share_steps_of_two():
+def test_five_sequences_share_steps_of_two():
     _, turns = decoding(Policies(Crowd(5), step_tokens=2), 5)
     seen = []
     for _ in range(5):
@@ -116,13 +116,13 @@ def test_five_share_steps_of_two():
 
 
 @pytest.mark.parametrize("chunk", [Fixed(2), Whole()])
-def test_a_prompt_has_its_turn_where_decoding_fills_every_step(chunk):
+def test_a_prompt_gets_its_turn_although_decoding_fills_every_step(chunk):
     scheduler, turns = decoding(Policies(Crowd(5), chunk=chunk, step_tokens=4), 4)
     scheduler.settings = replace(
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=5)
     )
     scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
-    turns.step()  # it joins with what is left of the step
+    turns.step()  # it joins with the rest of the step
     scheduler.settings = replace(
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=4)
     )
@@ -133,7 +133,7 @@ def test_a_prompt_has_its_turn_where_decoding_fills_every_step(chunk):
 
 
 def test_a_groups_prompts_are_computed_one_after_the_other():
-    """In turns, all first tokens would come at the end, and none of them earlier."""
+    """If prompts took turns, all first tokens would come at the end."""
     scheduler = make(ROOM, Policies(Static(3), chunk=Fixed(4), step_tokens=7))
     scheduler.apply([Add(ask(f"r{i}", (i,) * 8, 2)) for i in range(3)], 0)
     turns, seen = Turns(scheduler), []
@@ -145,7 +145,7 @@ def test_a_groups_prompts_are_computed_one_after_the_other():
     assert seen == [[0], [0], [1], [1], [2], [2]]
 
 
-def test_in_a_step_for_decoding_prompts_keep_their_place():
+def test_prompts_keep_their_place_during_a_decode_step():
     policies = Policies(Crowd(4), mix=Alternate(), chunk=Fixed(2), step_tokens=2)
     scheduler, turns = decoding(replace(policies, step_tokens=3), 3)
     scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
@@ -157,8 +157,8 @@ def test_in_a_step_for_decoding_prompts_keep_their_place():
     assert seen == [[0, 1, 2], [3], [0, 1], [3], [2, 0], [3], [1, 2]]
 
 
-def test_who_lacks_a_block_gives_its_turn_to_the_others():
-    """The youngest is first in turn and in need of a block: its own are the ones to be taken."""
+def test_a_sequence_that_lacks_a_block_gives_its_turn_to_others():
+    """The youngest is first in turn and needs a block, but its own blocks are those to be taken."""
     scheduler = make(5, Policies(Crowd(3), step_tokens=1_000))
     prompts = [(1,) * 4, (2,), (3,) * 8]
     scheduler.apply([Add(ask(f"r{i}", each, 3)) for i, each in enumerate(prompts)], 0)

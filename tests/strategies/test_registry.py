@@ -1,4 +1,4 @@
-"""Strategies by name and by YAML: what is made, and what is refused with the nearest name."""
+"""Strategies by name and by YAML: those that are made, and refusals with the nearest name."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def made(name):
     return find_strategy(name)(INPUTS).policies
 
 
-def test_every_name_makes_a_strategy_of_that_name_and_says_its_rule():
+def test_every_name_makes_a_strategy_of_that_name_with_its_rule():
     for name, make in REGISTRY.items():
         strategy = make(INPUTS)
         assert strategy.name == name and strategy.rule
@@ -47,7 +47,7 @@ def test_every_name_makes_a_strategy_of_that_name_and_says_its_rule():
     )
 
 
-def test_the_order_is_the_same_for_all_but_those_that_are_about_it():
+def test_all_but_the_strategies_about_order_have_the_same_order():
     orders = {name: made(name).order for name in REGISTRY}
     assert orders.pop("priority") == orders.pop("filler") == Priority()
     assert orders.pop("shortest-first") == ShortestFirst()
@@ -67,7 +67,7 @@ def test_budgets_is_its_parts_together_and_each_part_is_first_come_but_for_one_t
     assert not {*PARTS_OF_BUDGETS} & {*DEFAULT_STRATEGIES} and "budgets" in DEFAULT_STRATEGIES
 
 
-def test_what_they_differ_in():
+def test_strategies_differ_in_join_mix_and_chunk():
     assert made("one-by-one").join == Continuous(1)
     assert made("static").join == Static(SLOTS)
     assert made("static-together").join == Static(SLOTS, together=True)
@@ -80,7 +80,7 @@ def test_what_they_differ_in():
     assert made("continuous-chunk-96").step_tokens == SLOTS + 96
 
 
-def test_one_window_for_all_is_that_of_the_endpoint_that_can_wait_the_longest():
+def test_the_window_for_all_is_that_of_the_most_patient_endpoint():
     assert made("dynamic-global").join == Dynamic(SLOTS, 100 * MS)
     assert made("dynamic-lanes").join.windows["voice"] == 5 * MS
     stated = StrategyInputs(INPUTS.lanes, INPUTS.token_cost, 512, (), {"voice": 2 * MS})
@@ -95,12 +95,12 @@ def test_one_window_for_all_is_that_of_the_endpoint_that_can_wait_the_longest():
         ("xyz", "there are one-by-one, static"),
     ],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(name, said):
+def test_an_unknown_name_is_refused_with_the_nearest_one(name, said):
     with pytest.raises(SettingError, match=said):
         find_strategy(name)
 
 
-def test_a_list_of_names():
+def test_a_list_of_names_is_read():
     assert [make(INPUTS).name for make in read_strategies("static, priority").values()] == [
         "static",
         "priority",
@@ -111,7 +111,7 @@ def test_a_list_of_names():
         read_strategies(" , ")
 
 
-def test_a_file_of_strategies(tmp_path):
+def test_a_file_of_strategies_is_read(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(
         "static:\n"
@@ -153,12 +153,12 @@ def test_a_file_of_strategies(tmp_path):
         ({"step_tokens": True}, "not a number"),
     ],
 )
-def test_a_bad_recipe_is_refused_by_its_place(parts, said):
+def test_an_invalid_strategy_is_refused_with_its_place_in_the_file(parts, said):
     with pytest.raises(SettingError, match=said):
         strategy_from_parts("mine", parts)
 
 
-def test_a_file_that_is_no_mapping(tmp_path):
+def test_a_file_that_is_no_mapping_is_refused(tmp_path):
     path = tmp_path / "mine.yaml"
     for text, said in (("- a", "a mapping"), ("a: [", "is not YAML"), ("", "a mapping")):
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""Three strategies from one set of budgets."""
+"""The demo's three strategies, made from one set of budgets."""
 
 from headway.core.lane import Budget, Lane
 from headway.core.policies.chunk import Fixed, Whole
@@ -38,7 +38,7 @@ def test_all_three_have_the_same_slots_and_the_same_order():
     assert static.step_tokens >= SLOTS * 2_048, "a group's prompts run in one step"
 
 
-def test_a_window_is_a_share_of_the_lanes_own_budget():
+def test_a_window_is_a_share_of_its_lanes_budget():
     assert windows_from_budgets([lane(20, 15), lane(400, 30), Lane("bulk")]) == {
         "20": 5 * MS,
         "400": 100 * MS,
@@ -46,20 +46,20 @@ def test_a_window_is_a_share_of_the_lanes_own_budget():
     }
 
 
-def test_a_chunk_fits_beside_a_full_batch_into_the_tightest_budget():
+def test_a_chunk_beside_a_full_batch_fits_the_tightest_budget():
     assert chunk_within_budgets([lane(20, 15), lane(20, 99)], PRICE) == 64, (
         "15 - 16 x 0.3 leaves 102"
     )
     assert chunk_within_budgets([lane(20, 15), Lane("bulk")], TokenCost(0.01 * MS, 0.3 * MS)) == 512
     assert chunk_within_budgets([lane(20, 1)], PRICE) == 32, (
-        "nothing is left, and something must be done"
+        "no time is left, but a chunk has at least one token"
     )
 
 
-def test_settings_are_said_in_full():
+def test_a_strategys_settings_are_listed_in_full():
     static, dynamic, _ = demo_strategies([lane(20, 15)], PRICE, 2_048)
     join = static.settings["join"]
     assert (join["policy"], join["size"], join["buckets"]) == ("Static", SLOTS, ())
-    assert join["together"] is False, "callers are answered as their own tokens come"
+    assert join["together"] is False, "each caller gets its own tokens as they come"
     assert dynamic.settings["join"]["windows"] == {"20": 5 * MS}
     assert static.settings["step_tokens"] == SLOTS * 2_048

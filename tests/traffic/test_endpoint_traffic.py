@@ -53,14 +53,14 @@ TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},40,10\n" for k 
 
 
 def inside(services, demand, window, seed):
-    """What comes in a window that is given."""
+    """The traffic of a given window."""
     return offered_traffic(
         services, select_in_window(services, demand, PRICE, window, seed, 2_048), seed, 2_048
     )
 
 
 def fixed(services, demand, span, seed=0, price=PRICE):
-    """The requests that traces and seconds say, at that pace."""
+    """The requests given by traces and seconds, at the pace of the demand."""
     return offered_traffic(
         services, select_requests(services, demand, price, span, seed, 2_048), seed, 2_048
     )
@@ -77,7 +77,7 @@ def lanes(tmp_path):
     return write
 
 
-def test_lanes_are_read_in_full(lanes):
+def test_all_fields_of_lanes_are_read(lanes):
     voice, chat, bulk = lanes(LANES)
     lane = voice.endpoint.lane({"voice": UnloadedLatency(ttft=5 * MS, tpot=MS, e2e=30 * MS)})
     assert lane.budget == Budget(15 * MS, 25 * MS, 120 * MS, 10 * MS)
@@ -86,7 +86,7 @@ def test_lanes_are_read_in_full(lanes):
     assert bulk.endpoint.is_offline and bulk.is_backlog and bulk.endpoint.priority == 9
 
 
-def test_shares_of_one_rate_by_weight_beside_fixed_rates(lanes):
+def test_lanes_share_the_rate_by_weight_beside_fixed_rates(lanes):
     services = lanes(LANES)
     made = inside(services, Demand(rate=10), 100 * S, 0)
     counts = {name: each["offered"] for name, each in made.about.items()}
@@ -101,24 +101,26 @@ def test_shares_of_one_rate_by_weight_beside_fixed_rates(lanes):
     assert {ask.at for ask in made.specs if ask.lane == "bulk"} == {0}
 
 
-def test_a_lane_of_no_weight_is_not_asked(lanes):
+def test_a_lane_of_weight_0_gets_no_requests(lanes):
     text = "{a: {trace: chat.csv}, b: {arrivals: poisson, prompt: 9, answer: 3, weight: 0}}"
     made = inside(lanes(text), Demand(rate=3), 10 * S, 0)
     assert {ask.lane for ask in made.specs} == {"a"} and made.about["b"]["offered"] == 0
 
 
-def test_token_counts_that_come_to_0_are_counted_where_they_are_offered(lanes):
+def test_only_offered_token_counts_of_0_are_counted(lanes):
     trace = TRACE.replace("\n7,40,10\n8,40,10\n", "\n7,40,0\n8,1,1\n").replace("399,40", "399,0")
     about = inside(lanes(LANES, trace), Demand(rate=10), 100 * S, 0).about
-    assert about["chat"]["raised_to_1"] == 3, "0, and half a token twice; the last stays away"
+    assert about["chat"]["raised_to_1"] == 3, (
+        "one count of 0 and two halves; the last request is not offered"
+    )
 
 
-def test_a_load_is_made_of_the_same_shares(lanes):
+def test_a_load_is_divided_into_the_same_shares(lanes):
     made = inside(lanes(LANES), Demand(load=0.3), 60 * S, 0)
     assert PRICE.of(made.specs) / (60 * S) == pytest.approx(0.3, rel=0.2)
 
 
-def test_the_same_seed_gives_the_same_and_another_one_others(lanes):
+def test_the_same_seed_gives_the_same_traffic_and_another_seed_another(lanes):
     services = lanes(LANES)
     first, again, other = (
         inside(services, Demand(rate=10), 20 * S, seed).specs for seed in (0, 0, 1)
@@ -134,7 +136,7 @@ def test_lengths_have_the_mean_that_was_asked_for(lanes):
     assert asks[-1].at / 4_000 == pytest.approx(S, rel=0.15), "gaps of one second"
 
 
-def test_what_the_machine_is_measured_with_has_all_endpoints_in_turn(lanes):
+def test_sample_requests_take_all_endpoints_in_turn(lanes):
     asks = sample_requests(lanes(LANES), 0, 2_048)
     assert [ask.lane for ask in asks[:4]] == ["voice", "chat", "bulk", "voice"]
 
@@ -151,7 +153,7 @@ PAUSE = "arrival_s,input_tokens,output_tokens\n" + "".join(
 
 @pytest.mark.parametrize("demand", [Demand(rate=1.0), Demand(load=0.2)])
 @given(times=st.floats(1.001, 9.0))
-def test_a_rate_says_when_requests_come_and_never_which(paused, demand, times):
+def test_a_rate_decides_when_requests_come_but_not_which(paused, demand, times):
     faster = Demand(times * demand.rate, times * demand.load)
     slow, fast = (fixed(paused, each, 20 * S).specs for each in (demand, faster))
     assert [replace(a, at=0) for a in slow] == [replace(a, at=0) for a in fast]
@@ -170,7 +172,7 @@ def paused(tmp_path_factory):
     return read_endpoints(path)
 
 
-def test_a_rate_plays_the_seconds_of_the_trace_pauses_too(tmp_path):
+def test_a_rate_replays_the_seconds_of_the_trace_with_their_pauses(tmp_path):
     (tmp_path / "chat.csv").write_text(PAUSE)
     services = endpoints_from_traces([tmp_path / "chat.csv"])
     made = select_requests(services, Demand(rate=2), PRICE, 21 * S, 0, 2_048)
@@ -184,7 +186,7 @@ def test_a_rate_plays_the_seconds_of_the_trace_pauses_too(tmp_path):
     assert len(longer.specs) == 10 and longer.about["chat"]["trace_ends"]
 
 
-def test_without_a_rate_the_requests_are_those_that_take_the_seconds_at_the_usual_load(lanes):
+def test_without_a_rate_the_requests_take_the_seconds_at_the_default_load(lanes):
     services = lanes("{a: {trace: chat.csv, token_scale: 1}}")
     made = select_requests(services, Demand(load=DEFAULT_LOAD), PRICE, 20 * S, 0, 2_048)
     assert made.window == 20 * S
@@ -194,7 +196,7 @@ def test_without_a_rate_the_requests_are_those_that_take_the_seconds_at_the_usua
     assert doubled.window == 10 * S
 
 
-def test_a_lane_of_its_own_rate_keeps_it_whatever_the_others_do(lanes):
+def test_a_lane_with_its_own_rate_keeps_it_at_any_rate_of_the_others(lanes):
     services = lanes("{a: {trace: chat.csv}, b: {trace: chat.csv, rate: 2}}")
     for rate in (3.0, 6.0, 12.0):
         made = select_requests(services, Demand(rate=rate), PRICE, 100 * S, 0, 2_048)
@@ -212,13 +214,13 @@ def test_a_trace_without_two_moments_has_no_rate_and_is_refused(lanes, rows):
             fixed(services, demand, 60 * S)
 
 
-def test_a_trace_that_begins_behind_the_seconds_is_refused_with_the_remedy(lanes):
+def test_a_trace_that_begins_after_the_seconds_is_refused_with_the_remedy(lanes):
     services = lanes("{a: {trace: chat.csv}}", TRACE.splitlines()[0] + "\n50,9,9\n51,9,9\n")
     with pytest.raises(SettingError, match=r"nobody arrives in the first 20 s of a: take more"):
         fixed(services, Demand(rate=2), 20 * S)
 
 
-def test_what_the_context_takes_away_is_counted(lanes):
+def test_tokens_cut_at_the_context_are_counted(lanes):
     trace = TRACE.splitlines()[0] + "\n0,4096,2\n1,10,4000\n2,100,28\n3,1,1\n"
     about = fixed(
         lanes("{a: {trace: chat.csv, token_scale: 1}}", trace), Demand(rate=1), 4 * S
@@ -232,7 +234,7 @@ def test_what_the_context_takes_away_is_counted(lanes):
     assert drawn.about["a"]["cut_to_context"]["requests"] == len(drawn.specs) > 0
 
 
-def test_mooncakes_block_ids_make_prompts_that_share_those_prefixes(tmp_path):
+def test_mooncakes_block_ids_give_prompts_with_shared_prefixes(tmp_path):
     path = tmp_path / "moon.jsonl"
     rows = [(0, 1500, "[7, 8, 9]"), (3000, 1300, "[7, 8, 5]"), (6000, 600, "[8, 1]")]
     path.write_text(
@@ -251,7 +253,7 @@ def test_mooncakes_block_ids_make_prompts_that_share_those_prefixes(tmp_path):
     assert third[:64] == first[64:128] != first[:64], "block 8 has its words wherever it stands"
 
 
-def test_arrivals_that_a_coarse_clock_put_together_are_spread(tmp_path):
+def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
     path = tmp_path / "coarse.csv"
     rows = "".join(f"{3 * (k // 5)},8,1\n" for k in range(50))
     path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
@@ -282,7 +284,7 @@ def test_arrivals_that_a_coarse_clock_put_together_are_spread(tmp_path):
         ("a: 3", "a mapping of names to values is wanted, not 3"),
     ],
 )
-def test_a_bad_lane_is_refused_by_its_place(lanes, text, said):
+def test_an_invalid_lane_is_refused_with_its_place_in_the_file(lanes, text, said):
     with pytest.raises(SettingError, match=said):
         lanes(text)
 
@@ -295,12 +297,12 @@ def test_a_bad_lane_is_refused_by_its_place(lanes, text, said):
         ("{a: {trace: chat.csv}, b: {trace: chat.csv, rate: 5}}", Demand(rate=4), "leave nothing"),
     ],
 )
-def test_a_demand_that_cannot_be_met(lanes, text, demand, said):
+def test_an_impossible_demand_is_refused(lanes, text, demand, said):
     with pytest.raises(SettingError, match=said):
         inside(lanes(text), demand, 60 * S, 0)
 
 
-def test_the_documents_examples_are_read(tmp_path):
+def test_the_examples_in_the_docs_are_read(tmp_path):
     text = (Path(__file__).parents[2] / "docs" / "compare.md").read_text()
     examples = dict(re.findall(r"<!-- (\w+) -->\n```yaml\n(.*?)```", text, re.DOTALL))
     for name, example in examples.items():

@@ -1,4 +1,4 @@
-"""Recorded traffic: what is read, and what is refused with the line that is to blame."""
+"""Recorded traffic: what is read, and what is refused with its line."""
 
 import gzip
 
@@ -20,12 +20,12 @@ def trace(tmp_path):
     return write
 
 
-def test_rows_are_read_whatever_else_the_file_holds(trace):
+def test_rows_are_read_whatever_other_columns_the_file_has(trace):
     path = trace("client,output_tokens,arrival_s,input_tokens\n7,10,0.0,12\n\n7,0,1.5,3.0\n")
     assert read_trace(path) == [Arrival(0, 12, 10), Arrival(1_500_000_000, 3, 0)]
 
 
-def test_gzip_is_known_by_its_first_bytes(tmp_path):
+def test_gzip_is_recognised_by_its_first_bytes(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_bytes(gzip.compress((HEADER + "0.25,1,2\n").encode()))
     assert read_trace(path) == [Arrival(250_000_000, 1, 2)]
@@ -45,7 +45,7 @@ def test_gzip_is_known_by_its_first_bytes(tmp_path):
         ("0,1,2\n3,4\n", "line 3: 2 fields where the header names 3"),
     ],
 )
-def test_a_bad_row_is_refused_by_its_line(trace, rows, said):
+def test_a_bad_row_is_refused_with_its_line(trace, rows, said):
     with pytest.raises(SettingError, match=f"mine.csv, {said}"):
         read_trace(trace(HEADER + rows))
 
@@ -59,7 +59,7 @@ def test_a_missing_column_is_named(trace, text, missing):
         read_trace(trace(text))
 
 
-def test_a_file_that_cannot_be_read_is_a_setting_that_cannot_be_obeyed(tmp_path):
+def test_an_unreadable_file_is_a_setting_error(tmp_path):
     with pytest.raises(SettingError, match=r"the trace none\.csv cannot be read"):
         read_trace(tmp_path / "none.csv")
     whole = gzip.compress((HEADER + "0,1,2\n" * 999).encode())
@@ -78,7 +78,7 @@ def test_the_shipped_windows(name, rows):
     assert all(arrival.prompt > 0 and arrival.answer > 0 for arrival in trace)
 
 
-def test_azures_csv_has_dates_of_seven_digits_and_counts_from_its_first(trace):
+def test_azures_csv_is_read_with_times_from_its_first_arrival(trace):
     path = trace(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n"
         "2023-11-16 18:15:46.6805900,374,44\n"
@@ -89,7 +89,7 @@ def test_azures_csv_has_dates_of_seven_digits_and_counts_from_its_first(trace):
     assert read_trace(path) == [Arrival(0, 5, 6)]
 
 
-def test_burstgpts_csv_in_both_its_widths(trace):
+def test_burstgpts_csv_is_read_in_both_widths(trace):
     short = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
     path = trace(short + "5,ChatGPT,472,18,490,Conversation log\n45.5,GPT-4,1087,0,1087,API log\n")
     assert read_trace(path) == [Arrival(0, 472, 18), Arrival(40_500_000_000, 1087, 0)]
@@ -98,7 +98,7 @@ def test_burstgpts_csv_in_both_its_widths(trace):
     assert read_trace(path) == [Arrival(0, 472, 18)]
 
 
-def test_mooncakes_json_lines_and_their_shared_form_keep_the_prefix_blocks(tmp_path, trace):
+def test_mooncakes_json_lines_keep_their_prefix_blocks(tmp_path, trace):
     path = tmp_path / "moon.jsonl"
     path.write_text(
         '{"timestamp": 0, "input_length": 900, "output_length": 5, "hash_ids": [3, 4]}\n'
@@ -138,6 +138,6 @@ MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}
         ),
     ],
 )
-def test_a_bad_row_of_a_published_form_is_refused_by_its_line(trace, text, said):
+def test_a_bad_row_of_a_published_format_is_refused_with_its_line(trace, text, said):
     with pytest.raises(SettingError, match=said):
         read_trace(trace(text))

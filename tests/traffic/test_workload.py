@@ -1,4 +1,4 @@
-"""What is offered: the same for the same seed, never with an accidental common prefix."""
+"""Offered traffic: the same for the same seed, without accidental common prefixes."""
 
 import pydoc_data.topics
 from collections import Counter
@@ -38,7 +38,7 @@ def made(seed=0, window=20 * S, price=PRICE):
     )
 
 
-def test_the_same_seed_gives_the_same_requests_and_another_one_others():
+def test_the_same_seed_gives_the_same_requests_and_another_seed_others():
     first, again, other = made(), made(), made(seed=1)
     assert first == again
     assert {request.prompt for request in first.requests}.isdisjoint(
@@ -53,7 +53,7 @@ def test_no_two_prompts_share_a_first_block():
     assert beginnings.most_common(1)[0][1] == 1
 
 
-def test_the_load_is_what_it_says():
+def test_traffic_has_the_load_that_was_asked_for():
     work = made(window=40 * S)
     work_ns = sum(100_000 * len(r.prompt) + 300_000 * r.max_tokens for r in work.requests)
     assert work.load == pytest.approx(work_ns / (40 * S))
@@ -67,13 +67,13 @@ def test_a_machine_of_half_the_speed_gets_the_same_load_from_a_slower_trace():
     assert slow.time_scale < made(window=40 * S).time_scale
 
 
-def test_a_machine_too_fast_for_the_trace_gets_all_of_it_and_is_told():
+def test_a_machine_too_fast_for_the_trace_gets_all_of_it_with_a_note():
     fast = made(window=40 * S, price=TokenCost(100.0, 300.0))
     assert fast.trace_ends and fast.load < DEMO_LOAD
     assert fast.count("support") == len(TRACES["support"])
 
 
-def test_arrivals_are_in_order_inside_the_window_and_the_backlog_is_there_at_once():
+def test_arrivals_are_ordered_inside_the_window_and_the_backlog_comes_first():
     work = made()
     times = [request.arrived for request in work.requests]
     assert times == sorted(times) and times[-1] < work.window
@@ -81,14 +81,14 @@ def test_arrivals_are_in_order_inside_the_window_and_the_backlog_is_there_at_onc
     assert labels and {request.arrived for request in labels} == {0}
 
 
-def test_pacing_keeps_every_arrival_and_the_shape_of_the_gaps():
+def test_pacing_keeps_every_arrival_and_the_proportions_of_gaps():
     asks = [RequestSpec(at * S, "support", 10, 0) for at in (0, 1, 2, 4, 8, 16)]
     chosen, span = pace_trace(asks, TokenCost(TRACE_LOAD / 4 * S, 0), window=10 * S)
-    assert span == 8 * S, "four of a second each make 4 of 10 seconds; the fifth begins at 8"
+    assert span == 8 * S, "four requests take 4 of 10 seconds; the fifth begins at 8"
     assert [ask.at for ask in chosen] == [0, 1.25 * S, 2.5 * S, 5 * S]
 
 
-def test_a_very_slow_machine_gets_one_request_at_least_and_no_trace_is_an_error():
+def test_a_very_slow_machine_gets_at_least_one_request_and_an_empty_trace_is_refused():
     assert made(window=S, price=TokenCost(10_000_000.0, 30_000_000.0)).count("support") == 1
     with pytest.raises(SettingError, match="no arrivals"):
         pace_trace([], PRICE, S)
@@ -104,30 +104,30 @@ def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
     ]
 
 
-def test_counts_that_come_to_0_are_raised_and_can_be_told():
+def test_token_counts_of_0_are_raised_to_1_and_counted():
     arrivals = [Arrival(5, 800, 80), Arrival(6, 3, 0), Arrival(7, 4, 12)]
     made = [(ask.prompt, ask.answer) for ask in scale_trace(arrivals, "support", 256)]
     assert made == [(100, 10), (1, 1), (1, 2)] and count_raised_to_one(arrivals) == 3
 
 
-def test_the_voice_is_sparse_and_seeded():
+def test_the_voice_endpoint_is_sparse_and_seeded():
     asks = voice_requests(S / 3, 100 * S, seed=0)
     assert asks == voice_requests(S / 3, 100 * S, seed=0) != voice_requests(S / 3, 100 * S, seed=1)
     assert 250 < len(asks) < 350
     assert all(16 <= ask.prompt <= 48 and 8 <= ask.answer <= 24 for ask in asks)
 
 
-def test_the_shape_of_an_endpoint_is_its_95th_prompt_and_its_mean_answer():
+def test_an_endpoints_shape_is_its_p95_prompt_and_its_mean_answer():
     asks = [RequestSpec(0, "a", prompt, prompt % 7) for prompt in range(1, 101)]
     assert long_request([*asks, RequestSpec(0, "b", 999, 999)], "a", 256) == RequestSpec(
         0, "a", 95, 3
     )
     one = long_request([replace(asks[0], answer=1)], "a", 256)
-    assert one.answer == 2, "or there is no gap to measure"
+    assert one.answer == 2, "else there is no gap to measure"
 
 
-def test_the_shape_of_an_endpoint_fits_the_context_as_its_requests_do():
-    """A long prompt of a short answer and the mean of the answers: together longer than either."""
+def test_an_endpoints_shape_is_cut_to_the_context_like_its_requests():
+    """The p95 prompt and the mean answer together may be longer than any one request."""
     asks = [RequestSpec(0, "a", 246, 10)] * 9 + [RequestSpec(0, "a", 128, 128)]
     assert long_request(asks, "a", 256) == RequestSpec(0, "a", 256 - 22, 22)
 

@@ -35,7 +35,7 @@ def table(
         for row in rows
     )
     return (
-        '<p class="cue">The table goes on to the right: scroll it.</p>'
+        '<p class="cue">This table is wider than the screen: scroll it sideways.</p>'
         f'<div class="scroll" tabindex="0"><table id="{escape(name)}">'
         f"<thead>{above}<tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
     )

@@ -18,6 +18,7 @@ BINS = 60  # of a run's time
 POINTS = 80  # of a distribution's line
 DOTS = 200  # of a scatter and a kind: of more steps, every second, third or n-th
 ROW, HEAD, FOOT = 21, 24, 30  # heights of the first picture's rows, and around them
+LETTER = 7.3  # width of a letter of a strategy's name, in a wide font
 KINDS = ("decode", "prompt", "padding", "held")
 
 
@@ -29,7 +30,7 @@ def attainment(found: Analysis, across: int) -> str:
     lanes, ranked = limited(found), [each.strategy for each in standings(found)]
     names = [*ranked, *(name for name in found.strategies if name not in ranked)]
     across = min(across, len(lanes))
-    label = 6.4 * max(map(len, names)) + 14
+    label = LETTER * max(len(found.title(name)) for name in names) + 10
     width = 360 if across == 1 else 1_080
     panel = (width - (label if across > 1 else 0)) / across
     rows, down = len(names), -(-len(lanes) // across)

@@ -25,6 +25,7 @@ def _table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
         box=box.SIMPLE_HEAD,
         padding=0,
         show_edge=False,
+        min_width=min(len(title), 80),  # or the title wraps at the table's width
     )
     for column in left:
         table.add_column(column, no_wrap=True)

@@ -36,7 +36,7 @@ def provenance_sentence(origin: Provenance) -> str:
     off = error_summary(origin)
     checked = f" Its steps' errors there, on other traffic: {off}." if off else ""
     doubtful = doubt(origin["about"])
-    warning = f" Do not believe them: {doubtful}." if doubtful else ""
+    warning = f" These times are unreliable: {doubtful}." if doubtful else ""
     return f"Simulated: nothing was computed. {told}{checked}{warning}"
 
 

@@ -66,7 +66,7 @@ HOSTED = StepCost(
 
 
 def virtual(cost=HOSTED):
-    """A testbed whose host takes time too, in a step and behind it; every step is really run."""
+    """A testbed whose host also takes time, in a step and after it; every step is really run."""
     here = fake_testbed(cost=cost)
     priced = here.executor.executor
     return replace(
@@ -91,7 +91,7 @@ STEPS = [
 ]
 
 
-def test_the_prices_come_back_host_and_device_apart(found):
+def test_calibration_finds_host_and_device_prices_separately(found):
     for step in STEPS:
         assert found.cost.predict(step) == pytest.approx(HOSTED.predict(step), rel=0.02)
         assert found.cost.on_host(step) == pytest.approx(HOSTED.on_host(step), rel=0.05)
@@ -102,14 +102,14 @@ def test_the_prices_come_back_host_and_device_apart(found):
     assert found.about["factor"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_errors_are_of_steps_that_nothing_was_learned_from(found):
+def test_errors_are_those_of_held_out_steps(found):
     said = found.about["errors"]
     assert set(said) == {"memory", "compute", "all"}
     assert said["all"]["steps"] == said["memory"]["steps"] + said["compute"]["steps"] > 50
     assert all(abs(each["median"]) <= 10 and each["p90"] <= 20 for each in said.values())
 
 
-def test_the_file_says_what_it_is_of_and_reads_back(found, tmp_path):
+def test_the_cost_file_names_its_model_and_machine_and_reads_back(found, tmp_path):
     write_cost_file(found, tmp_path / "cost.json")
     again = read_cost_file(tmp_path / "cost.json")
     assert again == read_cost_file(tmp_path / "cost.json") and again.cost == found.cost
@@ -138,12 +138,12 @@ def test_designs_fit_into_the_memory_and_reach_all_slots():
 
 
 def live(spent, number=0, features=STEPS[2], woken=False):
-    """A step of this share of its price."""
+    """A step that takes this share of its price."""
     price = COST.predict(features)
     return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, False)
 
 
-def test_residuals_have_the_mean_that_was_measured_though_one_step_took_ten_times_as_long():
+def test_residuals_have_the_measured_mean_despite_an_extreme_step():
     factors = [0.9 + 0.2 * k / 999 for k in range(999)] + [10.0]
     found = residuals(COST, [live(each, k) for k, each in enumerate(factors)])
     assert len(found.quantiles) == 21 and list(found.quantiles) == sorted(found.quantiles)
@@ -156,7 +156,7 @@ STEP = 8_000_000  # nanoseconds from a step to the next
 
 
 def chains(*parts, count=6_000, seed=1):
-    """Normal numbers as sums of these (variance, kept) parts."""
+    """Normal numbers that are sums of parts: the variance, and the share kept a step later."""
     random, values = Random(seed), [0.0] * count
     for variance, kept in parts:
         value = 0.0
@@ -167,21 +167,21 @@ def chains(*parts, count=6_000, seed=1):
 
 
 def left(found, lag):
-    """Of the correlation, so many steps later."""
+    """The correlation so many steps later."""
     return sum(each.share * exp(-lag * STEP / each.lasts) for each in found) / WHOLE
 
 
-def test_slow_seconds_have_an_echo_and_independent_steps_have_none():
+def test_correlated_steps_have_echoes_and_independent_ones_none():
     times = range(0, 6_000 * STEP, STEP)
     slow = correlation_parts(normal_scores(chains((0.4, 0.99), (0.4, 0.6), (0.2, 0.0))), times)
     assert left(slow, 1) == pytest.approx(0.4 * 0.99 + 0.4 * 0.6, abs=0.1)
     assert left(slow, 32) == pytest.approx(0.4 * 0.99**32, abs=0.12)
     assert sum(each.share for each in slow) <= WHOLE
     assert left(correlation_parts(normal_scores(chains((1, 0.0))), times), 1) < 0.1
-    assert not correlation_parts([0.3] * 50, range(0, 50 * STEP, STEP)), "too few to say"
+    assert not correlation_parts([0.3] * 50, range(0, 50 * STEP, STEP)), "too few steps"
 
 
-def test_an_echo_is_heard_across_the_steps_that_are_left_out():
+def test_echoes_are_found_across_steps_that_are_left_out():
     values = chains((0.5, 0.98), (0.5, 0.0))
     half = [number for number in range(6_000) if number // 100 % 2]
     times = [number * STEP for number in half]
@@ -189,7 +189,7 @@ def test_an_echo_is_heard_across_the_steps_that_are_left_out():
     assert left(found, 8) == pytest.approx(0.5 * 0.98**8, abs=0.12)
 
 
-def test_the_level_is_learned_from_one_run_and_the_correction_is_bounded():
+def test_the_level_is_learned_from_live_traffic_within_bounds():
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     for spent in (1.1, 3.0, 0.1):
         steps = [live(spent, k, STEPS[k % 4]) for k in range(400)]
@@ -202,7 +202,7 @@ def test_the_level_is_learned_from_one_run_and_the_correction_is_bounded():
     assert errors(COST, [live(1.0)])["all"].median == 0
 
 
-def test_the_engine_s_own_time_has_the_mean_that_was_measured_though_few_gaps_are_long():
+def test_the_engines_own_time_has_the_measured_mean_despite_few_long_gaps():
     gaps = [80_000] * 9 + [300_000]
     steps = [replace(live(1.0, k), deciding=2 * gap, after=gap) for k, gap in enumerate(gaps)]
     deciding, behind = engine_rates(steps)
@@ -211,14 +211,14 @@ def test_the_engine_s_own_time_has_the_mean_that_was_measured_though_few_gaps_ar
     assert engine_rates([live(1.0)]) == (Rates(), Rates())
 
 
-def test_a_step_after_a_sleep_is_held_against_the_waking_too():
+def test_errors_of_a_step_after_a_sleep_include_the_price_of_waking():
     cost = replace(COST, wake=1_000_000)
     spent = COST.predict(STEPS[2]) + cost.wake
     found = errors(cost, [replace(live(1.0, woken=True), nanoseconds=spent)])["all"]
     assert (found.median, found.within) == (0, 1_000)
 
 
-def test_a_few_large_steps_do_not_weigh_like_many():
+def test_a_few_large_steps_have_a_bounded_weight():
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     small, large = STEPS[0], max(STEPS, key=lambda step: step.tokens)
     steps = [live(1.0, k, small) for k in range(300)] + [
@@ -229,7 +229,7 @@ def test_a_few_large_steps_do_not_weigh_like_many():
 
 
 def test_designed_batches_are_brought_to_the_level_of_live_ones():
-    """Measured at a quick hour they would pull at the terms that live steps have little of."""
+    """Otherwise designed batches of a fast hour would distort terms rare in live steps."""
     samples = [Sample(step, COST.predict(step) // 2, 0) for step in STEPS for _ in range(20)]
     live_fit = fit_live(
         fit_steps(samples), samples, [live(1.0, k, STEPS[2]) for k in range(400)], []
@@ -238,20 +238,20 @@ def test_designed_batches_are_brought_to_the_level_of_live_ones():
     assert said == pytest.approx([COST.predict(step) for step in STEPS], rel=0.02)
 
 
-def test_traffic_is_learned_from_in_chunks_of_every_size():
+def test_the_traffic_to_learn_from_has_chunks_of_every_size():
     chunks = AlternatingChunks()
     asked = [chunks.allow(View(0, ())).tokens for _ in range(2 * STRETCH * len(CHUNKS))]
     assert asked == 2 * [size for size in CHUNKS for _ in range(STRETCH)]
 
 
-def test_what_was_before_a_step_counts_where_it_is_sure():
+def test_extra_time_of_a_step_counts_only_if_it_is_significant():
     asleep = [live(1.2, k, woken=True) for k in range(20)]
     assert extra_time(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
-    assert extra_time(COST, asleep[:5]) == 0, "too few to say"
+    assert extra_time(COST, asleep[:5]) == 0, "too few steps"
     assert extra_time(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
 
 
-def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the_others():
+def test_the_first_step_without_prompts_has_its_own_price_and_does_not_affect_others():
     decodes = row_features(40, 1, logits=1)
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     more = COST.predict(decodes) // 2
@@ -266,9 +266,9 @@ def test_the_first_step_without_prompts_has_a_price_of_its_own_and_no_say_in_the
     assert live_fit.after["all"].total == pytest.approx(0, abs=5)
 
 
-def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches():
-    """What is dearer in traffic than by itself, and one in ten of its many steps: one in ten of as
-    many as there are designed batches would be outvoted by them."""
+def test_every_live_step_counts_and_not_only_as_many_as_designed_batches():
+    """Some steps, one in ten, take longer in traffic than by themselves. With only as many live
+    steps as designed batches, the designed ones would outweigh them."""
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     dear, other = STEPS[1], row_features(40, 1, logits=1)
     steps = [live(1.0, k, other) if k % 10 else live(1.1, k, dear) for k in range(2_000)]
@@ -277,7 +277,7 @@ def test_every_live_step_has_a_say_and_not_as_many_as_there_are_designed_batches
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.01)
 
 
-def test_where_both_have_been_live_steps_decide_and_designed_batches_elsewhere():
+def test_live_steps_decide_where_there_are_both_and_designed_batches_elsewhere():
     dear, rare, other = STEPS[1], STEPS[0], row_features(40, 1, logits=1)
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(800)]
     steps = [live(1.0, k, other) if k % 10 else live(1.2, k, dear) for k in range(2_000)]
@@ -290,13 +290,13 @@ def test_where_both_have_been_live_steps_decide_and_designed_batches_elsewhere()
         assert without.cost.predict(step) == pytest.approx(designed, rel=0.005)
 
 
-def test_live_steps_are_counted_with_their_executors_padding():
+def test_features_of_live_steps_include_their_executors_padding():
     steps = serve_trace(virtual(), LEARNED, HOSTED, 8, 5.0, 0, lambda share: None)
     reads = [step.features.reads for step in steps if not step.features.prompts]
     assert len(reads) > 50 and not any(each % HOSTED.gathering.block for each in reads)
 
 
-def test_traffic_is_learned_from_in_which_the_engine_sleeps_now_and_then():
+def test_the_traffic_to_learn_from_lets_the_engine_sleep_now_and_then():
     asks = [RequestSpec(1_000 * k, "a", 1, 1) for k in range(2 * (BUSY + CALM))]
     made = list(with_calm_spells(asks))
     gaps = [later.at - ask.at for ask, later in pairwise(made)]
@@ -350,7 +350,7 @@ def test_a_damaged_cost_file_is_refused_with_the_cause(place, value, said, tmp_p
         read_cost_file(path)
 
 
-def test_a_cost_file_of_another_version_is_to_be_made_again(tmp_path):
+def test_a_cost_file_of_another_version_is_refused(tmp_path):
     path = tmp_path / "cost.json"
     write_cost_file(CALIBRATION, path)
     plain = json.loads(path.read_text())
@@ -359,7 +359,7 @@ def test_a_cost_file_of_another_version_is_to_be_made_again(tmp_path):
         read_cost_file(path)
 
 
-def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
+def test_a_folder_has_the_same_name_by_any_path(tmp_path, monkeypatch):
     (tmp_path / "inner").mkdir()
     monkeypatch.chdir(tmp_path / "inner")
     assert (display_name("."), display_name(".."), display_name("org/model")) == (
@@ -369,13 +369,13 @@ def test_a_folder_has_its_name_however_it_is_reached(tmp_path, monkeypatch):
     )
 
 
-def test_a_machine_that_is_too_slow_says_so():
+def test_a_machine_that_is_too_slow_is_reported():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
         calibrate_rig(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
 
 
-def test_neighbours_are_named_before_more_seconds_are_asked_for():
+def test_busy_neighbours_are_named_before_more_seconds_are_suggested():
     few = [live(1.0)] * 39
     with pytest.raises(
         HeadwayError, match=r"^other processes kept 1\.4 cores busy, and only 39 steps"
@@ -390,7 +390,7 @@ BUSY_MACHINE = {"cores_at_work_for_others": 1.43}
 
 
 def calibrated(monkeypatch, found, *more):
-    """What the command does where this has been measured: the exit status and what it says."""
+    """Run the command on these measurements; gives the exit status and the output."""
     from headway.runs import live_testbed
 
     here = fake_testbed()
@@ -407,7 +407,7 @@ def told(errors, others):
     return replace(CALIBRATION, about={"errors": errors, **designed, **others})
 
 
-def test_a_fit_that_is_far_off_is_refused_and_the_neighbours_are_named(monkeypatch, tmp_path):
+def test_a_poor_fit_is_refused_and_busy_neighbours_are_named(monkeypatch, tmp_path):
     out, found = tmp_path / "cost.json", told(OFF, BUSY_MACHINE)
     status, said = calibrated(monkeypatch, found, CalibrateOptions(out=out))
     assert status == 1 and not out.exists()
@@ -420,7 +420,7 @@ def test_a_fit_that_is_far_off_is_refused_and_the_neighbours_are_named(monkeypat
     assert status == 1 and "measure longer with --seconds" in said and "other processes" not in said
 
 
-def test_forced_it_is_written_with_its_mark(monkeypatch, tmp_path):
+def test_with_force_a_poor_fit_is_written_and_marked(monkeypatch, tmp_path):
     out = tmp_path / "cost.json"
     status, said = calibrated(
         monkeypatch, told(OFF, BUSY_MACHINE), CalibrateOptions(out=out, force=True)
@@ -437,8 +437,8 @@ def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
     assert "unreliable" not in said
 
 
-def test_a_mark_is_in_the_file_for_whoever_reads_it(monkeypatch):
-    """Steps that traffic took half as long for as the model learned of."""
+def test_the_mark_of_a_poor_fit_is_in_the_file(monkeypatch):
+    """Steps that took half as long in traffic as the model learned."""
     monkeypatch.setattr(learn, "serve_trace", lambda testbed, trace, *rest: STEPS_OF[trace])
     about = calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
     assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500
@@ -461,6 +461,6 @@ STEPS_OF = {
         (CalibrateOptions(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
     ],
 )
-def test_what_cannot_be_obeyed_is_said_before_anything_is_measured(asked, said):
+def test_impossible_options_are_refused_before_anything_is_measured(asked, said):
     with pytest.raises(SettingError, match=said):
         run_calibrate(asked, Console(file=StringIO()))

@@ -1,4 +1,4 @@
-"""What benchmarks.fidelity measures with: clocks that stand, turns, and a capacity of many runs."""
+"""The tools of benchmarks.fidelity: clocks that halt, turns, and a capacity of many runs."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ from tests.commands.small_cost_model import CALIBRATION
 MS = 1_000_000
 
 
-def test_a_halted_clock_stands():
+def test_a_halted_clock_does_not_advance():
     wall = VirtualClock()
     clock = HaltingClock(wall)
     clock.advance_to(10)
@@ -39,7 +39,7 @@ def test_a_halted_clock_stands():
 
 
 def going(clock, steps, seen, each=10):
-    """Steps of so many nanoseconds; when each began, on its own clock and on the wall's."""
+    """Steps of so many nanoseconds; records when each began on its own clock and on the wall's."""
     for _ in range(steps):
         began = clock.now(), clock._clock.now()
         clock.advance_to(clock.now() + each)
@@ -47,7 +47,7 @@ def going(clock, steps, seen, each=10):
         yield None
 
 
-def test_two_take_turns_until_the_first_has_ended():
+def test_two_runs_take_turns_until_the_first_has_ended():
     wall, ours, theirs = VirtualClock(), [], []
     clocks = HaltingClock(wall), HaltingClock(wall)
     first = Turn(going(clocks[0], 7, ours), clocks[0], 25)
@@ -55,11 +55,11 @@ def test_two_take_turns_until_the_first_has_ended():
     assert pauses == [(30, 20), (60, 40)]
     assert [own for own, _ in ours] == [0, 10, 20, 30, 40, 50, 60], "nothing was lost in a pause"
     assert [at for _, at in ours] == [0, 10, 20, 50, 60, 70, 100]
-    assert [at for _, at in theirs] == [30, 40, 80, 90], "broken off"
+    assert [at for _, at in theirs] == [30, 40, 80, 90], "the first turn is over"
     assert [own for own, _ in theirs] == [0, 10, 20, 30]
 
 
-def test_a_second_that_has_nothing_left_is_not_waited_for():
+def test_a_second_run_with_nothing_left_is_not_waited_for():
     wall, ours, theirs = VirtualClock(), [], []
     clocks = HaltingClock(wall), HaltingClock(wall)
     first = Turn(going(clocks[0], 6, ours), clocks[0], 10)
@@ -68,7 +68,7 @@ def test_a_second_that_has_nothing_left_is_not_waited_for():
 
 
 def grid(kept, turns=4, guess=10.0):
-    """kept: of rate and turn."""
+    """kept: the share of good requests, by rate and turn."""
     asked = []
 
     def serve(rate, turn):
@@ -81,15 +81,15 @@ def grid(kept, turns=4, guess=10.0):
 
 
 @pytest.mark.parametrize("capacity", [6.0, 9.7, 10.3, 18.0])
-def test_a_capacity_lies_between_two_rates(capacity):
-    """What is kept falls evenly."""
+def test_a_capacity_lies_between_two_measured_rates(capacity):
+    """A grid where the share of good requests falls linearly with the rate."""
     made, asked = grid(lambda rate, turn: 0.95 - (rate / capacity - 1))
     assert made.crossing() == pytest.approx(capacity, rel=0.005)
     assert made.halves == (made.crossing(), made.crossing())
     assert len(set(asked)) == len(asked) and len(asked) % 4 == 0, "each rate in each turn, once"
 
 
-def test_each_half_is_bracketed_and_all_turns_count():
+def test_each_half_of_the_turns_is_bracketed_and_all_of_them_count():
     """The machine is slower in the odd turns."""
     made, asked = grid(lambda rate, turn: 0.95 - (rate / (8.0 if turn % 2 else 12.0) - 1))
     low, high = sorted(made.halves)
@@ -99,13 +99,13 @@ def test_each_half_is_bracketed_and_all_turns_count():
 
 
 @pytest.mark.parametrize("kept, end", [(1.0, FURTHEST), (0.5, -FURTHEST)])
-def test_what_never_or_always_breaks_ends_at_the_furthest(kept, end):
+def test_a_search_that_never_or_always_breaks_ends_at_the_furthest_rate(kept, end):
     made, _ = grid(lambda rate, turn: kept)
     assert made.crossing() == pytest.approx(10.0 * STEP**end)
 
 
-def test_each_round_has_requests_of_its_own():
-    """Of the traces' beginning, in order: as many in each, within one second."""
+def test_each_round_has_its_own_requests():
+    """Each round has as many requests from the traces' beginning, in order, within one second."""
     scale = replace(SCALES["tiny"], rounds=3, requests=50)
     windows = asked(scale, context=1_024)
     (together,) = asked(replace(scale, rounds=1, requests=150), context=1_024)
@@ -128,8 +128,8 @@ def outcome(count, ttft):
     return Outcome({}, tuple(rows), (), 0, complete=True)
 
 
-def test_what_too_few_say_is_left_out_and_named():
-    """No answer of the code endpoint has a second token; fifty requests have a p90, ten a p50."""
+def test_percentiles_of_too_few_requests_are_left_out_and_named():
+    """No answer of `code` has a second token. Fifty requests give a p90, ten a p50."""
     lanes, two = ["chat", "code"], [[outcome(50, 20)], [outcome(50, 24)]]
     found = errors(lanes, 80, two, [outcome(50, 22)])
     assert {each.signed for each in found} == {0.0}
@@ -143,8 +143,8 @@ def step(began, nanoseconds):
     return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, False, False)
 
 
-def test_a_pace_is_that_of_the_pauses_nearby():
-    """Steps cost 10 ms: those of the first second's pauses take that, the later ones twice."""
+def test_a_pace_is_that_of_nearby_pauses():
+    """Steps are priced 10 ms and take that in the first second's pauses, twice that later."""
     cost, each = StepCost.of(10 * MS), 20
     ends = [(250 * MS * k, 250 * MS * k) for k in range(1, 9)]
     lengths = [10 * MS if end <= 1_000 * MS else 20 * MS for _, end in ends]
@@ -160,12 +160,12 @@ def test_a_pace_is_that_of_the_pauses_nearby():
     found = pace(cost, pauses, 100 * MS)
     assert (found.at(0), found.at(500 * MS), found.at(2_000 * MS)) == (1_000, 1_000, 2_000)
     assert found.at(1_100 * MS) + found.at(1_150 * MS) == 3_000, "on either side of the middle"
-    assert found.at(10**12) == 2_000, "behind the last pause, what that one said"
+    assert found.at(10**12) == 2_000, "after the last pause its pace holds"
     evened = {round(each.nanoseconds / MS) for each in found.evened(pauses)}
     assert evened == {10}
 
 
-def test_a_moment_far_from_every_pause_has_the_price_as_it_is():
+def test_a_moment_far_from_every_pause_has_the_plain_price():
     found = pace(StepCost.of(10 * MS), split([step(0, 20 * MS)], [(900 * MS, MS)]), 100 * MS)
     assert (found.at(0), found.at(900 * MS)) == (1_000, 2_000)
 

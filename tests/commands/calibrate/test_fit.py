@@ -1,4 +1,4 @@
-"""The fit finds what it was made of, stays non-negative, and is not led astray by a neighbour."""
+"""The fit finds the true prices, stays non-negative and withstands a busy neighbour."""
 
 from dataclasses import replace
 from random import Random
@@ -33,7 +33,7 @@ COST = StepCost(
 
 
 def points(cost):
-    """Of the designed batches, priced."""
+    """Samples of the designed batches at these prices."""
     here = fake_testbed(cost=cost)
     made = designs(8, here.context, here.num_blocks, here.block_size, seed=0)
     samples = Trials(here, 0).measure(made, 60.0, lambda share: None)
@@ -50,9 +50,9 @@ def off(found, priced):
     return [abs(cost.predict(point.features) / point.nanoseconds - 1) for point in priced]
 
 
-def test_it_finds_the_prices_that_the_steps_were_made_of(priced):
+def test_the_fit_finds_the_prices_that_the_steps_were_made_of(priced):
     found = fit_device(priced)
-    assert [begin for begin, _ in found.pieces] == [0, 128], "the knot, and no other"
+    assert [begin for begin, _ in found.pieces] == [0, 128], "this knot and no other"
     assert knee(found) == 128
     assert max(off(found, priced)) < 0.005
     assert found.rates.read == pytest.approx(COST.device.read, rel=0.05)
@@ -61,7 +61,7 @@ def test_it_finds_the_prices_that_the_steps_were_made_of(priced):
     assert found.rates.prefill == pytest.approx(COST.device.prefill, rel=0.05)
 
 
-def test_prices_come_back_where_the_executor_rounds_tokens_up():
+def test_the_fit_finds_prices_where_the_executor_rounds_tokens_up():
     rounding = Rounding(least=4, digits=4)
     rounded = points(replace(COST, rounding=rounding))
     plain, found = fit_device(rounded), fit_device(rounded, rounding)
@@ -71,7 +71,7 @@ def test_prices_come_back_where_the_executor_rounds_tokens_up():
     assert max(off(plain, rounded)) > 0.02
 
 
-def test_a_neighbour_that_takes_the_core_now_and_then_does_not_lead_it_astray(priced):
+def test_steps_slowed_by_a_neighbour_do_not_spoil_the_fit(priced):
     random = Random(0)
     disturbed = [
         replace(point, nanoseconds=point.nanoseconds * (8 if random.random() < 0.1 else 1))
@@ -80,15 +80,15 @@ def test_a_neighbour_that_takes_the_core_now_and_then_does_not_lead_it_astray(pr
     assert sorted(off(fit_device(disturbed), priced))[len(priced) // 2] < 0.02
 
 
-def test_a_step_that_was_held_up_a_hundredfold_does_not_choose_the_knots(priced):
+def test_a_step_a_hundred_times_too_long_does_not_choose_the_knots(priced):
     first, *others = sorted(priced, key=lambda point: point.features.tokens)
     found = fit_device([replace(first, nanoseconds=100 * first.nanoseconds), *others])
     assert [begin for begin, _ in found.pieces] == [0, 128]
     assert max(off(found, others)) < 0.005
 
 
-def test_prices_are_means_though_small_steps_spread_more_than_large_ones(priced):
-    """Relative to what was measured, small ones would be foretold 12 % too short."""
+def test_prices_are_means_although_small_steps_spread_more(priced):
+    """With errors relative to measured times, small steps would be predicted 12 % too short."""
     random = Random(1)
     spread = {point: 0.3 if point.features.tokens <= 16 else 0.1 for point in priced}
     drawn = [
@@ -120,12 +120,12 @@ def test_coefficients_are_whole_and_never_negative(seed):
     assert all(isinstance(number, int) and number >= 0 for number in numbers)
 
 
-def test_a_relative_error_counts_alike_in_a_short_step_and_in_a_long_one():
+def test_a_relative_error_counts_the_same_in_short_and_long_steps():
     found = solve([[1.0], [1_000.0]], [1.1, 900.0], [1.0, 1.0])
     assert found[0] == pytest.approx(1.0, rel=0.03)
 
 
-def test_who_has_little_say_moves_little():
+def test_samples_of_little_weight_change_the_fit_little():
     rows, targets = [[1.0]] * 4, [1.0, 1.0, 1.2, 1.2]
     assert solve(rows, targets, [1.0] * 4)[0] == pytest.approx(1.1, abs=0.01)
     assert solve(rows, targets, [1.0, 1.0, 0.02, 0.02])[0] == pytest.approx(1.0, abs=0.01)
@@ -149,10 +149,10 @@ def test_segments_add_up_to_the_tokens(tokens):
     "pieces, expected",
     [
         (((0, 1), (64, 10), (512, 10)), 64),  # flat, then steep
-        (((0, 10),), 20),  # steep from the first on: where tokens outweigh the step's 200
-        (((0, 10), (512, 3)), 20),  # falling again behind makes no difference
+        (((0, 10),), 20),  # steep from the start: where tokens outweigh the step's 200
+        (((0, 10), (512, 3)), 20),  # a fall after it makes no difference
         (((0, 0),), 200),  # tokens cost nothing
     ],
 )
-def test_the_knee_is_where_tokens_begin_to_decide(pieces, expected):
+def test_the_knee_is_where_tokens_begin_to_cost(pieces, expected):
     assert knee(PiecewiseFit(Rates(step=200), pieces, 0.0, largest=4_096)) == expected

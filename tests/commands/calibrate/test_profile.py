@@ -1,4 +1,4 @@
-"""What bounds a step: the rules, and a profile of the embedded model as people see it."""
+"""What bounds a step: the rules, and the printed profile of the embedded model."""
 
 import json
 from io import StringIO
@@ -28,7 +28,7 @@ def step(rows, milliseconds):
     return ProfiledStep(f"{rows}", rows, False, milliseconds * 10**6, 0.0, 0.0, "memory", {})
 
 
-def test_the_nearer_ceiling_bounds_a_step_and_neither_where_both_are_far():
+def test_the_nearer_ceiling_bounds_a_step_or_neither_if_both_are_far():
     assert bound(0.7, 0.3) == "memory" and bound(0.3, 0.7) == "compute"
     assert bound(0.2, 0.1) == "neither"
 
@@ -36,7 +36,7 @@ def test_the_nearer_ceiling_bounds_a_step_and_neither_where_both_are_far():
 def test_the_knee_is_the_last_doubling_that_pays():
     curve = [step(1, 10), step(2, 11), step(4, 13), step(8, 20), step(16, 39)]
     assert knee(curve).rows == 4
-    assert knee(curve[:3]).rows == 4, "the last, where every one pays"
+    assert knee(curve[:3]).rows == 4, "the last size if every doubling pays"
 
 
 def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
@@ -44,10 +44,10 @@ def test_a_step_reads_its_weights_once_and_the_keys_of_every_row():
     both = one + one
     assert bytes_of(work, both) - bytes_of(work, one) == 1_000 * 12_288
     assert flops_of(work, both) == 2 * flops_of(work, one)
-    assert flops_of(work, one) == pytest.approx(2 * 494e6, rel=0.1), "twice the parameters"
+    assert flops_of(work, one) == pytest.approx(2 * 494e6, rel=0.1), "two FLOP per parameter"
 
 
-def test_the_embedded_models_profile(tmp_path):
+def test_the_embedded_model_is_profiled(tmp_path):
     loaded = load_model(None, 2)
     testbed, out = make_corpus_testbed(loaded, None), tmp_path / "cost.json"
     cost = StepCost.of(1_000_000)

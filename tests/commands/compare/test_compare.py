@@ -55,7 +55,7 @@ def found(ran):
     return Analysis(report_json.read(ran[0] / "report.json"))
 
 
-def test_it_ends_well_and_says_where_the_report_is(ran):
+def test_a_comparison_ends_with_status_0_and_says_where_the_report_is(ran):
     folder, said = ran
     words = " ".join(said.split())
     assert "The report is" in words and "dynamic-global against dynamic-lanes: " in words
@@ -64,7 +64,7 @@ def test_it_ends_well_and_says_where_the_report_is(ran):
     assert json.loads((folder / "report.json").read_text())["all_runs"] is True
 
 
-def test_every_strategy_saw_the_same_arrivals_and_lengths(found):
+def test_every_strategy_gets_the_same_arrivals_and_lengths(found):
     seen = [
         sorted((row.id, row.arrived, row.prompt, row.generated) for row in outcome.requests)
         for outcome in found.report.outcomes.values()
@@ -72,7 +72,7 @@ def test_every_strategy_saw_the_same_arrivals_and_lengths(found):
     assert seen and all(each == seen[0] for each in seen)
 
 
-def test_the_page_is_made_of_the_json_alone(ran, found):
+def test_the_page_is_made_from_the_json_alone(ran, found):
     assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
 
 
@@ -83,7 +83,7 @@ def test_a_repetition_gives_the_same_rows_in_virtual_time(ran, tmp_path):
 
 
 def test_the_latency_table_follows_from_the_raw_rows(ran, found):
-    """Written once more, from the definitions and the file, without the package's own sums."""
+    """Computed again from the definitions and the file, without the package's own sums."""
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
     for lane, budget in plain["budgets"].items():
@@ -161,7 +161,7 @@ def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
         assert said["KV peak"] == share(1 - min(each["free_blocks"] for each in later) / blocks)
 
 
-def test_one_window_for_all_makes_the_sparse_endpoint_pay_and_the_card_says_how_much(found):
+def test_a_card_shows_how_much_the_sparse_endpoint_pays_for_one_window(found):
     card = found.comparisons[0]
     assert (card.name, card.other) == (DYNAMIC_GLOBAL, DYNAMIC_LANES)
     assert card.payer.lane == "voice" and card.payer.points > 0.2
@@ -215,7 +215,7 @@ def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(f
         (300, None, "300 ms, already 3.0 x its 100 ms.", "100 ms, its budget."),
     ],
 )
-def test_a_rollback_is_at_the_budget_or_at_what_the_other_does_where_that_breaks_it(
+def test_the_rollback_limit_is_the_budget_or_the_baselines_value_beyond_it(
     own, others, watched, trigger
 ):
     own, others = (each * 10**6 if each not in (NEVER, None) else each for each in (own, others))
@@ -256,7 +256,7 @@ def test_repeats_give_a_median_with_its_spread(tmp_path):
     assert all("In 2 repeats: " in payer for payer in payers if not payer.startswith("None"))
 
 
-def test_own_endpoints_and_own_strategies(tmp_path):
+def test_a_users_own_endpoints_and_strategies_are_compared(tmp_path):
     (tmp_path / "chat.csv").write_text(
         "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},400,80\n" for k in range(90))
     )
@@ -278,7 +278,7 @@ def test_own_endpoints_and_own_strategies(tmp_path):
     assert page_tables.endpoints(found)[1][1][-1].startswith("E2E ")
 
 
-def test_prefixes_that_mooncakes_blocks_share_are_found_in_the_cache(tmp_path):
+def test_prefixes_shared_by_mooncakes_block_ids_hit_the_cache(tmp_path):
     path = tmp_path / "moon.jsonl"
     row = '{{"timestamp": {}, "input_length": 1030, "output_length": 40, "hash_ids": [7, 8, {}]}}'
     path.write_text("\n".join(row.format(400 * k, 100 + k) for k in range(60)))
@@ -308,8 +308,8 @@ LONG = "arrival_s,input_tokens,output_tokens\n" + "".join(
 )
 
 
-def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp_path):
-    """By a request that fits, as each of them does: not by a long prompt and a mean answer."""
+def test_prompts_as_long_as_the_context_are_measured_and_cuts_are_reported(tmp_path):
+    """Measured with a request that fits the context, not a p95 prompt and a mean answer."""
     (tmp_path / "long.csv").write_text(LONG)
     services = endpoints_from_traces([tmp_path / "long.csv"], 1.0)
     wishes = {"strategies": "one-by-one", "rate": 0.5, "seconds": 20.0, "token_scale": 1.0}
@@ -324,13 +324,13 @@ def test_prompts_as_long_as_the_context_are_measured_and_what_is_cut_is_told(tmp
     assert told in dict(run_description.stated(found))["Offered load"]
 
 
-def test_what_the_engine_refuses_is_not_called_slow():
+def test_a_request_that_the_engine_refuses_is_not_called_slow():
     machine = replace(fake_testbed(), context=64)
     with pytest.raises(HeadwayError, match=r"refused a request of 60 \+ 9 tokens.*holds 64"):
         measure_unloaded(machine, RequestSpec(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
 
 
-def test_it_says_the_rate_first_and_what_so_few_requests_cannot_say(tmp_path):
+def test_the_output_begins_with_the_rate_and_says_if_requests_are_too_few(tmp_path):
     (tmp_path / "few.csv").write_text(LONG.replace("4096", "40"))
     services = endpoints_from_traces([tmp_path / "few.csv"])
     wishes = {"strategies": "one-by-one", "rate": 8.0, "seconds": 12.0}
@@ -348,7 +348,7 @@ def test_it_says_the_rate_first_and_what_so_few_requests_cannot_say(tmp_path):
     assert "--seconds" not in words[words.index("Too few") : words.index("Endpoints")]
 
 
-def test_a_comparison_of_nobody_is_refused(tmp_path):
+def test_a_comparison_without_requests_is_refused(tmp_path):
     rows = "".join(f"{at},40,4\n" for at in (0, 0.2, 30, 31))
     (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     services = endpoints_from_traces([tmp_path / "pause.csv"])
@@ -356,7 +356,7 @@ def test_a_comparison_of_nobody_is_refused(tmp_path):
         contest(tmp_path, services=services, rate=1.0, seconds=10.0)
 
 
-def test_answers_that_are_held_to_the_groups_end_do_not_win_by_a_time_per_token_of_0(tmp_path):
+def test_answers_held_until_the_groups_end_have_no_tpot_to_win_by(tmp_path):
     compared(tmp_path, seconds=20.0, strategies="static,static-together", baseline="static")
     found = Analysis(report_json.read(tmp_path / "report.json"))
     for lane in found.lanes:
@@ -367,7 +367,7 @@ def test_answers_that_are_held_to_the_groups_end_do_not_win_by_a_time_per_token_
     assert "time per token" not in dict(page_tables.card(found, card))["Relieved"]
 
 
-def test_one_window_for_all_is_called_a_mistake_only_where_it_created_something(found, monkeypatch):
+def test_one_window_for_all_is_called_a_mistake_only_if_it_created_pressure(found, monkeypatch):
     html = page(found)
     assert "a common mistake" in html and "no great difference" not in html
     first, *others = found.comparisons
@@ -378,14 +378,14 @@ def test_one_window_for_all_is_called_a_mistake_only_where_it_created_something(
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_a_strategys_rule_stands_by_itself(name, found):
+def test_a_strategys_rule_is_a_sentence_of_its_own(name, found):
     site = StrategyInputs(
         tuple(found.report.lanes.values()), TokenCost(1e5, 3e5), 2_048, [5, 6, 7, 8]
     )
     assert not REGISTRY[name](site).rule.startswith("such")
 
 
-def test_ctrl_c_between_two_runs_leaves_the_runs_that_had_ended(tmp_path, monkeypatch):
+def test_ctrl_c_between_two_runs_keeps_the_finished_runs(tmp_path, monkeypatch):
     made = contest(tmp_path, seconds=2.0)
     served = made._serve
 
@@ -402,7 +402,7 @@ def test_ctrl_c_between_two_runs_leaves_the_runs_that_had_ended(tmp_path, monkey
     assert "requests of dynamic-global had ended" in " ".join(made.console.file.getvalue().split())
 
 
-def test_ctrl_c_in_a_second_repeat_leaves_the_first_and_its_cards(tmp_path, monkeypatch):
+def test_ctrl_c_in_a_second_repeat_keeps_the_first_and_its_cards(tmp_path, monkeypatch):
     made = contest(tmp_path, seconds=2.0, repeat=2)
     served = made._serve
 
@@ -418,7 +418,7 @@ def test_ctrl_c_in_a_second_repeat_leaves_the_first_and_its_cards(tmp_path, monk
     assert len(found.comparisons) == len(NAMES) - 1
 
 
-def test_ctrl_c_before_the_first_run_leaves_none(tmp_path, monkeypatch):
+def test_ctrl_c_before_the_first_run_leaves_no_report(tmp_path, monkeypatch):
     made = contest(tmp_path, seconds=2.0)
 
     def serve(strategy, said):
@@ -429,7 +429,7 @@ def test_ctrl_c_before_the_first_run_leaves_none(tmp_path, monkeypatch):
     assert not (tmp_path / "report.json").exists()
 
 
-def test_ctrl_c_leaves_the_rows_so_far_in_both_reports(tmp_path):
+def test_ctrl_c_keeps_the_rows_so_far_in_both_reports(tmp_path):
     executor = Interrupting()
     made = contest(tmp_path, fake_testbed(executor=executor), seconds=12.0)
     executor.left = 120
@@ -505,7 +505,7 @@ def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
         ({"traces": (Path("a.csv"),), "token_scale": nan}, "--token-scale is nan, not a number"),
     ],
 )
-def test_wishes_that_cannot_be_met_are_refused_before_anything_is_loaded(wishes, said, tmp_path):
+def test_impossible_options_are_refused_before_anything_is_loaded(wishes, said, tmp_path):
     with pytest.raises(SettingError, match=said):
         run_compare(Asked(out=tmp_path, **wishes), None)
 
@@ -525,12 +525,12 @@ def test_the_default_takes_less_than_a_quarter_of_an_hour():
     asked = Asked()
     assert len(DEFAULT_STRATEGIES) >= 8
     assert len(DEFAULT_STRATEGIES) * asked.seconds * (1 + DRAIN) < 14 * 60, (
-        "a minute is left to measure"
+        "a minute is left for measurements"
     )
 
 
-def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
-    """Also in virtual time: who keeps a journal takes every step."""
+def test_each_run_leaves_a_journal_that_replays_it(tmp_path):
+    """A run that keeps a journal takes every step, in virtual time too."""
     (folder := tmp_path / "journals").mkdir()
     names = "static,continuous-chunk-64"
     wishes = {"seconds": 4.0, "strategies": names, "repeat": 2}
@@ -552,7 +552,7 @@ def test_each_run_leaves_a_journal_that_is_the_run(tmp_path):
         assert [each[2:] for each in outcome.steps] == [each[2:] for each in measured.steps]
 
 
-def test_a_replay_leaves_out_the_warm_up_that_the_comparison_left_out(tmp_path):
+def test_a_replay_leaves_out_the_comparisons_warm_up(tmp_path):
     (folder := tmp_path / "journals").mkdir()
     compared(
         tmp_path, fake_testbed(), seconds=20.0, strategies="continuous-chunk-64", journals=folder

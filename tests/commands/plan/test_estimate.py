@@ -33,7 +33,7 @@ from headway.costing.token_cost import RequestSpec
 from headway.errors import SettingError
 from headway.traffic.trace import read_shipped_trace
 
-# About an 8B model on one H100: 7 ms, 35 us a token, 47 ns a key that is read, and little a pair.
+# About an 8B model on one H100: 7 ms, 35 us a token, 47 ns per key read, and little per pair.
 COST = StepCost(Rates(step=7_000_000_000, read=47_000, pair=1_200), ((0, 35_000_000),))
 WITHIN = 0.10
 
@@ -45,7 +45,7 @@ def near(checked, outside=False):
 
 
 def rate_at(figure, share):
-    """The rate at which a figure that rises with it reaches this share."""
+    """The rate at which a figure that rises with the rate reaches this share."""
 
     def below(rate):
         try:
@@ -56,7 +56,7 @@ def rate_at(figure, share):
     return highest_rate(below, 1e-4, 1e4, 60)
 
 
-def test_a_token_of_llama_2_7b_in_16_bits_is_512_kib_of_keys_and_values():
+def test_a_token_of_llama_2_7b_takes_512_kib_of_kv_memory_in_16_bits():
     assert kv_per_token(32, 32, 32, 128, 2) == {"MHA": 512 << 10, "MQA": 16 << 10}
     assert list(kv_per_token(80, 64, 8, 128, 2).items()) == [
         ("MHA", 2_621_440),
@@ -65,7 +65,7 @@ def test_a_token_of_llama_2_7b_in_16_bits_is_512_kib_of_keys_and_values():
     ]
 
 
-def test_the_memory_holds_as_many_as_the_scheduler_runs_without_a_preemption():
+def test_the_memorys_batch_is_the_most_that_run_without_a_preemption():
     machine = Machine(COST, 16, num_blocks=301)
     for traffic in (steady(1, 50, 40), steady(1, 33, 64), steady(1, 16, 1)):
         peak = checks.check_memory(machine, traffic)[0]
@@ -73,7 +73,7 @@ def test_the_memory_holds_as_many_as_the_scheduler_runs_without_a_preemption():
     assert peak_batch(steady(1, 33, 64), 301, 16).value == 301 // 6
 
 
-def test_a_full_memory_runs_as_many_as_it_holds_on_average():
+def test_a_full_memory_runs_as_many_requests_as_it_holds_on_average():
     machine = Machine(COST, 16, num_blocks=1_500)
     draw = Random(1)
     lengths = tuple((draw.randint(50, 250), draw.randint(20, 100)) for _ in range(97))
@@ -81,22 +81,24 @@ def test_a_full_memory_runs_as_many_as_it_holds_on_average():
 
 
 @pytest.mark.parametrize("tpot", [8, 12, 20])
-def test_the_largest_batch_within_a_pace_is_the_scheduler_s(tpot):
+def test_the_largest_batch_within_a_tpot_is_the_schedulers(tpot):
     cost = replace(COST, after=Rates(step=500_000_000), pieces=((0, 20_000_000), (64, 70_000_000)))
     near(checks.check_tpot(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
 
 
-def test_padding_is_what_groups_compute():
+def test_the_formulas_padding_is_what_groups_compute():
     lengths = tuple((a.prompt, a.answer) for a in read_shipped_trace("azure2023-code"))
     traffic, buckets = PlannedTraffic("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
     answers = checks.check_padding(Machine(COST, 16), traffic, 16, buckets)
     assert len(answers) == 3 and all(near(each) for each in answers)
     shares = [each.estimate.value for each in answers]
-    assert shares[2] < shares[0] < shares[1], "padding up adds, grouping by bucket removes"
+    assert shares[2] < shares[0] < shares[1], (
+        "padding up to buckets adds padding, grouping by bucket removes it"
+    )
 
 
 @given(st.lists(st.integers(1, 500), min_size=1), st.integers(1, 40))
-def test_the_longest_of_a_group_lies_between_the_mean_and_the_longest_of_all(lengths, size):
+def test_the_expected_longest_lies_between_the_mean_and_the_maximum(lengths, size):
     mean = sum(lengths) / len(lengths)
     assert mean * (1 - 1e-9) <= expected_longest(lengths, size) <= max(lengths) * (1 + 1e-9)
     assert expected_longest(lengths, 1) == pytest.approx(mean)
@@ -105,8 +107,8 @@ def test_the_longest_of_a_group_lies_between_the_mean_and_the_longest_of_all(len
 
 @pytest.mark.parametrize("rho", [0.1, 0.3, 0.5, 0.7, 0.9])
 @pytest.mark.parametrize("base", [200_000, 1_000_000, 5_000_000])
-def test_a_server_of_batches_keeps_inoue_s_bound(base, rho):
-    """alpha = 1 ms: prompts of one token, one-token answers, all that wait at once."""
+def test_inoues_bound_holds_for_batch_service(base, rho):
+    """alpha = 1 ms: prompts and answers of one token, all waiting requests in one group."""
     cost = StepCost.of(base, 1_000_000)
     requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
     run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
@@ -117,7 +119,7 @@ def test_a_server_of_batches_keeps_inoue_s_bound(base, rho):
 
 @pytest.mark.parametrize("rho", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("base", [200_000, 5_000_000])
-def test_whoever_finds_a_server_of_batches_asleep_waits_for_its_waking(base, rho):
+def test_a_request_that_finds_batch_service_asleep_waits_for_it_to_wake(base, rho):
     cost = replace(StepCost.of(base, 1_000_000), wake=300_000)
     requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
     run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
@@ -151,8 +153,8 @@ def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
     assert near(tpot) and near(batch) and near(held)
 
 
-def test_whoever_decodes_does_so_while_the_host_works_behind_a_step():
-    """Which is a tenth of a cycle here; by Little's law, in the same run."""
+def test_decoding_requests_also_wait_for_the_hosts_work_after_a_step():
+    """That time is a tenth of a cycle here. Little's law checks the batch in the same run."""
     machine = Machine(replace(COST, after=Rates(step=1_400_000_000)), 256)
     traffic = steady(30, 300, 60)
     run = serve(machine, whole_prompts(256), traffic.poisson(3_000, traffic.rate, seed=1))
@@ -174,7 +176,7 @@ def test_a_prompt_waits_as_in_m_g_1(prompt, answer, load):
     near(checks.check_ttft(machine, steady(rate, prompt, answer)))
 
 
-def test_unlike_prompts_wait_by_their_second_moment():
+def test_the_wait_grows_with_the_second_moment_of_prompt_lengths():
     draw = Random(2)
     lengths = tuple((draw.choice((80, 80, 80, 1_500)), 5) for _ in range(500))
     machine = Machine(COST, 64)
@@ -185,7 +187,7 @@ def test_unlike_prompts_wait_by_their_second_moment():
     near(checks.check_ttft(machine, PlannedTraffic("two", lengths, rate)))
 
 
-def test_waits_explode_where_the_formula_says(monkeypatch):
+def test_the_highest_rate_for_a_large_budget_is_near_the_formulas(monkeypatch):
     monkeypatch.setattr(checks, "MOST", 1_500)
     traffic, machine = steady(1, 600, 10), Machine(COST, 64)
     checked = checks.check_budget_rate(machine, traffic, 150_000_000)
@@ -193,29 +195,29 @@ def test_waits_explode_where_the_formula_says(monkeypatch):
     assert checked.estimate.value < unstable_rate(StepTimes(COST), traffic)
 
 
-def test_the_price_of_a_token_is_the_machine_s_over_what_it_says():
+def test_the_cost_of_a_token_is_the_machines_price_over_its_tokens():
     assert per_million(3.6, 1_000) == pytest.approx(1.0)
     machine, traffic = Machine(COST, 64), steady(10, 200, 20)
     run = serve(machine, whole_prompts(64), traffic.poisson(3_000, traffic.rate, seed=3))
     near(checks.check_cost(traffic, 3.0, run, None)[0])
 
 
-def test_bursts_are_seen_where_they_are():
+def test_dispersion_shows_bursts():
     draw, at, times = Random(5), 0.0, []
     for _ in range(20_000):
         at += draw.expovariate(10) * SECOND
         times.append(int(at))
     assert dispersion(times, SECOND) == pytest.approx(1, abs=0.1)
     bursts = [number // 50 * 5 * SECOND for number in range(20_000)]
-    assert dispersion(bursts, SECOND) == pytest.approx(40, rel=0.05), "0 or 50: variance / mean"
+    assert dispersion(bursts, SECOND) == pytest.approx(40, rel=0.05), "counts are 0 or 50"
     assert dispersion(times[:3], 60 * SECOND) == 0.0
     code = [arrival.at for arrival in read_shipped_trace("azure2023-code")]
     conv = [arrival.at for arrival in read_shipped_trace("azure2023-conv")]
     assert dispersion(code, 60 * SECOND) > 20 * dispersion(conv, 60 * SECOND)
 
 
-def test_a_bursty_trace_is_under_provisioned_and_a_poisson_one_is_not(monkeypatch):
-    """Twenty and fewer at once: the mean rate says nothing of the wait behind one another."""
+def test_the_formula_underprovisions_a_bursty_trace_but_not_a_poisson_one(monkeypatch):
+    """Up to twenty arrive at once; the mean rate does not show their waits."""
     monkeypatch.setattr(checks, "MOST", 600)
     machine, draw, at, bursts = Machine(COST, 64), Random(4), 0.0, []
     while len(bursts) < 600:
@@ -230,7 +232,7 @@ def test_a_bursty_trace_is_under_provisioned_and_a_poisson_one_is_not(monkeypatc
     assert found.dispersion[10 * SECOND] > 5
 
 
-def test_a_step_takes_the_mean_of_its_residuals_and_the_host_s_time_behind_it():
+def test_step_times_include_mean_residuals_and_the_hosts_time_after_a_step():
     cost = replace(
         StepCost.of(1_000),
         after=Rates(step=50_000),
@@ -240,7 +242,7 @@ def test_a_step_takes_the_mean_of_its_residuals_and_the_host_s_time_behind_it():
     assert StepTimes(cost).decoding(2, 5) == pytest.approx(1_000 * 1_100 / WHOLE + 50)
 
 
-def test_what_cannot_be_is_said_with_its_remedy():
+def test_impossible_questions_are_refused_with_the_remedy():
     machine, traffic = Machine(COST, 64), steady(1e4, 600, 20)
     with pytest.raises(SettingError, match="lower the rate"):
         steady_state(StepTimes(COST), traffic, traffic.rate / 1e9)
@@ -261,5 +263,5 @@ def test_what_cannot_be_is_said_with_its_remedy():
 
 
 @given(st.integers(0, 300), st.integers(1, 300))
-def test_the_largest_that_holds_is_found_from_any_guess(largest, guess):
+def test_the_largest_count_is_found_from_any_guess(largest, guess):
     assert largest_count(lambda value: value <= largest, guess) == largest

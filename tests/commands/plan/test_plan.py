@@ -1,4 +1,4 @@
-"""`headway plan`: what it prints, and what it says no to."""
+"""`headway plan`: what it prints, and what it refuses."""
 
 import json
 from dataclasses import replace
@@ -25,7 +25,7 @@ COST = StepCost.of(3_000_000, 100_000, 20)
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    """Short runs: what is tested here is not how near they come."""
+    """Short runs, because accuracy is not tested here."""
     monkeypatch.setattr(checks, "MOST", 250)
 
 
@@ -67,20 +67,22 @@ def printed(asked):
     return out.getvalue()
 
 
-def test_a_stated_process_is_planned_for(cost):
+def test_a_plan_for_poisson_arrivals_of_one_length(cost):
     asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, ttft=200, tpot=8, buckets="64,128")
     said = printed(asked)
     for title in ("At the rate", "Groups", "Highest rate within the TTFT budget", "Cost"):
         assert title in said
     assert "TPOT at this rate" in said and "Kelly" in said and "Simulator:" in said
-    assert "Burstiness" not in said, "a stated process is Poisson"
+    assert "Burstiness" not in said, "given a rate, arrivals are Poisson"
 
 
-def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
+def test_a_plan_for_a_trace_measures_its_bursts(cost, trace):
     plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))
     assert plain["work"]["rate"] == pytest.approx(240 / 78)
     assert plain["burst"]["formula"] > 0 and plain["burst"]["recorded"] > 0
-    assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), "6 or 0, half and half"
+    assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), (
+        "half of the windows have 6 arrivals, half have 0"
+    )
     questions_asked = [each["estimate"]["question"] for each in plain["answers"]]
     assert len(questions_asked) == len(set(questions_asked)) >= 10
     assert all(
@@ -88,7 +90,7 @@ def test_a_trace_is_planned_for_and_its_bursts_are_weighed(cost, trace):
     )
 
 
-def test_the_answer_comes_first_and_why_the_other_estimates_differ(cost, trace):
+def test_the_answer_comes_first_then_why_other_estimates_differ(cost, trace):
     asked = PlanOptions(cost(), trace=trace, ttft=200, tpot=8)
     plain = json.loads(printed(replace(asked, as_json=True)))
     kept, formula = plain["burst"]["recorded"], plain["burst"]["formula"]
@@ -99,19 +101,21 @@ def test_the_answer_comes_first_and_why_the_other_estimates_differ(cost, trace):
     assert others[0].startswith(f"- {plain['burst']['poisson']:.4g} simulated with Poisson")
     assert others[1].startswith(f"- {formula:.4g} by the formula") and "16 slots" in others[1]
     rates = [each for each in plain["answers"] if each["estimate"]["unit"] == "requests/s"]
-    assert [each["estimate"]["value"] for each in rates] == [formula], "one formula, one answer"
+    assert [each["estimate"]["value"] for each in rates] == [formula], (
+        "both tables have the same answer"
+    )
     page = " ".join(printed(asked).split())
     assert page.startswith(first) and page.index(second) < page.index("KV memory")
 
 
-def test_a_rate_that_is_too_high_is_said_to_be(cost):
+def test_a_rate_that_is_too_high_is_refused(cost):
     asked = PlanOptions(cost(), rate=20, prompt=300, answer=20, ttft=60, as_json=True)
     first, second, *_ = json.loads(printed(asked))["headline"]
     assert "(over the 60 ms asked for)" in first
     assert "one such machine is not enough" in second and "Poisson" in second
 
 
-def test_what_is_played_of_a_long_trace_is_said(cost, trace, monkeypatch):
+def test_the_plan_says_which_part_of_a_long_trace_was_simulated(cost, trace, monkeypatch):
     monkeypatch.setattr(checks, "PLAYED", 0.5)
     second = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))[
         "headline"
@@ -120,7 +124,7 @@ def test_what_is_played_of_a_long_trace_is_said(cost, trace, monkeypatch):
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_off_a_terminal_what_is_being_done_is_said_on_stderr(cost, capsys, as_json):
+def test_off_a_terminal_progress_is_printed_on_stderr(cost, capsys, as_json):
     said = printed(PlanOptions(cost(), rate=5, prompt=120, answer=20, ttft=200, as_json=as_json))
     told = capsys.readouterr().err.splitlines()
     assert len(told) >= 5 and all(line.startswith("headway plan: ") for line in told)
@@ -135,15 +139,15 @@ class Lengths(tuple):
         return super().__iter__()
 
 
-def test_lengths_are_read_a_few_times_however_often_their_means_are_asked_for():
-    """A plan asks thousands of times: of a trace of thousands that took a minute."""
+def test_the_means_of_lengths_are_computed_once():
+    """A plan asks for them thousands of times; with a long trace that once took a minute."""
     traffic = PlannedTraffic("many", Lengths([(120, 20), (300, 40)] * 500), 1.0)
     Lengths.read = 0
     capacity(Machine(COST, 16), traffic, 200_000_000)
     assert 1 <= Lengths.read <= 10
 
 
-def test_a_marked_cost_file_is_said_to_be_one(cost):
+def test_an_unreliable_cost_file_is_called_unreliable(cost):
     path = cost()
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
     write_cost_file(replace(read_cost_file(path), about=marked), path)
@@ -153,7 +157,7 @@ def test_a_marked_cost_file_is_said_to_be_one(cost):
     assert any("unreliable" in note for note in plain["notes"])
 
 
-def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, trace):
+def test_a_budget_that_no_rate_breaks_is_reported_and_the_search_ends(cost, trace):
     said = " ".join(printed(PlanOptions(cost(), trace=trace, ttft=3_600_000)).split())
     assert "250 requests at once are too few to say" in said
     assert "is kept at every rate tried: simulated with the trace's own" in said
@@ -162,7 +166,7 @@ def test_a_budget_that_no_rate_breaks_is_said_and_not_looked_for_for_ever(cost, 
     assert plain["burst"]["poisson"] is None and plain["burst"]["recorded"] is None
 
 
-def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(
+def test_bursts_are_not_measured_if_a_trace_begins_with_many_arrivals_at_one_moment(
     cost, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(checks, "PLAYED", 1)
@@ -174,7 +178,7 @@ def test_a_trace_that_begins_with_a_crowd_at_one_moment_has_no_bursts_to_play(
     assert "Bursts were not measured: the first 250 requests of crowd.csv come at one" in said
 
 
-def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots_use(cost):
+def test_the_batch_that_memory_holds_uses_all_blocks_that_fit(cost):
     def memory(path):
         answers = json.loads(
             printed(PlanOptions(path, rate=2, prompt=100, answer=13, as_json=True))
@@ -188,13 +192,13 @@ def test_the_memory_s_batch_is_of_all_blocks_that_fit_and_not_of_those_the_slots
     assert memory(cost(fit=1_400)) == (1_400 // 7, 1_400 // 7)
 
 
-def test_what_was_done_to_a_trace_is_said(cost, trace):
+def test_changes_to_a_trace_are_reported(cost, trace):
     said = printed(PlanOptions(cost(context=128), trace=trace, rate=2))
     assert "cut off at a context of 128" in said and "own rate is" in said
     assert "Without --ttft" in said and "raised to 1" not in said
 
 
-def test_token_counts_of_0_are_said_to_be_raised(cost, tmp_path):
+def test_token_counts_of_0_are_reported_as_raised(cost, tmp_path):
     lines = ["arrival_s,input_tokens,output_tokens", *(f"{n},{n % 2 * 40},0" for n in range(20))]
     (tmp_path / "scores.csv").write_text("\n".join(lines) + "\n")
     said = " ".join(printed(PlanOptions(cost(), trace=str(tmp_path / "scores.csv"))).split())
@@ -207,7 +211,7 @@ def test_a_trace_without_any_tokens_is_refused(cost, tmp_path):
         printed(PlanOptions(cost(), trace=str(tmp_path / "none.csv")))
 
 
-def test_the_embedded_model_s_keys_and_values_are_counted(cost):
+def test_the_kv_memory_of_the_embedded_model_is_counted(cost):
     pytest.importorskip("safetensors")
     name = display_name(None)
     asked = PlanOptions(cost(name), rate=2, prompt=100, answer=8, as_json=True)
@@ -219,7 +223,7 @@ def test_the_embedded_model_s_keys_and_values_are_counted(cost):
 
 
 @pytest.mark.parametrize("model", [None, "llama-3.1-8b"])
-def test_a_shape_that_ships_tells_its_keys_and_values_named_or_not(cost, model):
+def test_the_kv_memory_of_a_shipped_shape_is_counted_with_or_without_its_name(cost, model):
     pytest.importorskip("safetensors")
     asked = PlanOptions(cost("llama-3.1-8b", kv_bytes=262_144), model, rate=2, prompt=100, answer=8)
     plain = json.loads(printed(replace(asked, as_json=True)))
@@ -229,7 +233,7 @@ def test_a_shape_that_ships_tells_its_keys_and_values_named_or_not(cost, model):
     assert not any("KV per token is left out" in note for note in plain["notes"])
 
 
-def test_a_shape_that_is_not_here_is_left_out_with_the_remedy(cost):
+def test_an_unknown_shape_is_left_out_with_the_remedy(cost):
     said = " ".join(printed(PlanOptions(cost(), rate=2, prompt=100, answer=8)).split())
     assert "KV per token is left out; the shape of shape is not known here: say --model" in said
 
@@ -269,7 +273,7 @@ def test_a_missing_cost_file_is_named(tmp_path):
         run_plan(PlanOptions(tmp_path / "none.json"), Console(file=StringIO()))
 
 
-def test_a_trace_that_comes_more_evenly_is_not_called_bursty(cost, tmp_path):
+def test_a_trace_with_even_arrivals_is_not_called_bursty(cost, tmp_path):
     rows = "".join(f"{at / 2},200,20\n" for at in range(120))
     (tmp_path / "even.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     asked = PlanOptions(
@@ -280,7 +284,7 @@ def test_a_trace_that_comes_more_evenly_is_not_called_bursty(cost, tmp_path):
     assert plain["headline"][3].endswith("Poisson arrivals: the trace's own come more evenly.")
 
 
-def test_the_verdict_says_by_how_much_a_plan_falls_short():
+def test_the_verdict_says_by_how_much_the_formula_is_too_high():
     def burstiness(recorded):
         return Burstiness(10, 1.0, {}, 20.0, 19.0, recorded)
 

@@ -1,4 +1,4 @@
-"""A live run on the real executor, lived again row for row; and what it would have been."""
+"""A live run on the real executor, replayed row for row, and under other settings."""
 
 import json
 import sys
@@ -37,9 +37,9 @@ PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory):
-    """A journal of the embedded model: more prompts than slots, a stop string, a caller who left.
+    """A journal of the embedded model: more prompts than slots, a stop string, a client that left.
 
-    With the rows of the live engine's own ledger.
+    Gives it with the rows of the live engine's own ledger.
     """
     path = tmp_path_factory.mktemp("journals") / "live.jsonl"
     steps, requests = list[StepRow](), list[RequestRow]()
@@ -65,7 +65,7 @@ def lived(tmp_path_factory):
 
 @pytest.fixture
 def cost(tmp_path):
-    """A cost file of the model that the journal names."""
+    """A cost file for the model that the journal names."""
     path = tmp_path / "cost.json"
     calibration.write_cost_file(made(), path)
     return path
@@ -76,7 +76,7 @@ def made(model="headway-tiny (embedded)", dtype="float32", slots=16, prices=PRIC
 
 
 def told(path, **wishes):
-    """What the command says, and its exit status."""
+    """The command's output and its exit status."""
     screen = Console(file=StringIO(), width=80, force_terminal=False)
     assert run_replay(ReplayOptions(path, **wishes), screen) == 0
     return screen.file.getvalue()
@@ -97,7 +97,7 @@ def written(tmp_path, case=THRASH):
     return path
 
 
-def test_a_live_run_is_lived_again_row_for_row(lived):
+def test_a_live_run_is_replayed_row_for_row(lived):
     path, steps, requests = lived
     again = rerun_journal(load(path))
     assert again.scheduler.ledger.requests == requests and len(requests) == 7
@@ -107,15 +107,15 @@ def test_a_live_run_is_lived_again_row_for_row(lived):
     assert again.recording.about["dtype"] == "float32" and again.recording.about["begun"][0] == "2"
 
 
-def test_unchanged_settings_give_every_request_the_tokens_it_had(lived):
-    """With steps so quick that who was left by its caller comes as far as is known of it.
+def test_unchanged_settings_give_every_request_its_recorded_tokens(lived):
+    """With steps so fast that the cancelled request gets all its known tokens.
 
-    With others it is a matter of time: it may be left after fewer tokens than it had.
+    With slower steps it may be cancelled after fewer tokens than it had.
     """
     rerun = rerun_journal(load(lived[0]))
     priced = what_if(rerun, rerun.recording.settings, StepCost.of(1_000))
     assert priced.tokens == rerun.sampled and priced.outcome.complete
-    assert priced.ran_out == {"r4"}, "of the one that was cancelled no more is known"
+    assert priced.ran_out == {"r4"}, "no more is known of the cancelled answer"
     assert {row.id: row.finish for row in priced.outcome.requests} == {
         row.id: row.finish for row in rerun.outcome.requests
     }
@@ -125,8 +125,8 @@ def test_unchanged_settings_give_every_request_the_tokens_it_had(lived):
     assert len(rerun.sampled[stopped[0].id]) == stopped[0].generated + stopped[0].discarded
 
 
-def test_who_is_left_while_it_waits_says_nothing_and_the_others_all(lived):
-    """Steps so slow that both slots are still taken when its caller leaves."""
+def test_a_request_cancelled_while_it_waits_gets_no_tokens_and_the_others_all(lived):
+    """Steps are so slow that both slots are still taken when its caller leaves."""
     rerun = rerun_journal(load(lived[0]))
     slow = what_if(rerun, rerun.recording.settings, StepCost.of(10_000 * MS))
     assert slow.tokens["r4"] == () != rerun.sampled["r4"] and not slow.ran_out
@@ -141,7 +141,7 @@ def counted(outcome):
     return {row.id: row.generated for row in outcome.requests if row.id != "r4"}
 
 
-def test_fewer_slots_make_longer_waits_and_change_no_answer(lived, cost):
+def test_fewer_slots_lengthen_waits_and_change_no_answer(lived, cost):
     said = plain(lived[0], cost=cost, sets=("slots=1",))
     assert list(said["runs"]) == [RECORDED, CONTROL, WHAT_IF]
     assert said["runs"][WHAT_IF]["policies"]["join"]["size"] == 1
@@ -151,21 +151,21 @@ def test_fewer_slots_make_longer_waits_and_change_no_answer(lived, cost):
         for each in (rerun.recording.settings, parse_change("", ["slots=1"]).apply(rerun, PRICES))
     )
     before, after = ({row.id: row.queue for row in each.requests} for each in (control, fewer))
-    batch = ["r0", "r1", "r2", "r3"]  # asked together
+    batch = ["r0", "r1", "r2", "r3"]  # submitted together
     assert all(after[id] >= before[id] for id in batch)
     assert [after[id] > before[id] for id in batch] == [False, True, True, True]
     assert counted(fewer) == counted(control)
 
 
 def patient(add):
-    """Without limits of its own: of an answer that expired, only the beginning is known."""
+    """The request without its deadlines: of an expired answer only the beginning would be known."""
     return Add(replace(add.request, start_by=NEVER, end_by=NEVER))
 
 
 @settings(deadline=None)
 @given(cases())
-def test_a_run_in_virtual_time_is_its_own_what_if(case):
-    """Nothing is lost between the journal and the control: same prices, same rows."""
+def test_the_what_if_of_a_simulated_run_is_the_run_itself(case):
+    """The journal loses nothing that the control needs: the same prices give the same rows."""
     bare = [(at, patient(each)) for at, each in case.timed if isinstance(each, Add)]
     case = replace(case, timed=bare, burst=1)
     first = run(case)
@@ -182,7 +182,7 @@ def test_a_run_in_virtual_time_is_its_own_what_if(case):
 
 @settings(deadline=None)
 @given(cases(), cases())
-def test_any_change_ends_and_gives_nobody_another_answer(case, other):
+def test_any_change_completes_and_gives_no_request_another_answer(case, other):
     rerun = rerun_journal(recorded(case))
     changed = replace(rerun.recording.settings, policies=other.policies, num_blocks=other.blocks)
     priced = what_if(rerun, changed, COST)
@@ -198,8 +198,8 @@ def test_any_change_ends_and_gives_nobody_another_answer(case, other):
         event(f"{before[row.id].finish}, then {row.finish}")
 
 
-def test_requests_come_when_the_engine_could_first_see_them():
-    """The second arrives while the first one's step runs: a quicker step sees it sooner."""
+def test_requests_arrive_when_the_engine_could_first_see_them():
+    """The second request arrives during the first one's step; a faster step sees it sooner."""
     timed = [
         (0, Add(ask("a", 8, 4, lane="chat"))),
         (9 * MS, Add(ask("b", 8, 2, 9 * MS, lane="chat"))),
@@ -210,8 +210,8 @@ def test_requests_come_when_the_engine_could_first_see_them():
     assert [row.queue for row in quick.requests if row.id == "b"] == [0]
 
 
-def test_what_was_put_together_after_the_last_step_comes_together():
-    """An engine that sleeps wakes for the first: both of them came then, whenever stamped."""
+def test_requests_taken_in_together_after_a_sleep_arrive_together():
+    """A sleeping engine wakes for the first request, so both came then, whatever their stamps."""
     head = Policies(join=Continuous(2))
     first = recorded(
         Case(32, head, [(50 * MS, Add(ask(id, 8, 2, 3 * MS, lane="chat"))) for id in "ab"])
@@ -219,7 +219,7 @@ def test_what_was_put_together_after_the_last_step_comes_together():
     assert [at for at, _ in rerun_journal(first).commands] == [50 * MS, 50 * MS, 50 * MS]
 
 
-def test_a_caller_who_left_leaves_when_he_did_or_where_his_tokens_end():
+def test_a_cancel_comes_at_its_time_or_where_the_known_tokens_end():
     timed = [(0, Add(ask("a", 8, 60, lane="chat"))), (100 * MS, Cancel("a"))]
     rerun = rerun_journal(recorded(Case(32, Policies(), timed)))
     slow = what_if(rerun, rerun.recording.settings, StepCost.of(60 * MS))
@@ -230,8 +230,8 @@ def test_a_caller_who_left_leaves_when_he_did_or_where_his_tokens_end():
     assert [each.outcome.requests[0].finish for each in (slow, quick)] == [Finish.CANCELLED] * 2
 
 
-def test_a_request_that_was_refused_may_be_let_in_and_has_nothing_to_say(tmp_path, cost):
-    """Eight blocks of four tokens hold 30; four do not."""
+def test_a_refused_request_may_be_admitted_and_has_no_tokens(tmp_path, cost):
+    """Eight blocks of four tokens hold 30 tokens; four blocks do not."""
     rerun = rerun_journal(recorded(Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))])))
     assert rerun.incomplete == {Finish.REFUSED: 1}
     larger = replace(rerun.recording.settings, num_blocks=8)
@@ -243,7 +243,7 @@ def test_a_request_that_was_refused_may_be_let_in_and_has_nothing_to_say(tmp_pat
     assert "which happened to 0 in 'as priced' and 1 in 'what if'" in words
 
 
-def test_it_says_what_came_of_it_in_80_columns(lived, cost, tmp_path):
+def test_the_replays_output_fits_80_columns(lived, cost, tmp_path):
     said = told(lived[0], cost=cost, sets=("chunk=4", "order=shortest-first"), out=tmp_path / "out")
     words = " ".join(said.split())
     assert "are identical to the recorded ones, row for row, for 7 requests" in words
@@ -256,7 +256,7 @@ def test_it_says_what_came_of_it_in_80_columns(lived, cost, tmp_path):
     assert list(found.outcomes) == [RECORDED, CONTROL, WHAT_IF]
 
 
-def test_a_warm_up_that_is_no_time_is_refused(tmp_path):
+def test_an_invalid_warm_up_is_refused(tmp_path):
     head, *rest = run(THRASH).journal.splitlines()
     begun = json.loads(head)
     begun["about"] = {"warm_up_ns": "2 s"}
@@ -265,7 +265,7 @@ def test_a_warm_up_that_is_no_time_is_refused(tmp_path):
         told(tmp_path / "odd.jsonl")
 
 
-def test_without_prices_it_says_only_what_was_measured(lived):
+def test_without_a_cost_file_only_the_measured_run_is_shown(lived):
     assert "priced" not in told(lived[0])
     assert list(plain(lived[0])["runs"]) == [RECORDED]
 
@@ -319,7 +319,7 @@ def test_every_key_is_obeyed():
         ({"strategy": "static,first-come"}, "names 2 strategies, give one: static, first-come"),
     ],
 )
-def test_a_change_that_cannot_be_made_is_named(wishes, words, tmp_path, cost):
+def test_an_impossible_change_is_named(wishes, words, tmp_path, cost):
     wishes = {key: tuple(v) if key == "sets" else v for key, v in wishes.items()}
     with pytest.raises(SettingError, match=words):
         told(written(tmp_path), cost=cost, **wishes)
@@ -336,8 +336,8 @@ def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
         told(lived[0], cost=tmp_path / "other.json")
 
 
-def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
-    """A journal that names no model, of steps ten times as quick and wider than was fitted."""
+def test_untrustworthy_prices_give_warnings(tmp_path):
+    """A journal that names no model, with steps ten times faster and wider than the fit's."""
     calibration.write_cost_file(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
     words = " ".join(told(written(tmp_path), cost=tmp_path / "cost.json").split())
     assert "The journal names no model" in words
@@ -348,14 +348,14 @@ def test_prices_that_are_to_be_mistrusted_are_said_to_be(tmp_path):
     assert said["pricing"] == 1.0 and len(said["warnings"]) == 1
 
 
-def test_a_marked_cost_file_is_a_warning(lived, tmp_path):
+def test_an_unreliable_cost_file_gives_a_warning(lived, tmp_path):
     errors = {"all": {"median": 320, "p90": 500, "total": 180}}
     calibration.write_cost_file(replace(made(), about={"errors": errors}), tmp_path / "cost.json")
     said = plain(lived[0], cost=tmp_path / "cost.json")["warnings"]
     assert any("unreliable" in each and "+32% in the median step" in each for each in said)
 
 
-def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
+def test_a_step_after_a_sleep_includes_the_price_of_waking(tmp_path):
     timed = [(at * MS, Add(ask(f"r{at}", 8, 3, at * MS, lane="chat"))) for at in (0, 900)]
     case = Case(32, Policies(), timed)
     spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
@@ -364,7 +364,7 @@ def test_a_step_after_a_sleep_is_priced_with_the_waking(tmp_path):
     assert said["pricing"] == pytest.approx((spent + 2 * 2 * MS) / spent)
 
 
-def test_recorded_steps_are_priced_with_the_padding_of_the_cost_file(tmp_path):
+def test_recorded_steps_are_priced_with_the_cost_files_padding(tmp_path):
     gathering, path = Gathering(4, at_once=40), written(tmp_path)
     cost = replace(COST, device=replace(COST.device, read=MS * 1_000), gathering=gathering)
     calibration.write_cost_file(made(prices=cost), tmp_path / "cost.json")
@@ -374,16 +374,16 @@ def test_recorded_steps_are_priced_with_the_padding_of_the_cost_file(tmp_path):
     assert padded > sum(map(cost.predict, rerun_journal(load(path)).steps))
 
 
-def test_the_first_step_without_prompts_is_priced_with_the_turn(tmp_path):
+def test_the_first_step_without_prompts_includes_its_extra_price(tmp_path):
     timed = [(0, Add(ask("one", 8, 3, 0, lane="chat")))]
     case = Case(32, Policies(), timed)
     spent = sum(row.nanoseconds for row in run(case).scheduler.ledger.steps)
     calibration.write_cost_file(made(prices=replace(COST, turn=2 * MS)), tmp_path / "cost.json")
     said = plain(written(tmp_path, case), cost=tmp_path / "cost.json")
-    assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "of three steps, one"
+    assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "one of three steps"
 
 
-def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
+def test_a_killed_run_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
     text = lived[0].read_text()
     lines = text.splitlines()
     path = tmp_path / "killed.jsonl"
@@ -408,14 +408,14 @@ def test_a_run_that_was_killed_is_replayed_as_far_as_it_was_written(lived, cost,
         ("[]\n", "line 1 is not the head of a journal"),
     ],
 )
-def test_what_is_no_journal_is_refused(text, words, tmp_path):
+def test_a_file_that_is_no_journal_is_refused(text, words, tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text(text)
     with pytest.raises(JournalError, match=words):
         told(path)
 
 
-def test_a_damaged_journal_says_where(tmp_path):
+def test_a_damaged_journal_is_refused_with_its_line(tmp_path):
     lines = run(THRASH).journal.splitlines()
     path = tmp_path / "bad.jsonl"
 
@@ -438,7 +438,7 @@ def test_a_damaged_journal_says_where(tmp_path):
         told(path)
 
 
-def test_another_versions_scheduler_is_named_where_the_run_parts(tmp_path):
+def test_a_journal_of_another_version_is_named_if_the_rerun_differs(tmp_path):
     head, *lines = run(THRASH).journal.splitlines()
     old = json.dumps(json.loads(head) | {"about": {"headway": "0.0.1"}})
     path = tmp_path / "old.jsonl"
@@ -449,8 +449,8 @@ def test_another_versions_scheduler_is_named_where_the_run_parts(tmp_path):
 
 @settings(deadline=None)
 @given(case=cases())
-def test_whatever_line_is_lost_the_end_is_an_error_that_a_user_can_read(case):
-    """Or none, where the lost one changed no row."""
+def test_a_journal_with_any_line_missing_gives_a_readable_error(case):
+    """There is no error if the missing line changed no row."""
     recording = recorded(case)
     for at in range(len(recording.records)):
         left = recording.records[:at] + recording.records[at + 1 :]
@@ -462,7 +462,7 @@ def test_whatever_line_is_lost_the_end_is_an_error_that_a_user_can_read(case):
             assert not left
 
 
-def test_closing_is_kept_at_its_time():
+def test_a_close_command_keeps_its_time():
     rerun = rerun_journal(recorded(THRASH))
     assert [each for _, each in rerun.commands][-1] == Close()
     assert (
@@ -471,8 +471,8 @@ def test_closing_is_kept_at_its_time():
     )
 
 
-def test_the_command_needs_no_torch():
-    """A laptop replays what an accelerator served."""
+def test_replay_needs_no_torch():
+    """So that a laptop can replay what an accelerator served."""
     import subprocess
 
     code = "import headway.commands.replay.replay, sys; sys.exit('torch' in sys.modules)"

@@ -26,7 +26,7 @@ FEW = "dynamic-lanes,continuous-chunk-64"
 
 
 def simulated(folder, calibration=CALIBRATION, **wishes):
-    """Its exit status, what it said, and its report as bytes."""
+    """Run it; gives the exit status, the output and the report as bytes."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     status = run_simulate(SimulateOptions(Asked(out=folder, **wishes), calibration), screen)
@@ -41,13 +41,13 @@ def ran(tmp_path_factory):
     return folder, said, kept
 
 
-def test_a_marked_cost_model_is_said_to_be_one():
+def test_an_unreliable_cost_model_is_called_unreliable():
     marked = {"errors": {"all": {"median": -503, "p90": 700, "total": -410}}}
     said = provenance.provenance_sentence(
         provenance.provenance_of(replace(CALIBRATION, about=marked))
     )
-    assert "Do not believe them" in said and "off by -50% in the median step" in said
-    assert "believe" not in provenance.provenance_sentence(provenance.provenance_of(CALIBRATION))
+    assert "These times are unreliable" in said and "off by -50% in the median step" in said
+    assert "unreliable" not in provenance.provenance_sentence(provenance.provenance_of(CALIBRATION))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def found(ran):
     return Analysis(report_json.read(ran[0] / "report.json"))
 
 
-def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
+def test_output_json_and_page_say_first_that_they_are_simulated(ran, found):
     folder, said, kept = ran
     sentence = provenance.provenance_sentence(json.loads(kept)["simulated"])
     assert "4 x Abacus 3" in sentence and "handmade in float32" in sentence
@@ -70,12 +70,12 @@ def test_it_says_first_and_everywhere_that_it_is_simulated(ran, found):
     alone = stated["Errors of a fit to designed batches alone"]
     assert alone == "memory -3.1 % in the median, 12.0 % at p90"
     assert stated["Designed batches"] == "1,204, of up to 2,048 tokens; mean error 4.3 %"
-    assert "{" not in "".join(stated.values()), "nothing is printed as Python has it"
-    assert "3 threads" in stated["Model"], "those of the calibration"
+    assert "{" not in "".join(stated.values()), "no Python repr is printed"
+    assert "3 threads" in stated["Model"], "the threads of the calibration"
     assert stated["Repeats"].startswith("2: the same arrivals, other residuals")
 
 
-def test_it_says_nothing_of_the_machine_that_it_happened_to_run_on(ran, found):
+def test_the_report_says_nothing_about_the_machine_that_simulated(ran, found):
     _, said, kept = ran
     assert "Other processes" not in said and "decision 0006" not in said
     plain = json.loads(kept)
@@ -92,7 +92,7 @@ def test_an_analytical_cost_model_is_called_that(tmp_path):
     assert "data sheets (analytical): nobody has measured it on H100 SXM." in words
 
 
-def test_a_data_sheets_machine_has_its_slots_and_blocks_and_says_so(tmp_path):
+def test_a_machine_from_a_data_sheet_has_and_prints_its_slots_and_blocks(tmp_path):
     sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=9_000, fit=9_000)
     (tmp_path / "own.yaml").write_text("mine: {join: continuous}\nstatic:\n")
     wishes = {"strategies": str(tmp_path / "own.yaml"), "baseline": "mine"}
@@ -106,11 +106,13 @@ def test_a_data_sheets_machine_has_its_slots_and_blocks_and_says_so(tmp_path):
     sizes = {each["name"]: each["policies"]["join"]["size"] for each in plain["strategies"]}
     assert sizes == {"mine": 256, "static": 16}
     _, said, kept = simulated(tmp_path, replace(sheet, analytical=False), **wishes)
-    assert "simulated: 16 slots" in " ".join(said.split()), "as a comparison there would have"
+    assert "simulated: 16 slots" in " ".join(said.split()), (
+        "as many as a comparison on that machine"
+    )
 
 
-def test_a_chunk_leaves_room_for_no_more_rows_than_the_memory_holds(tmp_path):
-    """A batch that fills all slots would be over the budget by itself, and nobody can have it."""
+def test_a_chunk_leaves_room_for_the_rows_that_the_memory_holds(tmp_path):
+    """A batch of all slots alone would exceed the budget, but the memory holds no such batch."""
     (tmp_path / "long.csv").write_text(
         "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},1000,8\n" for at in range(30))
     )
@@ -118,14 +120,14 @@ def test_a_chunk_leaves_room_for_no_more_rows_than_the_memory_holds(tmp_path):
     path.write_text("chat: {trace: long.csv, token_scale: 1, budget: {ttft: 900, tpot: 60}}\n")
     sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=1_500)
     chosen = {}
-    for slots in (256, 22):  # 22 such requests fit
+    for slots in (256, 22):  # 22 such requests fit into the memory
         machine, wishes = replace(sheet, slots=slots), {"strategies": "first-come", "lanes": path}
         plain = json.loads(simulated(tmp_path, machine, **wishes)[2])
         chosen[slots] = plain["strategies"][0]["policies"]["chunk"]
     assert chosen[256] == chosen[22], chosen
 
 
-def test_the_page_is_made_of_the_json_alone(ran, found):
+def test_the_page_is_made_from_the_json_alone(ran, found):
     assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
 
 
@@ -146,7 +148,7 @@ def test_budgets_do_not_depend_on_the_luck_of_a_seed(tmp_path):
     assert kept[0]["strategies"][0]["requests"] != kept[1]["strategies"][0]["requests"]
 
 
-def test_the_price_is_the_cost_files_where_none_is_said(ran, tmp_path):
+def test_the_price_is_the_cost_files_by_default(ran, tmp_path):
     assert json.loads(ran[2])["price_per_hour"] == 0.25
     assert json.loads(simulated(tmp_path, price_per_hour=2.0)[2])["price_per_hour"] == 2.0
 
@@ -168,7 +170,7 @@ def test_the_same_seed_gives_the_same_bytes_in_any_process(ran, tmp_path, hash_s
     assert (tmp_path / "report.html").read_bytes() == (ran[0] / "report.html").read_bytes()
 
 
-def test_a_strategy_does_not_depend_on_who_ran_before_it(ran, tmp_path):
+def test_a_strategys_result_does_not_depend_on_those_before_it(ran, tmp_path):
     kept = json.loads(simulated(tmp_path, strategies="continuous-chunk-64", repeat=2)[2])
     among = [e for e in json.loads(ran[2])["strategies"] if e["name"] == "continuous-chunk-64"]
     for alone, beside in zip(kept["strategies"], among, strict=True):
@@ -187,12 +189,12 @@ def test_a_strategy_does_not_depend_on_who_ran_before_it(ran, tmp_path):
         ({"strategies": "statc"}, "did you mean static"),
     ],
 )
-def test_impossible_wishes_are_refused_with_the_remedy(wishes, said, tmp_path):
+def test_impossible_options_are_refused_with_the_remedy(wishes, said, tmp_path):
     with pytest.raises(SettingError, match=said):
         simulated(tmp_path, **wishes)
 
 
-def test_a_model_s_folder_is_known_by_its_name_as_in_the_cost_file(tmp_path):
+def test_a_models_folder_is_known_by_its_name_as_in_the_cost_file(tmp_path):
     folder = tmp_path / "models" / "handmade"
     folder.mkdir(parents=True)
     status, _, _ = simulated(tmp_path, model=str(folder), strategies="continuous-mixed")
@@ -210,8 +212,8 @@ def test_a_cost_file_without_times_is_refused(tmp_path):
         simulated(tmp_path, replace(CALIBRATION, cost=StepCost()))
 
 
-def test_a_simulation_offers_what_a_report_says_at_another_price(tmp_path):
-    """Another machine prices the work otherwise, and would make other requests of the load."""
+def test_like_offers_a_reports_requests_at_another_price(tmp_path):
+    """Another machine has other prices, so the same load would be other requests there."""
     fast = replace(CALIBRATION, cost=StepCost.of(1_000_000, per_token=20_000, per_pair=2))
     for wishes in ({"lanes": None, "load": 0.2, "rate": 0.0}, {"load": 0.2, "rate": 0.0}, {}):
         (tmp_path / "first").mkdir(exist_ok=True)
@@ -246,7 +248,7 @@ def test_a_simulation_offers_what_a_report_says_at_another_price(tmp_path):
         ),
     ],
 )
-def test_a_reports_traffic_is_not_mixed_with_other_wishes(ran, tmp_path, wishes, sweep, said):
+def test_like_refuses_options_that_contradict_the_report(ran, tmp_path, wishes, sweep, said):
     path = lanes(tmp_path)
     if wishes.get("lanes") == "changed":
         path.write_text(path.read_text().replace("poisson", "{gamma: {cv: 4}}"))

@@ -1,4 +1,4 @@
-"""Sweeps and capacities: parsed, simulated in processes, and told as their JSON has it."""
+"""Sweeps and capacities: parsed, simulated in processes, and presented as in their JSON."""
 
 import json
 import re
@@ -17,6 +17,7 @@ from rich.console import Console
 
 from headway.commands.compare.compare import Asked
 from headway.commands.simulate import sweep_charts, sweep_page, sweep_report, sweep_verdict
+from headway.commands.simulate.capacity_table import capacity_table
 from headway.commands.simulate.capacity_text import Found, Scope, said
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.commands.simulate.sweep import SweepRun
@@ -49,7 +50,7 @@ SITE = StrategyInputs([Lane("chat")], TokenCost(100_000, 1_000_000), 2_048)
 
 
 def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, **wishes):
-    """Its exit status, what it said, and sweep.json."""
+    """Run it; gives the exit status, the output and sweep.json."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     wanted = SimulateOptions(Asked(out=folder, **wishes), calibration, sweep, capacity, workers)
@@ -65,7 +66,7 @@ def ran(tmp_path_factory):
     return folder, said, plain
 
 
-# -- what is asked for
+# -- parsing
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def ran(tmp_path_factory):
         ("load=0.1,0.1", "load", (0.1,)),
     ],
 )
-def test_values_are_listed_or_at_equal_distances(said, setting, values):
+def test_sweep_values_are_listed_or_at_equal_distances(said, setting, values):
     sweep = parse_sweep(said)
     assert (sweep.setting, sweep.values) == (setting, values)
 
@@ -103,7 +104,7 @@ def test_values_are_listed_or_at_equal_distances(said, setting, values):
         ("slots=2.5", "slots is counted in whole numbers"),
     ],
 )
-def test_what_is_no_sweep_is_refused_with_the_remedy(said, why):
+def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
     with pytest.raises(SettingError, match=re.escape(why)):
         parse_sweep(said)
 
@@ -125,7 +126,7 @@ def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishe
     assert not (tmp_path / "sweep.json").exists()
 
 
-def test_a_capacity_goes_with_no_other_setting_than_the_rate(tmp_path):
+def test_a_capacity_goes_only_with_a_sweep_of_rate_or_load(tmp_path):
     with pytest.raises(SettingError, match="does not go with --sweep slots"):
         swept(tmp_path, "slots=4,8", capacity=True)
 
@@ -137,7 +138,7 @@ def test_lanes_with_rates_of_their_own_have_no_capacity(tmp_path):
         swept(tmp_path, capacity=True, lanes=path)
 
 
-# -- a setting that is turned
+# -- applying a setting
 
 
 def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
@@ -156,7 +157,7 @@ def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
 @pytest.mark.parametrize(
     "setting, value", [("slots", 7), ("chunk", 7), ("step_tokens", 17), ("window", 7)]
 )
-def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value):
+def test_a_setting_changes_exactly_the_strategies_it_applies_to(setting, value):
     for make in REGISTRY.values():
         strategy = make(SITE)
         turned = strategy_at(strategy, setting, value)
@@ -164,7 +165,7 @@ def test_a_setting_either_turns_a_strategy_or_leaves_it_as_it_is(setting, value)
         assert (f"; {setting} {value}" in turned.rule) is applies_to(strategy, setting)
 
 
-def test_steps_with_less_than_a_token_for_each_slot_are_refused():
+def test_steps_with_less_than_one_token_per_slot_are_refused():
     with pytest.raises(SettingError, match="step_tokens 15 is less than the 16 sequences"):
         strategy_at(chunked_strategy(64), "step_tokens", 15)
     tight = replace(
@@ -173,7 +174,7 @@ def test_steps_with_less_than_a_token_for_each_slot_are_refused():
     assert strategy_at(tight, "chunk", 4).policies.step_tokens == 16, "room for the slots stays"
 
 
-def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measured(tmp_path):
+def test_num_blocks_changes_the_runs_and_not_the_measured_budgets(tmp_path):
     assert calibration_at(CALIBRATION, "num_blocks", 200).num_blocks == 200
     asked = Asked(seconds=8.0, strategies=FEW, lanes=lanes(tmp_path), rate=12.0)
     few, many = (simulate_point(Job(asked, CALIBRATION, "num_blocks", n)) for n in (128, 2_048))
@@ -182,19 +183,19 @@ def test_memory_is_turned_where_the_model_runs_and_not_where_budgets_are_measure
     assert peaks[0] > 5 * peaks[1]
 
 
-def test_an_engine_of_more_slots_takes_more_of_the_memory_as_far_as_it_fits():
+def test_more_slots_take_more_kv_memory_as_far_as_it_fits():
     blocks = {n: calibration_at(CALIBRATION, "slots", n).num_blocks for n in (4, 16, 20, 64)}
     assert blocks == {4: 2_048, 16: 2_048, 20: 20 * 128, 64: 3_000}
 
 
-def test_a_page_says_what_memory_more_slots_have(tmp_path):
+def test_the_page_says_how_much_memory_more_slots_have(tmp_path):
     wishes = {"seconds": 6.0, "rate": 8.0, "strategies": "continuous-mixed"}
     swept(tmp_path, "slots=16,20", **wishes)
     html = (tmp_path / "sweep.html").read_text()
     assert "as much as they can use, of 3,000 blocks that fit" in html
 
 
-def test_more_slots_wait_less(tmp_path):
+def test_requests_wait_less_with_more_slots(tmp_path):
     asked = Asked(seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0)
     few, many = (simulate_point(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
     waits = [point.figures[0].lanes["chat"].queue_p50 for point in (few, many)]
@@ -205,7 +206,7 @@ def test_more_slots_wait_less(tmp_path):
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=9, unique=True).map(sorted))
-def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
+def test_the_knee_is_where_the_curve_crosses_twice_its_first_value(values):
     curve = [(float(at), value) for at, value in enumerate(values)]
     found = find_knee(curve)
     if found is None:
@@ -216,17 +217,17 @@ def test_a_knee_is_where_the_line_crosses_twice_its_beginning(values):
     assert height == pytest.approx(2 * values[0])
 
 
-def test_knees_skip_what_is_not_said_and_stand_near_the_rate_before_what_never_came():
+def test_the_knee_skips_missing_values_and_is_near_the_rate_before_an_infinite_one():
     assert find_knee([(1, None), (2, 10), (3, 10), (4, 40)]) == pytest.approx(3.5)
     assert find_knee([(1, 10**9), (2, 10**9), (3, NEVER)]) == pytest.approx(2.0, abs=0.05)
     assert find_knee([(1, None), (2, None)]) is None and find_knee([]) is None
     assert find_knee([(1, 10), (2, 19)]) is None
 
 
-# -- simulated in processes
+# -- simulating in processes
 
 
-def test_a_point_has_the_figures_of_a_simulation_by_itself(ran, tmp_path):
+def test_a_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
     status, _, _ = simulated(tmp_path, rate=10.0, repeat=2, strategies=FEW)
     found = Analysis(read(tmp_path / "report.json"))
     point = next(each for each in ran[2]["points"] if each["value"] == 10)
@@ -247,7 +248,7 @@ def test_the_json_is_the_same_with_one_worker(ran, tmp_path):
         assert (tmp_path / name).read_bytes() == (ran[0] / name).read_bytes()
 
 
-def test_rates_compress_the_arrivals_and_drop_none(ran):
+def test_higher_rates_compress_the_arrivals_and_drop_none(ran):
     offered = [point["offered"] for point in ran[2]["points"]]
     for lane in ("chat", "voice"):
         counts = [each[lane] for each in offered]
@@ -256,7 +257,7 @@ def test_rates_compress_the_arrivals_and_drop_none(ran):
     assert all(each == budgets[0] for each in budgets)
 
 
-def test_the_capacity_is_kept_and_what_is_a_little_above_is_not(ran, tmp_path):
+def test_the_capacity_is_kept_and_a_slightly_higher_rate_is_not(ran, tmp_path):
     found = ran[2]["capacity"]["continuous-chunk-64"]
     assert 0 < found["rate"] < found["broken"] <= 1.02 * found["rate"]
     asked = Asked(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
@@ -268,11 +269,11 @@ def test_the_capacity_is_kept_and_what_is_a_little_above_is_not(ran, tmp_path):
         assert tried["attainment"] == shares
 
 
-def test_each_point_and_capacity_is_told_as_it_is_done(ran):
+def test_each_point_and_capacity_is_printed_as_it_is_done(ran):
     said = ran[1]
     assert [f"({n} of 3)" in said for n in (1, 2, 3)] == [True] * 3
     assert "Points: rate 4 (" in said and "Capacity: dynamic-lanes (" in said
-    assert "The curves are in" in said and "continuous-chunk-64: " in said
+    assert "The curves are in" in said and "continuous-chunk-64" in said.rpartition(" of 2)")[2]
 
 
 def test_a_capacity_alone_has_a_page_too(tmp_path):
@@ -298,16 +299,20 @@ def test_a_capacity_has_its_n_its_unit_and_its_interval(tmp_path):
     )
     found = plain["capacity"]["continuous-mixed"]
     low, high = found["interval"]
-    assert found["n"] in (269, 270), "of 300, those after the warm-up: one arrives as it ends"
+    assert found["n"] in (269, 270), (
+        "of 300 requests those after the warm-up; one arrives as it ends"
+    )
     assert 0 < low <= found["rate"] <= high and found["broken"] > found["rate"]
     told = f"{found['rate']:.3g} requests / s (90 % interval {low:.3g} to {high:.3g}"
-    words = " ".join(said.split())
-    assert told in words and f"; n {found['n']}); at " in words
+    assert found["said"].startswith(f"{told}; n {found['n']}); at ")
+    (row,) = [line.split() for line in said.splitlines() if line.startswith("continuous-mixed ")]
+    assert row[1:6] == [f"{found['rate']:.3g}", f"{low:.3g}", "to", f"{high:.3g}", str(found["n"])]
+    assert "Capacity at 95 %, requests / s" in said
     html = (tmp_path / "sweep.html").read_text()
     assert told in html and 'class="dots line mark' in html
 
 
-def test_a_capacity_of_few_requests_is_no_number_and_says_how_many_it_takes(tmp_path):
+def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(tmp_path):
     path = two_a_second(tmp_path, 400)
     _, said, plain = swept(tmp_path, capacity=True, lanes=path, strategies="continuous-mixed")
     found, words = plain["capacity"]["continuous-mixed"], " ".join(said.split())
@@ -315,14 +320,14 @@ def test_a_capacity_of_few_requests_is_no_number_and_says_how_many_it_takes(tmp_
     more = "unknown: too few requests (21 of chat; 95 % needs 100): "
     assert f"{more}take --seconds 60 or more" in words
     before = "Too few requests for p95, which needs 100 after the warm-up: chat 21. --seconds 60"
-    assert before in words[: words.index("Capacity: ")], "before minutes are spent"
+    assert before in words[: words.index("Capacity: ")], "said before minutes are spent"
     assert "Every rate has 16 slots, 2,048 of the 3,000 KV blocks that fit" in words
     html = (tmp_path / "sweep.html").read_text()
     assert more in html and 'class="dots line mark' not in html
 
 
 def two_a_second(folder, count=60):
-    """Lanes of a trace, whose first request comes at once."""
+    """Lanes of a trace whose first request arrives at once."""
     rows = "".join(f"{at / 2},40,4\n" for at in range(count))
     (folder / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     path = folder / "short.yaml"
@@ -330,7 +335,7 @@ def two_a_second(folder, count=60):
     return path
 
 
-def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_path):
+def test_every_rate_has_the_same_requests_whatever_the_traces_own_rate(tmp_path):
     path = two_a_second(tmp_path)
     _, _, plain = swept(tmp_path, "rate=2,4,20", lanes=path, strategies="continuous-mixed")
     assert [point["offered"]["chat"] for point in plain["points"]] == [24, 24, 24]
@@ -341,8 +346,8 @@ def test_every_rate_has_the_same_requests_however_many_a_trace_has_a_second(tmp_
     assert "the same 24 at every point" in html
 
 
-def test_points_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_path):
-    """Two requests come at once, and then a long pause: they are served, and not counted."""
+def test_points_without_requests_after_the_warm_up_do_not_count(tmp_path):
+    """Two requests arrive at once, before a long pause: they are served but not counted."""
     path = pausing(tmp_path)
     wishes = {"lanes": path, "strategies": "continuous-mixed", "rate": 4.0}
     status, _, plain = swept(tmp_path, "seconds=10,40", **wishes)
@@ -357,7 +362,7 @@ def test_points_at_which_nobody_is_left_after_the_warm_up_count_for_nothing(tmp_
 
 
 def pausing(folder):
-    """Lanes of a trace: two requests, and eight more behind a pause."""
+    """Lanes of a trace: two requests, and eight more after a pause."""
     path = two_a_second(folder)
     times = [0, 0.2, *range(30, 38)]
     rows = "".join(f"{at},40,4\n" for at in times)
@@ -365,7 +370,7 @@ def pausing(folder):
     return path
 
 
-def test_a_simulation_of_nobody_is_refused(tmp_path):
+def test_a_simulation_without_requests_is_refused(tmp_path):
     path = pausing(tmp_path)
     for wishes in ({"rate": 4.0}, {"sweep": "rate=2,4"}, {"capacity": True}):
         with pytest.raises(SettingError, match="arrive in the warm-up, which is not"):
@@ -373,7 +378,7 @@ def test_a_simulation_of_nobody_is_refused(tmp_path):
     assert not (tmp_path / "report.json").exists()
 
 
-def test_an_endpoint_that_was_not_asked_is_not_said_to_be_out_of_budget(ran):
+def test_an_endpoint_without_requests_is_not_called_out_of_budget(ran):
     plain = json.loads(json.dumps(ran[2]))
     for each in plain["points"][0]["figures"]:
         each["lanes"]["voice"] |= {"offered": 0, "good": 0, "attainment": 0.0}
@@ -394,28 +399,28 @@ def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
 
 
 def has_ended(workers):
-    """Asked of the system: `is_alive` is wrong while another thread is being told of the death."""
+    """Ask the system: `is_alive` is wrong while another thread is learning of the death."""
     ends = {worker.sentinel for worker in workers}
     return set(wait(ends, 0)) == ends
 
 
 class Ended(Exception):
-    """That a caller's own `keep` may raise."""
+    """An error that a caller's own `keep` may raise."""
 
 
-def test_what_stops_the_caller_stops_its_workers():
+def test_stopping_the_command_stops_its_workers():
     workers, before = set(), set(active_children())
 
     def keep(result):
         workers.update(set(active_children()) - before)
         raise Ended
 
-    with pytest.raises(Ended):  # the second would work on for an hour
+    with pytest.raises(Ended):  # the second would take an hour
         run_in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
     assert len(workers) == 2 and has_ended(workers)
 
 
-def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):
+def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
     added = SweepRun._add
 
     def add(self, point):
@@ -430,7 +435,7 @@ def test_ctrl_c_leaves_the_points_that_are_done(tmp_path, monkeypatch):
     assert "Broken off: " in html and "Capacity at" not in html
 
 
-# -- told as the JSON has it
+# -- presenting the JSON
 
 
 def cells_of(html, name):
@@ -439,7 +444,7 @@ def cells_of(html, name):
     return [[unescape(cell) for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", r)] for r in rows]
 
 
-def test_the_page_is_made_of_the_json_alone_and_says_that_it_is_simulated(ran):
+def test_the_page_is_made_from_the_json_alone_and_says_that_it_is_simulated(ran):
     folder, _, _ = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     assert html == sweep_page.page(json.loads((folder / "sweep.json").read_text()))
@@ -447,8 +452,8 @@ def test_the_page_is_made_of_the_json_alone_and_says_that_it_is_simulated(ran):
     assert "Simulated: nothing was computed." in head and "Abacus 3" in head
 
 
-def test_tables_are_the_jsons(ran):
-    """Looked up once more, without the package's own choice of columns."""
+def test_tables_show_the_values_of_the_json(ran):
+    """Looked up again, without the package's own choice of columns."""
     folder, _, plain = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     at = [(name, point) for name in plain["strategies"] for point in plain["points"]]
@@ -471,16 +476,23 @@ def test_the_capacity_table_has_the_knees_and_the_words_of_the_json(ran):
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     for row in cells_of(html, "capacities")[1:]:
         found, knees = plain["capacity"][row[0]], plain["knees"][row[0]]
-        assert row[1] == found["said"] and found["said"] in " ".join(said.split())
+        assert row[1] == found["said"]
+        if found["enough"] and found["rate"] and found["broken"]:
+            (shown,) = [line for line in said.splitlines() if line.startswith(f"{row[0]} ")]
+            low, high = found["interval"]
+            assert f"{low:.3g} to {high:.3g}" in shown and f" {found['broken']:.3g} " in shown
+            assert shown.split()[1] == f"{found['rate']:.3g}" and f" {found['n']} " in shown
+        else:
+            assert f"{row[0]}: {found['said']}" in " ".join(said.split())
         cost = f"{1 / found['rate']:.3g}" if found["rate"] and found["enough"] else "-"
-        assert row[2] == cost, "machine-seconds a request"
+        assert row[2] == cost, "machine-seconds per request"
         for cell, lane in zip(row[3:], plain["lanes"], strict=True):
             curve = sweep_report.curve(plain, row[0], lane, "ttft_p95")
             assert knees[lane] == find_knee(curve)
             assert cell == ("-" if knees[lane] is None else f"{knees[lane]:.3g}")
 
 
-def test_the_verdict_names_who_keeps_every_budget_the_cheapest_first(ran):
+def test_the_verdict_names_the_strategies_that_keep_every_budget_cheapest_first(ran):
     folder, _, plain = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     lines = sweep_verdict.verdict(plain)
@@ -504,7 +516,7 @@ def test_the_verdict_of_another_setting_names_the_values_that_are_kept(tmp_path)
     assert cells_of(html, "capacities")[0] == ["strategy", "", "1", "16"]
 
 
-def test_lines_stand_where_the_json_says(ran):
+def test_lines_are_drawn_where_the_json_says(ran):
     plain = ran[2]
     series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
     sure = [each for each in plain["capacity"].values() if each["enough"] and each["rate"]]
@@ -519,7 +531,7 @@ def test_lines_stand_where_the_json_says(ran):
             assert y == pytest.approx(230 - 36 - busy * (230 - 36 - 12), abs=0.06)
 
 
-def test_a_sweep_over_a_wide_range_has_a_logarithmic_axis_and_one_value_an_axis_at_all():
+def test_a_wide_sweep_has_a_logarithmic_axis_and_a_single_value_still_has_an_axis():
     assert sweep_charts.axis_of([32, 512], "x").log and not sweep_charts.axis_of([32, 500], "x").log
     one = sweep_charts.axis_of([3], "x")
     assert one.share(3) == 1 and one.share(0) == 0
@@ -532,17 +544,17 @@ def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
     assert [point["value"] for point in plain["points"]] == [2, 16]
     html = (tmp_path / "sweep.html").read_text()
     assert "against slots" in html and "Capacity at" not in html
-    assert "Memory of more slots" not in html, "as many as it was fitted up to"
+    assert "Memory of more slots" not in html, "as many as the fit covers"
     assert "; slots 2" in plain["points"][0]["rules"]["dynamic-lanes"]
 
 
-def test_what_is_no_sweep_file_is_refused(tmp_path):
+def test_a_file_that_is_no_sweep_is_refused(tmp_path):
     (tmp_path / "sweep.json").write_text("[]")
     with pytest.raises(SettingError, match=r"sweep\.json cannot be read as a sweep"):
         sweep_report.read(tmp_path / "sweep.json")
 
 
-def test_said_of_a_capacity():
+def test_a_capacity_in_words():
     good, bad = TriedRate(4.0, {"chat": 1.0}), TriedRate(8.0, {"chat": 0.5, "voice": 0.97})
     none = Capacity(0.0, (0.0, 8.0), (bad,))
     some = Capacity(4.0, (4.0, 8.0), (good, bad))
@@ -560,6 +572,11 @@ def test_said_of_a_capacity():
     assert unsure.endswith("; too few requests to be sure: take --seconds 75 or more")
     drawn = "4 requests / s (90 % interval 3.5 to 4.5; n 120 of chat)"
     assert told(some) == f"{drawn}; at 8 chat keeps 50.0 %"
+    screen = Console(file=StringIO(), width=80)
+    rows = {"continuous-prefill-first": Found(some, CapacityInterval(12_345, "chat", 3.55, 14.5))}
+    screen.print(capacity_table(rows, 0.95, "device-seconds / s"))
+    last = screen.file.getvalue().splitlines()[-1]
+    assert last.split()[0] == next(iter(rows)) and last.rstrip().endswith(" 8  chat 50.0 %")
     assert told(all_) == (
         "at least 4 requests / s (n 120): every rate tried is kept; the search ends there (end)"
     )

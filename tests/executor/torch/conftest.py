@@ -14,11 +14,11 @@ def _few_threads():
 
 @pytest.fixture(scope="session")
 def goldens(tmp_path_factory) -> dict[str, Golden]:
-    """By shape."""
+    """The golden checkpoints, by shape."""
     return {shape: make(tmp_path_factory.mktemp(shape), shape) for shape in [*SHAPES, *MORE]}
 
 
 @pytest.fixture(scope="session")
 def golden(goldens) -> Golden:
-    """Any one: for what does not depend on the shape."""
+    """One of them, for tests that do not depend on the shape."""
     return goldens["qwen2-bias-tied"]

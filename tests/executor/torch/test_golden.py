@@ -39,7 +39,7 @@ CHUNKS = {"whole": Whole(), "fixed": Fixed(5)}
 
 
 def prompts() -> list[tuple[int, ...]]:
-    """Lengths of one token, of a block, and of several; two share their beginning."""
+    """Prompts of one token, of one block and of several; two share a prefix."""
     stream = torch.Generator().manual_seed(7)
     made = [torch.randint(VOCAB, (n,), generator=stream).tolist() for n in (1, 16, 40, 7, 23, 4)]
     return [tuple(each) for each in [*made, made[2][:33] + made[3]]]
@@ -50,12 +50,12 @@ ASKED = [(prompt, 6 + 3 * (i % 4)) for i, prompt in enumerate(prompts())]
 
 @pytest.fixture(scope="session")
 def answers(goldens):
-    """By shape, transformers' greedy answers to ASKED."""
+    """Transformers' greedy answers to ASKED, by shape."""
     return cache(lambda shape: [goldens[shape].generate(*asked) for asked in ASKED])
 
 
 def all_logits(executor, tokens, chunk):
-    """[len(tokens), vocab], computed in chunks of so many tokens, through the paged memory."""
+    """Logits, [len(tokens), vocab], computed in chunks of this size through the paged memory."""
     model, slots, builder = executor.model, executor._slots, executor._builder
     blocks = tuple(range(1, -(-len(tokens) // executor.cache.block_size) + 1))
     slots.begin(Begun(0, len(tokens), Sampling()))
@@ -71,7 +71,7 @@ def all_logits(executor, tokens, chunk):
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *MORE])
-def test_logits(goldens, shape):
+def test_logits_equal_transformers(goldens, shape):
     tokens = prompts()[2] + prompts()[4]
     want = goldens[shape].logits(list(tokens))
     for block_size in (4, 16):
@@ -82,7 +82,7 @@ def test_logits(goldens, shape):
 
 
 @pytest.mark.parametrize("shape", ["mistral-gqa", "qwen2-bias-tied", "gemma2"])
-def test_logits_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
+def test_logits_are_right_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     tokens, executor = prompts()[4], load(goldens[shape].folder).executor
     assert executor.model.rounding.least == 4
@@ -102,8 +102,8 @@ def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join", JOINS)
-def test_greedy_answers_under_every_policy(goldens, answers, shape, join):
-    """Every shape meets every policy, and every policy both block sizes: each on half the shapes,
+def test_greedy_answers_equal_transformers_under_every_policy(goldens, answers, shape, join):
+    """Every shape under every policy; every policy with both block sizes, each on half the shapes
     in turn."""
     loaded = {size: crowded(goldens[shape], size) for size in (4, 16)}
     turn = list(SHAPES).index(shape)
@@ -115,24 +115,24 @@ def test_greedy_answers_under_every_policy(goldens, answers, shape, join):
 
 
 @pytest.mark.parametrize("shape", MORE)
-def test_greedy_answers_of_every_family(goldens, answers, shape):
-    """Chunked prefill, prefix hits, preemption, padding and held slots; see those above."""
+def test_greedy_answers_equal_transformers_for_every_family(goldens, answers, shape):
+    """These runs have chunked prefill, prefix hits, preemption, padding and held slots."""
     loaded = crowded(goldens[shape], 4)
     for join, chunk in product(("continuous", "static-buckets"), CHUNKS.values()):
         answer(loaded, Policies(JOINS[join], chunk=chunk, step_tokens=48), answers(shape))
 
 
 def crowded(golden, block_size):
-    """Not room for all that may run together, so that some are preempted and come back."""
+    """Too few blocks for all that may run together, so that some are preempted and come back."""
     limits = Limits(sequences=5, block_size=block_size, num_blocks=96 // block_size)
     loaded = load(golden.folder, limits)
-    if block_size == 4:  # so few that rows of a step are gathered in several groups
+    if block_size == 4:  # so few bytes that a step's rows are gathered in several groups
         loaded.executor._builder._gathering = Gathering(block_size, 20)
     return loaded
 
 
 def answer(loaded, policies, wanted):
-    """Serve ASKED under these policies; the answers must be those wanted."""
+    """Serve ASKED under these policies; the answers must equal the wanted ones."""
     plan, executor = loaded.plan, loaded.executor
     scheduler = Scheduler(Settings(plan.num_blocks, plan.block_size, policies=policies))
     before = executor.computed
@@ -158,21 +158,21 @@ def answer(loaded, policies, wanted):
 
 
 def forget(executor):
-    """Those who ended in the last step are only named by a next one."""
+    """End all sequences: those of the last step would be named only in a next batch."""
     for sequence in list(executor._slots.of):
         executor._slots.end(sequence)
 
 
 @pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mistral-window", "gemma2"])
-def test_preemption_and_prefix_hits_are_met(goldens, answers, shape):
-    """The runs above would prove little of the paged memory if these did not happen in them."""
+def test_preemption_and_prefix_hits_happen_in_these_runs(goldens, answers, shape):
+    """Without these events the runs above would prove little about the paged memory."""
     loaded = crowded(goldens[shape], 4)
     policies = Policies(Continuous(5), chunk=Fixed(5), step_tokens=48)
     rows = answer(loaded, policies, answers(shape)).ledger.requests
     assert sum(row.preemptions for row in rows) > 0 and sum(row.cached for row in rows) >= 32
 
 
-# What each shape is there for: without it, answers must be others.
+# The feature that each shape covers: without it, the logits must differ.
 SPOILT = {
     "mistral-window": lambda c: replace(c, layer_attention=blind(c, window=0)),
     "gemma2": lambda c: replace(c, scales=replace(c.scales, scores_cap=0.0)),
@@ -199,7 +199,7 @@ def blind(config, **other):
 
 
 @pytest.mark.parametrize("shape", SPOILT)
-def test_the_shapes_show_what_they_are_there_for(goldens, shape, monkeypatch):
+def test_without_the_feature_it_covers_a_shape_gives_other_logits(goldens, shape, monkeypatch):
     monkeypatch.setattr(
         "headway.executor.torch.load.read_config", lambda f: SPOILT[shape](read_config(f))
     )
@@ -208,7 +208,7 @@ def test_the_shapes_show_what_they_are_there_for(goldens, shape, monkeypatch):
     assert (found - goldens[shape].logits(list(tokens))).abs().max() > 0.05
 
 
-def test_the_plan_follows_the_limits(golden):
+def test_the_memory_plan_follows_the_limits(golden):
     loaded = load(golden.folder, Limits(sequences=3, block_size=16))
     assert loaded.plan.num_blocks == loaded.plan.usable == 3 * CONTEXT // 16
     assert (loaded.dtype, loaded.device) == ("float32", loaded.device)
@@ -216,13 +216,13 @@ def test_the_plan_follows_the_limits(golden):
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *MORE])
-def test_bfloat16_stays_near(goldens, shape):
-    """No equality here: eight bits of mantissa. The distribution must still be the same one."""
+def test_bfloat16_stays_near_the_reference(goldens, shape):
+    """With eight bits of mantissa there is no equality, but the distribution must be the same."""
     tokens = prompts()[2]
     loaded = load(goldens[shape].folder, dtype="bfloat16")
     found, want = all_logits(loaded.executor, tokens, 17), goldens[shape].logits(list(tokens))
     assert found.isfinite().all()
     likeness = torch.nn.functional.cosine_similarity(found, want)
     assert likeness.median() > 0.99
-    # A rounding may send a token to another expert; of the others transformers' own are as far.
+    # Rounding may send a token to another expert; otherwise transformers' own are as far off.
     assert likeness.min() > (0.9 if loaded.config.experts else 0.98)

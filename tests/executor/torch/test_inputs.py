@@ -1,4 +1,4 @@
-"""What is built for a step is no larger than what the step reads."""
+"""The inputs built for a step are no larger than what the step reads."""
 
 import tracemalloc
 from pathlib import Path
@@ -17,10 +17,10 @@ from headway.models import EMBEDDED
 BLOCK, ROWS, LONG = 16, 512, 100_000
 
 
-def test_one_long_row_does_not_widen_the_others_tables():
-    """512 tables as wide as the longest took 51 MB in each step."""
+def test_one_long_row_does_not_widen_the_block_tables_of_others():
+    """Once 512 tables as wide as the longest took 51 MB in each step."""
     config, cpu = read_config(EMBEDDED), torch.device("cpu")
-    cache = KVCache(config, 1, BLOCK, torch.float32, cpu)  # whose cells nobody reads
+    cache = KVCache(config, 1, BLOCK, torch.float32, cpu)  # whose cells are not read
     slots = Slots(LONG // BLOCK + 1, GrammarCompiler(Path(), config.vocab, frozenset()), cpu)
     builder, rows = InputsBuilder(slots, cache, config.vocab), []
     for number in range(ROWS):

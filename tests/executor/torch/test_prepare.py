@@ -1,4 +1,4 @@
-"""Every size of step is met before anybody waits for it."""
+"""Every size of step is run once before a request needs it."""
 
 import pytest
 
@@ -15,7 +15,7 @@ TOKENS, ROWS = 70, 5
 
 @pytest.fixture
 def met(monkeypatch):
-    """Rows and outputs of each product."""
+    """The rows and outputs of each matrix product."""
     seen, plain = set(), Linear.__call__
 
     def noting(linear, x):
@@ -27,14 +27,14 @@ def met(monkeypatch):
     return seen
 
 
-def test_few_sizes_and_no_row_more_than_a_sixteenth():
+def test_row_counts_are_rounded_to_few_sizes_with_at_most_a_sixteenth_more():
     assert row_counts(40, SMALL) == [*range(1, 33), 34, 36, 38, 40]
     assert row_counts(33, LARGE) == [*range(4, 33), 34]
     assert max(SMALL.of(rows) / rows for rows in range(1, 5_000)) < 1 + 1 / 16
 
 
 def step(number, rows, tokens):
-    """So many sequences, the first of which has all the tokens that are left."""
+    """A step of so many rows; the first has all the tokens that the others leave."""
     lengths = [tokens - rows + 1] + [1] * (rows - 1)
     asked = [
         Row(100 * number + i, 0, (7,) * length, tuple(range(1 + 6 * i, 7 + 6 * i)), Want.LAST)
@@ -44,8 +44,8 @@ def step(number, rows, tokens):
     return Batch(number, tuple(asked), begun)
 
 
-@pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if weights were many, or few
-def test_no_step_meets_a_new_size(met, monkeypatch, cached):
+@pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if there were many weights, or few
+def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, 60.0)
@@ -55,10 +55,10 @@ def test_no_step_meets_a_new_size(met, monkeypatch, cached):
         executor.collect(executor.submit(step(number, 1 + tokens % ROWS, tokens)))
     assert met == prepared
     executor.collect(executor.submit(step(999, 1, TOKENS + 10)))
-    assert met > prepared, "beyond what was prepared for, one is met when it comes"
+    assert met > prepared, "a size beyond those prepared is met when it comes"
 
 
-def test_no_experts_are_read_for_tokens_of_nobody(monkeypatch, goldens):
+def test_padding_rows_read_no_experts(monkeypatch, goldens):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     found = [
         load(goldens[each].folder, Limits(ROWS)).executor for each in ("mistral-gqa", "mixtral")
@@ -66,7 +66,7 @@ def test_no_experts_are_read_for_tokens_of_nobody(monkeypatch, goldens):
     assert [executor.model.rounding for executor in found] == [LARGE, SMALL]
 
 
-def test_not_for_longer_than_was_allowed(met):
+def test_preparation_ends_when_its_time_is_over(met):
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, -1.0)
     assert not met

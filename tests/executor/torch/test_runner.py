@@ -1,4 +1,4 @@
-"""One executor, driven by hand: padding, held slots, company, errors, state that comes and goes."""
+"""One executor, driven by hand: padding, held slots, batches, errors and sequences' states."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ PROMPTS = ((5, 9, 100, 33, 7, 77, 3), (8,), (12, 150, 42), (60, 61, 62, 63, 64, 
 
 
 class Driver:
-    """Gives every sequence its blocks and feeds back what it samples: a scheduler in few lines."""
+    """A minimal scheduler: gives every sequence its blocks and feeds back its sampled tokens."""
 
     def __init__(self, executor):
         self.executor, self.step = executor, 0
@@ -45,7 +45,7 @@ class Driver:
         return Row(sequence, start, tuple(known[start:end]), added, want)
 
     def run(self, *sequences, most=10_000, width=0, held=0, pad=0):
-        """One step of these; width -1: that of the longest, plus pad."""
+        """One step of these sequences. width: -1 for that of the longest row plus pad."""
         rows = tuple(self.row(each, most) for each in sequences)
         if width == -1:
             width = max(len(row.tokens) for row in rows) + pad
@@ -95,8 +95,8 @@ def test_padding_and_held_slots_are_computed_and_change_nothing(golden, greedy, 
     assert [group.said(i)[:8] for i in range(4)] == greedy
 
 
-def test_nobody_writes_where_another_reads(golden):
-    """Cells outside a sequence's own blocks and scratch stay as they are."""
+def test_a_sequence_writes_only_to_its_own_blocks_and_scratch(golden):
+    """Cells outside a sequence's own blocks and the scratch block do not change."""
     one = driver(golden)
     one.add(0, PROMPTS[0])
     one.run(0, width=9, held=1)
@@ -118,7 +118,7 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("sampling", [SAMPLED, Sampling(temperature=1.0, seed=9)])
-def test_a_seed_means_the_same_text_alone_and_in_company(golden, sampling):
+def test_a_seed_gives_the_same_text_alone_and_in_a_batch(golden, sampling):
     want = alone(golden, PROMPTS[0], sampling, 12)
     assert want == alone(golden, PROMPTS[0], sampling, 12)
     assert want != alone(golden, PROMPTS[0], replace(sampling, seed=1), 12)
@@ -135,7 +135,7 @@ def test_a_seed_means_the_same_text_alone_and_in_company(golden, sampling):
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED])
-def test_preempted_and_begun_again_it_goes_on_as_before(golden, sampling):
+def test_a_preempted_sequence_continues_as_before(golden, sampling):
     want = alone(golden, PROMPTS[2], sampling, 10)
     one = driver(golden)
     one.add(4, PROMPTS[2], sampling)
@@ -143,14 +143,14 @@ def test_preempted_and_begun_again_it_goes_on_as_before(golden, sampling):
         one.run(4)
     known = one.known[4]
     one.end(4)
-    one.add(4, known, sampling)  # in the same batch, as the seam has it: ended, then begun
+    one.add(4, known, sampling)  # in the same batch, in the seam's order: ended, then begun
     one.begun[-1] = Begun(4, len(PROMPTS[2]), sampling)
     while len(one.known[4]) < len(PROMPTS[2]) + 10:
         one.run(4, most=2)
     assert one.known[4][len(PROMPTS[2]) :] == want
 
 
-def test_no_stop_token_before_min_tokens(golden):
+def test_no_stop_token_is_sampled_before_min_tokens(golden):
     greedy = alone(golden, PROMPTS[0], GREEDY, 8)
     stops = frozenset(greedy)
     one = driver(golden)
@@ -158,16 +158,16 @@ def test_no_stop_token_before_min_tokens(golden):
     one.add(1, PROMPTS[0], Sampling(stop_tokens=stops))
     for step in range(8):
         output = one.run(0, 1)
-        if not step:  # the ban does not touch what is said of the raw distribution
+        if not step:  # the ban does not change the logprobs of the raw distribution
             assert output.logprobs[0][0].sampled < 0
     assert one.said(1) == greedy
     assert not stops & set(one.said(0)[:5])
     one.add(2, one.known[0][: len(PROMPTS[0]) + 5], Sampling(stop_tokens=stops))
     one.run(2)
-    assert one.said(2) == one.said(0)[5:6], "from then on it is greedy as ever"
+    assert one.said(2) == one.said(0)[5:6], "from then on it is greedy as before"
 
 
-def test_logprobs(golden):
+def test_logprobs_equal_those_of_the_reference(golden):
     one = driver(golden)
     one.add(0, PROMPTS[0], Sampling(logprobs=3))
     one.add(1, PROMPTS[3], GREEDY)
@@ -192,7 +192,7 @@ def test_a_row_without_finite_numbers_fails_alone(goldens, width):
     one.executor.model.weights.embed[200] = float("nan")
     one.add(0, PROMPTS[0])
     one.add(1, (200, 3, 4, 5, 6, 7))
-    output = one.run(1, 0, most=4, width=width)  # of a prompt of which nothing is sampled yet
+    output = one.run(1, 0, most=4, width=width)  # of a prompt whose sampling has not begun
     assert list(output.errors) == [0] and "not finite" in output.errors[0]
     one.end(1)
     one.add(2, (3, 4, 200, 5))
@@ -228,7 +228,7 @@ def test_a_token_outside_the_vocabulary_fails_alone(golden, greedy, token):
     assert sorted(output.errors) == [1, 2] and output.tokens == ((greedy[0][0],), (), ())
 
 
-def test_slots_grow_and_are_used_again(golden, greedy):
+def test_slots_grow_and_are_reused(golden, greedy):
     crowd = driver(golden, sequences=151, block_size=16)
     sampling = Sampling(
         temperature=1.1,
@@ -244,7 +244,7 @@ def test_slots_grow_and_are_used_again(golden, greedy):
     crowd.run(900)
     for i in range(150):
         crowd.add(i, PROMPTS[i % 4], Sampling(seed=i))
-    assert list(crowd.run(*range(150), 900).logprobs) == [150], "what was kept of it stays"
+    assert list(crowd.run(*range(150), 900).logprobs) == [150], "its kept state stays"
     crowd.run(900)
     assert crowd.said(900) == alone(golden, PROMPTS[0], sampling, 3)
     crowd.end(900)
@@ -260,8 +260,8 @@ def test_slots_grow_and_are_used_again(golden, greedy):
     assert crowd.said(500) == greedy[2][:1] and crowd.said(5) == greedy[1][:4]
 
 
-def test_rows_of_very_different_lengths(golden):
-    """The short one's keys are almost all padding."""
+def test_rows_of_very_different_lengths_are_computed_right(golden):
+    """Almost all keys of the short row are padding."""
     config = replace(load(golden.folder).config, context=2048)
     one = Driver(load_random(config, Limits(sequences=2), dtype="float32", device="cpu").executor)
     prompt = tuple(torch.randint(200, (1500,), generator=torch.Generator().manual_seed(1)).tolist())
@@ -277,8 +277,10 @@ def test_rows_of_very_different_lengths(golden):
 
 
 @pytest.mark.parametrize("width", [0, -1])
-def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkeypatch, width):
-    """Its mates begin in the same step; nothing of it is kept, and its place serves another."""
+def test_a_sequence_that_cannot_begin_fails_alone_whatever_the_reason(
+    golden, greedy, monkeypatch, width
+):
+    """Others begin in the same step. It leaves no state, and another sequence takes its slot."""
 
     class Lacking(History):
         def __init__(self, begun, *rest):
@@ -293,7 +295,7 @@ def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkey
     lacking = Sampling(presence_penalty=0.5, prompt_logprobs=0)
     for i in (10, 11):
         one.add(i, PROMPTS[0], lacking)
-    one.add(12, PROMPTS[0], Sampling(top_k=2**63))  # as if nobody had looked at the door
+    one.add(12, PROMPTS[0], Sampling(top_k=2**63))  # as if admission had not checked
     output = one.run(10, 0, 1, 12, 2, 3, 11, width=width, held=1 if width else 0)
     why = "the request could not begin: no memory is left"
     assert {row: said for row, said in output.errors.items() if row != 3} == {0: why, 6: why}
@@ -309,13 +311,13 @@ def test_who_cannot_begin_fails_alone_whatever_the_reason(golden, greedy, monkey
     assert not slots._refused
 
 
-def test_after_three_faults_a_trial_step_works_and_leaves_nothing(golden, greedy, monkeypatch):
+def test_after_three_faults_a_trial_step_works_and_leaves_no_state(golden, greedy, monkeypatch):
     one = driver(golden)
     executor, guarded = one.executor, GuardedExecutor(one.executor)
     forward = executor.model.forward
 
     def lacking(inputs, cache):
-        if len(inputs.tokens) > 1:  # the trial's step has one token
+        if len(inputs.tokens) > 1:  # the trial step has one token
             raise torch.OutOfMemoryError("no memory is left")
         return forward(inputs, cache)
 

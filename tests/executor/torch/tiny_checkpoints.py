@@ -1,7 +1,7 @@
-"""What the executor's tests share: tiny random checkpoints of every family, and their answers.
+"""Shared by the executor's tests: tiny random checkpoints of every family, and their answers.
 
-A shape names a head layout or a config key that some family needs; each is built by transformers
-itself, seeded, and saved, so that what is read back is what a real checkpoint looks like.
+A shape is a head layout or a config key that some family needs. Each is built, seeded and saved by
+transformers itself, so that the files are like those of a real checkpoint.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ BASE: dict[str, Any] = {
     "num_attention_heads": 6,
     "num_key_value_heads": 2,
     "max_position_embeddings": CONTEXT,
-    "initializer_range": 0.3,  # large, so that greedy answers do not circle
+    "initializer_range": 0.3,  # large, so that greedy answers do not repeat themselves
     "bos_token_id": 1,
     "eos_token_id": None,
     "pad_token_id": 0,
@@ -38,7 +38,7 @@ YARN = {
     "rope_theta": 10_000.0,
     "factor": 4.0,
     "original_max_position_embeddings": 24,
-    "beta_fast": 4.0,  # so few turns in so short a context that the middle has some pairs
+    "beta_fast": 4.0,  # few, so that some pairs are in the middle range
     "beta_slow": 0.5,
 }
 LONG = {
@@ -64,15 +64,15 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma2",
         {
             "head_dim": 12,
-            "tie_word_embeddings": False,  # tied, so small a one repeats what it is told
+            "tie_word_embeddings": False,  # so small a tied model repeats its prompt
             "query_pre_attn_scalar": 20,
             "sliding_window": 11,
-            "attn_logit_softcapping": 3.0,  # low enough to bend the scores
+            "attn_logit_softcapping": 3.0,  # low enough to change the scores
             "final_logit_softcapping": 7.0,
         },
     ),
 }
-# Those that differ from one above in a choice that batching does not touch: fewer policies.
+# These differ from one above in a choice that batching does not affect: fewer policies.
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-linear-mlp-bias": (
         "llama",
@@ -82,7 +82,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-yarn": ("llama", {"rope_parameters": YARN}),
     "llama-gelu": ("llama", {"hidden_act": "gelu_pytorch_tanh"}),
     "qwen2-window": ("qwen2", WINDOW | {"max_window_layers": 1}),
-    # As Qwen's card says it: the length stays that from before the stretching.
+    # As on Qwen's model card: the length is the one before the stretching.
     "qwen2-yarn": ("qwen2", {"rope_parameters": YARN, "max_position_embeddings": 24}),
     "qwen3-window": ("qwen3", WINDOW | {"layer_types": [LOCAL, GLOBAL], "head_dim": 16}),
     "phi3": ("phi3", {"sliding_window": 11}),
@@ -100,7 +100,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
         "gemma3_text",
         {
             "head_dim": 12,
-            "tie_word_embeddings": False,  # tied, so small a one repeats what it is told
+            "tie_word_embeddings": False,  # so small a tied model repeats its prompt
             "query_pre_attn_scalar": 20,
             "sliding_window": 11,
             "layer_types": [LOCAL, GLOBAL],
@@ -147,7 +147,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-SEEDS = {"mixtral": 1}  # else 0: those whose answers are near no tie
+SEEDS = {"mixtral": 1}  # else 0: seeds whose answers are near no tie
 
 
 @dataclass(frozen=True)
@@ -163,13 +163,13 @@ class Golden:
             return self.model(torch.tensor([tokens])).logits[0].float()
 
     def generate(self, prompt: tuple[int, ...], count: int) -> list[int]:
-        """Greedy, this prompt alone; no step may be near a tie."""
+        """The greedy answer to this prompt alone; no step may be near a tie."""
         ids = torch.tensor([prompt])
         found = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=count
         )[0].tolist()
         top = self.logits(found)[len(prompt) - 1 : -1].topk(2).values
-        assert (top[:, 0] - top[:, 1]).min() > 1e-3, "a near tie: choose another seed"
+        assert (top[:, 0] - top[:, 1]).min() > 1e-3, "close to a tie: choose another seed"
         return found[len(prompt) :]
 
 
@@ -182,7 +182,9 @@ def make(folder: Path, shape: str, seed: int = 0, **rest: Any) -> Golden:
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "norm" in name or name.endswith("bias"):  # made as ones and zeros
+            if "norm" in name or name.endswith(
+                "bias"
+            ):  # transformers initialises them as ones and zeros
                 parameter.add_(torch.randn_like(parameter) * 0.2)
     model.save_pretrained(folder)
     return Golden(folder, model)

@@ -1,4 +1,4 @@
-"""What a person reads when the server is ready."""
+"""The banner that is printed when the server is ready."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def shown(plan):
     return banner(ServerConfig(), welcome, 65_535)
 
 
-def test_no_line_is_wider_than_a_terminal_and_lanes_stand_in_columns():
+def test_lines_fit_a_terminal_and_lanes_are_in_columns():
     lines = shown(PLAN).splitlines()
     assert max(map(len, lines)) < 80
     assert "  on http://127.0.0.1:65535/v1" in lines
@@ -29,7 +29,7 @@ def test_no_line_is_wider_than_a_terminal_and_lanes_stand_in_columns():
     assert all(line[: head.index("ttft")].strip() == line.split()[0] for line in lanes)
 
 
-def test_it_says_what_bounds_the_memory():
+def test_the_banner_says_what_bounds_the_memory():
     assert "all that the slots can use; the memory has room for 999999" in shown(PLAN)
     tight = replace(PLAN, num_blocks=90_000, fit=90_000)
     assert "all that the memory has room for; the slots could use 130000" in shown(tight)

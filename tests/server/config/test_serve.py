@@ -1,4 +1,4 @@
-"""`serve` as a user has it: a process with an engine process of its own, and signals."""
+"""`serve` as a user runs it: a process with an engine process of its own, and signals."""
 
 import fcntl
 import os
@@ -32,11 +32,11 @@ if __name__ == "__main__":
 
 @contextmanager
 def running(folder, more=""):
-    """The process, and its URL once the model is loaded. more: of its configuration."""
+    """Start the process; gives it with its URL once the model is loaded. more: configuration."""
     script = folder / "served.py"
     script.write_text(CODE.replace("...", more))
     process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that it is soon full
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that it is full soon
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4_096)
     try:
         for line in process.stdout:
@@ -60,7 +60,7 @@ def test_the_banner_says_that_a_cost_file_is_unreliable(tmp_path):
     assert "the cost file is unreliable" in said and "-50% in the median step" in said
 
 
-def test_the_first_signal_lets_what_runs_end(tmp_path):
+def test_the_first_signal_lets_running_requests_finish(tmp_path):
     with running(tmp_path) as (process, url):
         asked = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": True}
         with httpx2.stream("POST", f"{url}/completions", json=asked, timeout=60) as answer:
@@ -74,7 +74,7 @@ def test_the_first_signal_lets_what_runs_end(tmp_path):
         assert "draining: 1 requests" in out
 
 
-def test_the_second_signal_ends_at_once(tmp_path):
+def test_the_second_signal_ends_the_server_at_once(tmp_path):
     with running(tmp_path) as (process, url):
         asked = {"prompt": "x", "max_tokens": 2_000, "ignore_eos": True, "stream": True}
         with httpx2.stream("POST", f"{url}/completions", json=asked, timeout=60) as answer:
@@ -89,7 +89,7 @@ def test_the_second_signal_ends_at_once(tmp_path):
         assert process.returncode == 0
 
 
-def test_a_signal_while_loading_ends_it(tmp_path):
+def test_a_signal_while_loading_ends_the_server(tmp_path):
     script = tmp_path / "served.py"
     script.write_text(CODE.replace("...", ""))
     with subprocess.Popen(
@@ -102,7 +102,7 @@ def test_a_signal_while_loading_ends_it(tmp_path):
     assert "serves" not in out and "Traceback" not in err
 
 
-def test_a_port_in_use_is_said_at_once():
+def test_a_port_in_use_is_reported_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(SettingError, match=f"cannot listen on 127.0.0.1:{port}"):
@@ -110,7 +110,7 @@ def test_a_port_in_use_is_said_at_once():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no such option elsewhere")
-def test_who_takes_nothing_of_what_it_is_sent_is_not_kept_for_ever():
+def test_a_client_that_reads_nothing_is_not_kept_for_ever():
     with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
@@ -119,7 +119,7 @@ def test_who_takes_nothing_of_what_it_is_sent_is_not_kept_for_ever():
 
 
 def engine_of(process):
-    """The id of its engine process: of its children, the one that is not multiprocessing's."""
+    """The id of its engine process: the child that is not multiprocessing's."""
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     (found,) = [
         int(each) for each in listed if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()
@@ -136,11 +136,11 @@ def test_an_engine_that_is_down_for_good_ends_the_server_with_status_1(tmp_path)
     assert "engine down for good" in out and "killed by SIGKILL" in out
 
 
-def test_an_output_that_nobody_reads_holds_nobody(tmp_path):
-    """The pipe is full, and stays so: requests are answered, and it ends when it is told to."""
+def test_an_output_that_is_not_read_delays_no_request(tmp_path):
+    """With a pipe that stays full, requests are answered, and the server ends on a signal."""
     with running(tmp_path) as (process, url):
         with httpx2.Client(base_url=url) as client:
-            for _ in range(60):  # a line each; the pipe is a page long
+            for _ in range(60):  # one line each; the pipe holds a page
                 client.get("/models", headers={"x-request-id": "x" * 200}).raise_for_status()
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0

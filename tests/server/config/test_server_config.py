@@ -1,4 +1,4 @@
-"""The configuration: what is read, from where, what wins, and what is refused with which words."""
+"""The configuration: its sources, their precedence, and what is refused with which message."""
 
 import json
 import re
@@ -31,7 +31,7 @@ DOCUMENT = ROOT / "docs" / "server-config.md"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
-    """No variable of the machine's own."""
+    """Remove the machine's own variables."""
     import os
 
     for name in [each for each in os.environ if each.upper().startswith("HEADWAY")]:
@@ -60,7 +60,7 @@ def refusal(load, text, flags=None):
     return str(caught.value)
 
 
-def test_without_anything_the_embedded_model_is_served_in_three_lanes_on_loopback(load):
+def test_by_default_the_embedded_model_is_served_in_three_lanes_on_loopback(load):
     config = load("")
     assert config == ServerConfig()
     assert config.model.served_name == "headway-tiny"
@@ -81,7 +81,7 @@ def test_without_anything_the_embedded_model_is_served_in_three_lanes_on_loopbac
     assert made["lanes"][2].budget == Budget()
 
 
-def test_a_lane_is_read_in_full(load):
+def test_all_fields_of_a_lane_are_read(load):
     config = load("""
 engine: {strategy: dynamic-lanes, slots: 4}
 lanes:
@@ -94,7 +94,7 @@ lanes:
     assert voice == Lane("voice", Budget(300 * MS, 50 * MS, 60 * S, 2 * S), 0, 3, 100)
     assert chat == Lane("chat", Budget(ttft=2 * S), 0, 1_024)
     assert nightly == Lane("nightly", Budget(), 0, 1_024)
-    assert config.default_lane == "voice", "the first, since none is called standard"
+    assert config.default_lane == "voice", "the first lane, since none is called standard"
     windows = {"voice": 20 * MS, "chat": 500 * MS, "nightly": S}
     assert config.policies.join == Dynamic(4, S, windows)
 
@@ -127,13 +127,13 @@ lanes:
         ),
     ],
 )
-def test_a_strategy_by_name_or_by_parts(load, said, join, order, mix, chunk, step):
+def test_a_strategy_is_given_by_name_or_by_parts(load, said, join, order, mix, chunk, step):
     made = load(f"engine: {{slots: 8, strategy: {said}}}\nlanes: {{a: {{ttft: 1s}}}}").policies
     assert (made.join, made.order, made.mix) == (join, order, mix)
     assert (made.chunk, made.step_tokens) == (chunk, step)
 
 
-def test_flag_over_environment_over_file_over_default(load, monkeypatch):
+def test_a_flag_overrides_the_environment_then_the_file_then_the_default(load, monkeypatch):
     text = "server: {port: 1, host: 0.0.0.0}\nengine: {slots: 2, context: 64}"
     assert load(text).server.port == 1
     monkeypatch.setenv("HEADWAY_SERVER__PORT", "2")
@@ -145,22 +145,22 @@ def test_flag_over_environment_over_file_over_default(load, monkeypatch):
     assert (config.server.port, config.server.host) == (3, "0.0.0.0")
 
 
-def test_a_variable_changes_one_limit_of_a_lane_that_ships_or_of_the_files(load, monkeypatch):
+def test_a_variable_changes_one_limit_of_a_shipped_or_configured_lane(load, monkeypatch):
     monkeypatch.setenv("HEADWAY_LANES__VOICE__TTFT", "200ms")
     lanes = load("").lanes
     assert list(lanes) == ["interactive", "standard", "offline", "voice"]
     assert lanes["interactive"].ttft == 500 * MS
     lanes = load("lanes: {voice: {ttft: 1s, tpot: 1s}}").lanes
-    assert list(lanes) == ["voice"], "a file's lanes stand alone"
+    assert list(lanes) == ["voice"], "the lanes of a file replace all others"
     assert (lanes["voice"].ttft, lanes["voice"].tpot) == (200 * MS, S)
 
 
-def test_a_variable_names_the_file_where_no_flag_does(file, monkeypatch):
+def test_a_variable_names_the_file_if_no_flag_does(file, monkeypatch):
     monkeypatch.setenv("HEADWAY_CONFIG", str(file("server: {port: 4}")))
     assert ServerConfig.load().server.port == 4
 
 
-def test_constructed_directly_it_reads_no_environment(monkeypatch):
+def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
     monkeypatch.setenv("HEADWAY_SERVER__PORT", "2")
     assert ServerConfig().server.port == 8_000
 
@@ -242,7 +242,7 @@ def test_constructed_directly_it_reads_no_environment(monkeypatch):
         ("engine: {slots: 0}\nserver: {port: -1}", "not 0 (and 1 more)"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused_by_path_and_origin(load, text, message):
+def test_an_invalid_setting_is_refused_with_its_path_and_origin(load, text, message):
     assert message in refusal(load, text)
 
 
@@ -263,14 +263,12 @@ def test_what_cannot_be_obeyed_is_refused_by_path_and_origin(load, text, message
         ("HEADWAY_MODELS", "x", "environment: error parsing value for field"),
     ],
 )
-def test_a_variable_that_cannot_be_obeyed_is_refused_by_its_name(
-    load, monkeypatch, name, value, message
-):
+def test_an_invalid_variable_is_refused_by_name(load, monkeypatch, name, value, message):
     monkeypatch.setenv(name, value)
     assert message in refusal(load, "engine: {slots: 4}")
 
 
-def test_what_kubernetes_sets_for_a_service_called_headway_is_let_be(load, monkeypatch):
+def test_variables_that_kubernetes_sets_for_a_service_are_ignored(load, monkeypatch):
     monkeypatch.setenv("HEADWAY_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("HEADWAY_PORT_8000_TCP", "tcp://10.0.0.1:8000")
     assert load("") == ServerConfig()
@@ -287,7 +285,7 @@ def rows(text):
     return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
 
 
-def test_show_says_what_is_in_force_and_who_said_it(file, monkeypatch):
+def test_show_prints_each_setting_in_force_and_its_origin(file, monkeypatch):
     monkeypatch.setenv("HEADWAY_LANES__VOICE__TPOT", "60ms")
     path = file(f"""
 lanes: {{voice: {{ttft: 0.3s}}, nightly: }}
@@ -312,20 +310,20 @@ keys: [{{name: ci, sha256: "{HASH}"}}]
     assert as_json["origins"]["lanes.voice.ttft"] == "headway.yaml"
 
 
-def test_only_what_the_strategy_reads_is_in_force(load):
+def test_only_settings_that_the_strategy_reads_are_in_force(load):
     said = load("engine: {strategy: first-come}").effective()["lanes"]["interactive"]
     assert "priority" not in said and "window" not in said
     said = load("engine: {strategy: {join: dynamic}}").effective()["lanes"]["interactive"]
     assert (said["priority"], said["window"]) == (0, "125ms")
 
 
-def test_what_is_in_force_can_be_loaded_again(load):
+def test_the_settings_in_force_can_be_loaded_again(load):
     config = load("engine: {strategy: dynamic-lanes}\nlanes: {a: {ttft: 2s}}")
     again = ServerConfig(**config.effective())
     assert again.effective() == config.effective() and again.policies == config.policies
 
 
-def test_every_key_of_what_is_in_force_is_in_the_schema_with_its_meaning():
+def test_the_schema_describes_every_key_in_force():
     made = json.loads(file_schema())
     assert made["additionalProperties"] is False
     for name, section in made["$defs"].items():
@@ -347,7 +345,7 @@ def test_validate_names_what_would_be_served_and_warns(file):
 
 
 def shortened(folder):
-    """A copy of the embedded checkpoint whose weights are cut short."""
+    """A copy of the embedded checkpoint with truncated weights."""
     shutil.copytree(EMBEDDED, folder)
     with open(folder / "model.safetensors", "r+b") as weights:
         weights.truncate(10_000)
@@ -366,7 +364,7 @@ def shortened(folder):
         ("engine: {context: 1000000}", "is longer than the"),
     ],
 )
-def test_what_a_file_names_is_looked_at_without_torch(file, tmp_path, text, message):
+def test_validate_checks_what_a_file_names_without_torch(file, tmp_path, text, message):
     shortened(tmp_path / "short")
     shutil.copytree(EMBEDDED, tmp_path / "speechless")
     (tmp_path / "speechless" / "tokenizer.json").unlink()
@@ -375,12 +373,12 @@ def test_what_a_file_names_is_looked_at_without_torch(file, tmp_path, text, mess
         validate_file(path)
 
 
-def test_a_hub_id_is_not_fetched_to_be_validated(file):
+def test_validate_fetches_no_hub_id(file):
     said = validate_file(file("models: [{path: org/model}]"))
     assert "org/model is not a folder here: it is looked up on the hub at the start" in said
 
 
-def test_a_model_that_is_not_there_is_said_before_torch_is_loaded(tmp_path):
+def test_a_missing_model_is_reported_before_torch_is_loaded(tmp_path):
     code = """
 import sys
 from rich.console import Console
@@ -399,17 +397,17 @@ print(validate_file(None).splitlines()[0][:26], "torch" in sys.modules)
     )
     wanted = "the model ./nothing is not a folder, nor a model's id on the hub False\n"
     wanted += "the configuration is sound False\n"
-    assert (done.stdout, done.stderr) == (wanted, ""), "and no engine process was begun"
+    assert (done.stdout, done.stderr) == (wanted, ""), "no engine process was started"
 
 
-def test_a_folder_is_served_under_its_name_and_a_hub_id_as_it_is(load, tmp_path):
+def test_a_folder_is_served_under_its_name_and_a_hub_id_unchanged(load, tmp_path):
     (tmp_path / "mine").mkdir()
     assert load("", {"models": [{"path": str(tmp_path / "mine")}]}).model.served_name == "mine"
     assert load("models: [{path: org/model}]").model.served_name == "org/model"
     assert load("models: [{path: org/model, name: chat}]").model.served_name == "chat"
 
 
-def test_the_example_and_the_documents_files_are_sound(file):
+def test_the_example_file_and_those_in_the_docs_are_valid(file):
     example = ServerConfig.load(ROOT / "examples" / "headway.yaml")
     assert list(example.lanes) == ["voice", "chat", "nightly"]
     blocks = DOCUMENT.read_text().split("```yaml\n")[1:]
@@ -418,7 +416,7 @@ def test_the_example_and_the_documents_files_are_sound(file):
         ServerConfig.load(file(block.partition("```")[0]))
 
 
-def test_the_document_names_every_key(load):
+def test_the_docs_name_every_key(load):
     text = DOCUMENT.read_text()
     made = json.loads(file_schema())
     names = {key for section in made["$defs"].values() for key in section["properties"]}
@@ -442,24 +440,24 @@ def test_the_document_names_every_key(load):
         ("none", NEVER),
     ],
 )
-def test_times(said, time):
+def test_times_with_units_are_read(said, time):
     assert parse_duration(said) == time
 
 
 @pytest.mark.parametrize(
     "said", ["", "ms", "1 d", "-1s", True, [1], float("nan"), 1e300, "1e3", 300, 0.3, "300", "0.3"]
 )
-def test_what_is_no_time_is_refused(said):
+def test_an_invalid_time_is_refused(said):
     with pytest.raises(SettingError):
         parse_duration(said)
 
 
 @given(st.integers(0, NEVER))
-def test_a_time_that_is_written_reads_the_same(time):
+def test_a_printed_time_reads_back_the_same(time):
     assert parse_duration(format_duration(time)) == time
 
 
-def test_a_default_of_the_schema_is_what_a_file_may_say():
+def test_defaults_in_the_schema_are_valid_in_a_file():
     made = json.loads(file_schema())["$defs"]
     for name, section in (
         ("server", "ServerSettings"),
@@ -472,7 +470,7 @@ def test_a_default_of_the_schema_is_what_a_file_may_say():
     assert ServerConfig(lanes={"a": said}) == ServerConfig(lanes={"a": {}})
 
 
-def test_what_time_and_tokens_cost(load):
+def test_prices_give_the_cost_of_time_and_of_tokens(load):
     prices = load("prices: {per_hour: 2, per_million_prompt: 3, per_million_answer: 10}").prices
     assert prices.machine_cost(1_800 * S) == 1.0
     assert prices.token_cost(prompt=1_000_000, cached=400_000, answer=100_000) == 4.0
@@ -492,5 +490,5 @@ def test_what_time_and_tokens_cost(load):
         ("{hosts: ['gpu.lan:8000']}", "server.hosts"),
     ],
 )
-def test_limits_of_connections_that_make_no_sense_are_refused(load, said, words):
+def test_impossible_limits_of_connections_are_refused(load, said, words):
     assert words in refusal(load, f"server: {said}")

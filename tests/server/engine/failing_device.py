@@ -1,11 +1,11 @@
-"""An engine process whose device fails at one token, and for good at another."""
+"""An engine process whose device fails at one token, and permanently at another."""
 
 BAD, WORST = 77, 78
 WHY = "the device has failed"
 
 
 class Faulty:
-    """In place of EngineOptions: whoever unpickles it has them, and a broken executor."""
+    """Replaces EngineOptions: unpickling it gives the options and breaks the executor."""
 
     def __init__(self, options):
         self.options = options

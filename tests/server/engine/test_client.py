@@ -55,7 +55,7 @@ LONG = 400
 
 
 class Heard:
-    """A caller on the loop's thread."""
+    """A caller that must be told on the loop's thread."""
 
     def __init__(self):
         self.news, self.flushes = asyncio.Queue(), 0
@@ -68,7 +68,7 @@ class Heard:
         self.flushes += 1
 
     async def end(self):
-        """Its tokens and its finish; EngineDownError as the caller hears it."""
+        """Its tokens and its finish. Raises EngineDownError if the engine ends."""
         tokens = []
         async with asyncio.timeout(60):
             while True:
@@ -89,7 +89,7 @@ def ask(remote, *args, **rest):
 
 
 def served(work, options=OPTIONS):
-    """Run `work(remote)` against an engine that is ready; its process is gone afterwards."""
+    """Run `work(remote)` with a ready engine; its process is gone afterwards."""
 
     async def main():
         remote = EngineClient(options)
@@ -106,12 +106,12 @@ def served(work, options=OPTIONS):
 
 
 def costs(path, model):
-    """A cost file of this model, whose steps take no time."""
+    """A cost file of this model that prices steps at nearly nothing."""
     write_cost_file(replace(CALIBRATION, model=model, cost=StepCost.of(1)), path)
     return replace(OPTIONS, cost=str(path))
 
 
-def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
+def test_steps_are_compared_only_with_a_cost_file_of_this_model(tmp_path):
     async def work(remote):
         await ask(remote, "a", most=40).end()
         return remote.load.drift
@@ -122,7 +122,7 @@ def test_steps_are_held_against_a_cost_file_of_this_model_alone(tmp_path):
         asyncio.run(other.start())
 
 
-def test_the_process_computes_what_a_thread_would():
+def test_the_engine_process_computes_the_same_as_a_thread():
     async def work(remote):
         assert remote.state is EngineState.READY and remote.load.capacity == 512
         rows = []
@@ -140,7 +140,7 @@ def test_the_process_computes_what_a_thread_would():
     assert found == [list(each.tokens) for each in alone]
 
 
-def test_welcome_and_progress():
+def test_loading_reports_its_progress_and_ends_with_the_welcome():
     async def main():
         said, remote = [], EngineClient(OPTIONS)
         assert remote.state is EngineState.LOADING
@@ -156,14 +156,16 @@ def test_welcome_and_progress():
         )
         assert welcome.num_blocks == remote.load.num_blocks and welcome.eos
         await remote.drain(10)
-        assert (remote.state, remote.down, remote.pid) == (EngineState.DRAINING, "", 0), "no fault"
+        assert (remote.state, remote.down, remote.pid) == (EngineState.DRAINING, "", 0), (
+            "there is no fault"
+        )
         with pytest.raises(DrainingError, match="the engine is closed"):
             remote.submit([request("a")], Heard())
 
     asyncio.run(main())
 
 
-def test_what_the_process_cannot_do_with_is_raised_here(tmp_path):
+def test_an_error_of_the_starting_process_is_raised_in_the_front(tmp_path):
     async def main():
         remote = EngineClient(replace(OPTIONS, model=str(tmp_path / "nothing")))
         with pytest.raises(CheckpointError) as caught:
@@ -174,7 +176,7 @@ def test_what_the_process_cannot_do_with_is_raised_here(tmp_path):
     asyncio.run(main())
 
 
-def test_cancel_stop_and_deadline():
+def test_a_cancel_a_stop_and_a_deadline_reach_the_engine():
     async def work(remote):
         cancelled, stopped = ask(remote, "a", most=LONG), ask(remote, "b", most=LONG)
         first = heard(await cancelled.news.get())
@@ -191,10 +193,10 @@ def test_cancel_stop_and_deadline():
     served(work)
 
 
-def test_a_burst_is_bounded_at_the_door():
+def test_a_burst_is_bounded_at_admission():
     async def work(remote):
         callers, refused = [], 0
-        for i in range(9):  # without a pause: no snapshot comes in between
+        for i in range(9):  # without a pause, so that no snapshot comes in between
             try:
                 callers.append(ask(remote, f"r{i}"))
             except RefusedError as error:
@@ -206,7 +208,7 @@ def test_a_burst_is_bounded_at_the_door():
     served(work, replace(OPTIONS, lanes=(Lane(max_waiting=5),)))
 
 
-def test_a_killed_process_fails_every_caller_at_once():
+def test_killing_the_process_fails_every_caller_at_once():
     async def work(remote):
         callers = [ask(remote, f"r{i}", most=LONG) for i in range(6)]
         heard(await callers[0].news.get())
@@ -225,7 +227,7 @@ def test_a_killed_process_fails_every_caller_at_once():
     served(work)
 
 
-def test_a_signal_to_the_group_is_the_fronts_to_decide():
+def test_only_the_front_acts_on_a_signal_to_the_process_group():
     async def work(remote):
         caller = ask(remote, "a", most=LONG)
         heard(await caller.news.get())
@@ -236,7 +238,7 @@ def test_a_signal_to_the_group_is_the_fronts_to_decide():
     served(work)
 
 
-def test_draining_finishes_what_was_accepted(tmp_path):
+def test_a_drain_finishes_accepted_requests(tmp_path):
     path = tmp_path / "run.jsonl"
 
     async def work(remote):
@@ -258,7 +260,7 @@ def test_draining_finishes_what_was_accepted(tmp_path):
             assert len(scheduler.ledger.requests) == 6 and scheduler.finished
 
 
-def test_a_journal_that_cannot_be_is_refused_before_the_model_is_loaded(tmp_path):
+def test_an_impossible_journal_is_refused_before_the_model_is_loaded(tmp_path):
     options = replace(OPTIONS, model=str(tmp_path / "no-model"))
     for path, words in ((tmp_path / "no" / "a.jsonl", "no such folder"), (tmp_path, "is a folder")):
         said, remote = [], EngineClient(replace(options, journal=str(path)))
@@ -267,8 +269,8 @@ def test_a_journal_that_cannot_be_is_refused_before_the_model_is_loaded(tmp_path
         assert said == []
 
 
-def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capfd):
-    """A limit on the size of the process's files is what a full disk is, for this one alone."""
+def test_a_journal_that_cannot_grow_stops_without_stopping_the_engine(tmp_path, capfd):
+    """A limit on the size of the process's files acts like a full disk for this process alone."""
 
     async def work(remote):
         assert remote.journal == ""
@@ -281,12 +283,12 @@ def test_a_journal_that_cannot_grow_stops_and_the_engine_does_not(tmp_path, capf
     served(work, replace(OPTIONS, journal=str(tmp_path / "run.jsonl")))
     (path,) = tmp_path.iterdir()
     recording = load(path)
-    assert recording.records and not recording.cut, "its last line is whole"
+    assert recording.records and not recording.cut, "its last line is complete"
     rerun_journal(recording)
     assert f"{path.name} has stopped: File too large" in capfd.readouterr().err
 
 
-def test_what_does_not_end_in_time_hears_why():
+def test_requests_that_outlast_a_drain_are_told_why():
     async def work(remote):
         rows = []
         remote.rows = lambda steps, requests: rows.extend(requests)
@@ -296,12 +298,12 @@ def test_what_does_not_end_in_time_hears_why():
         for each in callers:
             with pytest.raises(DrainingError, match="closing, and this did not end within 0 s"):
                 await each.end()
-        assert [row.finish for row in rows] == [Finish.CANCELLED] * 2, "the ledger is whole"
+        assert [row.finish for row in rows] == [Finish.CANCELLED] * 2, "the ledger is complete"
 
     served(work)
 
 
-def test_grammars_are_compiled_before_the_engine_sees_who_asks():
+def test_grammars_are_compiled_before_the_engine_sees_their_requests():
     inbox, seen = engine_process.CountingInbox(WallClock()), []
 
     def compile(grammar):
@@ -317,12 +319,12 @@ def test_grammars_are_compiled_before_the_engine_sees_who_asks():
     inbox.put([free])
     inbox.put([*held, Cancel("a")])
     assert seen == [("a", [free]), ("[", [])]
-    assert inbox.poll() == [*held, Cancel("a")], "whatever came of it"
+    assert inbox.poll() == [*held, Cancel("a")], "whether it was compiled or not"
     assert inbox.taken == 3
 
 
 class ByHand:
-    """A clock, and a loop's timers, which go off when the time is set."""
+    """A clock and a loop's timers, which fire when the time is set."""
 
     def __init__(self):
         self.time, self.timers = 0.0, []
@@ -343,7 +345,7 @@ class ByHand:
 
 
 class Told:
-    """A caller, on whatever thread."""
+    """A caller on any thread."""
 
     def __init__(self):
         self.news = []
@@ -355,8 +357,8 @@ class Told:
         pass
 
 
-def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
-    """Without a process: one that says nothing after its second step."""
+def test_callers_of_a_hanging_engine_are_told_once_it_counts_as_hung():
+    """Without a process: the engine is silent after its second step."""
     hand = ByHand()
     remote, caller, rows = EngineClient(OPTIONS), Told(), []
     remote._clock = remote._loop = hand
@@ -371,7 +373,7 @@ def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
     remote._room.acquire()
     remote._take(Welcome("m", "", None, "", "", 512, 9, 16, 512, frozenset(), "", load))
     hand.advance(1_000)
-    assert remote.state is EngineState.READY, "it has nothing to do"
+    assert remote.state is EngineState.READY, "it has no work"
     remote.submit([request("a")], caller)
     hand.advance(1_100)
     step(1, 1)
@@ -387,14 +389,14 @@ def test_who_waits_for_an_engine_that_hangs_hears_of_it_when_it_is_so():
         remote.submit([request("b")], caller)
     step(0, 1)
     assert rows == [1_100, 1_219] and remote.state is EngineState.DOWN, (
-        "what it says later is not heard"
+        "what comes later is ignored"
     )
     remote._ended(0)
     assert remote.down == why and len(caller.news) == 1 and not hand.timers
 
 
 def test_the_front_loads_no_torch_and_leaves_no_orphan():
-    """In a process of its own, which ends without a word to its engine; then one that is killed."""
+    """In a front process that ends without telling its engine, and in one that is killed."""
     code = """
 import asyncio, os, sys
 from headway.server.engine.client import EngineOptions, EngineClient
@@ -424,11 +426,11 @@ def wait_until_gone(pid):
         process = os.pidfd_open(pid)
     except ProcessLookupError:
         return
-    assert select.select([process], [], [], 30)[0], "an orphan"
+    assert select.select([process], [], [], 30)[0], "the engine process was orphaned"
     os.close(process)
 
 
-def test_a_front_that_reads_nothing_does_not_hold_the_engine_for_ever(monkeypatch):
+def test_a_front_that_reads_nothing_does_not_block_the_engine_for_ever(monkeypatch):
     monkeypatch.setattr(engine_process, "STALL", 1)
     ours, theirs = Pipe()
     engine_process._limit_stall(theirs)
@@ -439,13 +441,13 @@ def test_a_front_that_reads_nothing_does_not_hold_the_engine_for_ever(monkeypatc
     theirs.close()
 
 
-def test_a_loop_that_is_behind_is_read_no_further():
-    """What has come and was not taken is bounded; nothing of it is lost."""
+def test_reading_from_the_engine_stops_while_the_loop_is_behind():
+    """What has arrived and was not taken is bounded, and nothing of it is lost."""
 
     async def work(remote):
         caller = ask(remote, "a", most=LONG)
         heard(await caller.news.get())
-        while remote._room._value:  # the loop does nothing else, until the reader waits for it
+        while remote._room._value:  # block the loop until the reader waits for it
             pass
         tokens, finish = await caller.end()
         assert finish is Finish.LENGTH and len(tokens) == LONG - 1
@@ -453,7 +455,7 @@ def test_a_loop_that_is_behind_is_read_no_further():
     served(work)
 
 
-def test_a_caller_that_fails_over_the_end_does_not_hide_that_the_process_has_gone():
+def test_a_caller_that_raises_does_not_hide_the_end_of_the_process():
     class Breaks:
         def tell(self, news):
             raise ValueError("mine")

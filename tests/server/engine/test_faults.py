@@ -1,4 +1,4 @@
-"""The engine process fails, hangs and dies, and what those hear of it who ask over HTTP."""
+"""What clients over HTTP are told when the engine process fails, pauses and dies."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from tests.server.running_server import app_of, fake, serving, tokenizer, until
 GOOD = [5, 6, 7]
 
 
-def test_a_fault_a_pause_and_the_end():
+def test_a_failed_step_a_pause_and_the_end_of_the_engine_over_http():
     config = ServerConfig(engine={"slots": 1, "context": 512, "threads": 1})
 
     async def scene(remote, client):
@@ -41,13 +41,13 @@ def test_a_fault_a_pause_and_the_end():
         paused = asyncio.create_task(ask(GOOD))
         while not remote.load.lanes["standard"].waiting:
             await asyncio.sleep(0)
-        assert await health() == (200, ""), "it may take a while"
+        assert await health() == (200, ""), "a pause is not a fault yet"
         os.kill(remote.pid, signal.SIGCONT)
         assert await paused == (200, "")
 
         assert [await ask([BAD]), await ask([BAD])] == [failed] * 2
         down = 503, f"the engine is down: {WHY}"
-        assert await asyncio.gather(ask([WORST]), ask(GOOD)) == [down] * 2, "who waited, too"
+        assert await asyncio.gather(ask([WORST]), ask(GOOD)) == [down] * 2, "a waiting request, too"
         assert await health() == await ask(GOOD) == down
         said = (await client.get("/metrics")).text
         outcomes = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)
@@ -72,7 +72,7 @@ def test_a_fault_a_pause_and_the_end():
     asyncio.run(main())
 
 
-def test_a_fault_of_ours_in_an_answer_is_that_calls_alone(monkeypatch):
+def test_an_internal_error_in_an_answer_fails_only_its_call(monkeypatch):
     hear = Choice.hear
 
     def broken(choice, event):

@@ -1,4 +1,4 @@
-"""The front lets in what the engine will not turn away, however stale its snapshot is."""
+"""The front admits only what the engine will accept, however stale its snapshot is."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +24,7 @@ def made():
     return scheduler, backlog
 
 
-def test_a_burst_between_two_snapshots_is_bounded():
+def test_a_burst_between_two_snapshots_is_limited_to_the_lane():
     scheduler, backlog = made()
     burst = [ask(f"r{i}", 4, 2, lane="chat") for i in range(5)]
     answers = [backlog.admit([each], 0) for each in burst]
@@ -33,10 +33,10 @@ def test_a_burst_between_two_snapshots_is_bounded():
     assert backlog.load.lanes["chat"].tokens == 12
     scheduler.apply([Add(each) for each in burst[:2]], 0)
     backlog.publish(scheduler.load(0), 2)
-    assert backlog.load.lanes["chat"].waiting == 3, "two wait there, one is on its way"
+    assert backlog.load.lanes["chat"].waiting == 3, "two wait in the engine, one is on its way"
 
 
-def test_all_or_none():
+def test_the_requests_of_a_call_are_admitted_together_or_not_at_all():
     _, backlog = made()
     before = backlog.load
     several = [ask(f"r{i}", 9, 2, lane="bulk") for i in range(3)]
@@ -45,7 +45,7 @@ def test_all_or_none():
     assert backlog.admit(several[:2], 0) is None
 
 
-def test_who_takes_anothers_place_comes_into_a_full_line():
+def test_a_request_that_replaces_another_enters_a_full_line():
     scheduler, backlog = made()
     inside = [ask(f"r{i}", 4, 2, lane="chat") for i in range(3)]
     assert [backlog.admit([each], 0) for each in inside] == [None] * 3
@@ -57,7 +57,7 @@ def test_who_takes_anothers_place_comes_into_a_full_line():
         assert isinstance(backlog.admit(refused[0], 0, refused[1]), Refuse)
         assert backlog.load == full
     assert backlog.admit([last], 0, inside[:1]) is None
-    assert backlog.load == full, "one place, and another one in it"
+    assert backlog.load == full, "there is one place, and another request takes it"
     assert isinstance(backlog.admit([ask("more", 4, 2, lane="chat")], 0), Refuse)
     events = scheduler.apply([Cancel("r0"), Add(last)], 1)
     assert [event.finish for event in events] == [Finish.CANCELLED]
@@ -65,13 +65,13 @@ def test_who_takes_anothers_place_comes_into_a_full_line():
     assert backlog.load.lanes["chat"].waiting == 3
 
 
-def test_more_than_ever_may_wait_is_not_told_to_come_back():
+def test_more_requests_than_may_ever_wait_are_told_not_to_retry():
     _, backlog = made()
     refused = backlog.admit([ask(f"r{i}", 1, 2, lane="chat") for i in range(4)], 0)
     assert refused.retry_at == NEVER and refused.reason.startswith("4 requests come together")
 
 
-def test_whether_the_engine_has_something_to_do():
+def test_pending_says_whether_the_engine_has_work():
     scheduler, backlog = made()
     assert not backlog.pending
     backlog.admit([ask("a", 4, 2, lane="chat")], 0)
@@ -84,7 +84,7 @@ def test_whether_the_engine_has_something_to_do():
     assert backlog.pending, "it runs"
 
 
-def test_closed():
+def test_a_closed_backlog_admits_nobody():
     _, backlog = made()
     backlog.close()
     backlog.publish(Scheduler(Settings(64, BLOCK, LANES)).load(0), 0)
@@ -100,8 +100,8 @@ def test_closed():
         max_size=60,
     )
 )
-def test_what_it_lets_in_the_engine_takes(moves):
-    """In whatever order the engine takes in and the front hears of it."""
+def test_the_engine_accepts_all_that_the_front_admits(moves):
+    """In any order of the engine's polls and the front's snapshots."""
     scheduler, backlog = made()
     sent, taken, published = [], 0, (scheduler.load(0), 0)
     for number, move in enumerate(moves):

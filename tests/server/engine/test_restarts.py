@@ -1,4 +1,4 @@
-"""The engine is started again: real processes that are killed and hang; then the rules, by hand."""
+"""Restarts of the engine: real processes that are killed or hang, then the rules by hand."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
 
 @asynccontextmanager
 async def asked(config, most, lines):
-    """An application over engine processes that are started again, and a client."""
+    """An application whose engine process is restarted, and a client."""
     engine = RestartingEngine(
         EngineOptions(**config.engine_options()), most, logger("info", lines.append)
     )
@@ -57,7 +57,9 @@ async def until(holds):
             await asyncio.sleep(0.01)
 
 
-def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch, tmp_path):
+def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
+    monkeypatch, tmp_path
+):
     monkeypatch.setattr(restarts, "PAUSE", 0.2)
     lines = []
     config = ServerConfig(engine={**ENGINE, "journal": str(tmp_path / "run.jsonl")})
@@ -68,7 +70,7 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
             return answer, answer.json().get("error", {}).get("message", "")
 
         async def broken(harm):
-            """How one that runs hears of it."""
+            """What a running request is told."""
             asking = asyncio.create_task(ask())
             await until(lambda: engine.load.running)
             os.kill(engine.pid, harm)
@@ -92,7 +94,7 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
         said = (await client.get("/metrics")).text
         ends = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)
         assert sorted(ends) == [("error", "1.0"), ("good", "1.0"), ("refused", "1.0")]
-        assert not service.metrics._requests._failed, "of whom no row will come"
+        assert not service.metrics._requests._failed, "no row of it will come"
         assert len(list(tmp_path.glob("run-*.jsonl"))) == 2, "each has a journal of its own"
 
         monkeypatch.setattr(engine_client, "SILENT", 1.0)
@@ -114,7 +116,7 @@ def test_what_dies_is_started_again_and_what_hangs_too_often_is_not(monkeypatch,
 
 
 class Played:
-    """In place of a EngineClient: it dies when it is told to."""
+    """Replaces an EngineClient; it dies when told to."""
 
     def __init__(self, options, said):
         self.options, self.state, self.down, self.load = options, EngineState.LOADING, "", Load()
@@ -146,7 +148,7 @@ class Played:
 
 @pytest.fixture
 def played(monkeypatch):
-    """What has become of engines: each Played, and the pauses between them; time by hand."""
+    """The engines that were started, and the pauses between them; time is set by hand."""
     seen = SimpleNamespace(remotes=[], pauses=[], now=0, alter=lambda remote: None)
 
     def starts(remote):
@@ -179,7 +181,7 @@ def stood(engine, scene):
     asyncio.run(main())
 
 
-def test_pauses_grow_and_a_row_of_faults_ends(played):
+def test_pauses_between_restarts_grow_and_the_last_fault_is_final(played):
     engine = played.made(4)
 
     async def scene(standing):
@@ -194,7 +196,7 @@ def test_pauses_grow_and_a_row_of_faults_ends(played):
     assert played.lines[-1]["event"] == "engine down for good"
 
 
-def test_ten_minutes_of_service_end_the_row(played):
+def test_ten_minutes_of_service_reset_the_count_of_faults(played):
     engine = played.made(1)
 
     async def scene(standing):
@@ -216,7 +218,7 @@ def test_ten_minutes_of_service_end_the_row(played):
         (RuntimeError("can't start new thread"), "can't start new thread"),
     ],
 )
-def test_one_that_cannot_start_counts_and_its_cause_is_told(played, fault, why):
+def test_an_engine_that_cannot_start_counts_as_a_fault_with_its_cause(played, fault, why):
     def alter(remote):
         if len(played.remotes) > 1:
             remote.fault = fault
@@ -231,7 +233,7 @@ def test_one_that_cannot_start_counts_and_its_cause_is_told(played, fault, why):
     assert played.pauses == [1.0, 4.0] and engine.down == why
 
 
-def test_another_model_under_the_same_tokenizer_is_refused(played):
+def test_a_restart_with_another_model_under_the_same_tokenizer_is_refused(played):
     def alter(remote):
         remote.welcome.folder = f"folder {len(played.remotes)}"
 
@@ -245,7 +247,7 @@ def test_another_model_under_the_same_tokenizer_is_refused(played):
     assert engine.down == "the model's folder is another than when the server started"
 
 
-def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
+def test_a_restarted_engine_takes_no_requests_before_its_model_is_checked(played):
     checked = asyncio.Event()
 
     def alter(remote):
@@ -279,7 +281,7 @@ def test_the_next_one_takes_nothing_before_its_model_is_checked(played):
     assert engine.down == "second"
 
 
-def test_without_restarts_and_with_one_that_cannot_be_killed_the_first_fault_is_the_end(played):
+def test_the_first_fault_is_final_without_restarts_or_if_the_process_cannot_be_killed(played):
     engine = played.made(0)
 
     async def scene(standing):
@@ -295,7 +297,7 @@ def test_without_restarts_and_with_one_that_cannot_be_killed_the_first_fault_is_
     assert played.lines[-1]["cause"] == "the engine's process cannot be ended"
 
 
-def test_while_it_is_between_two_nothing_runs_and_draining_starts_none(played, monkeypatch):
+def test_between_two_engines_nothing_runs_and_a_drain_prevents_the_next_start(played, monkeypatch):
     engine, states = played.made(3), []
 
     async def held(seconds, real=asyncio.sleep):
@@ -315,7 +317,7 @@ def test_while_it_is_between_two_nothing_runs_and_draining_starts_none(played, m
     assert states == [EngineState.LOADING, EngineState.DRAINING] and len(played.remotes) == 1
 
 
-def test_an_error_of_the_engine_process_is_an_error_of_the_log(played):
+def test_an_error_in_the_engine_process_is_logged_as_an_error(played):
     engine = played.made(1)
     for line in ("ERROR: the journal has stopped: full", "WARNING: slow", "native: words"):
         engine._hear(line)

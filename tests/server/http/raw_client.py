@@ -1,4 +1,4 @@
-"""A client that speaks HTTP as badly as it likes, over a socket of its own."""
+"""A client that sends any bytes as HTTP, over a socket of its own."""
 
 import json
 import socket
@@ -13,7 +13,7 @@ class Hostile:
         self.socket = socket.create_connection((place.hostname, place.port), timeout=30)
 
     def say(self, *parts):
-        """As much as the server takes: it may have closed."""
+        """Send as much as the server takes; it may have closed."""
         try:
             for part in parts:
                 self.socket.sendall(part)
@@ -22,7 +22,7 @@ class Hostile:
         return self
 
     def heard(self):
-        """Until the server closes, and so does this."""
+        """Read until the server closes, then close."""
         said = b""
         try:
             while part := self.socket.recv(65_536):
@@ -34,14 +34,14 @@ class Hostile:
         return said
 
     def answer(self):
-        """Status and error code of the one answer; the server has closed."""
+        """The status and error code of the only answer, after which the server closes."""
         head, _, body = self.heard().partition(b"\r\n\r\n")
         if not head:
             return 0, ""
         return int(head.split()[1]), json.loads(body)["error"]["code"]
 
     def status(self):
-        """Of an answer that has begun."""
+        """The status of an answer that has begun."""
         return int(self.socket.recv(12).split()[1])
 
     def close(self):
@@ -49,5 +49,5 @@ class Hostile:
 
 
 def body(size):
-    """The beginning of a request with a body of so many bytes."""
+    """The header of a request with a body of so many bytes."""
     return HEAD + b"Content-Length: %d\r\n\r\n" % size

@@ -1,4 +1,4 @@
-"""The front on its own: who is refused and how, and who leaves. The fake executor behind it."""
+"""The front with a fake executor: refusals, and clients that leave."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def error(response):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_goes_is_out_and_the_others_stay(stream):
+def test_a_client_that_disconnects_is_cancelled_and_the_others_stay(stream):
     async def scene(app, service, rows):
         stays = Client(app, LONG | {"max_tokens": 50})
         goes = Client(app, LONG | {"stream": stream})
@@ -39,7 +39,7 @@ def test_a_client_that_goes_is_out_and_the_others_stay(stream):
     inside(ServerConfig(), paced, scene)
 
 
-def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch):
+def test_a_client_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
 
     async def scene(app, service, rows):
@@ -53,7 +53,7 @@ def test_one_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkeypatch
     inside(ServerConfig(), paced, scene)
 
 
-def test_echoes_that_come_while_one_is_being_sent_are_not_held_against_who_reads(monkeypatch):
+def test_echoes_that_arrive_during_a_send_do_not_count_against_a_client_that_reads(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
     asked = {"prompt": [f"{each} " + "word " * 800 for each in range(5)], "max_tokens": 1}
 
@@ -69,12 +69,12 @@ def test_echoes_that_come_while_one_is_being_sent_are_not_held_against_who_reads
     inside(ServerConfig(engine={"slots": 1}), paced, scene)
 
 
-def test_one_steps_news_may_be_any_size(monkeypatch):
+def test_the_output_of_one_step_may_have_any_size(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 500)
     executor = Permitted()
 
     async def scene(app, service, rows):
-        # Of a seed: the first step is one choice's alone, and of 97 tokens six have no text.
+        # With this seed the first step has one choice only; of 97 tokens six have no text.
         client = Client(app, LONG | {"n": 4, "max_tokens": 8, "stream": True, "seed": 1})
         await until(lambda: service.admission.open)
         call = next(iter(service.admission._calls.values()))
@@ -82,7 +82,7 @@ def test_one_steps_news_may_be_any_size(monkeypatch):
         while not call.done:
             client.reads.clear()
             executor.permits.release()
-            await until(lambda: call.out.writer)  # what that step said is being sent
+            await until(lambda: call.out.writer)  # the output of that step is being sent
             executor.permits.release()
             await until(lambda: call.out.held or call.done)
             most = max(most, call.out.held)
@@ -96,7 +96,7 @@ def test_one_steps_news_may_be_any_size(monkeypatch):
     inside(ServerConfig(), executor.engine, scene)
 
 
-def test_the_latest_of_a_key_takes_the_place_of_the_one_before():
+def test_a_later_request_supersedes_the_earlier_one_of_its_key():
     same = [(b"x-headway-supersede", b"editor")]
 
     async def scene(app, service, rows):
@@ -118,7 +118,7 @@ def test_the_latest_of_a_key_takes_the_place_of_the_one_before():
     inside(ServerConfig(), paced, scene)
 
 
-def test_the_latest_is_the_one_that_arrived_last():
+def test_the_request_that_arrived_last_supersedes():
     same = [(b"x-headway-supersede", b"editor")]
 
     async def scene(app, service, rows):
@@ -137,7 +137,7 @@ def test_the_latest_is_the_one_that_arrived_last():
     inside(ServerConfig(), paced, scene)
 
 
-def test_cancel_by_id_of_ones_own():
+def test_a_tenant_cancels_only_its_own_requests_by_id():
     async def scene(app, service, rows):
         runs = Client(app, LONG | {"stream": True}, [(b"x-request-id", b"mine")])
         await until(lambda: b"\n\n" in runs.said)
@@ -156,7 +156,7 @@ def test_cancel_by_id_of_ones_own():
     inside(ServerConfig(), paced, scene)
 
 
-def test_an_id_of_ours_cancels_too_and_a_long_one_is_replaced():
+def test_the_servers_own_id_cancels_too_and_a_long_id_is_replaced():
     async def scene(app, service, rows):
         for said in ((), [(b"x-request-id", b"x" * 257)]):
             runs = Client(app, LONG | {"stream": True}, said)
@@ -170,15 +170,15 @@ def test_an_id_of_ours_cancels_too_and_a_long_one_is_replaced():
     inside(ServerConfig(), paced, scene)
 
 
-def test_a_fault_of_ours_has_the_requests_id(monkeypatch):
+def test_an_internal_error_has_the_requests_id(monkeypatch):
     with serving(engine=fake) as (url, service):
-        monkeypatch.setattr(service.keys, "authenticate", None)  # which is then called
+        monkeypatch.setattr(service.keys, "authenticate", None)  # which is called then
         answer = httpx2.get(f"{url}/v1/models", headers={"X-Request-Id": "mine"})
     assert (answer.status_code, error(answer)["code"]) == (500, "fault")
     assert answer.headers["x-request-id"] == "mine"
 
 
-def test_a_full_lane_says_when_to_come_back():
+def test_a_full_lane_says_when_to_retry():
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
 
     async def scene(app, service, rows):
@@ -200,7 +200,7 @@ def test_a_full_lane_says_when_to_come_back():
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_request_past_its_time_is_not_retried(stream):
+def test_an_expired_request_is_marked_as_not_to_be_retried(stream):
     async def scene(app, service, rows):
         late = Client(app, LONG | {"stream": stream}, [(b"x-headway-timeout-ms", b"0.001")])
         await late.task
@@ -210,7 +210,7 @@ def test_a_request_past_its_time_is_not_retried(stream):
     inside(ServerConfig(), paced, scene)
 
 
-def test_a_tightened_budget_is_what_a_request_is_judged_by():
+def test_a_request_is_judged_by_its_tightened_budget():
     async def scene(app, service, rows):
         await Client(app, LONG | {"max_tokens": 9}, [(b"x-slo-tpot-ms", b"0.000001")]).task
         await Client(app, LONG | {"max_tokens": 9}).task
@@ -222,7 +222,7 @@ def test_a_tightened_budget_is_what_a_request_is_judged_by():
 @pytest.mark.parametrize(
     "state, code", [(EngineState.DRAINING, "draining"), (EngineState.LOADING, "loading")]
 )
-def test_a_server_that_takes_nothing_says_when_to_come_back(state, code):
+def test_a_server_that_takes_no_requests_says_when_to_retry(state, code):
     with serving(engine=fake) as (url, service):
         service.engine.state = state
         for response in (
@@ -245,7 +245,7 @@ def server():
         yield url
 
 
-def test_whatever_is_wrong_has_the_same_form(server):
+def test_all_errors_have_the_same_form(server):
     post = f"{server}/v1/completions"
     json_type = {"content-type": "application/json"}
     for response, status in (
@@ -267,7 +267,7 @@ def test_whatever_is_wrong_has_the_same_form(server):
 
 
 @pytest.mark.parametrize("said", [{"logit_bias": {"99999": 1}}, {"stop_token_ids": [5, 99_999]}])
-def test_ids_that_the_model_lacks_name_their_field(server, said):
+def test_unknown_token_ids_are_refused_with_their_field(server, said):
     answer = httpx2.post(f"{server}/v1/completions", json={"prompt": [5]} | said)
     (field,) = said
     assert (answer.status_code, error(answer)["param"]) == (400, field)
@@ -275,7 +275,7 @@ def test_ids_that_the_model_lacks_name_their_field(server, said):
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_a_stop_string_counts_once_min_tokens_were_said(server, skip):
+def test_a_stop_string_counts_only_after_min_tokens(server, skip):
     def said(**more):
         asked = {"prompt": [5], "max_tokens": 8, "skip_special_tokens": skip, "seed": 1}
         answer = httpx2.post(f"{server}/v1/completions", json=asked | more).json()
@@ -287,7 +287,7 @@ def test_a_stop_string_counts_once_min_tokens_were_said(server, skip):
     assert later.startswith(text[0]) and tokens > 4
 
 
-def test_text_to_ids_and_back(server):
+def test_tokenize_and_detokenize(server):
     said = httpx2.post(f"{server}/tokenize", json={"prompt": "hello there"}).json()
     assert said["count"] == len(said["tokens"]) and said["max_model_len"] == 1_024
     back = httpx2.post(f"{server}/detokenize", json={"tokens": said["tokens"]}).json()
@@ -298,7 +298,7 @@ def test_text_to_ids_and_back(server):
     assert httpx2.post(f"{server}/tokenize", json={"prompt": long}).json()["count"] >= 1_900
 
 
-def test_what_can_be_seen(server):
+def test_lanes_settings_and_metrics_can_be_read(server):
     lanes = httpx2.get(f"{server}/v1/lanes").json()
     assert [each["id"] for each in lanes["data"]] == ["interactive", "standard", "offline"]
     assert lanes["data"][0]["budget_ms"]["ttft"] == 500.0 and lanes["data"][0]["waiting"] == 0
@@ -309,7 +309,7 @@ def test_what_can_be_seen(server):
     assert "process_" in httpx2.get(f"{server}/metrics").text
 
 
-def test_the_lane_is_said_back(server):
+def test_the_answer_names_its_lane(server):
     def lane(headers=None, **said):
         asked = {"prompt": [5], "max_tokens": 1} | said
         return httpx2.post(f"{server}/v1/completions", json=asked, headers=headers).headers[
@@ -348,13 +348,13 @@ def keyed(**limits):
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
-def test_a_keys_rate_is_held_against_it_before_its_body_is_read(path):
+def test_a_keys_rate_is_checked_before_its_body_is_read(path):
     config, mine = keyed(requests_per_minute=2)
     mine["content-type"] = "application/json"
     with serving(config, fake) as (url, _):
         for _ in range(2):
             wrong = httpx2.post(url + path, content=b"{", headers=mine)
-            assert wrong.status_code == 400, "that was one, too"
+            assert wrong.status_code == 400, "that was a request, too"
         refused = httpx2.post(url + path, content=b"{", headers=mine)
         assert (refused.status_code, error(refused)["code"]) == (429, "rate_limit_exceeded")
 
@@ -362,7 +362,7 @@ def test_a_keys_rate_is_held_against_it_before_its_body_is_read(path):
 @pytest.mark.parametrize(
     "path, asked", [("/tokenize", {"prompt": "hello " * 50}), ("/detokenize", {"tokens": [5] * 50})]
 )
-def test_text_to_ids_and_back_is_charged(path, asked):
+def test_tokenize_and_detokenize_are_charged(path, asked):
     config, mine = keyed(tokens_per_minute=40)
     with serving(config, fake) as (url, _):
         assert httpx2.post(url + path, json=asked, headers=mine).status_code == 200
@@ -372,7 +372,7 @@ def test_text_to_ids_and_back_is_charged(path, asked):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_key_has_as_many_requests_at_once_as_it_may(stream):
+def test_a_key_has_no_more_concurrent_requests_than_it_may(stream):
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
@@ -393,12 +393,12 @@ def test_a_key_has_as_many_requests_at_once_as_it_may(stream):
         for _ in range(2):
             wrong = Client(app, "not an object", mine)
             await wrong.task
-            assert wrong.status == 400, "it had its turn, and gave it back"
+            assert wrong.status == 400, "it had its place and gave it back"
 
     inside(config, paced, scene)
 
 
-def test_an_answer_in_pieces_is_one_of_its_keys_requests_until_all_of_it_is_sent():
+def test_a_streamed_answer_counts_as_concurrent_until_all_of_it_is_sent():
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
@@ -418,21 +418,23 @@ def test_an_answer_in_pieces_is_one_of_its_keys_requests_until_all_of_it_is_sent
     inside(config, paced, scene)
 
 
-def test_who_does_not_say_how_much_is_charged_a_minute_at_most_and_then_what_it_was():
+def test_a_chat_without_max_tokens_is_charged_a_minute_at_most_and_then_what_it_used():
     key = {"name": "team", "sha256": digest("secret").hex(), "tokens_per_minute": 400}
     with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, service):
         mine = {"authorization": "Bearer secret"}
         asked = {"messages": [{"role": "user", "content": "Say more."}], "ignore_eos": True}
         post = f"{url}/v1/chat/completions"
         answer = httpx2.post(post, json=asked, headers=mine, timeout=60)
-        assert answer.status_code == 200, "the context has more than a minute"
+        assert answer.status_code == 200, "the context is more than a minute's worth"
         assert answer.json()["usage"]["total_tokens"] == service.engine.load.capacity > 400
         again = httpx2.post(post, json=asked | {"max_tokens": 1}, headers=mine)
-        assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, "it is owed"
+        assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, (
+            "the rest is owed"
+        )
 
 
-def test_what_is_in_force_is_shown_to_whom_it_concerns():
-    """Only to callers with a key: their own entry and lanes; no key, whole hash or path."""
+def test_effective_settings_are_shown_only_to_those_they_concern():
+    """Callers with a key see their own entry and lanes, but no key, whole hash or path."""
     keys = [
         KeySettings(name="ours", sha256=digest("secret").hex(), tenant="shop", lanes=["offline"]),
         KeySettings(name="theirs", sha256=digest("other").hex(), requests_per_minute=7),
@@ -454,7 +456,7 @@ def test_what_is_in_force_is_shown_to_whom_it_concerns():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_a_call_costs_follows_from_its_usage_and_the_prices(stream):
+def test_the_cost_of_a_call_follows_from_its_usage_and_the_prices(stream):
     prices = {"per_million_prompt": 3, "per_million_cached": 1, "per_million_answer": 10}
     config = ServerConfig(prices=prices | {"per_hour": 36})
     asked = LONG | {"prompt": list(range(5, 45)), "max_tokens": 6, "n": 2}
@@ -476,7 +478,7 @@ def test_what_a_call_costs_follows_from_its_usage_and_the_prices(stream):
     inside(config, paced, scene)
 
 
-def test_what_has_no_price_is_not_said_to_cost_anything():
+def test_a_cost_without_a_price_is_not_reported():
     async def scene(app, service, rows):
         client = Client(app, LONG | {"max_tokens": 1})
         await client.task

@@ -1,4 +1,4 @@
-"""Calls that are in no lane end in time, end when their client goes, and hold nothing then."""
+"""Calls outside lanes time out, end when their client leaves, and hold nothing afterwards."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ async def never(*given, **more):
 
 @pytest.mark.parametrize(("path", "asked"), TEXT)
 @pytest.mark.parametrize("own", [True, False])
-def test_text_that_is_not_ready_in_time_is_given_up(path, asked, own):
+def test_tokenizing_that_takes_too_long_is_given_up(path, asked, own):
     async def scene(app, service, rows):
         service.tokenizer.encode = never
         headers = [(b"x-headway-timeout-ms", b"50")] if own else []
@@ -36,7 +36,7 @@ def test_text_that_is_not_ready_in_time_is_given_up(path, asked, own):
 
 
 @pytest.mark.parametrize(("path", "asked"), TEXT)
-def test_a_client_that_goes_gives_back_what_its_text_held(path, asked):
+def test_a_client_that_disconnects_frees_what_its_text_held(path, asked):
     async def scene(app, service, rows):
         service.tokenizer.encode = never
         client = Client(app, asked, path=path)
@@ -49,14 +49,14 @@ def test_a_client_that_goes_gives_back_what_its_text_held(path, asked):
     inside(ServerConfig(), fake, scene)
 
 
-def test_metrics_that_are_never_ready_end(monkeypatch):
+def test_metrics_that_are_never_ready_time_out(monkeypatch):
     monkeypatch.setattr(Metrics, "text", never)
     with serving(SOON, fake) as (url, _):
         answer = httpx2.get(f"{url}/metrics", timeout=30)
     assert answer.status_code == 408
 
 
-def test_whoever_leaves_before_its_metrics_are_there_ends_them(monkeypatch):
+def test_a_client_that_leaves_early_ends_its_metrics_call(monkeypatch):
     waits = []
 
     async def slow(self):
@@ -80,7 +80,7 @@ def test_whoever_leaves_before_its_metrics_are_there_ends_them(monkeypatch):
         asyncio.run(leave(url))
 
 
-def test_a_deadline_that_is_none_is_said():
+def test_an_invalid_deadline_is_refused():
     with serving(ServerConfig(), fake) as (url, _):
         answer = httpx2.get(f"{url}/v1/models", headers={"X-Headway-Timeout-Ms": "soon"})
     assert answer.status_code == 400

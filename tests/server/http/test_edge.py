@@ -1,4 +1,4 @@
-"""What a client can cost that sends too much, too little or too slowly, before any key is read."""
+"""Bounds on clients that send too much, too little or too slowly, before any key is read."""
 
 import asyncio
 import logging
@@ -19,14 +19,14 @@ NEVER = {"header_time": "none", "body_time": "none", "idle_time": "none"}
 
 
 def config(limits=(), **connections):
-    """Nothing is late that is not told to be."""
+    """A configuration with long times, except those given."""
     held = NEVER | connections
     return ServerConfig(server={"connections": held, "limits": dict(limits)})
 
 
 @contextmanager
 def edge(settings):
-    """A served front, its URL and its connections."""
+    """Serve a front; gives its URL and its connection table."""
     with serving(settings, fake) as (url, service):
         until(lambda: hasattr(service, "http_server"))
         yield url, service.http_server.connections
@@ -52,13 +52,13 @@ FIELD = b"a: " + b"b" * 1_000 + b"\r\n"
         ([HEAD, b"Transfer-Encoding: chunked\r\n\r\n", b"1;", b"y" * 200_000], (400, "not_http")),
     ],
 )  # fmt: skip
-def test_what_is_too_large_before_a_body_is_refused_as_it_comes(sent, answer, caplog):
+def test_an_oversized_path_or_header_is_refused_as_it_arrives(sent, answer, caplog):
     with edge(config()) as (url, connections):
         hostile = Hostile(url).say(*sent)
         assert hostile.answer() == answer
         until(lambda: not len(connections))
         assert health(url) == 200
-    assert not caplog.records, "nobody can fill the log"
+    assert not caplog.records, "no client can fill the log"
 
 
 def test_trailers_are_counted_too():
@@ -77,7 +77,7 @@ def test_a_header_within_bounds_is_served():
         assert answer.status_code == 200
 
 
-def test_sizes_are_as_they_are_configured():
+def test_configured_sizes_are_obeyed():
     with edge(config(target_bytes=20, header_bytes=400, header_fields=6)) as (url, _):
         get = b"GET /health HTTP/1.1\r\nConnection: close\r\n"
         assert b" 200 " in Hostile(url).say(get, b"a: b\r\n" * 5, b"\r\n").heard()
@@ -96,7 +96,7 @@ def test_sizes_are_as_they_are_configured():
         ("body_time", HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n", (408, "body_late")),
     ],
 )
-def test_who_sends_nothing_or_not_enough_is_let_go(late, sent, answer):
+def test_a_client_that_sends_nothing_or_too_little_is_disconnected(late, sent, answer):
     with edge(config(**{late: "100ms"})) as (url, connections):
         assert Hostile(url).say(sent).answer() == answer
         until(lambda: not len(connections))
@@ -113,7 +113,7 @@ def test_one_byte_at_a_time_does_not_move_the_deadline():
         hostile.close()
 
 
-def test_who_was_answered_and_asks_nothing_more_is_let_go():
+def test_an_idle_connection_is_closed_after_its_answer():
     with edge(config(idle_time="100ms")) as (url, _):
         said = Hostile(url).say(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").heard()
         assert said.count(b"HTTP/1.1 200") == 1
@@ -126,7 +126,7 @@ def test_a_stray_line_after_a_body_does_not_end_its_answer():
         assert b"data: [DONE]" in hostile.heard()
 
 
-def test_requests_in_one_breath_are_answered_in_order_but_not_thousands():
+def test_pipelined_requests_are_answered_in_order_but_not_thousands_of_them():
     get = b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
     with edge(config()) as (url, connections):
         some = [get % (path, b"") for path in (b"/health", b"/ready", b"/v1/models")]
@@ -137,7 +137,7 @@ def test_requests_in_one_breath_are_answered_in_order_but_not_thousands():
         until(lambda: not len(connections))
 
 
-def test_who_says_nothing_keeps_nobody_out():
+def test_silent_connections_keep_nobody_out():
     with edge(config(most=4)) as (url, connections):
         silent = [Hostile(url) for _ in range(200)]
         slow = [Hostile(url).say(body(100) + b"{") for _ in range(20)]
@@ -149,7 +149,7 @@ def test_who_says_nothing_keeps_nobody_out():
         until(lambda: not len(connections))
 
 
-def test_who_must_go_while_its_body_comes_is_told_when_to_come_back():
+def test_a_client_closed_during_its_body_is_told_when_to_retry():
     with edge(config(most=1)) as (url, connections):
         first = Hostile(url).say(body(100) + b"{")
         until(lambda: connections.count(Stage.RECEIVING) == 1)
@@ -160,7 +160,7 @@ def test_who_must_go_while_its_body_comes_is_told_when_to_come_back():
         second.close()
 
 
-def test_while_all_that_may_be_are_answered_probes_still_are():
+def test_probes_are_answered_when_all_connections_are_in_use():
     executor = Permitted()
     with serving(config(most=3), executor.engine) as (url, service):
         until(lambda: hasattr(service, "http_server"))
@@ -189,7 +189,7 @@ def test_while_all_that_may_be_are_answered_probes_still_are():
 
 
 class FakeConnection:
-    """A connection as the table sees it."""
+    """A connection as the table knows it."""
 
     deadline = 0.0
 
@@ -201,9 +201,9 @@ class FakeConnection:
         self.connections.remove(self)
 
 
-def test_few_descriptors_are_kept_for_probes_and_for_what_is_no_connection():
-    connections = ConnectionTable(config().server.connections, 100)  # as `ulimit -n` may have it
-    busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is nobody's, an eighth is for probes
+def test_some_descriptors_are_kept_for_probes_and_for_other_files():
+    connections = ConnectionTable(config().server.connections, 100)  # as `ulimit -n` may set it
+    busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is for other files, an eighth for probes
     for descriptor in range(20, most):
         assert not connections.accept_delay(now) and connections.admits_connection(
             descriptor, "192.0.2.1"
@@ -218,28 +218,28 @@ def test_few_descriptors_are_kept_for_probes_and_for_what_is_no_connection():
         )
         late.append(FakeConnection(connections, descriptor, now=now))
         assert not connections.admits_request(late[-1]), "it may ask for /health"
-        assert len(connections) <= len(busy) + 6, "the oldest has made room"
+        assert len(connections) <= len(busy) + 6, "the oldest was closed to make room"
         now += GRACE
     assert not connections.admits_connection(most + 12, "192.0.2.1")
-    assert connections.count(Stage.ANSWERING) == len(busy), "who is answered stays"
+    assert connections.count(Stage.ANSWERING) == len(busy), "a connection being answered stays"
 
 
-def test_nobody_goes_for_another_before_it_could_say_anything():
+def test_no_connection_is_closed_for_another_before_its_grace_is_over():
     connections = ConnectionTable(config().server.connections, 100)
     now = 1.0
     assert connections.admits_connection(20, "192.0.2.1")
     came = [FakeConnection(connections, descriptor, now=now) for descriptor in range(20, 63)]
     assert connections.accept_delay(now + GRACE / 4) == pytest.approx(3 * GRACE / 4)
-    assert len(connections) == len(came), "another waits"
-    connections.set_stage(came[0], Stage.ANSWERING, now + GRACE / 2)  # it has said what it wants
+    assert len(connections) == len(came), "another one waits"
+    connections.set_stage(came[0], Stage.ANSWERING, now + GRACE / 2)  # its request has arrived
     assert connections.accept_delay(now + GRACE) == 0 and connections.count(Stage.ANSWERING) == 1
-    assert len(connections) == len(came) - 1, "the oldest that said nothing has gone"
+    assert len(connections) == len(came) - 1, "the oldest silent one was closed"
 
 
-def test_a_full_house_lets_others_in_as_soon_as_those_before_have_had_their_time():
+def test_a_full_server_accepts_others_once_the_earlier_ones_had_their_grace():
     with edge(config(most=4)) as (url, connections):
         silent = []
-        for _ in range(3):  # each batch is young when the next comes
+        for _ in range(3):  # each batch is still in its grace when the next comes
             silent += [Hostile(url) for _ in range(80)]
             assert health(url) == 200
             assert len(connections) <= 4 + 64
@@ -247,7 +247,7 @@ def test_a_full_house_lets_others_in_as_soon_as_those_before_have_had_their_time
             each.close()
 
 
-def test_a_socket_that_cannot_accept_says_so_once(monkeypatch, caplog):
+def test_a_socket_that_cannot_accept_is_logged_once(monkeypatch, caplog):
     failing = [True]
 
     with edge(config()) as (url, _):
@@ -270,7 +270,7 @@ def test_a_socket_that_cannot_accept_says_so_once(monkeypatch, caplog):
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_an_address_has_its_limit_where_one_is_configured():
+def test_an_address_is_limited_only_if_that_is_configured():
     settings = config(per_address=2, trusted=["10.0.0.0/8"]).server.connections
     connections = ConnectionTable(settings, 1_024)
     first, _ = (
@@ -286,7 +286,7 @@ def test_an_address_has_its_limit_where_one_is_configured():
     assert connections.admits_connection(20, "192.0.2.1")
 
 
-def test_bodies_together_are_bounded_and_the_largest_goes():
+def test_all_bodies_together_are_bounded_and_the_largest_is_refused():
     limits = {"body_bytes": 100_000, "bodies_bytes": 250_000}
     with serving(config(limits), fake) as (url, service):
         large = [Hostile(url).say(body(100_000), b" " * 80_000) for _ in range(4)]
@@ -294,13 +294,13 @@ def test_bodies_together_are_bounded_and_the_largest_goes():
         answers = [httpx2.post(f"{url}/v1/completions", json=ASKED) for _ in range(3)]
         assert [each.status_code for each in answers] == [200] * 3, "small ones pass"
         late = httpx2.post(f"{url}/tokenize", json={"prompt": "x" * 90_000})
-        assert late.status_code == 200, "and so does a large one that comes at once"
+        assert late.status_code == 200, "and so does a large one that arrives at once"
         for each in large:
             each.close()
         until(lambda: not service.bodies.held_bytes)
 
 
-def test_what_a_refused_body_held_is_given_back_and_it_is_told():
+def test_a_refused_body_frees_its_memory_and_its_client_is_told():
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
     with serving(config(limits), fake) as (url, service):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
@@ -313,7 +313,7 @@ def test_what_a_refused_body_held_is_given_back_and_it_is_told():
         until(lambda: not service.bodies.held_bytes)
 
 
-def test_a_body_has_no_longer_than_its_client_waits(monkeypatch):
+def test_a_body_has_no_more_time_than_its_client_waits(monkeypatch):
     monkeypatch.setattr(bodies, "LEAST_TIME", 0)
     with serving(config(), fake) as (url, service):
         head = body(100).replace(b"Host:", b"X-Headway-Timeout-Ms: 50\r\nHost:")

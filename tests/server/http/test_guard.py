@@ -1,4 +1,4 @@
-"""By which names, and from which web pages, a server without keys may be called."""
+"""The host names and web pages by which a server without keys may be called."""
 
 import httpx2
 import pytest
@@ -26,7 +26,7 @@ def post(url, **headers):
     return httpx2.post(f"{url}/v1/completions", json=ASKED, headers=headers)
 
 
-def test_a_body_without_a_type_is_no_json(served):
+def test_a_body_without_a_content_type_is_refused(served):
     answer = httpx2.post(f"{served}/v1/completions", content=b'{"prompt": [5]}')
     assert answer.status_code == 415 and "the request has none" in answer.text
 
@@ -43,7 +43,7 @@ def test_a_body_without_a_type_is_no_json(served):
         "[::1]:80",
     ],
 )
-def test_loopback_has_these_names(served, host):
+def test_loopback_may_be_called_by_these_names(served, host):
     assert post(served, Host=host).status_code == 200
 
 
@@ -51,18 +51,18 @@ def test_loopback_has_these_names(served, host):
     "host",
     ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "[::2]", "10.0.0.1"],
 )
-def test_a_name_that_leads_here_is_not_one_of_ours(served, host):
+def test_a_foreign_host_name_that_resolves_here_is_refused(served, host):
     assert code(post(served, Host=host)) == (403, "host_not_allowed")
 
 
-def test_what_only_tells_is_guarded_too_but_probes_are_not(served):
+def test_read_only_routes_are_guarded_too_but_probes_are_not(served):
     for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/lanes", "/v1/config/effective"):
         assert code(httpx2.get(f"{served}{path}", headers=EVIL)) == (403, "host_not_allowed")
     for path in ("/health", "/ready"):
         assert httpx2.get(f"{served}{path}", headers=EVIL).status_code == 200
 
 
-def test_pages_of_elsewhere_may_not_call(served):
+def test_foreign_web_pages_are_refused(served):
     place = served.removeprefix("http://")
     for origin in ("http://evil.example", "null", f"http://{place}0", "http://localhost:1", ""):
         assert code(post(served, Origin=origin)) == (403, "origin_not_allowed")
@@ -80,11 +80,11 @@ def test_pages_of_elsewhere_may_not_call(served):
         ("http://[::1]:9000", "[::1]:9000"),
     ],
 )
-def test_its_own_pages_may(served, origin, host):
+def test_the_servers_own_pages_are_allowed(served, origin, host):
     assert post(served, Origin=origin, Host=host).status_code == 200
 
 
-def test_origins_that_are_allowed_may():
+def test_configured_origins_are_allowed():
     config = ServerConfig(server={"cors_origins": ["https://shop.example"]})
     with serving(config, fake) as (url, _):
         answer = post(url, Origin="https://shop.example")
@@ -95,7 +95,7 @@ def test_origins_that_are_allowed_may():
         assert post(url, Origin="https://evil.example").status_code == 200
 
 
-def test_names_that_are_configured_are_ours_and_loopbacks_stay():
+def test_configured_names_are_allowed_beside_those_of_loopback():
     with serving(ServerConfig(server={"hosts": ["gpu.lan", "10.1.1.1"]}), fake) as (url, _):
         for host in ("gpu.lan:8000", "10.1.1.1", "localhost"):
             assert post(url, Host=host).status_code == 200
@@ -105,13 +105,13 @@ def test_names_that_are_configured_are_ours_and_loopbacks_stay():
         assert code(post(url, Origin="http://evil.example")) == (403, "origin_not_allowed")
 
 
-def test_open_to_a_network_it_may_be_called_by_address_but_not_by_any_name():
+def test_a_server_open_to_a_network_is_called_by_address_but_not_by_any_name():
     with serving(ServerConfig(server={"host": "0.0.0.0"}), fake) as (url, _):
         assert post(url, Host="192.0.2.7:8000").status_code == 200
         assert code(post(url, **EVIL)) == (403, "host_not_allowed")
 
 
-def test_where_there_are_keys_the_key_is_the_guard():
+def test_with_keys_neither_host_nor_origin_is_checked():
     keys = [KeySettings(**KEY)]
     with serving(ServerConfig(keys=keys), fake) as (url, _):
         assert code(post(url, **EVIL)) == (401, "invalid_api_key")

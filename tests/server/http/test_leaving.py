@@ -1,5 +1,5 @@
-"""Two hundred clients at once, of whom a third go at random moments: in float32, so that texts can
-be held against those of an undisturbed greedy run token for token."""
+"""Two hundred clients at once, a third of which leave at random moments. In float32, so that the
+texts can be compared with those of an undisturbed greedy run token for token."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def prompts():
 
 
 def ways():
-    """What each does; with how many chunks of a stream it is content."""
+    """What each client does; after how many chunks of a stream it leaves."""
     random = Random(11)
     fates = [STAYS] * (CLIENTS - CLIENTS // 3) + [WHOLE, STREAM, STREAM] * (CLIENTS // 9)
     fates += [WHOLE] * (CLIENTS - len(fates))
@@ -49,7 +49,7 @@ def in_float32(config):
 
 
 async def stream(client, asked, enough):
-    """AsyncTokenizer until the end, or until so many have come."""
+    """Read the stream to its end, or until so many chunks have come."""
     said = []
     async with client.stream("POST", "/completions", json={**asked, "stream": True}) as answer:
         assert answer.status_code == 200
@@ -70,7 +70,7 @@ async def one(client, prompt, fate, chunks, heard):
     if fate is STREAM:
         return await stream(client, asked, chunks)
     asking = asyncio.create_task(client.post("/completions", json=asked))
-    await heard.wait()  # somebody is being answered, and this one waits or runs
+    await heard.wait()  # another is being answered, and this one waits or runs
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     return None
@@ -94,7 +94,7 @@ async def crowd(url):
         return await asyncio.gather(*calls)
 
 
-def test_who_stays_has_the_undisturbed_text_and_who_leaves_holds_nothing(undisturbed):
+def test_clients_that_stay_get_the_undisturbed_text_and_those_that_leave_hold_nothing(undisturbed):
     rows = []
     with serving(ServerConfig(), in_float32) as (url, service):
         service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
@@ -108,5 +108,7 @@ def test_who_stays_has_the_undisturbed_text_and_who_leaves_holds_nothing(undistu
     assert [said[i] for i in stayed] == [undisturbed[i] for i in stayed]
     assert all(said[i] is None for i in range(CLIENTS) if i not in set(stayed))
     ends = [row.finish for row in rows]
-    assert ends.count("cancelled") >= CLIENTS // 9, "they have left, and not only stopped reading"
-    assert len({row.id for row in rows}) == CLIENTS, "nobody's request is lost"
+    assert ends.count("cancelled") >= CLIENTS // 9, (
+        "they have left and have not only stopped reading"
+    )
+    assert len({row.id for row in rows}) == CLIENTS, "no request is lost"

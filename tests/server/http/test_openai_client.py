@@ -36,7 +36,7 @@ def offline():
         yield llm
 
 
-def test_models(client):
+def test_the_list_of_models(client):
     names = [model.id for model in client.models.list()]
     assert names[0] == "headway-tiny" and "headway-tiny@offline" in names
     assert client.models.retrieve("headway-tiny").owned_by == "headway"
@@ -44,7 +44,7 @@ def test_models(client):
         client.models.retrieve("other")
 
 
-def test_a_chat_is_what_the_engine_says_offline(client, offline):
+def test_a_chat_is_answered_as_offline(client, offline):
     said = client.chat.completions.create(
         model="headway-tiny", messages=ASK, max_completion_tokens=24, temperature=0
     )
@@ -56,7 +56,7 @@ def test_a_chat_is_what_the_engine_says_offline(client, offline):
     assert said.metrics["time_to_first_token_ms"] > 0
 
 
-def test_a_stream_says_the_same_and_in_order(client):
+def test_a_stream_has_the_same_text_in_order(client):
     asked = {"model": "headway-tiny", "messages": ASK, "max_tokens": 24, "n": 2, "seed": 3}
     whole = client.chat.completions.create(**asked)
     chunks = list(
@@ -77,9 +77,9 @@ def test_a_stream_says_the_same_and_in_order(client):
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == tokens
 
 
-def test_the_usage_so_far_on_every_chunk(client):
-    """Not strictly: the client's type of a text's chunk has no null finish_reason, and OpenAI's
-    own server sends one.
+def test_every_chunk_can_have_the_usage_so_far(client):
+    """Without strict validation: the client's type of a completion's chunk allows no null
+    finish_reason, which OpenAI's own server also sends.
     """
     lenient = openai.OpenAI(base_url=client.base_url, api_key="none")
     chunks = lenient.completions.create(
@@ -94,7 +94,7 @@ def test_the_usage_so_far_on_every_chunk(client):
     lenient.close()
 
 
-def test_completions_of_several_prompts(client, offline):
+def test_several_prompts_in_one_completion_call(client, offline):
     prompts = ["The json module", "A list is"]
     said = client.completions.create(
         model="headway-tiny", prompt=prompts, max_tokens=8, n=2, temperature=0, stop="."
@@ -105,7 +105,7 @@ def test_completions_of_several_prompts(client, offline):
     ]
 
 
-def test_a_prompt_said_before_comes_from_the_cache(client):
+def test_a_repeated_prompt_comes_from_the_cache(client):
     asked = {"model": "headway-tiny", "prompt": "a list of many words " * 20, "max_tokens": 1}
     client.completions.create(**asked)
     used = client.completions.create(**asked).usage
@@ -127,8 +127,8 @@ def test_logprobs_of_a_chat(client):
     assert all(bytes(each.bytes).decode() == each.token for each in scores)
 
 
-def test_streamed_scores_are_the_whole_ones(served):
-    """Not through the client, whose types know no null among scores."""
+def test_streamed_scores_equal_those_of_a_whole_answer(served):
+    """Not through the client, whose types allow no null among scores."""
     url = f"{served[0]}/v1/completions"
     asked = {"prompt": "The json", "max_tokens": 8, "logprobs": 1, "temperature": 0, "echo": True}
     whole = httpx2.post(url, json=asked).json()["choices"][0]
@@ -145,13 +145,15 @@ def test_streamed_scores_are_the_whole_ones(served):
     for each in (said, scores):  # one rival, and the token itself
         pairs = [*zip(each["tokens"], each["top_logprobs"], strict=True)][1:]
         assert all(token in top and len(top) <= 2 for token, top in pairs)
-        assert any(len(top) == 2 for _, top in pairs), "the prompt's are not what is likeliest"
+        assert any(len(top) == 2 for _, top in pairs), (
+            "the prompt's tokens are not always the likeliest"
+        )
     assert whole["logprobs"]["token_logprobs"][0] is None
     offsets = zip(whole["logprobs"]["text_offset"], whole["logprobs"]["tokens"], strict=True)
     assert all(whole["text"].startswith(token, at) for at, token in offsets)
 
 
-def test_a_prompt_is_scored_without_an_answer(served, offline):
+def test_a_prompt_can_be_scored_without_an_answer(served, offline):
     asked = {"prompt": "The json module", "max_tokens": 0, "echo": True, "logprobs": 0}
     said = httpx2.post(f"{served[0]}/v1/completions", json=asked).json()["choices"][0]
     assert (said["text"], said["finish_reason"]) == ("The json module", "length")
@@ -196,7 +198,7 @@ def test_structured_outputs(client):
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_chats_hold_the_clients_strict_types(client, said, stream):
+def test_chats_satisfy_the_clients_strict_types(client, said, stream):
     """All that is answered, field by field; the client here refuses what its types do not admit."""
     asked = {"model": "headway-tiny", "messages": ASK, "max_tokens": 12} | said
     if not stream:
@@ -211,14 +213,14 @@ def test_chats_hold_the_clients_strict_types(client, said, stream):
 @pytest.mark.parametrize(
     "said", [{}, {"n": 2, "logprobs": 5}, {"echo": True}, {"prompt": ["a", "b"]}, {"stop": "e"}]
 )
-def test_completions_hold_the_clients_strict_types(client, said):
+def test_completions_satisfy_the_clients_strict_types(client, said):
     asked = {"model": "headway-tiny", "prompt": "The json", "max_tokens": 8} | said
     assert client.completions.create(**asked).usage.total_tokens
 
 
 def test_the_two_nulls_that_openai_sends_too(client):
-    """A chunk of a text that goes on has no finish_reason, and a prompt's first token no score. The
-    client's types have no word for either: whatever they admit would be untrue."""
+    """A chunk before the end has no finish_reason, and a prompt's first token no score. The
+    client's types allow neither null, and any value that they do allow would be untrue."""
     asked = {"model": "headway-tiny", "prompt": "The json", "max_tokens": 2}
     asked |= {"echo": True, "logprobs": 1, "extra_body": {"ignore_eos": True}}
     with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:
@@ -230,7 +232,7 @@ def test_the_two_nulls_that_openai_sends_too(client):
         assert last.choices[0].finish_reason == "length"
 
 
-def test_what_is_not_offered_is_a_404_as_the_client_knows_it(client):
+def test_endpoints_that_are_not_offered_raise_the_clients_not_found_error(client):
     for ask in (
         lambda: client.responses.create(model="headway-tiny", input="x"),
         lambda: client.embeddings.create(model="headway-tiny", input="x"),
@@ -240,7 +242,7 @@ def test_what_is_not_offered_is_a_404_as_the_client_knows_it(client):
         assert (caught.value.code, caught.value.type) == ("unknown_url", "not_found_error")
 
 
-def test_special_tokens_both_ways(client):
+def test_special_tokens_are_skipped_or_shown_as_asked(client):
     asked = {"model": "headway-tiny", "prompt": "x", "max_tokens": 1, "temperature": 0}
     asked |= {"logit_bias": {"2": 100}}
     hidden = client.completions.create(**asked, extra_body={"ignore_eos": True})
@@ -260,15 +262,15 @@ def test_special_tokens_both_ways(client):
         ({"service_tier": "flex"}, openai.BadRequestError, "no_such_lane"),
     ],
 )
-def test_errors_as_the_client_knows_them(client, said, error, code):
+def test_errors_are_the_clients_own_exceptions(client, said, error, code):
     asked = {"model": "headway-tiny", "messages": ASK} | said
     with pytest.raises(error) as caught:
         client.chat.completions.create(**asked)
     assert caught.value.code == code and caught.value.request_id
 
 
-def test_its_own_retries_end_in_an_answer():
-    """One place in the line: whoever finds it taken comes back when it was told to."""
+def test_the_clients_own_retries_end_in_an_answer():
+    """The lane has one place; a client that finds it taken retries when it was told to."""
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
     statuses, said = [], []
     http = openai.DefaultHttpxClient(

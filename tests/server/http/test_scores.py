@@ -1,4 +1,4 @@
-"""Log-probabilities by the thousand: bounded, in columns, written while others have their turn."""
+"""Thousands of log-probabilities: bounded, in columns, and written in pieces."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ def spell(token):
     return f"<{token}>"
 
 
-def test_columns_are_the_rows_that_they_were_made_of():
+def test_columns_give_back_the_rows_they_were_made_of():
     scored = LogprobColumns()
     for begin in range(0, 700, 70):
         part = LogprobColumns()
@@ -48,7 +48,7 @@ def test_columns_take_a_tenth_of_the_memory():
 
 
 @pytest.mark.parametrize("lead", [0, 1])
-def test_piece_by_piece_it_is_the_same_object(lead):
+def test_writing_piece_by_piece_gives_the_same_object(lead):
     scores = Scores(range(700 + lead), ROWS, spell, 20)
     made = [*pieces(False, scores)]
     assert len(made) > 4 * 700 * 21 / PIECE
@@ -72,14 +72,14 @@ def url():
         ({"prompt": [5], "n": 16, "logprobs": 5, "max_tokens": 105}, 10_080),
     ],
 )
-def test_more_than_one_call_may_have_are_refused(url, asked, count):
+def test_more_log_probabilities_than_a_call_may_have_are_refused(url, asked, count):
     answer = httpx2.post(f"{url}/v1/completions", json=asked)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logprobs")
     message = answer.json()["error"]["message"]
     assert message.startswith(f"{count} log-probabilities are asked for, where 10000 are the most")
 
 
-def test_as_many_as_it_may_have_are_answered_whole_and_streamed(url):
+def test_as_many_log_probabilities_as_allowed_are_answered_whole_and_streamed(url):
     asked = {"prompt": [[5 + i] * 200 for i in range(2)], "echo": True, "logprobs": 20}
     asked |= {"max_tokens": 5, "temperature": 0, "ignore_eos": True}
     whole = httpx2.post(f"{url}/v1/completions", json=asked, timeout=60).json()["choices"]
@@ -97,7 +97,7 @@ def test_as_many_as_it_may_have_are_answered_whole_and_streamed(url):
         assert mine[-1]["finish_reason"]
 
 
-def test_who_does_not_say_how_many_gets_as_many_as_there_may_be(url):
+def test_without_max_tokens_an_answer_ends_at_the_allowed_log_probabilities(url):
     asked = {"messages": [{"role": "user", "content": "x"}], "logit_bias": {"2": -100}, "n": 4}
     asked |= {"logprobs": True, "top_logprobs": 20}
     answer = httpx2.post(f"{url}/v1/chat/completions", json=asked, timeout=60).json()
@@ -106,8 +106,8 @@ def test_who_does_not_say_how_many_gets_as_many_as_there_may_be(url):
         assert len(choice["logprobs"]["content"]) == 10_000 // (4 * 21)
 
 
-def test_others_have_their_turn_while_scores_are_written():
-    """As many turns of the loop as pieces: and so no more than a piece between two of them."""
+def test_other_requests_get_their_turn_while_scores_are_written():
+    """The loop gets as many turns as there are pieces, so at most one piece between two turns."""
     asked = {"prompt": [5] * 400, "echo": True, "logprobs": 20, "max_tokens": 0}
     turns = 0
 
@@ -134,7 +134,7 @@ async def _alone(config, scene):
         service.close()
 
 
-def test_what_a_stream_has_sent_is_given_up(url):
+def test_a_stream_forgets_what_it_has_sent(url):
     with serving(ServerConfig(), embedded) as (served, service):
         asked = {"prompt": "The json", "max_tokens": 200, "logprobs": 20, "stream": True}
         asked |= {"ignore_eos": True}
@@ -156,12 +156,12 @@ def test_what_a_stream_has_sent_is_given_up(url):
     assert kept == [0]
 
 
-def test_a_stream_that_falls_silent_later_is_kept_alive_too(monkeypatch):
+def test_a_stream_that_falls_silent_later_is_kept_alive_with_comments(monkeypatch):
     monkeypatch.setattr(sse, "KEEPALIVE", 0.01)
     executor = Permitted()
 
     async def scene(app, service, rows):
-        # Of this seed each token is text: of half a character nothing would be streamed.
+        # With this seed each token has text; half a character would not be streamed.
         asked = {"prompt": [5, 6, 7], "max_tokens": 3, "ignore_eos": True, "seed": 1}
         client = Client(app, asked | {"stream": True})
         for tokens in range(3):

@@ -1,4 +1,4 @@
-"""Who is let in, what they may, and how much of it per minute."""
+"""Keys: who is admitted, to which lanes, and how much per minute."""
 
 import hmac
 from fractions import Fraction
@@ -33,7 +33,7 @@ def ring(*keys):
 ALL = frozenset({"interactive", "standard", "offline"})
 
 
-def test_a_key_opens_what_it_is_for():
+def test_a_key_gives_access_to_its_lanes():
     made = ring(
         entry("one"),
         entry("two", tenant="shop", lanes=["offline", "interactive"]),
@@ -49,18 +49,18 @@ def test_a_key_opens_what_it_is_for():
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic one", "one"])
-def test_no_key_is_told_how_to_send_one(header):
+def test_a_request_without_a_key_is_told_how_to_send_one(header):
     denied = ring(entry("one")).authenticate(header)
     assert isinstance(denied, Denied) and "Authorization: Bearer" in denied.reason
 
 
 @pytest.mark.parametrize("header", ["Bearer on", "Bearer ones", "Bearer One", "Bearer \udcff"])
-def test_a_wrong_key_is_denied_and_not_repeated(header):
+def test_a_wrong_key_is_denied_without_being_repeated(header):
     denied = ring(entry("one")).authenticate(header)
     assert denied == Denied("the API key is not one of this server's")
 
 
-def test_every_key_is_compared_whichever_it_is(monkeypatch):
+def test_every_key_is_compared_whichever_matches(monkeypatch):
     made, compared = ring(entry("one"), entry("two"), entry("three")), []
 
     def compare(a, b):
@@ -98,13 +98,13 @@ def test_without_keys_everybody_is_the_same_tenant():
         ([entry("a", requests_per_minute=-1)], "greater than or equal to 0"),
     ],
 )
-def test_a_bad_entry_is_refused_and_never_repeated(keys, message):
+def test_an_invalid_entry_is_refused_without_repeating_its_secret(keys, message):
     with pytest.raises(SettingError) as caught:
         ServerConfig.load(None, {"keys": keys})
     assert message in str(caught.value) and "secret" not in str(caught.value)
 
 
-def test_a_new_key_fits_what_is_printed_with_it():
+def test_a_new_key_matches_the_entry_printed_with_it():
     said = new_key("ci").split()
     key = next(word for word in said if word.startswith("hw-"))
     digest = next(word.strip('"') for word in said if len(word) == 66)
@@ -115,7 +115,7 @@ def test_a_new_key_fits_what_is_printed_with_it():
         new_key("a b")
 
 
-def test_a_hash_is_not_in_a_representation():
+def test_a_hash_is_not_in_the_repr():
     assert "sha256" not in repr(KeySettings(**entry("one")))
 
 
@@ -133,7 +133,7 @@ def test_limits_are_the_keys_own():
     assert [made.ask(three, 0) for _ in range(9)] == [0] * 9
 
 
-def test_as_many_at_once_as_the_key_may():
+def test_a_key_is_limited_in_concurrent_requests():
     made = ring(entry("one", concurrent=2), entry("two"))
     one, two = (made.authenticate(f"Bearer {key}") for key in ("one", "two"))
     assert [made.begin(one) for _ in range(3)] == [True, True, False]
@@ -144,24 +144,24 @@ def test_as_many_at_once_as_the_key_may():
     assert [made.begin(one) for _ in range(2)] == [True, False], "it has ended once"
 
 
-def test_a_request_is_asked_for_before_its_tokens():
+def test_the_request_limit_is_checked_before_the_token_limit():
     limit = RateLimit(requests=1, tokens=100)
     assert limit.ask(0) == 0
     assert limit.take(101, 0) == NEVER, "no waiting makes a minute's worth larger"
     assert limit.take(100, 0) == 0
     assert limit.take(50, 0) == MINUTE // 2
-    assert limit.ask(0) == limit.ask(0) == MINUTE, "a request is what it waits for"
+    assert limit.ask(0) == limit.ask(0) == MINUTE, "it waits for a request, not for tokens"
     assert limit.ask(MINUTE) == 0
 
 
-def test_who_owes_tokens_is_told_before_it_is_read():
+def test_a_key_that_owes_tokens_is_refused_before_its_request_is_read():
     limit = RateLimit(requests=5, tokens=60)
     limit.give_back(-89, 0)
     assert [limit.ask(0) for _ in range(9)] == [30 * S] * 9
-    assert [limit.ask(30 * S) for _ in range(6)] == [0] * 5 + [12 * S], "refusing took none"
+    assert [limit.ask(30 * S) for _ in range(6)] == [0] * 5 + [12 * S], "the refusal took none"
 
 
-def test_what_was_used_beyond_what_was_taken_is_owed():
+def test_tokens_used_beyond_the_charge_are_owed():
     limit = RateLimit(requests=0, tokens=60)
     assert limit.a_minute == 60 and limit.take(60, 0) == 0
     limit.give_back(-30, 0)
@@ -169,7 +169,7 @@ def test_what_was_used_beyond_what_was_taken_is_owed():
     assert RateLimit(requests=5, tokens=0).a_minute == NEVER
 
 
-def test_a_wait_is_exact():
+def test_the_wait_for_a_bucket_is_exact():
     bucket = Bucket(7)
     bucket.take(7, 0)
     wait = bucket.wait(1, 0)
@@ -177,7 +177,7 @@ def test_a_wait_is_exact():
     assert bucket.wait(1, wait - 1) == 1 and bucket.wait(1, wait) == 0
 
 
-def test_what_is_given_back_never_overfills_and_time_never_runs_backwards():
+def test_a_bucket_is_never_overfilled_and_ignores_time_running_backwards():
     bucket = Bucket(10)
     bucket.take(4, S)
     bucket.give_back(9, S)
@@ -190,7 +190,7 @@ def test_what_is_given_back_never_overfills_and_time_never_runs_backwards():
     st.integers(1, 50),
     st.lists(st.tuples(st.integers(0, 2 * MINUTE), st.integers(1, 60)), max_size=40),
 )
-def test_no_span_sees_more_than_a_full_bucket_and_what_flows_in(rate, asks):
+def test_no_time_span_passes_more_than_a_full_bucket_and_its_inflow(rate, asks):
     bucket, now, taken = Bucket(rate), 0, []
     for gap, count in asks:
         now += gap

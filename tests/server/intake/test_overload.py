@@ -1,4 +1,4 @@
-"""More than a lane can take: who is refused, how cheaply, and when they are to come back."""
+"""More requests than a lane can take: refusals, their cost, and the time to retry."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ from headway.server.protocol.retry_after import LEAST, MOST
 from tests.server.running_server import Permitted, fake, serving, until
 
 SECOND = 10**9
-LONGEST = 1_020  # tokens of a prompt; with an answer of 4 it is all that a request may hold
+LONGEST = 1_020  # tokens of a prompt; with an answer of 4 this fills the context
 
 
 @pytest.fixture
@@ -26,46 +26,50 @@ def without_jitter(monkeypatch):
     monkeypatch.setattr(random, "uniform", lambda low, high: low)
 
 
-def test_who_is_refused_comes_back_one_after_another(without_jitter):
+def test_refused_clients_are_told_to_return_one_after_another(without_jitter):
     returns, drained = RetrySchedule(), 10 * SECOND
     assert [returns.next("a", "k", 0, drained, 2 * SECOND) for _ in range(3)] == [10, 12, 14]
-    assert returns.next("b", "k", 0, drained, 2 * SECOND) == 10, "each lane has its own"
-    assert returns.next("a", "k", 9 * SECOND, drained, 2 * SECOND) == 7, "the place at 16 s"
-    assert returns.next("a", "k", 60 * SECOND, 61 * SECOND, SECOND) == LEAST, "all have come"
+    assert returns.next("b", "k", 0, drained, 2 * SECOND) == 10, "each lane has its own sequence"
+    assert returns.next("a", "k", 9 * SECOND, drained, 2 * SECOND) == 7, (
+        "it is given the place at 16 s"
+    )
+    assert returns.next("a", "k", 60 * SECOND, 61 * SECOND, SECOND) == LEAST, (
+        "all of them have retried"
+    )
 
 
-def test_refusals_of_one_key_move_no_other_keys_return(without_jitter):
+def test_refusals_of_one_key_do_not_delay_other_keys(without_jitter):
     returns, drained = RetrySchedule(), 2 * SECOND
     flood = [returns.next("a", "flood", 0, drained, SECOND) for _ in range(300)]
     assert flood[:3] == [2, 3, 4] and flood[-1] == MOST
     assert returns.next("a", "other", 0, drained, SECOND) == 2
-    assert returns.next("a", "other", 0, drained, SECOND) == 4, "what drains is shared by two keys"
+    assert returns.next("a", "other", 0, drained, SECOND) == 4, "two keys share what drains"
     # All but the flood's last place have passed.
     assert returns.next("a", "other", 79 * SECOND, 80 * SECOND, SECOND) == LEAST
     assert returns.next("a", "other", 79 * SECOND, 80 * SECOND, SECOND) == 3
     assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == LEAST
-    assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == 2, "it is alone"
+    assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == 2, "it is the only key"
 
 
-def test_nobody_is_sent_away_for_longer_than_clients_wait(without_jitter):
+def test_no_client_is_sent_away_for_longer_than_it_will_wait(without_jitter):
     returns = RetrySchedule()
     said = [returns.next("a", "k", 0, 70 * SECOND, SECOND) for _ in range(1_000)]
     assert said[:12] == [*range(70, 81), MOST] and set(said[12:]) == {MOST}
-    assert returns.next("a", "k", 5 * SECOND, 0, 0) < MOST, "and none is given away beyond that"
+    assert returns.next("a", "k", 5 * SECOND, 0, 0) < MOST, "no place beyond that is given away"
 
 
-def test_the_jitter_is_half_of_it():
+def test_jitter_adds_up_to_half_of_the_wait():
     said = [RetrySchedule().next("a", "k", 0, 10 * SECOND, 0) for _ in range(200)]
     assert 10 <= min(said) < 11 and 14 < max(said) <= 15
 
 
 def admission(waiting, now=SECOND):
-    """Five may wait, each for half a second."""
+    """Admission to a lane of five waiting requests, each of which takes half a second."""
     line = LaneLoad(Lane("chat", max_waiting=5), waiting, 10 * waiting, drain=20.0)
     return Admission(SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now)
 
 
-def test_a_full_lane_is_refused_at_the_door(without_jitter):
+def test_a_request_for_a_full_lane_is_refused_at_admission(without_jitter):
     admission(waiting=4).check_room("chat", NEVER, 1)
     full = admission(waiting=5)
     for retry in (2.5, 3.0, 4.0):  # the second one's call has two requests
@@ -74,7 +78,7 @@ def test_a_full_lane_is_refused_at_the_door(without_jitter):
         assert (caught.value.status, caught.value.retry) == (429, retry)
 
 
-def test_who_would_be_late_is_told_at_once(without_jitter):
+def test_a_request_that_would_be_late_is_refused_at_once(without_jitter):
     crowded = admission(waiting=4)
     crowded.check_room("chat", 4 * SECOND, 1)
     with pytest.raises(
@@ -84,7 +88,7 @@ def test_who_would_be_late_is_told_at_once(without_jitter):
     assert (caught.value.status, caught.value.code, caught.value.retry) == (429, "lane_full", 2)
 
 
-def test_a_flood_of_one_key_at_the_door_leaves_what_another_is_told(without_jitter):
+def test_a_flood_of_one_key_does_not_change_the_retry_time_of_another(without_jitter):
     full = admission(waiting=5)
     for key, count, last in (("flood", 300, MOST), ("other", 1, 2.5)):
         for _ in range(count):
@@ -110,7 +114,7 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
     with serving(config, executor.engine) as (url, service):
 
         def let_go():
-            until(lambda: service.admission.open == count)  # its snapshot is still of an empty line
+            until(lambda: service.admission.open == count)  # its snapshot still shows an empty lane
             executor.permits.release(10_000)
 
         async def burst():
@@ -128,7 +132,7 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
     assert all(each.json()["usage"]["completion_tokens"] == 4 for each in served)
 
 
-def test_a_prompt_that_may_never_wait_is_not_told_to_come_back():
+def test_a_prompt_too_long_to_ever_wait_is_told_not_to_retry():
     lanes = {"standard": {"max_waiting_tokens": 30}}
     with serving(ServerConfig(lanes=lanes), fake) as (url, _):
         answer = httpx2.post(f"{url}/v1/completions", json={"prompt": [5] * 31})
@@ -137,7 +141,7 @@ def test_a_prompt_that_may_never_wait_is_not_told_to_come_back():
     assert answer.status_code == 400 and "retry-after" not in answer.headers
 
 
-def test_refusing_takes_no_tokenizing(monkeypatch):
+def test_a_refused_request_is_not_tokenized(monkeypatch):
     executor = Permitted()
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
     with serving(config, executor.engine) as (url, service):
@@ -151,7 +155,7 @@ def test_refusing_takes_no_tokenizing(monkeypatch):
             second = asyncio.create_task(asked(url, [body]))
             while service.admission.open < 2:
                 await asyncio.sleep(0)
-            executor.permits.release(2)  # the second step finds it there, if not the first
+            executor.permits.release(2)  # it is in the second step, if not in the first
             while not service.engine.load.lanes["standard"].waiting:
                 await asyncio.sleep(0)
             monkeypatch.setattr(service.tokenizer, "encode", None)

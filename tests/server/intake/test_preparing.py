@@ -1,4 +1,4 @@
-"""A call before it is in its lane: what is done beside the loop, and who no longer wants it."""
+"""A call before it is in its lane: work beside the loop, cancels, deadlines, places."""
 
 import asyncio
 import gc
@@ -49,7 +49,7 @@ EDITOR = [(b"x-headway-supersede", b"editor")]
 
 @pytest.fixture
 def held():
-    """What holds the tokenizer's thread until it is set."""
+    """An event that blocks the tokenizer's thread until it is set."""
     event = threading.Event()
     yield event
     event.set()
@@ -68,7 +68,7 @@ def code(client):
 
 
 def counted(service):
-    """What the metrics have counted of the lane, but for zeros."""
+    """The lane's counts in the metrics, without zeros."""
     told = service.metrics._requests
     return {
         (what, word): count
@@ -83,7 +83,9 @@ def counted(service):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_who_goes_meanwhile_is_neither_tokenized_nor_submitted(held, monkeypatch, stream):
+def test_a_client_that_leaves_while_waiting_is_neither_tokenized_nor_submitted(
+    held, monkeypatch, stream
+):
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
@@ -104,7 +106,7 @@ def test_who_goes_meanwhile_is_neither_tokenized_nor_submitted(held, monkeypatch
 
 
 @pytest.mark.parametrize("header", [b"x-headway-timeout-ms", b"x-slo-ttft-ms"])
-def test_a_deadline_passes_in_the_tokenizers_line_too(held, header):
+def test_a_deadline_applies_while_waiting_for_the_tokenizer(held, header):
     async def scene(app, service, rows):
         hold(service, held)
         late = Client(app, TOKENIZED, [(header, b"20")])
@@ -116,7 +118,7 @@ def test_a_deadline_passes_in_the_tokenizers_line_too(held, header):
     inside(ServerConfig(), paced, scene)
 
 
-def test_a_deadline_passes_while_a_grammar_is_tried():
+def test_a_deadline_applies_while_a_grammar_is_tried():
     async def scene(app, service, rows):
         service.tokenizer.check_grammar = lambda *about: asyncio.get_running_loop().create_future()
         shaped = LONG | {"structured_outputs": {"regex": "a+"}}
@@ -129,7 +131,7 @@ def test_a_deadline_passes_while_a_grammar_is_tried():
     inside(ServerConfig(), paced, scene)
 
 
-def test_who_is_being_tokenized_holds_a_place_in_the_lane(held):
+def test_a_request_holds_a_place_in_the_lane_while_it_is_tokenized(held):
     async def scene(app, service, rows):
         hold(service, held)
         both = [Client(app, TOKENIZED) for _ in range(2)]
@@ -147,7 +149,7 @@ def test_who_is_being_tokenized_holds_a_place_in_the_lane(held):
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
 
 
-def test_more_than_ever_may_wait_holds_no_places_while_it_is_tokenized(held):
+def test_a_call_with_more_requests_than_may_ever_wait_holds_no_places(held):
     async def scene(app, service, rows):
         hold(service, held)
         many = Client(app, TOKENIZED | {"n": 3})
@@ -158,7 +160,7 @@ def test_more_than_ever_may_wait_holds_no_places_while_it_is_tokenized(held):
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
 
 
-def test_what_is_being_prepared_is_seen_and_can_be_cancelled_by_its_own_id(held):
+def test_a_call_in_preparation_is_listed_and_can_be_cancelled_by_its_id(held):
     async def scene(app, service, rows):
         hold(service, held)
         goes = Client(app, TOKENIZED, [(b"x-request-id", b"mine")])
@@ -179,7 +181,7 @@ def test_what_is_being_prepared_is_seen_and_can_be_cancelled_by_its_own_id(held)
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_text_that_cannot_fit_is_not_tokenized(chat, monkeypatch):
+def test_a_text_too_long_for_the_context_is_not_tokenized(chat, monkeypatch):
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
@@ -206,7 +208,7 @@ LONG_TEXTS = [
 
 
 @pytest.mark.parametrize(("path", "asked", "field"), LONG_TEXTS)
-def test_a_text_is_bounded_where_no_context_bounds_it(path, asked, field, monkeypatch):
+def test_a_text_is_bounded_even_where_no_context_bounds_it(path, asked, field, monkeypatch):
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
@@ -223,7 +225,7 @@ def test_a_text_is_bounded_where_no_context_bounds_it(path, asked, field, monkey
     inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
 
 
-def test_as_much_text_as_there_may_be_is_tokenized():
+def test_text_up_to_the_bound_is_tokenized():
     async def scene(app, service, rows):
         text = "\ue000" * (TEXT_BYTES // 3)
         client = Client(app, {"prompt": text}, path="/tokenize")
@@ -237,13 +239,13 @@ def test_as_much_text_as_there_may_be_is_tokenized():
     inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
 
 
-def test_without_a_bound_of_the_operator_s_a_large_context_allows_longer_texts():
+def test_without_a_configured_bound_a_large_context_allows_longer_texts():
     assert most_bytes(0, 1_000) == DEFAULT_BYTES
     assert most_bytes(0, DEFAULT_BYTES) == FITTING * DEFAULT_BYTES
-    assert most_bytes(100, DEFAULT_BYTES) == 100, "a bound that is set is obeyed"
+    assert most_bytes(100, DEFAULT_BYTES) == 100, "a configured bound is obeyed"
 
 
-def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):
+def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
     monkeypatch.setattr(doors, "MOST_HELD", 10_000)
 
     async def scene(app, service, rows):
@@ -261,13 +263,13 @@ def test_what_is_being_tokenized_is_bounded_in_bytes(held, monkeypatch):
         assert first.status == 200
         alone = Client(app, {"prompt": "word " * 4_000}, path="/tokenize")
         await asyncio.wait_for(alone.task, 30)
-        assert alone.status == 200, "a single one never is too much"
+        assert alone.status == 200, "a single text is never too much"
 
     inside(ServerConfig(), paced, scene)
 
 
 class Panic(BaseException):
-    """As a library in another language raises it."""
+    """An exception as a library in another language raises it."""
 
 
 FAULTS = [StopIteration(), Panic("a fault"), MemoryError()]
@@ -275,7 +277,7 @@ FAULTS = [StopIteration(), Panic("a fault"), MemoryError()]
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
-def test_whatever_fails_beside_the_loop_is_an_answer_and_holds_nothing(monkeypatch, path, fault):
+def test_any_failure_beside_the_loop_is_answered_and_holds_nothing(monkeypatch, path, fault):
     def fails(words, prompt):
         raise fault
 
@@ -294,7 +296,7 @@ def test_whatever_fails_beside_the_loop_is_an_answer_and_holds_nothing(monkeypat
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
-def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
+def test_any_failure_in_a_thread_reaches_its_caller(monkeypatch, fault):
     def fails(*given):
         raise fault
 
@@ -314,7 +316,7 @@ def test_whatever_fails_in_a_thread_reaches_who_waits(monkeypatch, fault):
     made.close()
 
 
-def test_a_chat_of_every_private_character_is_answered():
+def test_a_chat_with_every_private_use_character_is_answered():
     every = "".join(map(chr, range(0xE000, 0xF900)))
 
     async def scene(app, service, rows):
@@ -327,8 +329,8 @@ def test_a_chat_of_every_private_character_is_answered():
     inside(ServerConfig(), paced, scene)
 
 
-def test_who_has_left_is_forgotten_at_once():
-    """Not when the collector comes by."""
+def test_a_client_that_left_is_forgotten_at_once():
+    """And not only when the garbage collector runs."""
 
     async def scene():
         async def receive():
@@ -355,7 +357,7 @@ def test_who_has_left_is_forgotten_at_once():
         gc.enable()
 
 
-def test_what_supersedes_nothing_finds_no_room_in_a_full_lane(held):
+def test_a_request_that_supersedes_nothing_is_refused_by_a_full_lane(held):
     async def scene(app, service, rows):
         hold(service, held)
         first = Client(app, TOKENIZED)
@@ -370,7 +372,7 @@ def test_what_supersedes_nothing_finds_no_room_in_a_full_lane(held):
     inside(ServerConfig(lanes={"standard": {"max_waiting": 1}}), paced, scene)
 
 
-def test_the_later_one_is_over_before_the_earlier_is_tokenized(held):
+def test_a_later_request_may_end_before_the_earlier_is_tokenized(held):
     async def scene(app, service, rows):
         hold(service, held)
         first = Client(app, TOKENIZED, EDITOR)
@@ -397,7 +399,7 @@ def routed(key="editor", lane="chat", tenant="t", at=1):
 
 
 class Heard:
-    """A call, or who prepares one."""
+    """A call, or a client that prepares one."""
 
     def __init__(self, routed):
         self.routed, self.arrived, self.problem = routed, routed.arrival.at, None
@@ -407,7 +409,7 @@ class Heard:
         self.problem = problem
 
 
-def test_who_really_takes_anothers_place_needs_no_room():
+def test_a_request_that_supersedes_another_needs_no_free_place():
     lanes = {
         name: LaneLoad(Lane(name, max_waiting=1), 1, 10, drain=20.0) for name in ("chat", "bulk")
     }
@@ -432,7 +434,7 @@ def test_who_really_takes_anothers_place_needs_no_room():
             let_in(another)
 
 
-def test_a_later_arrival_ends_who_is_being_prepared_and_the_earlier_never_enters():
+def test_a_later_arrival_ends_the_preparation_of_the_earlier_one():
     latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
     latest.begin_preparing(routed(at=3), early)
     latest.begin_preparing(routed(at=4), late)
@@ -453,16 +455,16 @@ def test_a_later_arrival_ends_who_is_being_prepared_and_the_earlier_never_enters
     assert not late.problem
 
 
-def test_who_is_inside_leaves_when_the_later_one_enters():
+def test_a_superseded_request_leaves_the_lane_when_the_later_one_enters():
     latest, early, late = Supersession(), Heard(routed(at=3)), Heard(routed(at=4))
     latest.enter(early)
     latest.begin_preparing(routed(at=4), late)
-    assert not early.problem, "the later one may still be refused for what it asks"
+    assert not early.problem, "the later one may still be refused for its contents"
     assert latest.end_superseded(late) == ["of 3"], "it leaves its place in line"
     assert early.problem.code == "superseded"
 
 
-def test_keys_are_forgotten_in_the_order_of_their_use(monkeypatch):
+def test_supersede_keys_are_forgotten_least_recently_used_first(monkeypatch):
     monkeypatch.setattr(latests, "MOST", 2)
     latest = Supersession()
     for at, key in enumerate(["a", "b", "a", "c"], 10):
@@ -478,7 +480,7 @@ def test_keys_are_forgotten_in_the_order_of_their_use(monkeypatch):
 
 
 class Where:
-    """A tokenizer that knows which threads have used what of it."""
+    """A tokenizer that records which threads used which method."""
 
     def __init__(self):
         self.used = set()
@@ -517,18 +519,18 @@ NEAR = {
     [pytest.param(True, work, id=f"beside: {name}") for name, work in BESIDE.items()]
     + [pytest.param(False, work, id=f"at once: {name}") for name, work in NEAR.items()],
 )
-def test_what_takes_long_is_done_beside_the_loop(beside, work, monkeypatch):
+def test_long_work_is_done_beside_the_loop(beside, work, monkeypatch):
     made = AsyncTokenizer(where := Where(), EMBEDDED)
     found = asyncio.run(work(made))
     threads = {thread for _, thread in where.used}
     assert threads == (set(made._worker._threads) if beside else {threading.main_thread()})
     for name in ("LONG", "LONG_IDS"):
         monkeypatch.setattr(tokenizing, name, 10**9 if beside else 0)
-    assert asyncio.run(work(made)) == found, "it is the same in the other"
+    assert asyncio.run(work(made)) == found, "the same in the other thread"
     made.close()
 
 
-def test_all_of_a_call_is_spelled_there():
+def test_all_texts_of_a_call_are_tokenized_beside_the_loop():
     body = {
         "prompt": [[5, 6, 7] * 400, [8, 9] * 600],
         "echo": True,

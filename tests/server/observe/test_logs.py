@@ -1,4 +1,4 @@
-"""The log: what is in a line, what cannot be in it, and who does not wait for it."""
+"""The log: what a line has, what it cannot have, and that it delays no one."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ EVIL = "a\nrequest status=200\r\x1b[2J\u2028\u202e\x9b"
 
 @pytest.fixture
 def pipe():
-    """A reading end, and a console that writes to the other."""
+    """The reading end of a pipe, and a console that writes to the other end."""
     ours, theirs = os.pipe()
     with open(theirs, "w") as file, open(ours, "rb", buffering=0) as reader:
         yield reader, Console(file=file, width=80)
@@ -42,7 +42,7 @@ def written(pipe, log, **settings):
 
 
 @pytest.mark.parametrize("format", ["json", "console"])
-def test_nothing_of_a_clients_begins_a_line_or_moves_a_terminal(pipe, format):
+def test_client_data_cannot_begin_a_log_line_or_control_a_terminal(pipe, format):
     def log(made):
         made.log.info("request", id=EVIL, path=EVIL)
         made.log.info(EVIL, source="engine")
@@ -61,13 +61,13 @@ def test_nothing_of_a_clients_begins_a_line_or_moves_a_terminal(pipe, format):
         assert parsed[0]["id"] == EVIL and "KeyError" in parsed[2]["exception"]
 
 
-def test_a_value_is_bounded(pipe):
+def test_a_logged_value_has_a_bounded_length(pipe):
     said = written(pipe, lambda made: made.log.info("request", path="p" * 100_000))
     assert len(said) < 5_000
 
 
-def test_what_nobody_takes_is_dropped_and_counted(pipe, monkeypatch):
-    """A full pipe: whoever logs goes on."""
+def test_lines_that_are_not_read_are_dropped_and_counted(pipe, monkeypatch):
+    """With a full pipe, the thread that logs goes on."""
     monkeypatch.setattr(logs, "MOST", 50)
     reader, console = pipe
     made = Logs(LogSettings(), console)
@@ -85,7 +85,7 @@ def test_what_nobody_takes_is_dropped_and_counted(pipe, monkeypatch):
     made.close()
 
 
-def test_a_closed_output_is_no_fault(pipe):
+def test_a_closed_output_is_not_an_error(pipe):
     reader, console = pipe
     made = Logs(LogSettings(), console)
     reader.close()
@@ -95,7 +95,7 @@ def test_a_closed_output_is_no_fault(pipe):
     assert not made._writer.is_alive() and made._unwritten == 3
 
 
-def test_a_level_leaves_out_what_is_below_and_libraries_come_through():
+def test_a_level_hides_lower_ones_and_libraries_are_logged():
     lines = []
     log = logger("warning", lines.append)
     log.info("no")
@@ -120,7 +120,7 @@ SECRET = "the prompt is a secret"
 
 
 def played(scene, config=None, level="info", requests=True):
-    """The lines of what is asked in `scene(client, front)`, over ASGI."""
+    """The log lines of the requests made in `scene(client, front)` over ASGI."""
     lines = []
 
     async def play(app, service, rows):
@@ -134,7 +134,7 @@ def played(scene, config=None, level="info", requests=True):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_request_is_told_with_its_ids_key_lane_tokens_and_times(stream):
+def test_a_request_is_logged_with_its_ids_key_lane_tokens_and_times(stream):
     heard = []
 
     async def scene(client, service):
@@ -153,7 +153,7 @@ def test_a_request_is_told_with_its_ids_key_lane_tokens_and_times(stream):
     assert SECRET not in str(line) and KEY not in str(line) and "code" not in line
 
 
-def test_a_refusal_and_a_stranger_are_told_with_their_codes():
+def test_a_refusal_and_an_unknown_key_are_logged_with_their_codes():
     async def scene(client, service):
         await client.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": "a"})
         wrong = {"prompt": "x", "temperatur": 1}
@@ -171,7 +171,7 @@ def test_a_refusal_and_a_stranger_are_told_with_their_codes():
     ]
 
 
-def test_who_calls_the_server_by_a_foreign_name_is_told_with_its_code():
+def test_a_request_by_a_foreign_name_is_logged_with_its_code():
     async def scene(client, service):
         await client.get("/v1/models", headers={"host": "evil.example"})
 
@@ -179,7 +179,7 @@ def test_who_calls_the_server_by_a_foreign_name_is_told_with_its_code():
     assert (line["status"], line["code"]) == (403, "host_not_allowed")
 
 
-def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(monkeypatch):
+def test_an_internal_error_is_logged_with_a_traceback_and_the_clients_id(monkeypatch):
     monkeypatch.setattr("headway.server.http.routes_state._model", lambda service, name: 1 // 0)
     heard = []
 
@@ -193,7 +193,7 @@ def test_a_fault_of_ours_has_a_traceback_and_the_id_that_the_client_was_told(mon
     assert [line["event"] for line in played(scene, requests=False)] == ["fault"]
 
 
-def test_who_leaves_its_stream_is_told_with_what_it_had():
+def test_a_client_that_leaves_its_stream_is_logged_with_what_it_got():
     lines = []
 
     async def play(app, service, rows):
@@ -225,7 +225,7 @@ def test_a_storm_of_refusals_does_not_fill_the_log(monkeypatch):
     assert len(played(scene, level="debug")) == 31
 
 
-def test_probes_that_find_nothing_are_for_debug():
+def test_probes_that_are_answered_with_200_are_logged_at_debug():
     async def scene(client, service):
         for path in ("/health", "/ready", "/metrics"):
             assert (await client.get(path)).status_code == 200
@@ -234,7 +234,7 @@ def test_probes_that_find_nothing_are_for_debug():
     assert len(played(scene, level="debug")) == 3
 
 
-def test_a_fault_in_an_answer_names_its_request(monkeypatch):
+def test_an_internal_error_in_an_answer_names_its_request(monkeypatch):
     def broken(choice, event):
         raise KeyError("no such thing")
 

@@ -1,4 +1,4 @@
-"""What /metrics says is what has happened, and what dashboards ask for is there."""
+"""/metrics counts what has happened, and has what dashboards query."""
 
 import json
 import re
@@ -71,9 +71,9 @@ def ask(url, most=3, **headers):
     return httpx2.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60)
 
 
-def test_a_served_hour_in_small():
-    """One at a time: one answers, one waits and is cancelled, one is refused, one comes too late,
-    one is slower than it asked for."""
+def test_every_outcome_is_counted_in_its_metrics():
+    """With one slot: one request is answered, one is cancelled while it waits, one is refused,
+    one is too late, and one is slower than its own limit."""
     executor = Permitted()
 
     def lane(name):
@@ -88,7 +88,7 @@ def test_a_served_hour_in_small():
         until(lambda: lane("chat").running == 1)
         second = pool.submit(ask, url, x_request_id="second")
         until(lambda: service.admission.open == 2)
-        executor.permits.release(2)  # the first of them was being decided when it came
+        executor.permits.release(2)  # the first of them was being decided when the request came
         until(lambda: lane("chat").waiting == 1)
         now = scraped(url)
         assert now["vllm:num_requests_running"][()] == now["vllm:num_requests_waiting"][()] == 1
@@ -135,11 +135,11 @@ def test_a_served_hour_in_small():
     assert after["headway_steps_total"][()] == after["headway_batch_size_count"]["chat",] == 11
     assert after["vllm:num_requests_running"][()] == after["vllm:kv_cache_usage_perc"][()] == 0
     limits = after["headway_lane_budget_seconds"]
-    assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "what binds, and no more"
+    assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "only the limits that are set"
 
 
 class Failing(FakeExecutor):
-    """In its first steps."""
+    """The request is cancelled in its first steps."""
 
     def __init__(self, steps):
         super().__init__(512, BLOCK)
@@ -156,13 +156,13 @@ class Failing(FakeExecutor):
 
 
 def ends(url):
-    """How requests have ended, in headway's words and in vLLM's."""
+    """How requests have ended, by headway's names and by vLLM's."""
     now = scraped(url)
     outcomes = {word: n for (_, word), n in now["headway_requests_total"].items() if n}
     return outcomes, {word: n for (word,), n in now["vllm:request_success_total"].items() if n}
 
 
-def test_a_journal_that_has_stopped_is_seen():
+def test_a_stopped_journal_shows_in_the_metrics():
     with serving(engine=fake) as (url, service):
         assert scraped(url)["headway_journal_stopped"] == {(): 0}
         service.engine.journal = "No space left on device"
@@ -170,16 +170,16 @@ def test_a_journal_that_has_stopped_is_seen():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_the_engine_fails_is_an_error():
-    """Two steps fail their own request; with the third one, and a step of nobody's that is tried
-    then, the engine ends, and no row comes."""
+def test_a_request_that_the_engine_fails_counts_as_an_error():
+    """Two failed steps end only their own requests. At the third, an empty trial step fails too:
+    the engine ends, and no row comes."""
     with serving(engine=Failing(4).engine) as (url, _):
         assert [ask(url).status_code for _ in range(3)] == [500, 500, 503]
         assert ends(url) == ({"error": 3}, {"error": 3})
 
 
-def test_the_others_of_a_call_that_was_failed_are_errors():
-    """One in the same step, and two choices that wait for those to be computed."""
+def test_the_other_requests_of_a_failed_call_count_as_errors():
+    """One in the same step, and two choices that wait for their prompts."""
     with serving(engine=Failing(1).engine) as (url, service):
         rows = []
         service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
@@ -189,7 +189,7 @@ def test_the_others_of_a_call_that_was_failed_are_errors():
         assert ends(url) == ({"error": 4}, {"error": 4}), "each of them once"
 
 
-def test_what_a_drain_does_not_wait_for_is_an_error_and_once():
+def test_a_request_that_a_drain_does_not_wait_for_is_counted_once_as_an_error():
     executor = Permitted()
     with serving(ONE_AT_A_TIME, executor.engine) as (url, service), ThreadPoolExecutor() as pool:
         rows = []
@@ -208,14 +208,14 @@ def test_what_a_drain_does_not_wait_for_is_an_error_and_once():
         assert not service.metrics._requests._failed
 
 
-def test_two_servers_count_their_own():
+def test_two_servers_have_separate_metrics():
     with serving(engine=fake) as (one, _), serving(engine=fake) as (other, _):
         ask(one)
         assert scraped(one)["vllm:generation_tokens_total"][()] == 3
         assert scraped(other)["vllm:generation_tokens_total"][()] == 0
 
 
-def test_a_server_that_takes_nothing_says_so():
+def test_a_server_that_takes_no_requests_shows_in_the_metrics():
     with serving(engine=fake) as (url, service):
         service.engine.state = EngineState.DRAINING
         assert ask(url).status_code == 503
@@ -226,7 +226,7 @@ def test_a_server_that_takes_nothing_says_so():
         assert sum(now["headway_engine_state"].values()) == 1
 
 
-def test_keys_are_counted_by_their_names(monkeypatch):
+def test_requests_and_tokens_are_counted_by_the_keys_name(monkeypatch):
     config = ServerConfig(keys=[{"name": "app", "sha256": "0" * 64, "requests_per_minute": 1}])
     with serving(config, fake) as (url, service):
         monkeypatch.setattr(service.keys, "authenticate", lambda header: service.keys._known[0][1])
@@ -240,7 +240,7 @@ def test_keys_are_counted_by_their_names(monkeypatch):
 # -- the parts
 
 
-def test_buckets_are_what_did_not_exceed_their_bound():
+def test_a_bucket_counts_the_values_up_to_its_bound():
     histogram = Histogram(TOKENS)
     histogram.add(1)
     histogram.add(3, times=2)
@@ -250,7 +250,7 @@ def test_buckets_are_what_did_not_exceed_their_bound():
     assert (buckets["16384.0"], buckets["+Inf"], histogram.sum) == (3, 4, 100_007)
 
 
-def test_a_budget_of_20_ms_a_token_lies_among_fine_buckets():
+def test_there_are_fine_buckets_around_a_tpot_of_20_ms():
     bounds = [bound / MS for bound in TIMES.bounds]
     near = [bound for bound in bounds if 10 <= bound <= 30]
     assert 20 in near and all(b / a <= 1.25 for a, b in pairwise(near))
@@ -258,17 +258,19 @@ def test_a_budget_of_20_ms_a_token_lies_among_fine_buckets():
 
 SPEECH = st.lists(
     st.tuples(
-        st.integers(1, 50),  # since the step before
-        st.dictionaries(st.sampled_from("abcdef"), st.booleans()),  # who speaks; who ends with it
-        st.sets(st.sampled_from("uvw")),  # who ends without a word
+        st.integers(1, 50),  # time since the step before
+        st.dictionaries(
+            st.sampled_from("abcdef"), st.booleans()
+        ),  # requests with a token: whether each ends
+        st.sets(st.sampled_from("uvw")),  # requests that end without a token
     ),
     max_size=30,
 )
 
 
 @given(SPEECH)
-def test_gaps_are_those_of_each_request(steps):
-    """Against a look at each event. Whoever has ended and speaks again is somebody else."""
+def test_gaps_are_between_tokens_of_the_same_request(steps):
+    """Compared with a count of every event. An id that comes back after its end is a new one."""
     tokens, now, lives, last = Tokens(["chat"]), 0, Counter(), {}
     ttft, gaps = Histogram(TIMES), Histogram(TIMES)
     for passed, speakers, mute in steps:
@@ -293,7 +295,7 @@ def test_gaps_are_those_of_each_request(steps):
         ttft.counts,
         sum(len(speakers) for _, speakers, _ in steps),
     )
-    assert tokens.silent == {}, "nobody is remembered who has ended"
+    assert tokens.silent == {}, "no ended request is remembered"
     alive = {f"{name}{count}" for name, count in lives.items()}
     assert {*tokens._last, *tokens._spoke} <= alive | {f"{name}0" for name in "abcdef"}
 
@@ -306,12 +308,12 @@ def load(now, running=0, oldest=NEVER):
     return Load(now, lanes={"chat": LaneLoad(Lane("chat"), 0, 0, oldest=oldest)}, running=running)
 
 
-def test_every_nanosecond_is_of_one_kind():
+def test_every_nanosecond_has_exactly_one_kind():
     steps = Steps(["chat"])
     steps.begin(100)
     steps.add([step(150, 190, host=7, running=2)], load(190, running=2))  # 50 idle before
-    steps.add([step(195, 205, host=1)], load(205))  # 5 behind the first, where two run
-    steps.add([], load(230, oldest=230))  # 25 idle; somebody comes, and is held back
+    steps.add([step(195, 205, host=1)], load(205))  # 5 after the first, while two run
+    steps.add([], load(230, oldest=230))  # 25 idle; then a request comes and is held back
     steps.add([step(300, 310)], load(310))  # 70 of waiting
     assert steps._spent == {
         ("compute",): 33 + 9 + 10,
@@ -322,8 +324,8 @@ def test_every_nanosecond_is_of_one_kind():
     assert steps._spent.total() == 310 - 100
 
 
-def test_time_that_was_said_to_be_idle_is_not_taken_back():
-    """Asked while nothing was to be done, and again when something is and no step has come back."""
+def test_time_reported_as_idle_is_never_taken_back():
+    """Asked when there is no work, and again when there is some but no step has come back."""
     steps = Steps(["chat"])
     steps.begin(100)
 
@@ -338,7 +340,7 @@ def test_time_that_was_said_to_be_idle_is_not_taken_back():
     assert idle(0) == pytest.approx(550e-9)
 
 
-def test_the_front_hears_of_rows_then_events_then_its_callers_do():
+def test_the_front_gets_rows_then_events_before_its_callers_do():
     told, said = [], Event("a", (1,))
 
     class Heard:
@@ -356,16 +358,16 @@ def test_the_front_hears_of_rows_then_events_then_its_callers_do():
     assert told == ["rows", [said], "caller"]
 
 
-# -- what is asked of it
+# -- what dashboards ask for
 
 PREFIXES = r"(?:vllm:|headway_|lane:headway_)"
-LABELS = {"model_name", "engine", "instance", "job", "le"}  # that all may have
+LABELS = {"model_name", "engine", "instance", "job", "le"}  # labels that all metrics may have
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 
 @pytest.fixture(scope="module")
 def families():
-    """Of a fresh server with keys and a cost file: name as in queries -> type and own labels."""
+    """Metrics of a fresh server with keys and a cost file: name in queries -> type and labels."""
     with serving(engine=priced) as (url, service):
         service.metrics._keys.asked("app", 1)
         service.metrics._keys.left("app", 1, 1)
@@ -396,7 +398,7 @@ def rules():
     return [rule for group in said["groups"] for rule in group["rules"]]
 
 
-def test_dashboards_and_alerts_ask_for_what_there_is(families):
+def test_dashboards_and_alerts_use_existing_metrics(families):
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     asked = set()
     for expr in expressions():
@@ -422,8 +424,8 @@ def test_alerts_are_well_formed():
         assert set(rule["annotations"]) == {"summary", "description"}
 
 
-def test_the_documentation_lists_what_there_is(families):
-    """Name, type and own labels, each in its row."""
+def test_the_docs_list_every_metric(families):
+    """Each metric has a row with its name, type and own labels."""
     text = (ROOT / "docs/metrics.md").read_text()
     rows = re.findall(r"^\| `((?:vllm:|headway_)\w+)` \| (\w+) \|([^|]*)\|", text, re.M)
     listed = {}
@@ -435,7 +437,7 @@ def test_the_documentation_lists_what_there_is(families):
     assert listed == ours
 
 
-def test_metrics_may_be_for_one_key_alone():
+def test_metrics_can_be_reserved_for_one_key():
     secrets = {name: f"hw-{name}" for name in ("prometheus", "app")}
     keys = [
         {"name": name, "sha256": sha256(key.encode()).hexdigest()} for name, key in secrets.items()

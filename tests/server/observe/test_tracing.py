@@ -1,4 +1,4 @@
-"""Spans as a collector gets them: over OTLP's HTTP, on loopback."""
+"""Spans as a collector gets them, over OTLP's HTTP on loopback."""
 
 import sys
 import threading
@@ -22,23 +22,23 @@ from tests.server.running_server import Permitted, fake, serving, until
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 CALLER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 PHASES = ("queue", "prefill", "decode")
-# Its first token is text: where it is half a character, nothing would be streamed of it.
+# Its first token has text; half a character would not be streamed.
 LONG = {"prompt": [5, 6, 7], "max_tokens": 900, "ignore_eos": True, "stream": True, "seed": 1}
 
 
 class Collector(HTTPServer):
-    """Keeps what comes."""
+    """Keeps the spans that come."""
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Taking)
         self.paths = []
-        self.came = []  # as resource and span
+        self.came = []  # as pairs of resource and span
 
     def calls(self):
         return [span for _, span in self.came if span.name not in PHASES]
 
     def below(self, call):
-        """Its phases, by their begin."""
+        """The span's phases, by their beginning."""
         mine = [span for _, span in self.came if span.parent_span_id == call.span_id]
         return sorted(mine, key=lambda span: (span.start_time_unix_nano, PHASES.index(span.name)))
 
@@ -59,7 +59,7 @@ class Taking(BaseHTTPRequestHandler):
 
 @contextmanager
 def collecting(monkeypatch, config=None, engine=fake):
-    """A server that is traced: its URL and front, and what is collected when the block is left."""
+    """A traced server: its URL and front, and the collected spans when the block is left."""
     with Collector() as collector:
         thread = threading.Thread(target=collector.serve_forever, args=(0.01,))
         thread.start()
@@ -75,7 +75,7 @@ def collecting(monkeypatch, config=None, engine=fake):
 
 
 def said(span):
-    """Its attributes, or a resource's."""
+    """The attributes of a span or of a resource."""
     return {each.key: _value(each.value) for each in span.attributes}
 
 
@@ -86,7 +86,7 @@ def _value(value):
     return getattr(value, kind)
 
 
-def test_a_call_is_a_span_of_the_callers_trace_and_its_phases_lie_below(monkeypatch):
+def test_a_call_is_a_span_of_the_callers_trace_with_its_phases_below(monkeypatch):
     asked = {
         "messages": [{"role": "user", "content": "hello"}],
         "max_tokens": 5,
@@ -164,8 +164,8 @@ def test_choices_share_a_span(monkeypatch):
     assert sorted(choices) == [0, 0, 0, 1, 1, 1]
 
 
-def test_who_has_left_is_told_apart_from_what_went_wrong(monkeypatch):
-    """With the rows of what was cancelled, which come after the client has gone."""
+def test_a_client_that_left_is_told_apart_from_an_error(monkeypatch):
+    """The rows of cancelled requests come after the client has gone."""
     executor = Permitted()
     with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
@@ -193,7 +193,7 @@ def test_who_has_left_is_told_apart_from_what_went_wrong(monkeypatch):
     assert [each.name for each in collector.below(late)] == ["queue"]
 
 
-def test_who_is_refused_has_a_span(monkeypatch):
+def test_a_refused_request_has_a_span(monkeypatch):
     config = ServerConfig(keys=[{"name": "app", "sha256": "0" * 64, "requests_per_minute": 1}])
     with collecting(monkeypatch, config) as (url, service, collector):
         monkeypatch.setattr(service.keys, "authenticate", lambda header: service.keys._known[0][1])
@@ -209,7 +209,7 @@ def test_who_is_refused_has_a_span(monkeypatch):
     assert refused.end_time_unix_nano >= refused.start_time_unix_nano
 
 
-def test_who_is_refused_for_its_lane_has_a_span(monkeypatch):
+def test_a_request_refused_for_its_lane_has_a_span(monkeypatch):
     config = ServerConfig(lanes={"chat": {"max_waiting": 1}}, engine={"slots": 1})
     executor = Permitted()
     with collecting(monkeypatch, config, executor.engine) as (url, service, collector):
@@ -240,7 +240,7 @@ def test_who_is_refused_for_its_lane_has_a_span(monkeypatch):
     assert span.trace_id.hex() == CALLER.split("-")[1]
 
 
-def test_an_engine_that_is_down_owes_no_rows(monkeypatch):
+def test_spans_do_not_wait_for_rows_of_an_engine_that_is_down(monkeypatch):
     executor = Permitted()
     with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
@@ -254,7 +254,7 @@ def test_an_engine_that_is_down_owes_no_rows(monkeypatch):
     assert collector.below(call) == []
 
 
-def test_who_left_an_engine_that_then_failed_is_told_when_the_next_one_is_ready(monkeypatch):
+def test_the_span_of_a_client_that_left_a_failing_engine_ends_when_the_next_is_ready(monkeypatch):
     executor = Permitted()
     with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
@@ -270,7 +270,7 @@ def test_who_left_an_engine_that_then_failed_is_told_when_the_next_one_is_ready(
     assert said(call)["headway.outcome"] == "client_gone" and collector.below(call) == []
 
 
-def test_there_is_nothing_to_trace_for_without_an_endpoint(monkeypatch):
+def test_nothing_is_traced_without_an_endpoint(monkeypatch):
     service = None  # is not touched
     assert start_tracing(service, 0) is None
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
@@ -285,7 +285,7 @@ def test_there_is_nothing_to_trace_for_without_an_endpoint(monkeypatch):
         (ENDPOINT, "http://127.0.0.1:1", r"pip install 'headway\[otel\]'"),
     ],
 )
-def test_what_cannot_be_traced_is_said_at_once(monkeypatch, name, value, said):
+def test_tracing_that_cannot_work_is_reported_at_once(monkeypatch, name, value, said):
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:1")
     monkeypatch.setenv(name, value)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)  # not installed

@@ -50,13 +50,13 @@ def completion(**said):
          "messages"),
     ],
 )  # fmt: skip
-def test_an_object_has_no_more_entries_than_mean_something(said, param):
-    """Each wrong one would be an error of its own, and all of them are made on the loop."""
+def test_objects_have_a_bounded_number_of_entries(said, param):
+    """Every wrong entry would be an error of its own, and the loop would make all of them."""
     words, field = refused(chat, **said)
     assert field == param and "more than 1024 entries" in words
 
 
-def test_a_long_list_and_a_long_name_cost_one_short_error(monkeypatch):
+def test_a_long_list_or_name_gives_one_short_error(monkeypatch):
     counts, told = [], reading._told
     monkeypatch.setattr(
         reading, "_told", lambda *about: counts.append(len(about[2])) or told(*about)
@@ -96,7 +96,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("ask", [chat, completion])
-def test_every_field_that_is_taken_is_obeyed(ask):
+def test_every_accepted_field_is_obeyed(ask):
     options = ask(**EVERYTHING).options
     other = {
         "stop": ("a", "b"),
@@ -120,11 +120,11 @@ def test_the_defaults_are_openais():
     assert chat(skip_special_tokens=False).skip_special is False
 
 
-def test_the_newer_name_of_max_tokens_goes_first():
+def test_the_newer_name_of_max_tokens_takes_precedence():
     assert chat(max_completion_tokens=3, max_tokens=5).options.max_tokens == 3
 
 
-def test_logprobs_in_their_two_forms():
+def test_logprobs_are_read_in_both_forms():
     assert chat(logprobs=True).options.logprobs == 0
     assert chat(logprobs=True, top_logprobs=4).options.logprobs == 4
     assert chat(logprobs=False).options.logprobs == -1
@@ -135,14 +135,14 @@ def test_logprobs_in_their_two_forms():
     assert refused(chat, top_logprobs=3)[1] == "top_logprobs"
 
 
-def test_prompts_in_their_four_forms():
+def test_prompts_are_read_in_all_four_forms():
     assert completion(prompt="a").prompts == ("a",)
     assert completion(prompt=["a", "b"]).prompts == ("a", "b")
     assert completion(prompt=[1, 2]).prompts == ((1, 2),)
     assert completion(prompt=[[1], [2, 3]]).prompts == ((1,), (2, 3))
 
 
-def test_messages_are_texts():
+def test_messages_become_texts():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     said = chat(messages=[{"role": "developer", "content": parts}])
     assert said.prompts == (({"role": "system", "content": "ab"},),)
@@ -150,7 +150,7 @@ def test_messages_are_texts():
     assert chat(messages=[again]).prompts == (({"role": "assistant", "content": "x"},),)
 
 
-def test_what_means_nothing_here_is_taken():
+def test_fields_without_meaning_here_are_accepted_and_ignored():
     said = {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "metadata": {"a": "b"}}
     said |= {"user": "u", "safety_identifier": "s", "verbosity": "medium", "store": False}
     assert chat(**said, reasoning_effort="none") == chat()
@@ -169,13 +169,13 @@ def test_what_means_nothing_here_is_taken():
         ({"role": "user", "content": [{"type": "input_audio"}]}, "content.0.type"),
     ],
 )
-def test_what_a_message_cannot_have_is_refused_by_its_own_name(said, path):
+def test_unsupported_parts_of_messages_are_refused_by_name(said, path):
     message, param = refused(chat, messages=[{"role": "user", "content": "x"}, said])
     assert param == f"messages.1.{path}" and "not supported" in message
 
 
 @pytest.mark.parametrize("field", ["moderation", "prompt_cache_options", "prediction", "tools"])
-def test_what_would_mean_something_is_refused_by_its_own_name(field):
+def test_unsupported_fields_are_refused_by_name(field):
     message, param = refused(chat, **{field: {"mode": "x"}})
     assert param == field and message.startswith(f"'{field}': ")
 
@@ -247,13 +247,13 @@ def test_what_would_mean_something_is_refused_by_its_own_name(field):
         ),
     ],
 )
-def test_what_is_refused_is_named(ask, said, param, part):
+def test_a_wrong_field_is_named(ask, said, param, part):
     message, named = refused(ask, **said)
     assert named == param
     assert part in message and "\n" not in message
 
 
-def test_what_changes_nothing_is_let_pass():
+def test_values_that_change_nothing_are_accepted():
     said = {"tools": [], "tool_choice": "none", "best_of": None, "store": False, "audio": None}
     assert chat(**said, user="u", metadata={"a": "b"}) == chat()
 
@@ -261,7 +261,7 @@ def test_what_changes_nothing_is_let_pass():
 @pytest.mark.parametrize(
     "raw", [b"", b"[]", b"{", b'{"prompt": "\xff"}', b'{"temperature": NaN}', b"[" * 9_999]
 )
-def test_what_is_no_object_is_refused(raw):
+def test_a_body_that_is_no_json_object_is_refused(raw):
     with pytest.raises(Problem) as caught:
         read(CompletionBody, raw)
     assert caught.value.status == 400
@@ -284,7 +284,7 @@ LEAVES = (
         max_size=4,
     )
 )
-def test_whatever_the_object_the_answer_is_a_wish_or_a_problem(body):
+def test_any_json_object_gives_a_request_or_a_problem(body):
     for model, asked in ((ChatBody, chat_request), (CompletionBody, completion_request)):
         try:
             asked(read(model, json.dumps(body).encode()), BOUNDS)
@@ -314,11 +314,11 @@ def test_whatever_the_object_the_answer_is_a_wish_or_a_problem(body):
         ({"structured_outputs": {"json_object": True}}, Grammar("json_object")),
     ],
 )
-def test_the_shape_of_an_answer(said, grammar):
+def test_response_formats_become_grammars(said, grammar):
     assert chat(**said).options.grammar == completion(**said).options.grammar == grammar
 
 
-def test_models_and_their_lanes():
+def test_a_model_may_be_named_with_a_lane():
     names, lanes = ("tiny", "also"), ("voice", "offline")
     assert model_of("", names, lanes) == ("tiny", "")
     assert model_of("also", names, lanes) == ("also", "")
@@ -329,7 +329,7 @@ def test_models_and_their_lanes():
         assert (caught.value.status, caught.value.code) == (404, "model_not_found")
 
 
-def test_the_nearest_name_of_a_lane_goes_first():
+def test_a_lane_is_taken_from_the_header_then_the_tier_then_the_model_then_the_key():
     lanes = ("a", "b", "c", "d", "e")
     tenant = Tenant("t", "k", frozenset("abcd"), "d", "")
     assert lane_of("a", "b", "c", tenant, lanes) == "a"
@@ -342,7 +342,7 @@ def test_the_nearest_name_of_a_lane_goes_first():
         assert caught.value.status == status
 
 
-def test_headers_tighten_and_never_loosen():
+def test_headers_tighten_limits_and_never_loosen_them():
     lane = Budget(ttft=SECOND, tpot=SECOND, queue=2 * SECOND)
     held = deadlines_of(lane, {}, 5)
     assert (held.budget, held.start_by, held.end_by) == (lane, 5 + 2 * SECOND, NEVER)
@@ -358,11 +358,11 @@ def test_headers_tighten_and_never_loosen():
 
 
 @given(st.floats(min_value=-1e9, max_value=1e12))
-def test_nobody_is_sent_away_for_longer_than_clients_will_wait(seconds):
+def test_retry_after_is_no_longer_than_clients_will_wait(seconds):
     assert 1 <= jittered(seconds) <= 120
 
 
-def test_a_problem_as_openai_nests_it():
+def test_a_problem_has_openais_error_body():
     problem = Problem(429, "full", "lane", "lane_full", retry=2.25)
     error = {"message": "full", "type": "rate_limit_error", "param": "lane", "code": "lane_full"}
     assert problem.body == {"error": error}
@@ -377,7 +377,7 @@ def data(line):
 
 
 @given(st.text(), st.booleans())
-def test_chunks_are_json_on_one_line(text, usage):
+def test_each_chunk_is_json_on_one_line(text, usage):
     chunks = Chunks(True, "id", 7, "m", usage)
     said = data(chunks.text(1, text))
     head = {"id": "id", "object": "chat.completion.chunk", "created": 7, "model": "m"}
@@ -386,7 +386,7 @@ def test_chunks_are_json_on_one_line(text, usage):
     assert data(Chunks(False, "id", 7, "m", usage).text(0, text))["choices"][0]["text"] == text
 
 
-def test_the_ends_of_a_stream():
+def test_a_stream_begins_with_a_role_and_ends_with_a_finish_reason_and_the_usage():
     chunks = Chunks(True, "id", 7, "m", True)
     first = data(chunks.role(2))["choices"][0]
     assert (first["index"], first["delta"]) == (2, {"role": "assistant", "content": ""})
@@ -400,7 +400,7 @@ def test_the_ends_of_a_stream():
 SPELLED = {1: "He", 2: "llo", 3: "\ufffd", 4: "He"}
 
 
-def test_logprobs_of_a_text():
+def test_logprobs_of_a_completion():
     scores = [Logprob(-1.5, ((2, -0.5), (4, -1.5), (1, -2.0)))]
     said = text_logprobs(Scores([1, 2], scores, SPELLED.__getitem__), 3)
     assert said == {
@@ -411,8 +411,8 @@ def test_logprobs_of_a_text():
     }
 
 
-def test_the_token_itself_is_among_the_rivals_of_a_text():
-    """Up to logprobs + 1 of them; with logprobs 0 it alone."""
+def test_top_logprobs_of_a_completion_include_the_token_itself():
+    """There are up to logprobs + 1; with logprobs 0, the token alone."""
     scores = [Logprob(-1.5), Logprob(-3.0, ((2, -0.5), (1, -0.75))), Logprob(-float("inf"))]
     said = text_logprobs(Scores([1, 3, 2], scores, SPELLED.__getitem__), 0)
     rivals = {"llo": -0.5, "He": -0.75, "\ufffd": -3.0}

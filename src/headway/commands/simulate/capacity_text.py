@@ -57,9 +57,13 @@ def said(made: Found, scope: Scope) -> str:
         f"{found.rate:.3g} {scope.unit} ({INTERVAL} {sure.low:.3g} to {sure.high:.3g}; {counted}); "
         f"at {broken.rate:.3g} {_worst(broken.attainment)}"
     )
-    if skipped := found.skipped:
-        told += f"; some lower rates miss budgets: {', '.join(f'{rate:.3g}' for rate in skipped)}"
-    return told
+    return f"{told}; {missed}" if (missed := missed_below(made)) else told
+
+
+def missed_below(made: Found) -> str:
+    """The lower rates that miss budgets; empty if there are none."""
+    skipped = ", ".join(f"{rate:.3g}" for rate in made.capacity.skipped)
+    return f"some lower rates miss budgets: {skipped}" if skipped else ""
 
 
 def _counted(made: Found) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from headway.commands.compare.compare import Asked, Terminated, services_of
 from headway.commands.simulate import capacity_text, sweep_report
+from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found
 from headway.commands.simulate.simulated_rig import simulated_setting
 from headway.commands.simulate.sweep_page import page
@@ -31,8 +32,9 @@ from headway.commands.simulate.sweep_setting import (
 from headway.commands.simulate.sweep_verdict import verdict
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError
-from headway.figures.capacity import TriedRate, search_capacity
+from headway.figures.capacity import REQUIRED_ATTAINMENT, TriedRate, search_capacity
 from headway.figures.capacity_interval import capacity_interval
+from headway.report.terminal_tables import print_notes
 from headway.report.workload_summary import refuse_nobody, remarks, room, too_few
 from headway.runs.experiment import Experiment
 from headway.runs.process_pool import run_in_processes
@@ -154,13 +156,23 @@ class SweepRun:
         self.keep(complete=True)
         for line in self._page():
             self.console.print(Text(line, style="bold"))
-        for name, each in self.capacities.items():
-            assert self.range
-            said = capacity_text.said(each, self._scope)
-            self.console.print(Text.assemble((name, "bold"), f": {said}"))
+        self._print_capacities()
         said = f"The curves are in {self.folder / 'sweep.html'}; their values, sweep.json."
         self.console.print(Text(said))
         return 0
+
+    def _print_capacities(self) -> None:
+        """A table of those with a number, and a line for each of the others."""
+        numbered = {name: each for name, each in self.capacities.items() if has_number(each)}
+        if numbered:
+            self.console.print(capacity_table(numbered, REQUIRED_ATTAINMENT, self.sweep.unit))
+            print_notes(self.console, [NOTE])
+        for name, each in self.capacities.items():
+            told = capacity_text.said(each, self._scope)
+            if name in numbered:
+                told = capacity_text.missed_below(each)
+            if told:
+                self.console.print(Text.assemble((name, "bold"), f": {told}"))
 
     @property
     def _scope(self) -> capacity_text.Scope:

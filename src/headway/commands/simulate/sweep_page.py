@@ -42,6 +42,7 @@ def page(sweep: SweepJson) -> str:
 
 def _head(sweep: SweepJson, series: dict[str, str]) -> list[str]:
     title = sweep["setting"].replace("_", " ") if sweep["points"] else "capacity"
+    question = f"against {title}" if sweep["points"] else f"and up to which {sweep['setting']}"
     simulated = provenance_sentence(sweep["simulated"])
     broken = '<p class="warning">Broken off: not all of it is here.</p>'
     answer = " ".join(verdict(sweep))
@@ -52,7 +53,7 @@ def _head(sweep: SweepJson, series: dict[str, str]) -> list[str]:
         f"<title>headway simulate: {escape(title)}</title>"
         f"<style>{html_parts.asset('report.css')}"
         f"{html_parts.asset('sweep.css')}{html_parts.colours(series)}</style></head><body>"
-        f"<header><h1>Which strategies keep every budget, against {escape(title)}</h1>"
+        f"<header><h1>Which strategies keep every budget, {escape(question)}</h1>"
         f'<p id="verdict">{escape(answer)}</p>'
         f'<p class="warning" id="simulated">{escape(simulated)}</p>'
         f"{'' if sweep['complete'] else broken}</header><main>"

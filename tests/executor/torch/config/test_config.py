@@ -1,4 +1,4 @@
-"""Every spelling of config.json is read; what it asks for and we lack is refused by name."""
+"""Every spelling of config.json is read, and unsupported features are refused by name."""
 
 import json
 from math import prod
@@ -57,7 +57,7 @@ def windows(config):
     return [layer.window for layer in config.layer_attention]
 
 
-def test_defaults():
+def test_absent_keys_of_config_json_have_defaults():
     config = parse_config(PLAIN, {})
     assert (config.head_dim, ropes(config), config.eps) == (16, {Rope(10_000.0)}, 1e-6)
     assert (config.tied, config.qkv_bias, config.out_bias, config.mlp_bias) == (False,) * 4
@@ -86,7 +86,7 @@ def test_defaults():
         ),
     ],
 )
-def test_both_spellings_of_rope(own, rope):
+def test_both_spellings_of_rope_are_read(own, rope):
     assert ropes(parse_config(PLAIN | own, {})) == {rope}
 
 
@@ -97,14 +97,14 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
     ("own", "rope", "context"),
     [
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, Rope(1e4, LinearScaling(2.0)), 256),
-        # Nothing changes inside the context, and nobody goes beyond it.
+        # Nothing changes inside the context, and no sequence goes beyond it.
         ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, Rope(1e4), 256),
         (
             {"rope_scaling": YARN},
             Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
             256,
         ),
-        # The length before the stretching is named: the context is the one after it.
+        # The length before the stretching is given; the context is the length after it.
         (
             {"rope_scaling": YARN | {"original_max_position_embeddings": 256}},
             Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
@@ -122,7 +122,7 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
         ),
     ],
 )
-def test_scalings_of_rope(own, rope, context):
+def test_scalings_of_rope_are_read(own, rope, context):
     config = parse_config(PLAIN | own, {})
     assert ropes(config) == {rope} and config.context == context
 
@@ -137,7 +137,7 @@ def test_longrope_offers_the_original_context_only(kind):
 
 
 @pytest.mark.parametrize("key", ["dtype", "torch_dtype"])
-def test_both_spellings_of_dtype(key):
+def test_both_spellings_of_dtype_are_read(key):
     assert parse_config(PLAIN | {key: "bfloat16"}, {}).dtype == "bfloat16"
 
 
@@ -150,13 +150,13 @@ def test_both_spellings_of_dtype(key):
         ({"eos_token_id": [5, 3]}, {"eos_token_id": 4}, (3, 4, 5)),
     ],
 )
-def test_all_eos_ids_of_both_files(tmp_path, own, generation, eos):
+def test_eos_ids_are_read_from_both_files(tmp_path, own, generation, eos):
     (tmp_path / "config.json").write_text(json.dumps(PLAIN | own))
     (tmp_path / "generation_config.json").write_text(json.dumps(generation))
     assert read_config(tmp_path).eos == eos
 
 
-def test_what_a_family_fixes():
+def test_a_family_fixes_biases_and_norms():
     qwen2 = parse_config(PLAIN | QWEN, {})
     assert (qwen2.qkv_bias, qwen2.out_bias) == (True, False)
     llama = parse_config(PLAIN | {"attention_bias": True}, {})
@@ -187,11 +187,11 @@ def test_what_a_family_fixes():
         (SMOL | SWITCH | {"no_rope_layers": [1, 0, 1]}, [0, 64, 0]),
     ],
 )
-def test_windows_by_layer(own, seen):
+def test_sliding_windows_are_read_by_layer(own, seen):
     assert windows(parse_config(PLAIN | own, {})) == seen
 
 
-def test_ropes_by_layer():
+def test_rope_is_read_by_layer():
     old = GEMMA3 | {"sliding_window": 8, "sliding_window_pattern": 3}
     old |= {"rope_scaling": {"rope_type": "linear", "factor": 8.0}, "rope_local_base_freq": 50.0}
     local, last = Rope(50.0), Rope(1e6, LinearScaling(8.0))
@@ -214,7 +214,7 @@ def test_ropes_by_layer():
     ]
 
 
-def test_caps_that_are_null_are_none_and_those_not_there_are_the_familys():
+def test_null_caps_mean_none_and_absent_caps_are_the_familys():
     for own, caps in (
         ({}, (50.0, 30.0)),
         ({"attn_logit_softcapping": None}, (0.0, 30.0)),
@@ -225,7 +225,7 @@ def test_caps_that_are_null_are_none_and_those_not_there_are_the_familys():
         assert (scales.scores, scales.embedding) == (1 / 16, 8.0)
 
 
-def test_experts():
+def test_experts_are_read():
     mixtral = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}
     assert parse_config(PLAIN | mixtral, {}).experts == Experts(8, 2, True)
     qwen = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 9, "moe_intermediate_size": 7}
@@ -233,7 +233,7 @@ def test_experts():
     assert (found.experts, found.intermediate) == (Experts(9, 3, False), 7)
 
 
-def test_every_reason_is_given():
+def test_every_reason_for_a_refusal_is_given():
     own = {"quantization_config": {"bits": 4}, "hidden_act": "relu", "torch_dtype": "float8"}
     config, reasons = examine(PLAIN | own, {})
     assert config is not None and config.layers == 3
@@ -290,7 +290,7 @@ def test_harmless_settings_pass(own):
         ({"torch_dtype": "float8_e4m3fn"}, "float8_e4m3fn"),
     ],
 )
-def test_what_we_lack_is_refused_by_name(own, named):
+def test_unsupported_features_are_refused_by_name(own, named):
     with pytest.raises(UnsupportedModelError, match=named) as caught:
         parse_config(PLAIN | own, {})
     assert "\n" not in str(caught.value)
@@ -319,12 +319,12 @@ def test_what_we_lack_is_refused_by_name(own, named):
         ({"architectures": "LlamaForCausalLM"}, "architectures.*a list"),
     ],
 )
-def test_nonsense_is_named(own, named):
+def test_invalid_values_are_named(own, named):
     with pytest.raises(CheckpointError, match=named):
         parse_config(PLAIN | own, {})
 
 
-def test_unreadable_files(tmp_path):
+def test_unreadable_files_are_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         read_config(tmp_path)
     for text, named in (
@@ -341,7 +341,7 @@ def test_unreadable_files(tmp_path):
 ADOPTED = {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}
 
 
-def test_the_code_that_phi_3_brings_along_is_its_familys_own():
+def test_phi_3_may_name_its_own_remote_code_which_is_never_run():
     parse_config(PLAIN | PHI | {"auto_map": ADOPTED}, {})
     other = {"AutoModelForCausalLM": "modeling_phi3.Phi3SmallForCausalLM"}
     for own in (PHI | {"auto_map": other}, {"auto_map": ADOPTED}):
@@ -349,7 +349,7 @@ def test_the_code_that_phi_3_brings_along_is_its_familys_own():
             parse_config(PLAIN | own, {})
 
 
-# What the hub counts in these checkpoints: hidden, intermediate, layers, heads, KV heads, vocab.
+# The hub's counts for these checkpoints: hidden, intermediate, layers, heads, KV heads, vocab.
 COUNTED = {
     "Llama-3-8B": (8_030_261_248, "Llama", (4096, 14336, 32, 32, 8, 128256), {}),
     "Mistral-7B-v0.1": (7_241_732_096, "Mistral", (4096, 14336, 32, 32, 8, 32000), {}),
@@ -390,7 +390,7 @@ SIZES += ("num_key_value_heads", "vocab_size")
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_the_parameters_of_known_checkpoints(name):
+def test_known_checkpoints_have_their_number_of_parameters(name):
     count, family, sizes, own = COUNTED[name]
     raw = dict(zip(SIZES, sizes, strict=True)) | own | {"max_position_embeddings": 4096}
     config = parse_config(raw | {"architectures": [family + "ForCausalLM"]}, {})

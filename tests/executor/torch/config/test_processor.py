@@ -1,4 +1,4 @@
-"""What the system says of its processor, and what torch makes of it."""
+"""The processor's features as the system states them, compared with torch."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ NEOVERSE = "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd40\n"
 
 @pytest.fixture
 def said(monkeypatch, tmp_path):
-    """Of a processor of which the system says this."""
+    """Whether a processor with these flags has fast bfloat16."""
 
     def ask(text):
         path = tmp_path / "cpuinfo"
@@ -35,11 +35,11 @@ def said(monkeypatch, tmp_path):
         (None, True),
     ],
 )
-def test_products_in_bfloat16_are_read_from_the_flags(said, text, quick):
+def test_bfloat16_support_is_read_from_the_processors_flags(said, text, quick):
     assert said(text) is quick
 
 
 @pytest.mark.skipif(not torch._C._has_mkldnn, reason="this torch has no oneDNN to agree with")
 @pytest.mark.skipif(not processor.CPUINFO.is_file(), reason="the system does not say")
-def test_torch_agrees():
+def test_torch_agrees_about_bfloat16_support():
     assert processor.has_fast_bfloat16() == torch.ops.mkldnn._is_mkldnn_bf16_supported()

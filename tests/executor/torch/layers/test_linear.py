@@ -1,4 +1,4 @@
-"""A linear layer's rows do not know of each other, packed or plain."""
+"""The rows of a linear layer do not affect each other, packed or plain."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from headway.executor.torch.layers.linear import Linear, pack
 
-TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}  # of outputs of size 1; summed over 192
+TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2}  # for outputs of size 1, summed over 192
 
 
 def made(dtype, bias, packing):
@@ -14,7 +14,7 @@ def made(dtype, bias, packing):
     weight = torch.randn(320, 192, generator=stream) / 192**0.5
     offset = torch.randn(320, generator=stream) if bias else None
     x = torch.randn(256, 192, generator=stream)
-    x[3, 5] = 1000.0  # an outlier, as real activations have them
+    x[3, 5] = 1000.0  # an outlier, as in real activations
     layer = Linear(weight.to(dtype), None if offset is None else offset.to(dtype), packing)
     return layer, weight.to(dtype), None if offset is None else offset.to(dtype), x.to(dtype)
 
@@ -32,7 +32,7 @@ def test_a_row_alone_equals_the_same_row_in_a_batch(dtype, bias, packing):
         assert ((part - whole[list(rows)]).abs() / size[list(rows)]).max() < TOLERANCE[dtype]
 
 
-def test_the_plain_weight_is_kept_only_where_it_is_not_packed():
+def test_the_plain_weight_is_kept_only_if_it_is_not_packed():
     weight = torch.ones(8, 4)
     assert Linear(weight, packing=False).weight is weight
     packed = Linear(weight)
@@ -41,7 +41,7 @@ def test_the_plain_weight_is_kept_only_where_it_is_not_packed():
     assert Linear(weight, torch.ones(8)).nbytes == (8 * 4 + 8) * 4
 
 
-def test_what_cannot_be_packed_is_computed_plainly(monkeypatch):
+def test_a_weight_that_cannot_be_packed_is_used_plainly(monkeypatch):
     assert pack(torch.ones(4, 4, dtype=torch.float64)) is None
     monkeypatch.setattr("torch._C._has_mkldnn", False)
     assert pack(torch.ones(4, 4)) is None

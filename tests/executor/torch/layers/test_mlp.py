@@ -1,4 +1,4 @@
-"""Experts: a token's answer is its own, whoever else is there and whatever becomes of them."""
+"""Experts: a token's result does not depend on the other tokens of the batch."""
 
 import pytest
 import torch
@@ -25,17 +25,17 @@ def mixture():
     return Mixture(router, tuple(expert(i + 1) for i in range(COUNT)), chosen=2, renormalized=True)
 
 
-def test_a_weighted_sum_of_those_chosen(mixture):
+def test_an_answer_is_the_weighted_sum_of_the_chosen_experts(mixture):
     x = made(1, HIDDEN, seed=9)
     scores = F.linear(x, made(COUNT, HIDDEN, seed=0))[0]
     best = scores.topk(2)
     parts = [mixture.experts[i](x) for i in best.indices.tolist()]
-    shares = best.values.softmax(0)  # renormed, the others do not matter
+    shares = best.values.softmax(0)  # renormalised, so the other experts do not matter
     want = shares[0] * parts[0] + shares[1] * parts[1]
     assert (mixture(x) - want).abs().max() < 1e-5
 
 
-def test_alone_as_in_company(mixture):
+def test_a_row_has_the_same_result_alone_and_in_a_batch(mixture):
     x = made(40, HIDDEN, seed=9)
     together = mixture(x)
     for i in range(40):
@@ -44,7 +44,7 @@ def test_alone_as_in_company(mixture):
     assert (mixture(x[order]) - together[order]).abs().max() < 1e-5
 
 
-def test_a_row_that_lost_its_numbers_keeps_that_to_itself(mixture):
+def test_a_row_of_nan_does_not_affect_other_rows(mixture):
     x = made(6, HIDDEN, seed=9)
     want = mixture(x)
     x[2] = torch.nan
@@ -54,7 +54,7 @@ def test_a_row_that_lost_its_numbers_keeps_that_to_itself(mixture):
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
-def test_an_mlp_without_a_gate(activation):
+def test_an_mlp_without_a_gate_equals_the_reference(activation):
     up, down, x = made(WIDE, HIDDEN, seed=1), made(HIDDEN, WIDE, seed=2), made(3, HIDDEN, seed=3)
     bias = made(WIDE, seed=4)
     wide = F.linear(x, up, bias)

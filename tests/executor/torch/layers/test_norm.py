@@ -1,4 +1,4 @@
-"""Norms round where their family's reference does: equal in bfloat16 to the last bit."""
+"""Norms round as their family's reference does: they are equal in bfloat16 to the last bit."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def numbers(*shape):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rms_norms(kind):
+def test_rms_norms_equal_the_reference(kind):
     reference, held = KINDS[kind]
     x, weight = numbers(200, SIZE), numbers(SIZE)
     theirs = reference(SIZE, EPS).to(torch.bfloat16)
@@ -32,12 +32,12 @@ def test_rms_norms(kind):
         assert found.dtype is torch.bfloat16 and torch.equal(found, theirs(x))
 
 
-def test_the_kinds_are_not_the_same():
+def test_the_kinds_of_rms_norm_differ():
     x, weight = numbers(200, SIZE), numbers(SIZE)
     assert not torch.equal(RmsNorm(weight, EPS)(x), RmsNorm(weight.float(), EPS)(x))
 
 
-def test_layer_norm_and_none():
+def test_layer_norm_and_no_norm():
     x, weight, bias = numbers(9, SIZE).float(), numbers(SIZE).float(), numbers(1, SIZE)[0].float()
     found = LayerNorm(weight, bias, EPS)(x)
     centred = x - x.mean(dim=-1, keepdim=True)

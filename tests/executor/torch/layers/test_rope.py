@@ -1,4 +1,4 @@
-"""Frequencies at the sizes of real models, where the tiny ones' few pairs would hide much."""
+"""Frequencies at the sizes of real models; the few pairs of tiny ones would hide errors."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ SCALINGS = {
 
 @pytest.mark.parametrize("theta", [10_000.0, 1e6])
 @pytest.mark.parametrize("name", SCALINGS)
-def test_frequencies(name, theta):
+def test_rotary_frequencies_equal_transformers(name, theta):
     asked = SCALINGS[name] | {"rope_theta": theta}
     rope = parse_config(MODEL | {"rope_parameters": asked}, {}).layer_attention[0].rope
     sizes = {key: value for key, value in MODEL.items() if key != "architectures"}
@@ -53,7 +53,7 @@ def test_frequencies(name, theta):
     assert rope.attention_factor == pytest.approx(scale, rel=1e-12)
 
 
-def test_what_lies_behind_the_share_that_turns_stays():
+def test_partial_rotation_leaves_the_other_dimensions_unchanged():
     own = {"architectures": ["Phi3ForCausalLM"], "partial_rotary_factor": 0.75}
     rope = parse_config(MODEL | own, {}).layer_attention[0].rope
     cos, sin = rotary_tables(rope, 128, 10, torch.float32, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole are read, in one file or many; of others the fault is named."""
+"""Complete checkpoints are read, from one file or many; faults of others are named."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ NORM = "model.norm.weight"
 
 @pytest.fixture
 def folder(golden, tmp_path):
-    """A copy to be spoilt; its head is tied."""
+    """A copy to damage; its head is tied."""
     return shutil.copytree(golden.folder, tmp_path / "copy")
 
 
@@ -29,7 +29,7 @@ def read(folder):
 
 
 def rewrite(folder, change):
-    """Save it again with some tensors changed."""
+    """Save the checkpoint again with some tensors changed."""
     tensors = load_file(folder / FILE)
     change(tensors)
     save_file(tensors, folder / FILE)
@@ -42,7 +42,7 @@ def refused(folder, *named):
     assert "\n" not in message and all(each in message for each in named), message
 
 
-def test_shards_are_read_as_one(golden, tmp_path):
+def test_shards_are_read_as_one_checkpoint(golden, tmp_path):
     golden.model.save_pretrained(tmp_path, max_shard_size="40KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     whole, sharded = read(golden.folder), read(tmp_path)
@@ -52,7 +52,7 @@ def test_shards_are_read_as_one(golden, tmp_path):
         assert torch.equal(a.qkv(x), b.qkv(x)) and torch.equal(a.mlp(x), b.mlp(x))
 
 
-def test_a_shard_that_is_missing_or_lacks_a_tensor(golden, tmp_path):
+def test_a_missing_or_incomplete_shard_is_named(golden, tmp_path):
     golden.model.save_pretrained(tmp_path, max_shard_size="40KB")
     index = tmp_path / "model.safetensors.index.json"
     claimed = json.loads(index.read_text())
@@ -69,14 +69,14 @@ def test_a_shard_that_is_missing_or_lacks_a_tensor(golden, tmp_path):
     refused(tmp_path, shards[1].name, "missing")
 
 
-def test_damaged_files(folder):
+def test_damaged_files_are_named(folder):
     whole = (folder / FILE).read_bytes()
     for spoilt in (whole[:-100], whole[:50], b"", b"\xff" * 64, whole[:8] + b"x" + whole[9:]):
         (folder / FILE).write_bytes(spoilt)
         refused(folder, FILE, "damaged or cut short")
 
 
-def test_tensors_that_should_not_be_so(folder):
+def test_tensors_of_a_wrong_name_shape_or_dtype_are_refused(folder):
     keep = (folder / FILE).read_bytes()
     for change, named in (
         (lambda t: t.pop(NORM), (NORM, "lacks")),
@@ -107,7 +107,7 @@ def test_pickles_are_never_opened(folder):
     refused(folder, "no model.safetensors")
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_missing_folder_is_named(tmp_path):
     for source in (tmp_path / "nowhere", str(tmp_path / "nowhere"), "a/b/c", "../up"):
         with pytest.raises(CheckpointError, match="is not a folder"):
             locate(source)
@@ -118,8 +118,8 @@ def test_a_folder_that_is_not_there(tmp_path):
         load(tmp_path)
 
 
-def test_an_id_that_the_hub_cannot_give(monkeypatch, tmp_path):
-    """Offline, as a machine without a network is; with an empty cache."""
+def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch, tmp_path):
+    """Offline, as on a machine without a network, and with an empty cache."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(CheckpointError, match=r"no-one/nothing.*cannot be fetched") as caught:
@@ -127,7 +127,7 @@ def test_an_id_that_the_hub_cannot_give(monkeypatch, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_an_id_is_fetched(monkeypatch, golden):
+def test_a_hub_id_is_fetched(monkeypatch, golden):
     asked = {}
 
     def snapshot(source, allow_patterns):
@@ -143,7 +143,7 @@ def test_an_id_is_fetched(monkeypatch, golden):
     ("settings", "named"),
     [({"dtype": "int8"}, "int8"), ({"device": "abacus"}, "abacus"), ({"device": "cuda:0"}, "cuda")],
 )
-def test_settings_that_cannot_be_obeyed(golden, settings, named, monkeypatch):
+def test_impossible_settings_are_refused(golden, settings, named, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SettingError, match=named):
         load(golden.folder, **settings)
@@ -151,7 +151,7 @@ def test_settings_that_cannot_be_obeyed(golden, settings, named, monkeypatch):
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("stored", ["float16", "bfloat16"])
-def test_half_precision_is_computed_as_the_cpu_is_quick_unless_asked(
+def test_half_precision_is_computed_in_the_dtype_the_cpu_is_fast_at_by_default(
     folder, stored, quick, monkeypatch
 ):
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""The memory plan: hand-computed numbers, limits that bind, groups that limit."""
+"""The memory plan: hand-computed numbers, binding limits, cgroup limits."""
 
 from dataclasses import replace
 
@@ -49,7 +49,7 @@ def test_llama_2_holds_half_a_mebibyte_per_token():
     )
 
 
-def test_no_more_than_the_engine_can_use():
+def test_the_plan_takes_no_more_than_the_engine_can_use():
     limits = Limits(sequences=3, context=100, block_size=16)
     plan = plan_of(limits)
     assert plan.num_blocks == plan.usable == 3 * 7 and plan.context == 100
@@ -62,21 +62,21 @@ def test_larger_steps_leave_fewer_blocks():
     assert step_bytes(LLAMA2_7B, Limits(step_tokens=512), 2) < GIB
 
 
-def test_what_attention_gathers_is_planned_for():
-    """The budget of a step's decode rows, or one row of the whole context if that is more."""
+def test_memory_that_attention_gathers_into_is_planned_for():
+    """The gather budget of decode rows, or one row of the whole context if that is more."""
     whole, short = Limits(), Limits(context=16)
     assert plan_of(whole).activations == step_bytes(LLAMA2_7B, whole, 2) + 4096 * 16384
     assert plan_of(short).activations == step_bytes(LLAMA2_7B, short, 2) + (1 << 20)
 
 
 def test_capped_scores_are_planned_for():
-    """Gemma 2's are written out, so many at once."""
+    """Gemma 2's capped scores are materialised, a bounded number at once."""
     capped = replace(LLAMA2_7B, scales=replace(LLAMA2_7B.scales, scores_cap=50.0))
     more = step_bytes(capped, Limits(), 2) - step_bytes(LLAMA2_7B, Limits(), 2)
     assert more == 12 * SCORE_ELEMENTS == 48 << 20
 
 
-def test_what_does_not_fit_is_refused():
+def test_a_model_that_does_not_fit_is_refused():
     with pytest.raises(MemoryPlanError, match=r"do not fit.*lower") as caught:
         plan_of(Limits(), 100 << 20)
     assert "\n" not in str(caught.value)
@@ -88,13 +88,13 @@ def test_what_does_not_fit_is_refused():
 @pytest.mark.parametrize(
     "wrong", [{"sequences": 0}, {"step_tokens": -1}, {"block_size": 0}, {"num_blocks": -1}]
 )
-def test_limits_that_make_no_sense(wrong):
+def test_impossible_limits_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(SettingError, match=name):
         Limits(**wrong)
 
 
-def test_a_context_longer_than_the_models():
+def test_a_context_longer_than_the_models_is_refused():
     with pytest.raises(SettingError, match="4097 is longer than the 4096"):
         plan_of(Limits(context=4097))
     assert plan_of(Limits(), config=replace(LLAMA2_7B, context=9000)).context == 9000
@@ -112,12 +112,12 @@ def system(tmp_path, group_line, **files):
     return free_on_host(proc, groups)
 
 
-def test_without_a_group_limit_it_is_what_the_system_says(tmp_path):
+def test_without_a_cgroup_limit_the_systems_free_memory_counts(tmp_path):
     unlimited = {"a__memory.max": "max", "a__memory.current": "1", "a__memory.stat": "x 1"}
     assert system(tmp_path, "0::/a\n", **unlimited) == 8000 << 10
 
 
-def test_a_group_of_version_2_limits_it_and_so_does_its_parent(tmp_path):
+def test_a_cgroup_of_version_2_and_its_parents_limit_the_memory(tmp_path):
     files = {
         "a__b__memory.max": "3000000",
         "a__b__memory.current": "500000",
@@ -129,7 +129,7 @@ def test_a_group_of_version_2_limits_it_and_so_does_its_parent(tmp_path):
     assert system(tmp_path, "0::/a/b\n", **files) == 1_500_000
 
 
-def test_a_group_of_version_1_limits_it(tmp_path):
+def test_a_cgroup_of_version_1_limits_the_memory(tmp_path):
     files = {
         "memory__a__memory.limit_in_bytes": "1000000",
         "memory__a__memory.usage_in_bytes": "900000",
@@ -138,7 +138,7 @@ def test_a_group_of_version_1_limits_it(tmp_path):
     assert system(tmp_path, "5:cpu:/\n4:memory:/a\n", **files) == 150_000
 
 
-def test_a_system_that_does_not_say(tmp_path, monkeypatch):
+def test_without_figures_of_free_memory_half_of_all_counts(tmp_path, monkeypatch):
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 100, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert free_on_host(tmp_path) == 100 * 4096 // 2
     monkeypatch.delattr("os.sysconf")
@@ -146,7 +146,7 @@ def test_a_system_that_does_not_say(tmp_path, monkeypatch):
         free_on_host(tmp_path)
 
 
-def test_the_plan_is_for_the_policy_and_not_for_other_numbers():
+def test_the_plan_follows_the_policy_that_will_run():
     for join, chunk, cells in (
         (Continuous(100), Fixed(64), 512),
         (Continuous(100), Whole(), 511 + 4096),
@@ -156,7 +156,7 @@ def test_the_plan_is_for_the_policy_and_not_for_other_numbers():
         policies = Policies(join, chunk=chunk)
         limits = Limits.of(policies, 3, 0, 16)
         plan = plan_of(limits, 1 << 50)
-        assert plan.usable == 100 * 4096 // 16, "its own size, not the slots"
+        assert plan.usable == 100 * 4096 // 16, "the policy's own size, not the slots"
         same = step_bytes(LLAMA2_7B, Limits(100, cells), 2)
         assert step_bytes(LLAMA2_7B, limits, 2) == same
     assert Limits.of(Policies(Own()), 3, 0, 16).sequences == 3
@@ -164,7 +164,7 @@ def test_the_plan_is_for_the_policy_and_not_for_other_numbers():
 
 
 def test_histories_of_penalties_are_planned_for():
-    """A bit and a count of each token, for each sequence that runs: whichever they are."""
+    """A bit and a count per vocabulary token for each running sequence."""
     more = [step_bytes(LLAMA2_7B, Limits(n, 512), 2) for n in (10, 11)]
     assert more[1] - more[0] >= 32_000 * (5 + 24)
 

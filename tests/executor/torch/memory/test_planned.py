@@ -1,7 +1,8 @@
-"""No step takes more memory than was planned for it: counted where torch takes it.
+"""No step takes more memory than planned, as counted by torch's profiler.
 
-Shapes, policies and asks that each take most of something: whole prompts that overrun the step,
-prompts behind a cached prefix, padding and held slots, a large vocabulary with penalties, scoring.
+The shapes, policies and requests each use most of some resource: whole prompts that overrun the
+step, prompts after a cached prefix, padding and held slots, a large vocabulary with penalties,
+scoring.
 """
 
 import pytest
@@ -64,7 +65,7 @@ CLASSES = Policies(LengthClasses(5, (20,), 0), step_tokens=6)
 
 
 def asks(kind):
-    """Of each two tokens at least are generated, so that rows decode and slots are held."""
+    """Each request generates two tokens or more, so that rows decode and slots are held."""
     lengths = [250, 3, 3, 3, 3, 3] if kind == "one long" else [250 - 7 * i for i in range(6)]
     shared = kind == "cached"
     made = [(ask("first", (9,) * 40, 1))] if shared else []
@@ -75,7 +76,7 @@ def asks(kind):
 
 
 def taken(config, policies, requests, sampling, dtype):
-    """The most that was held at once while the requests were served, and what was planned."""
+    """The peak of memory while the requests were served, and the plan."""
     limits = Limits.of(policies, 1, 0, 16)
     loaded = load_random(config, limits, dtype, "cpu")
     scheduler = Scheduler(loaded.settings((Lane(),), policies))
@@ -116,7 +117,7 @@ def taken(config, policies, requests, sampling, dtype):
         (WORDY, CHUNKED, "all long", SCORED, "float32"),
     ],
 )
-def test_no_step_takes_more_than_was_planned(shape, policies, kind, sampling, dtype):
+def test_no_step_takes_more_memory_than_planned(shape, policies, kind, sampling, dtype):
     torch.manual_seed(0)
     most, planned = taken(parse_config(shape, {}), policies, asks(kind), sampling, dtype)
-    assert planned / 200 < most <= planned, "and it is no guess into the blue"
+    assert planned / 200 < most <= planned, "the plan is not far too high either"

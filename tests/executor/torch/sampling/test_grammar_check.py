@@ -1,4 +1,4 @@
-"""Grammars tried in a child: what is wrong is said; what breaks its compiler harms nobody."""
+"""Grammars tried in a child process: faults are reported, and a crashing compiler harms no one."""
 
 import json
 import subprocess
@@ -55,13 +55,13 @@ SLOW = json.dumps(
         ("lark", "start: start", "there is no text that matches"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(trial, kind, text, words):
+def test_what_is_wrong_with_a_grammar_is_said_in_one_line(trial, kind, text, words):
     said = trial.problem(Grammar(kind, text))
     assert words in said and bool(said) == bool(words)
     assert "\n" not in said
 
 
-def test_what_ends_the_child_is_said_and_the_next_is_tried_all_the_same(trial):
+def test_a_grammar_that_ends_the_child_is_reported_and_the_next_is_tried(trial):
     for _ in range(2):
         assert "too deeply" in trial.problem(Grammar("lark", CHAIN))
         assert trial.problem(Grammar("lark", 'start: "b"')) == ""
@@ -70,7 +70,7 @@ def test_what_ends_the_child_is_said_and_the_next_is_tried_all_the_same(trial):
     assert trial.problem(Grammar("lark", 'start: "b"')) == ""
 
 
-def test_a_child_that_is_gone_is_replaced_and_one_that_goes_is_named(trial, monkeypatch):
+def test_a_dead_child_is_replaced_and_one_that_dies_is_reported(trial, monkeypatch):
     assert trial.problem(Grammar("regex", "a")) == ""
     trial._child.terminate()
     trial._child.wait()
@@ -82,8 +82,8 @@ def test_a_child_that_is_gone_is_replaced_and_one_that_goes_is_named(trial, monk
     gone.close()
 
 
-def test_a_trial_that_somebody_ended_says_nothing_of_its_grammar(monkeypatch):
-    """As when the machine runs out of memory: the next one may be tried."""
+def test_a_trial_ended_from_outside_does_not_condemn_its_grammar(monkeypatch):
+    """As when the machine runs out of memory; the next grammar may be tried."""
     asked, answer = Grammar("regex", "a+somebody"), trials._answer
 
     def ended(child, ask):
@@ -97,13 +97,15 @@ def test_a_trial_that_somebody_ended_says_nothing_of_its_grammar(monkeypatch):
     assert grammar_problem(asked, EMBEDDED) == ""
 
 
-def test_a_folder_without_a_tokenizer(tmp_path):
+def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     assert "has none" in grammar_problem(Grammar("regex", "a"), tmp_path)
     assert "random weights" in grammar_problem(Grammar("regex", "a"), Path())
-    assert "has no text" in grammar_problem(Grammar("regex"), tmp_path), "seen without a child"
+    assert "has no text" in grammar_problem(Grammar("regex"), tmp_path), (
+        "refused without a child process"
+    )
 
 
-def test_the_front_needs_no_torch():
+def test_the_front_checks_grammars_without_torch():
     code = (
         "import sys; from pathlib import Path; from headway.core.grammar import Grammar;"
         "from headway.executor.torch.sampling.grammar_check import grammar_problem;"

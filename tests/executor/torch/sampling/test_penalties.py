@@ -1,4 +1,4 @@
-"""Penalties, bias and bad words equal transformers' processors, and nothing changes them."""
+"""Penalties, bias and bad words equal transformers' processors under any batching."""
 
 import pytest
 import torch
@@ -35,7 +35,7 @@ tokens = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12)
 def history(sampling, prompt, answer):
     begun = Begun(0, len(prompt), sampling, tuple(prompt))
     made = History(begun, VOCAB, CPU)
-    made.extend(0, prompt)  # the prompt's own row says nothing new
+    made.extend(0, prompt)  # the prompt's own row adds no token
     for i, token in enumerate(answer):
         made.extend(len(prompt) + i, (token,))
     return made
@@ -47,19 +47,19 @@ def logits_of(rows):
 
 @settings(deadline=None)
 @given(tokens, tokens, st.sampled_from([0.5, 1.3, 2.0]))
-def test_repetition_penalty(prompt, answer, penalty):
+def test_the_repetition_penalty_equals_transformers(prompt, answer, penalty):
     logits = logits_of(3)
     made = history(Sampling(repetition_penalty=penalty), prompt, answer)
     found = penalized(logits, {1: made})
     ids = torch.tensor([prompt + answer])
     want = RepetitionPenaltyLogitsProcessor(penalty)(ids, logits[1:2].clone())
     assert torch.equal(found[1], want[0])
-    assert torch.equal(found[[0, 2]], logits[[0, 2]]), "the others' are their own"
+    assert torch.equal(found[[0, 2]], logits[[0, 2]]), "the others keep their own"
 
 
 @settings(deadline=None)
 @given(tokens, tokens)
-def test_presence_and_frequency_read_the_answer_alone(prompt, answer):
+def test_presence_and_frequency_penalties_count_only_the_answer(prompt, answer):
     logits = logits_of(1)
     made = history(Sampling(presence_penalty=0.7, frequency_penalty=0.25), prompt, answer)
     want = logits[0].clone()
@@ -91,7 +91,7 @@ def test_bad_words_equal_transformers(prompt, answer):
 
 
 class Counted(list):
-    """Of slices."""
+    """A list that counts its slices."""
 
     slices = 0
 
@@ -110,11 +110,11 @@ def test_bad_words_are_compared_only_where_they_may_end():
     assert made._banned() == [9, 9] and made.known.slices == len(words)
 
 
-def test_a_sequence_that_begins_again_reads_the_same():
+def test_a_preempted_sequence_has_the_same_penalties():
     asked = Sampling(repetition_penalty=1.2, presence_penalty=0.5, frequency_penalty=0.5)
     first = history(asked, [1, 2, 3], [5, 5, 6])
     again = History(Begun(0, 3, asked, (1, 2, 3, 5, 5, 6)), VOCAB, CPU)
-    again.extend(0, (1, 2, 3, 5))  # rows from wherever the cache left off
+    again.extend(0, (1, 2, 3, 5))  # rows from the end of the cached prefix on
     again.extend(4, (5, 6))
     logits = logits_of(1)
     assert torch.equal(penalized(logits, {0: first}), penalized(logits, {0: again}))
@@ -131,7 +131,7 @@ ASKED = {
 
 
 def serve(folder, names, blocks, chunk):
-    """Answers, and the log-probabilities of prompts, of these asked together."""
+    """The answers and the prompts' log-probabilities of these requests, submitted together."""
     loaded = load(folder, Limits(sequences=6, block_size=4, num_blocks=blocks))
     policies = Policies(Continuous(6), chunk=Fixed(chunk), step_tokens=32)
     scheduler = Scheduler(Settings(blocks, 4, policies=policies))
@@ -148,14 +148,16 @@ def serve(folder, names, blocks, chunk):
     return said, scores, prompt, scheduler
 
 
-def test_alone_and_in_company_preempted_or_not(golden):
+def test_answers_are_the_same_alone_batched_and_preempted(golden):
     alone = {name: serve(golden.folder, [name], 64, 32)[0][name] for name in ASKED}
     assert len({tuple(answer) for answer in alone.values()}) == len(ASKED) - 1
     assert alone["plain"] == alone["scored"], "scoring changes no answer"
     for blocks, chunk in ((64, 32), (20, 5)):
         said, _, _, scheduler = serve(golden.folder, list(ASKED), blocks, chunk)
         assert said == alone
-    assert sum(row.preemptions for row in scheduler.ledger.requests), "the last run is tight"
+    assert sum(row.preemptions for row in scheduler.ledger.requests), (
+        "the last run is short of memory"
+    )
 
 
 @pytest.mark.parametrize(("blocks", "chunk"), [(64, 32), (64, 5), (20, 5)])

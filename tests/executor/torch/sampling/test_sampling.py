@@ -1,4 +1,4 @@
-"""The sampler draws from the right distribution, and from nothing but seed and position."""
+"""The sampler draws from the right distribution, as a function of seed and position only."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from headway.executor.torch.sampling.sampling import (
 
 
 def draws_of(n, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=None, position=5, **rest):
-    """n rows that ask for the same, their seeds counted up from 0 unless one is given."""
+    """n equal rows, with seeds 0, 1, 2 and so on unless one is given."""
     return SamplingColumns(
         temperature=np.full(n, temperature),
         top_k=np.full(n, top_k),
@@ -43,7 +43,7 @@ def logits_of(rows, vocab, spread=3.0, seed=0):
 
 
 def chi_square(counts, expected):
-    """How many standard deviations the statistic lies above its mean."""
+    """By how many standard deviations the statistic exceeds its mean."""
     assert expected.min() >= 5
     freedom = len(counts) - 1
     return (((counts - expected) ** 2 / expected).sum() - freedom) / (2 * freedom) ** 0.5
@@ -54,7 +54,7 @@ def chi_square(counts, expected):
     [(1.0, 0, 1.0, 0.0), (0.7, 0, 0.9, 0.0), (1.3, 6, 1.0, 0.0), (1.0, 0, 1.0, 0.1)],
 )
 @pytest.mark.parametrize("keyed_by", ["seed", "position"])
-def test_the_frequencies_follow_the_distribution(temperature, top_k, top_p, min_p, keyed_by):
+def test_sampled_frequencies_follow_the_distribution(temperature, top_k, top_p, min_p, keyed_by):
     n, vocab = 20_000, 12
     row = logits_of(1, vocab, spread=1.0)
     asked = draws_of(n, temperature, top_k, top_p, min_p)
@@ -67,7 +67,7 @@ def test_the_frequencies_follow_the_distribution(temperature, top_k, top_p, min_
     assert chi_square(counts[want > 0], want[want > 0] * n) < 4
 
 
-def test_one_position_tells_nothing_of_the_next():
+def test_draws_at_neighbouring_positions_and_seeds_are_independent():
     n, vocab = 40_000, 6
     row = torch.zeros(n, vocab)
     now = sample(row, draws_of(n, seed=11, position=np.arange(n)))
@@ -78,7 +78,7 @@ def test_one_position_tells_nothing_of_the_next():
         assert chi_square(counts, np.full(vocab**2, n / vocab**2)) < 4
 
 
-def test_noise_is_exponential():
+def test_noise_is_exponentially_distributed():
     keyed = noise_keys_tensor(np.arange(50), np.arange(50) * 7, torch.device("cpu"))
     found = exponential_noise(keyed, torch.arange(4000, dtype=torch.int32))
     assert found.min() > 0 and found.isfinite().all()
@@ -87,8 +87,8 @@ def test_noise_is_exponential():
     assert torch.corrcoef(found).fill_diagonal_(0).abs().max() < 0.07  # 4.4 deviations
 
 
-def test_noise_is_this_function_for_ever():
-    """Or a seed would mean another text after an upgrade, or on another device."""
+def test_noise_is_a_fixed_function_of_seed_and_position():
+    """Otherwise a seed would give another text after an upgrade, or on another device."""
     wrap = 2**32 - 1
 
     def splitmix(x):
@@ -128,11 +128,11 @@ def by_transformers(logits, temperature, top_k, top_p, min_p):
     top_k=st.sampled_from([0, 1, 5, 40, 1500, 10_000]),
     top_p=st.sampled_from([1.0, 0.95, 0.5, 1e-6]),
     min_p=st.sampled_from([0.0, 0.02, 0.4]),
-    # 1,024 candidates are looked at first: of 3,000 tokens they are enough or not.
+    # 1,024 candidates are tried first; for 3,000 tokens they are sometimes enough.
     shape=st.sampled_from([(50, 3.0), (3000, 0.1), (3000, 4.0)]),
     seed=st.integers(0, 5),
 )
-def test_filters_are_those_of_transformers(temperature, top_k, top_p, min_p, shape, seed):
+def test_filters_equal_those_of_transformers(temperature, top_k, top_p, min_p, shape, seed):
     logits = logits_of(3, *shape, seed=seed)
     want = by_transformers(logits, temperature, top_k, top_p, min_p)
     ones = torch.ones(3)
@@ -143,13 +143,13 @@ def test_filters_are_those_of_transformers(temperature, top_k, top_p, min_p, sha
         ones * min_p,
     )
     found = torch.zeros_like(want).scatter(1, ids, values.softmax(dim=-1))
-    # At the very edge of top_p rounding decides, and a sum over 3,000 tokens is rounded.
+    # At the very edge of top_p, the rounding of a sum over 3,000 tokens decides.
     assert ((found > 0) != (want > 0)).sum() <= 3
     assert (found - want).abs().max() < 2e-3
 
 
-def test_rows_with_different_wishes_share_a_step():
-    """Every row draws what it would draw alone."""
+def test_rows_with_different_sampling_share_a_step():
+    """Every row draws the token that it would draw alone."""
     logits = logits_of(6, 3000)
     mixed = SamplingColumns(
         temperature=np.array([0.0, 1.0, 0.8, 1.5, 0.0, 1.0]),
@@ -174,7 +174,7 @@ def test_rows_with_different_wishes_share_a_step():
 
 
 @pytest.mark.parametrize("width", [1, 1023, 1024, 1025, 1280, 3000, 5119])
-def test_the_likeliest_is_the_first_of_the_largest(width):
+def test_greedy_takes_the_first_of_equal_maxima(width):
     for logits in (logits_of(40, width), logits_of(40, width).round(), torch.zeros(2, width)):
         assert row_argmax(logits).tolist() == logits.numpy().argmax(axis=1).tolist()
     last = torch.zeros(width, width // 100 + 1).T.clone()
@@ -185,12 +185,12 @@ def test_the_likeliest_is_the_first_of_the_largest(width):
 @pytest.mark.parametrize(
     "wish", [{"temperature": 1e-9}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}]
 )
-def test_the_narrowest_wishes_are_greedy(wish):
+def test_the_narrowest_filters_are_greedy(wish):
     logits = logits_of(20, 300)
     assert torch.equal(sample(logits, draws_of(20, **wish)), logits.argmax(dim=-1))
 
 
-def test_a_changed_last_bit_changes_no_token():
+def test_a_change_of_the_last_bit_of_logits_changes_no_token():
     """Batching does that to logits. Inverting a cumulative sum would not pass."""
     logits = logits_of(2000, 300)
     shaken = logits * (1 + 1e-7 * logits_of(2000, 300, seed=1).sign())
