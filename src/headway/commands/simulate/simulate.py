@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headway.commands.compare.compare import Asked, Contest, baseline, services_of, terminable
 from headway.commands.compare.like import Like, like
-from headway.commands.simulate.simulated_rig import REPEATS, noisy_rig, simulated_setting
+from headway.commands.simulate.simulated_testbed import REPEATS, noisy_rig, simulated_setting
 from headway.commands.simulate.sweep import SweepRun
 from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, parse_sweep
 from headway.costing.calibration import Calibration

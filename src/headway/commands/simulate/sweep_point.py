@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.commands.compare.compare import Asked, services_of
-from headway.commands.simulate.simulated_rig import noisy_rig, simulated_setting
+from headway.commands.simulate.simulated_testbed import noisy_rig, simulated_setting
 from headway.commands.simulate.sweep_setting import asked_at, calibration_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from headway.commands.simulate.simulated_rig import simulated_setting
+from headway.commands.simulate.simulated_testbed import simulated_setting
 from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_setting import asked_at
 from headway.errors import SettingError
