@@ -85,7 +85,7 @@ class Paced(PricedExecutor):
         return super().factor(features) * self._pace.at(self.clock.now()) // WHOLE
 
 
-def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Testbed:
+def paced_testbed(calibration: Calibration, seed: int, pace: Pace) -> Testbed:
     """As simulated_testbed, but step by step: each step asks how fast the machine is."""
     clock = VirtualClock()
     priced = Paced(calibration.cost, clock, seed, pace)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
+from benchmarks.fidelity.pace import Pace, pace, paced_testbed, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.commands.calibrate.learn import Measurements, check_enough, conclude, measure_steps
 from headway.commands.calibrate.observe import LEARNED, LiveStep, ObservedRun, observed_trace
@@ -131,8 +131,8 @@ class Stage:
         seeds = range(SEEDS * turn, SEEDS * (turn + 1))
         if not paced:
             return [self.simulated(lived.level, rate, lived.window, seed) for seed in seeds]
-        rigs = [paced_rig(lived.even, seed, lived.pace) for seed in seeds]
-        return [self._run(testbed, rate, lived.window).serve() for testbed in rigs]
+        testbeds = [paced_testbed(lived.even, seed, lived.pace) for seed in seeds]
+        return [self._run(testbed, rate, lived.window).serve() for testbed in testbeds]
 
     def _run(self, testbed: Testbed, rate: float, window: int) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""

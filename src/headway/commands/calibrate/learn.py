@@ -52,7 +52,7 @@ class Measurements:
     others: float  # cores that other processes kept busy
 
 
-def calibrate_rig(
+def calibrate_testbed(
     testbed: Testbed,
     kv_bytes: int,
     slots: int = SLOTS,
@@ -80,7 +80,7 @@ def measure_steps(
     *,
     checking: float = CHECKING,
 ) -> Measurements:
-    """Time designed batches and live traffic; parameters and errors as in calibrate_rig.
+    """Time designed batches and live traffic; parameters and errors as in calibrate_testbed.
 
     checking: the share of the time for held-out traffic; 0 leaves it out.
     """

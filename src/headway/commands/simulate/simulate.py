@@ -9,7 +9,7 @@ from rich.text import Text
 
 from headway.commands.compare.compare import Asked, Contest, baseline, services_of, terminable
 from headway.commands.compare.like import Like, like
-from headway.commands.simulate.simulated_testbed import REPEATS, noisy_rig, simulated_setting
+from headway.commands.simulate.simulated_testbed import REPEATS, noisy_testbed, simulated_experiment
 from headway.commands.simulate.sweep import SweepRun
 from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, parse_sweep
 from headway.costing.calibration import Calibration
@@ -46,7 +46,7 @@ def run_simulate(wanted: SimulateOptions, console: Console) -> int:
     if swept is None:
         folder = writable(asked.out)
         console.print(Text(provenance_sentence(provenance_of(calibration)), style="yellow"))
-        setting = simulated_setting(asked, calibration, services)
+        setting = simulated_experiment(asked, calibration, services)
         with terminable():
             return Simulation(setting, makes, asked, folder, console, calibration=calibration).run()
     folder = asked.out
@@ -141,4 +141,4 @@ class Simulation(Contest):
         self.reporter = replace(self.reporter, origin=origin, command="simulate")
 
     def testbed(self, repeat: int) -> Testbed:
-        return noisy_rig(self.calibration, self.asked.seed, repeat)
+        return noisy_testbed(self.calibration, self.asked.seed, repeat)

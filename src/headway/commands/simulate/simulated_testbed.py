@@ -13,21 +13,21 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 REPEATS = 1_000  # of one seed, before another one's residuals come again
 
 
-def noiseless_rig(calibration: Calibration) -> Testbed:
+def noiseless_testbed(calibration: Calibration) -> Testbed:
     """On which each step takes its price: a single request draws few residuals, and a budget that
     is a multiple of it would depend on their luck."""
     cost = replace(calibration.cost, residuals=(Residuals(), Residuals()))
     return simulated_testbed(replace(calibration, cost=cost), 0)
 
 
-def noisy_rig(calibration: Calibration, seed: int, repeat: int) -> Testbed:
+def noisy_testbed(calibration: Calibration, seed: int, repeat: int) -> Testbed:
     """Fresh for each run, whose nth step gets the nth numbers. Repeats differ in these alone;
     strategies of one repeat have them in common, and what time makes of them is their own."""
     return simulated_testbed(calibration, REPEATS * seed + repeat)
 
 
-def simulated_setting(
+def simulated_experiment(
     asked: Asked, calibration: Calibration, services: Sequence[EndpointTraffic]
 ) -> Experiment:
     """Budgets and prices as the quiet testbed has them, and the traffic that was asked for."""
-    return prepare(noiseless_rig(calibration), asked, list(services))
+    return prepare(noiseless_testbed(calibration), asked, list(services))

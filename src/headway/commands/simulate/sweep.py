@@ -11,7 +11,7 @@ from headway.commands.compare.compare import Asked, Terminated, services_of
 from headway.commands.simulate import capacity_text, sweep_report
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found
-from headway.commands.simulate.simulated_testbed import simulated_setting
+from headway.commands.simulate.simulated_testbed import simulated_experiment
 from headway.commands.simulate.sweep_page import page
 from headway.commands.simulate.sweep_point import (
     Job,
@@ -104,7 +104,7 @@ class SweepRun:
             self.range = sweep_range(self.job(0.0), services)
             first = self.sweep.values[0] if self.sweep.values else self.range.low
             asked = asked_at(self.asked, self.sweep.setting, first)
-            self._check_amount(simulated_setting(asked, self.calibration, services))
+            self._check_amount(simulated_experiment(asked, self.calibration, services))
 
     @property
     def asked_first(self) -> Asked:
@@ -125,7 +125,7 @@ class SweepRun:
     def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
         """That the setting means something to one of the strategies at least."""
         setting, name = (
-            simulated_setting(self.asked, self.calibration, services),
+            simulated_experiment(self.asked, self.calibration, services),
             self.sweep.setting,
         )
         makes = read_strategies(self.asked.strategies)

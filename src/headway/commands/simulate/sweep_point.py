@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.commands.compare.compare import Asked, services_of
-from headway.commands.simulate.simulated_testbed import noisy_rig, simulated_setting
+from headway.commands.simulate.simulated_testbed import noisy_testbed, simulated_experiment
 from headway.commands.simulate.sweep_setting import asked_at, calibration_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
@@ -65,7 +65,7 @@ class SweepPoint:
 def simulate_point(job: Job) -> SweepPoint:
     """The whole point. Raises a HeadwayError for what the user can mend."""
     asked = asked_at(job.asked, job.setting, job.value)
-    setting = simulated_setting(asked, job.calibration, services_of(asked))
+    setting = simulated_experiment(asked, job.calibration, services_of(asked))
     strategies = [
         strategy_at(make(setting.strategy_inputs), job.setting, job.value)
         for name, make in read_strategies(asked.strategies).items()
@@ -89,7 +89,7 @@ def _figures(job: Job, setting: Experiment, strategies: Iterable[Strategy]) -> I
     limit = round(work.window * (1 + DRAIN))
     for repeat in range(job.asked.repeat):
         for strategy in strategies:
-            testbed = noisy_rig(calibration, seed, repeat)
+            testbed = noisy_testbed(calibration, seed, repeat)
             run = Run(testbed, strategy.policies, setting.lanes, work.requests, limit)
             yield figures_of(strategy.name, repeat, run.serve(), work, testbed.num_blocks)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from headway.commands.simulate.simulated_testbed import simulated_setting
+from headway.commands.simulate.simulated_testbed import simulated_experiment
 from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_setting import asked_at
 from headway.errors import SettingError
@@ -32,7 +32,7 @@ def sweep_range(job: Job, services: list[EndpointTraffic]) -> SweepRange:
             "every lane has a rate of its own, so there is none to turn: give one of them a weight"
         )
     asked = asked_at(replace(job.asked, rate=0.0), "load", DEFAULT_LOAD)
-    experiment = simulated_setting(asked, job.calibration, services)
+    experiment = simulated_experiment(asked, job.calibration, services)
     own = sum(each.rate for each in services)
     rate = experiment.work.rate
     low, high = own + (rate - own) * LOWEST_SHARE, own + (rate - own) * HIGHEST_LOAD / DEFAULT_LOAD
