@@ -1,33 +1,39 @@
-"""A simulated machine with its traffic: whatever is run on it takes the cost model's time."""
+"""Testbeds whose steps take the cost model's time, and the experiment that runs on them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headway.commands.compare.compare import Asked, prepare
+from headway.commands.compare.compare import CompareOptions, prepare
 from headway.core.cost.step_cost import Residuals
 from headway.costing.calibration import Calibration
 from headway.runs.experiment import Experiment
 from headway.runs.testbed import Testbed, simulated_testbed
 from headway.traffic.endpoint_traffic import EndpointTraffic
 
-REPEATS = 1_000  # of one seed, before another one's residuals come again
+REPEATS = 1_000  # at most, per seed: further repeats would use the next seed's residuals
 
 
 def noiseless_testbed(calibration: Calibration) -> Testbed:
-    """On which each step takes its price: a single request draws few residuals, and a budget that
-    is a multiple of it would depend on their luck."""
+    """A testbed on which each step takes exactly its predicted time.
+
+    Budgets are multiples of a single request's time. A single request draws few residuals, so with
+    residuals the budgets would depend on chance.
+    """
     cost = replace(calibration.cost, residuals=(Residuals(), Residuals()))
     return simulated_testbed(replace(calibration, cost=cost), 0)
 
 
 def noisy_testbed(calibration: Calibration, seed: int, repeat: int) -> Testbed:
-    """Fresh for each run, whose nth step gets the nth numbers. Repeats differ in these alone;
-    strategies of one repeat have them in common, and what time makes of them is their own."""
+    """A testbed whose steps take the predicted time and a random residual.
+
+    Each run gets a new one, and its nth step draws the nth residual. Repeats differ in their
+    residuals alone. The strategies of one repeat share them.
+    """
     return simulated_testbed(calibration, REPEATS * seed + repeat)
 
 
 def simulated_experiment(
-    asked: Asked, calibration: Calibration, services: Sequence[EndpointTraffic]
+    options: CompareOptions, calibration: Calibration, services: Sequence[EndpointTraffic]
 ) -> Experiment:
-    """Budgets and prices as the quiet testbed has them, and the traffic that was asked for."""
-    return prepare(noiseless_testbed(calibration), asked, list(services))
+    """The experiment of the options: budgets and prices measured on the noiseless testbed."""
+    return prepare(noiseless_testbed(calibration), options, list(services))
