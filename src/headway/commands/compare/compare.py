@@ -161,9 +161,7 @@ class ComparisonRun:
     folder: Path
     console: Console
     runs: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
-    others: dict[str, float] = field(
-        default_factory=dict
-    )  # cores that other processes used, by strategy
+    others: dict[str, float] = field(default_factory=dict)  # cores that others used, by strategy
     command: str = "compare"  # whose report it is
 
     def __post_init__(self) -> None:
@@ -201,11 +199,10 @@ class ComparisonRun:
     def _serve_all(self) -> None:
         """Strategies alternate within a repeat, so that drift affects all of them alike."""
         self.reporter.opening()
-        for repeat in range(self.options.repeat):
+        repeats = self.options.repeat
+        for repeat in range(repeats):
             for strategy in self.strategies:
-                title = (
-                    f"{strategy.name} {repeat + 1}" if self.options.repeat > 1 else strategy.name
-                )
+                title = f"{strategy.name} {repeat + 1}" if repeats > 1 else strategy.name
                 self._serve(strategy, title)
                 self.reporter.keep(self.runs, self.others, self.folder, complete=False)
 

@@ -65,9 +65,8 @@ class Metrics:
         self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
         self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
         self._keys = Keys()
-        self._earlier_preemptions = self._preemptions = (
-            0  # by engines that have failed; by the present one
-        )
+        self._preemptions = 0  # by the present engine
+        self._earlier_preemptions = 0  # by engines that have failed
         self._step_ended = 0  # when the step ended whose events come next
         self._registry = CollectorRegistry()
         self._registry.register(self)
