@@ -122,13 +122,15 @@ class Analysis:
 
     def money(self, name: str) -> list[Money]:
         """The strategy's cost per million answered tokens and per good request, one per run."""
-        made = []
-        for asked, engine in zip(self.counted[name], self.engine[name], strict=True):
+        costs = []
+        for outcome, engine in zip(self.counted[name], self.engine[name], strict=True):
             paid = engine.seconds / HOUR * self.price
             tokens = engine.tokens_per_second * engine.seconds
-            good = sum(row.good for row in asked.requests)
-            made.append(Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0))
-        return made
+            good = sum(row.good for row in outcome.requests)
+            costs.append(
+                Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0)
+            )
+        return costs
 
     def is_whole(self, name: str) -> bool:
         """Whether all of the strategy's runs were complete."""

@@ -70,11 +70,11 @@ def _header(found: Analysis) -> str:
     about = found.report.about
     many = len(found.strategies)
     served = "1 strategy" if many == 1 else f"{many} strategies, the same requests"
-    doubt = f'<p class="note">{escape(said)}</p>' if (said := caution(found)) else ""
+    doubt = f'<p class="note">{escape(text)}</p>' if (text := caution(found)) else ""
     warning = ""
     if "simulated" in about:
-        said = escape(provenance_sentence(about["simulated"]))
-        warning = f'<p class="warning" id="simulated">{said}</p>'
+        text = escape(provenance_sentence(about["simulated"]))
+        warning = f'<p class="warning" id="simulated">{text}</p>'
     first, _, rest = verdict(found).replace(" %", "\u00a0%").partition(". ")
     told = f'<p class="lead">{escape(rest)}</p>' if rest else ""
     return (
@@ -133,14 +133,14 @@ def _comparisons(found: Analysis) -> str:
         ("Keep every budget", [each for each in rest if each.name in keeping]),
         ("Do not keep every budget", [each for each in rest if each.name not in keeping]),
     ]
-    made = "".join(_group(found, title, cards) for title, cards in groups if cards)
+    rendered = "".join(_group(found, title, cards) for title, cards in groups if cards)
     empty = "<p>Fewer than two strategies ran to their end: there is nothing to compare.</p>"
     return (
         '<section id="pressure"><h2>What each strategy relieves and creates</h2><p class="note">'
         f"Against the baseline, {escape(found.baseline)}: the largest gain and the largest loss in "
         "any endpoint's time to the first token or time per token, the backlog's time, waste, or "
         "device time per answered token. Of the first repeat. A line opens to who pays, what to "
-        f"watch and when to roll back.</p>{made or empty}</section>"
+        f"watch and when to roll back.</p>{rendered or empty}</section>"
     )
 
 
@@ -156,8 +156,8 @@ def _group(found: Analysis, title: str, cards: Sequence[Comparison]) -> str:
 def _card(found: Analysis, compared: Comparison) -> str:
     lines = page_tables.card(found, compared)
     rows = "".join(
-        f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(said)}</dd>'
-        for name, said in lines
+        f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(text)}</dd>'
+        for name, text in lines
     )
     is_pair, told = _is_pair(compared), dict(lines)
     note = ""
@@ -178,9 +178,9 @@ def _card(found: Analysis, compared: Comparison) -> str:
     )
 
 
-def _brief(said: str) -> str:
+def _brief(text: str) -> str:
     """What is named, without the figures in brackets."""
-    what = said.partition(" (")[0].rstrip(".")
+    what = text.partition(" (")[0].rstrip(".")
     return "-" if what.startswith("Nothing") else what
 
 
@@ -224,8 +224,8 @@ def _batches(found: Analysis) -> str:
     over_time, times = _multiples(drawn), _multiples(page_charts.scatters(found))
     words = ("next tokens (decode rows)", "prompt tokens", "padding", "held slots")
     keys = "".join(
-        f'<span class="k-{kind}"><i></i>{said}</span>'
-        for kind, said in zip(page_charts.KINDS, words, strict=True)
+        f'<span class="k-{kind}"><i></i>{word}</span>'
+        for kind, word in zip(page_charts.KINDS, words, strict=True)
     )
     return (
         '<section id="batches"><h2>What the batches were made of</h2><p class="note">Tokens '
@@ -241,17 +241,17 @@ def _batches(found: Analysis) -> str:
 
 def _multiples(charts: Mapping[str, str]) -> str:
     """Small charts of one kind, one for each strategy."""
-    made = "".join(
+    rendered = "".join(
         f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>"
         for name, chart in charts.items()
     )
-    return f'<div class="charts small">{made}</div>'
+    return f'<div class="charts small">{rendered}</div>'
 
 
 def _what_was_run(found: Analysis) -> str:
     stated = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>"
-        for name, said in run_description.stated(found)
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
+        for name, text in run_description.stated(found)
     )
     strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
     endpoints = html_parts.table("endpoints", *page_tables.endpoints(found), words=3)

@@ -6,12 +6,13 @@ from statistics import median
 from headway.core.request import NEVER
 from headway.figures.lane_figures import LaneFigures, Quantile
 from headway.report.analysis import Analysis, Comparison, Guardrail, spread
-from headway.report.formatting import NOT_SAID, duration, milliseconds, said, share
+from headway.report.formatting import NOT_SAID, duration, milliseconds, pressure_text, share
 from headway.report.verdict import kept, limited, standings
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
 PERCENTS = (50, 90, 95, 99)
+NOTHING = "Nothing that these rows show."
 LATENCY = [
     *("strategy", "n", "in budget", "good/s"),
     *(f"{metric} p{percent}" for metric in ("TTFT", "TPOT", "queue") for percent in PERCENTS),
@@ -82,8 +83,8 @@ def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
             row.append(kept(median(one.attainment for one in each)))
             for percent in percents:
                 values = [getattr(one, f"ttft_p{percent}") for one in each]
-                said = [value for value in values if value is not None]
-                row.append(_milliseconds(median(said)) if said else NOT_SAID)
+                known = [value for value in values if value is not None]
+                row.append(_milliseconds(median(known)) if known else NOT_SAID)
         rows.append(row)
     return groups, (head, rows)
 
@@ -166,8 +167,8 @@ def card(found: Analysis, compared: Comparison) -> list[tuple[str, str]]:
     """What a strategy relieves and creates, who pays for it, and what to watch."""
     relieved, created = compared.card.relieved, compared.card.created
     lines = [
-        ("Relieved", _sentence(said(relieved)) if relieved else "Nothing that these rows show."),
-        ("Created", _sentence(said(created)) if created else "Nothing that these rows show."),
+        ("Relieved", _sentence(pressure_text(relieved)) if relieved else NOTHING),
+        ("Created", _sentence(pressure_text(created)) if created else NOTHING),
         ("Endpoint that pays", payer(found, compared)),
         ("Resource that pays", resource(found, compared)),
     ]

@@ -82,8 +82,8 @@ def writable(folder: Path) -> Path:
         (folder / "report.part").write_text("")
         (folder / "report.part").unlink()
     except OSError as error:
-        said = f"the report cannot be written to {folder}: {error.strerror}"
-        raise SettingError(said) from error
+        message = f"the report cannot be written to {folder}: {error.strerror}"
+        raise SettingError(message) from error
     return folder
 
 

@@ -115,8 +115,8 @@ def _has_times(figures: Figures, lane: str, tail: int) -> bool:
 def _percents(figures: Figures, tail: int) -> tuple[int, ...]:
     """The median, and the tail where at least one figure of it can be given."""
     every = [mine for lanes in figures.values() for mine in lanes.values()]
-    said = any(value is not None for mine in every for value in _quantiles(mine, [tail]))
-    return (50, tail) if said else (50,)
+    is_known = any(value is not None for mine in every for value in _quantiles(mine, [tail]))
+    return (50, tail) if is_known else (50,)
 
 
 def latency_notes(figures: Figures, tail: int = 95) -> list[str]:

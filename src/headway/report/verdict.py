@@ -55,7 +55,7 @@ def standings(found: Analysis) -> list[Standing]:
 
     Empty where no endpoint has a budget.
     """
-    lanes, made = limited(found), list[Standing]()
+    lanes, judged = limited(found), list[Standing]()
     for name in found.strategies if lanes else ():
         if not found.is_whole(name):
             continue
@@ -65,9 +65,9 @@ def standings(found: Analysis) -> list[Standing]:
         worst = min(lanes, key=lambda lane: shares[lane])
         offered = found.latency[name][worst][0].offered
         device = found.used(name)["device time per answered token"]
-        made.append(Standing(name, worst, shares[worst], offered, device))
-    keeping = sorted((each for each in made if each.keeps), key=lambda each: each.device)
-    missing = sorted((each for each in made if not each.keeps), key=lambda each: -each.attainment)
+        judged.append(Standing(name, worst, shares[worst], offered, device))
+    keeping = sorted((each for each in judged if each.keeps), key=lambda each: each.device)
+    missing = sorted((each for each in judged if not each.keeps), key=lambda each: -each.attainment)
     return [*keeping, *missing]
 
 

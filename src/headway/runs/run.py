@@ -120,9 +120,9 @@ class Run:
 def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
     """What a scheduler's ledger has of these requests. zero: the run's beginning."""
     steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
-    asked = Counter(request.lane for request in requests)
+    counts = Counter(request.lane for request in requests)
     return Outcome(
-        offered={lane.name: asked[lane.name] for lane in scheduler.settings.lanes},
+        offered={lane.name: counts[lane.name] for lane in scheduler.settings.lanes},
         requests=tuple(_from(zero, row) for row in scheduler.ledger.requests),
         steps=steps,
         nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),

@@ -97,11 +97,11 @@ class RecordedTrace:
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
         """Yield the requests of the trace, by arrival."""
-        made, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
+        specs, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
         if tick:
             random = Random(f"{seed} jitter {lane}")
-            made = [replace(spec, at=spec.at + random.randrange(tick)) for spec in made]
-        yield from sorted(made, key=lambda spec: spec.at)
+            specs = [replace(spec, at=spec.at + random.randrange(tick)) for spec in specs]
+        yield from sorted(specs, key=lambda spec: spec.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def endpoints_from_traces(
         if any(name == each.name for each in services):
             raise SettingError(f"two traces are called {name}; name the endpoints in --lanes")
         source = _recorded(str(path), Path(), scale)
-        said = f"{source.name}, recorded"
-        endpoint = Endpoint(name, "a recorded service", said, priority, *TRACE_BUDGET)
+        description = f"{source.name}, recorded"
+        endpoint = Endpoint(name, "a recorded service", description, priority, *TRACE_BUDGET)
         services.append(EndpointTraffic(endpoint, source, weight=len(source.arrivals)))
     return services
 
@@ -163,10 +163,12 @@ def _service(
     if "trace" in fields:
         scale = number(fields.get("token_scale", default[1]), f"{where}: token_scale")
         source = _recorded(str(fields["trace"]), path.parent, scale)
-        said = f"{source.name}, recorded"
+        description = f"{source.name}, recorded"
     else:
         source = _process(fields, where)
-        said = "synthetic: " + ("all there at the beginning" if source.at_once else "a process")
+        description = "synthetic: " + (
+            "all there at the beginning" if source.at_once else "a process"
+        )
     limits = mapping(fields.get("budget", {}), f"{where}: budget")
     known(limits, LIMITS, f"{where}: budget")
     times, fixed = _budget(limits, f"{where}: budget")
@@ -174,7 +176,7 @@ def _service(
     priority = whole(fields.get("priority", default[0]), f"{where}: priority")
     window = fields.get("window")
     return EndpointTraffic(
-        Endpoint(name, serves, said, priority, fixed=fixed, **times),
+        Endpoint(name, serves, description, priority, fixed=fixed, **times),
         source,
         number(fields.get("weight", 1.0), f"{where}: weight"),
         number(fields.get("rate", 0.0), f"{where}: rate"),

@@ -41,7 +41,7 @@ def _sentence(subject: str, message: str) -> str:
 
 def dotted_path(where: Location) -> str:
     """A location as text: lanes.voice.ttft, keys[0].name."""
-    said = ""
+    path = ""
     for each in where:
-        said += f"[{each}]" if isinstance(each, int) else f".{each}" if said else each
-    return said
+        path += f"[{each}]" if isinstance(each, int) else f".{each}" if path else each
+    return path
