@@ -33,7 +33,7 @@ from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.figures.lane_figures import engine_figures, percentile
 from headway.runs.live_testbed import load_testbed
 from headway.runs.machine_speed import choose_threads, warm_up

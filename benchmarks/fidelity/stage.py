@@ -15,7 +15,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.costing.calibration import Calibration
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
 from headway.figures.lane_figures import lane_figures, requests_after_warm_up
 from headway.runs.live_testbed import (

@@ -7,7 +7,8 @@ pytest.importorskip("torch")
 from headway.core.cost.step_cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.executor.torch.decoder import LARGE, SMALL
 from headway.executor.torch.memory.memory_plan import GATHER_BUDGET
 from headway.runs.live_testbed import load_testbed

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.trace import Arrival, read_shipped_trace
 from headway.traffic.workload import (

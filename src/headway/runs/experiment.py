@@ -7,7 +7,8 @@ from typing import Any
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.costing.machine import Neighbours
-from headway.costing.token_cost import RequestSpec, TokenCost, truncation
+from headway.costing.request_spec import RequestSpec, truncation
+from headway.costing.token_cost import TokenCost
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.testbed import Testbed
 from headway.strategies.registry import StrategyInputs

@@ -10,7 +10,8 @@ from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError
 from headway.runs.run import Outcome, Run
 from headway.runs.testbed import Testbed

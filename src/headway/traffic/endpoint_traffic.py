@@ -24,7 +24,7 @@ from typing import Any
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.trace import Arrival, read_shipped_trace, read_trace

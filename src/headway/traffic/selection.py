@@ -10,7 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import islice, takewhile
 from typing import Any
 
-from headway.costing.token_cost import RequestSpec, TokenCost, truncation
+from headway.costing.request_spec import RequestSpec, truncation
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
 from headway.traffic.workload import count_raised_to_one

@@ -7,7 +7,8 @@ from itertools import accumulate, islice
 from random import Random
 
 from headway.core.request import Request
-from headway.costing.token_cost import RequestSpec, TokenCost, Truncation, truncation
+from headway.costing.request_spec import RequestSpec, Truncation, truncation
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.endpoint import COMPLETION, LABELLING, SUPPORT, VOICE
 from headway.traffic.trace import PREFIX_TOKENS, Arrival

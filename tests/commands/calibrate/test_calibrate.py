@@ -50,7 +50,7 @@ from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import WHOLE, Rates, Rounding, StepCost
 from headway.core.view import View
 from headway.costing.calibration import read_cost_file, write_cost_file
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import HeadwayError, SettingError
 from headway.models import display_name
 from headway.sim.engine import VirtualEngine

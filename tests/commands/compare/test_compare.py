@@ -18,7 +18,8 @@ from headway.commands.replay.recording import load
 from headway.commands.replay.replay import ReplayOptions, run_replay
 from headway.commands.replay.rerun import rerun_journal
 from headway.core.request import NEVER, Finish
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
 from headway.figures.pressure import pressure_cards
 from headway.report import page_tables, report_json, run_description

@@ -14,7 +14,8 @@ from headway.core.policies.chunk import Allowance
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.view import View
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.engine import Executor
 from headway.runs.run import Run
 from headway.runs.testbed import SharedExecutor, Testbed
