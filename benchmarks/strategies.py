@@ -37,7 +37,8 @@ from headway.costing.request_spec import RequestSpec
 from headway.figures.lane_figures import engine_figures, percentile
 from headway.runs.live_testbed import load_testbed
 from headway.runs.machine_speed import choose_threads, warm_up
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import COMPLETION, SUPPORT
 from headway.traffic.trace import read_shipped_trace

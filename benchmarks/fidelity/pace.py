@@ -9,7 +9,9 @@ from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing.calibration import Calibration
-from headway.runs.testbed import SharedExecutor, Testbed, simulated_testbed
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.simulated_testbed import simulated_testbed
+from headway.runs.testbed import Testbed
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor

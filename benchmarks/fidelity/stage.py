@@ -25,8 +25,10 @@ from headway.runs.live_testbed import (
     make_testbed,
 )
 from headway.runs.machine_speed import choose_threads, measure_unloaded, warm_up
-from headway.runs.run import Outcome, Run
-from headway.runs.testbed import BLOCK_SIZE, Testbed, simulated_testbed
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
+from headway.runs.simulated_testbed import simulated_testbed
+from headway.runs.testbed import BLOCK_SIZE, Testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.trace import read_shipped_trace

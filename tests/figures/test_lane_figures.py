@@ -10,7 +10,7 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.figures.lane_figures import engine_figures, lane_figures, percentile, without_warm_up
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 
 
 def request(id, lane="chat", finish=Finish.LENGTH, ttft=10, generated=3, gap=2):

@@ -15,7 +15,7 @@ from random import Random
 from headway.core.ledger import RequestRow
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.lane_figures import MIN_BEYOND
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 
 BLOCKS = 20  # of equal duration, after the warm-up
 DRAWS = 400

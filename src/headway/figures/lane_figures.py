@@ -8,7 +8,7 @@ from typing import Any
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 
 MIN_BEYOND = 5  # values beyond a percentile; with fewer there are too few requests (p95: 100)
 SERVED = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)

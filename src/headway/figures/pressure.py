@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headway.core.request import NEVER
 from headway.figures.lane_figures import SERVED, Quantile, engine_figures, lane_figures
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.traffic.endpoint import Endpoint
 
 MIN_RATIO = 1.1  # a ratio closer to one does not count as a difference

@@ -20,7 +20,7 @@ from headway.figures.lane_figures import (
 )
 from headway.figures.pressure import PressureCard, pressure_cards
 from headway.report.report_json import Report
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 from headway.traffic.endpoint import Endpoint
 

@@ -14,7 +14,7 @@ from headway.errors import SettingError
 from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
 from headway.figures.pressure import PressureCard
 from headway.report.formatting import pressed
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.strategies.strategy import Strategy
 
 VERSION = 1

@@ -17,8 +17,8 @@ from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
 from headway.report.verdict import caution, verdict
 from headway.runs.experiment import Experiment
+from headway.runs.outcome import Outcome
 from headway.runs.provenance import Provenance
-from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy
 
 BUSY = 0.1  # of a core at work for other processes, mean over a run, that is worth a warning

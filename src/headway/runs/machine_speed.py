@@ -13,7 +13,8 @@ from headway.core.request import NEVER, Finish
 from headway.costing.request_spec import RequestSpec
 from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.runs.testbed import Testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint, UnloadedLatency

@@ -18,7 +18,8 @@ from headway.core.ledger import RequestRow
 from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.errors import SettingError
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.sim.clock import VirtualClock
 from tests.commands.small_cost_model import CALIBRATION
 

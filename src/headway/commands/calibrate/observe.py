@@ -18,7 +18,8 @@ from headway.costing.request_spec import RequestSpec
 from headway.costing.token_cost import TokenCost
 from headway.engine import Executor
 from headway.runs.run import Run
-from headway.runs.testbed import SharedExecutor, Testbed
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
 from headway.traffic.selection import Demand, offered_traffic, select_in_window

@@ -25,8 +25,9 @@ from headway.report.reporter import DRAIN, Reporter
 from headway.report.workload_summary import refuse_nobody
 from headway.runs.experiment import Experiment, custom_experiment, demo_experiment
 from headway.runs.live_testbed import load_testbed
+from headway.runs.outcome import Outcome
 from headway.runs.progress import show_progress
-from headway.runs.run import Outcome, Run
+from headway.runs.run import Run
 from headway.runs.testbed import Testbed
 from headway.strategies.from_yaml import StrategyMaker, read_strategies
 from headway.strategies.registry import DEFAULT_STRATEGIES, DYNAMIC_LANES

@@ -20,7 +20,7 @@ from headway.costing.calibration import Calibration
 from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
 from headway.report import report_json, terminal_tables
 from headway.report.formatting import share
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.strategies.strategy import Strategy, policy_as_json
 
 RECORDED, CONTROL, WHAT_IF = "as recorded", "as priced", "what if"

@@ -7,7 +7,8 @@ from headway.commands.compare.compare import CompareOptions, prepare
 from headway.core.cost.step_cost import Residuals
 from headway.costing.calibration import Calibration
 from headway.runs.experiment import Experiment
-from headway.runs.testbed import Testbed, simulated_testbed
+from headway.runs.simulated_testbed import simulated_testbed
+from headway.runs.testbed import Testbed
 from headway.traffic.endpoint_traffic import EndpointTraffic
 
 REPEATS = 1_000  # at most, per seed: further repeats would use the next seed's residuals

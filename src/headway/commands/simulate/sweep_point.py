@@ -21,7 +21,8 @@ from headway.figures.lane_figures import (
 )
 from headway.report.reporter import DRAIN
 from headway.runs.experiment import Experiment
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.strategies.from_yaml import read_strategies
 from headway.strategies.strategy import Strategy
 from headway.traffic.workload import Workload
