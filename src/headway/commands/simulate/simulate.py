@@ -15,7 +15,7 @@ from headway.commands.compare.compare import (
     terminable,
 )
 from headway.commands.compare.like import Like, like
-from headway.commands.simulate.simulated_testbed import (
+from headway.commands.simulate.simulated_experiment import (
     REPEATS,
     noisy_testbed,
     simulated_experiment,

@@ -11,7 +11,7 @@ from headway.commands.compare.compare import CompareOptions, Terminated, service
 from headway.commands.simulate import capacity_text, sweep_report
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found
-from headway.commands.simulate.simulated_testbed import simulated_experiment
+from headway.commands.simulate.simulated_experiment import simulated_experiment
 from headway.commands.simulate.sweep_page import page
 from headway.commands.simulate.sweep_point import (
     Job,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.commands.compare.compare import CompareOptions, services_of
-from headway.commands.simulate.simulated_testbed import noisy_testbed, simulated_experiment
+from headway.commands.simulate.simulated_experiment import noisy_testbed, simulated_experiment
 from headway.commands.simulate.sweep_setting import calibration_at, options_at, strategy_at
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from headway.commands.simulate.simulated_testbed import simulated_experiment
+from headway.commands.simulate.simulated_experiment import simulated_experiment
 from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_setting import options_at
 from headway.errors import SettingError
