@@ -34,7 +34,8 @@ from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.costing.request_spec import RequestSpec
-from headway.figures.lane_figures import engine_figures, percentile
+from headway.figures.engine_figures import engine_figures
+from headway.figures.percentile import percentile
 from headway.runs.live_testbed import load_testbed
 from headway.runs.machine_speed import choose_threads, warm_up
 from headway.runs.outcome import Outcome

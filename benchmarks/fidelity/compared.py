@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import percentile
+from headway.figures.percentile import percentile
 from headway.runs.outcome import Outcome
 
 METRICS = ("ttft", "tpot")

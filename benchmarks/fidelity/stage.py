@@ -17,7 +17,8 @@ from headway.core.request import Request
 from headway.costing.calibration import Calibration
 from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
-from headway.figures.lane_figures import lane_figures, requests_after_warm_up
+from headway.figures.lane_figures import lane_figures
+from headway.figures.warm_up import requests_after_warm_up
 from headway.runs.live_testbed import (
     kv_bytes_per_token,
     load_model,

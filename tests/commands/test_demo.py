@@ -12,8 +12,10 @@ from headway.cli.demo import demo as demo_command
 from headway.commands import demo
 from headway.core.request import Finish
 from headway.errors import SettingError
-from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.engine_figures import engine_figures
+from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import pressure_cards
+from headway.figures.warm_up import without_warm_up
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.formatting import milliseconds, pressed, share

@@ -14,7 +14,7 @@ from random import Random
 
 from headway.core.ledger import RequestRow
 from headway.figures.capacity import REQUIRED_ATTAINMENT
-from headway.figures.lane_figures import MIN_BEYOND
+from headway.figures.percentile import MIN_BEYOND
 from headway.runs.outcome import Outcome
 
 BLOCKS = 20  # of equal duration, after the warm-up

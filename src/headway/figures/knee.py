@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import log
 
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 
 TIMES = 2  # of what it is at the lowest rate
 RULE = (

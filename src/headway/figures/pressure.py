@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import SERVED, Quantile, engine_figures, lane_figures
+from headway.figures.engine_figures import SERVED, engine_figures
+from headway.figures.lane_figures import lane_figures
+from headway.figures.percentile import Quantile
 from headway.runs.outcome import Outcome
 from headway.traffic.endpoint import Endpoint
 

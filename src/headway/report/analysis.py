@@ -6,19 +6,11 @@ from statistics import median
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.figures.lane_figures import (
-    MIN_BEYOND,
-    SERVED,
-    EngineFigures,
-    LaneFigures,
-    Quantile,
-    engine_figures,
-    has_tpot,
-    lane_figures,
-    percentile,
-    without_warm_up,
-)
+from headway.figures.engine_figures import SERVED, EngineFigures, engine_figures
+from headway.figures.lane_figures import LaneFigures, has_tpot, lane_figures
+from headway.figures.percentile import MIN_BEYOND, Quantile, percentile
 from headway.figures.pressure import PressureCard, pressure_cards
+from headway.figures.warm_up import without_warm_up
 from headway.report.report_json import Report
 from headway.runs.outcome import Outcome
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES

@@ -1,7 +1,7 @@
 """Figures as people read them."""
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 from headway.figures.pressure import Pressure, PressureCard, Reading
 
 NOT_SAID = "-"  # a percentile of too few values

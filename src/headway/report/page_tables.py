@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import LaneFigures, Quantile
+from headway.figures.lane_figures import LaneFigures
+from headway.figures.percentile import Quantile
 from headway.report.analysis import Analysis, Comparison, Guardrail, spread
 from headway.report.formatting import NOT_SAID, duration, milliseconds, pressure_text, share
 from headway.report.verdict import kept, limited, standings

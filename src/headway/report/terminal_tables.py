@@ -10,7 +10,9 @@ from rich.text import Text
 
 from headway.core.lane import Lane
 from headway.core.request import NEVER
-from headway.figures.lane_figures import MIN_BEYOND, EngineFigures, LaneFigures, Quantile
+from headway.figures.engine_figures import EngineFigures
+from headway.figures.lane_figures import LaneFigures
+from headway.figures.percentile import MIN_BEYOND, Quantile
 from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 

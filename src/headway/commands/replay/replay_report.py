@@ -17,7 +17,9 @@ from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
 from headway.costing.calibration import Calibration
-from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.engine_figures import engine_figures
+from headway.figures.lane_figures import lane_figures
+from headway.figures.warm_up import without_warm_up
 from headway.report import report_json, terminal_tables
 from headway.report.formatting import share
 from headway.runs.outcome import Outcome

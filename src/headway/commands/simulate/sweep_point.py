@@ -12,13 +12,9 @@ from headway.commands.simulate.sweep_setting import calibration_at, options_at, 
 from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
 from headway.figures.capacity_interval import Tallies, Tally, sum_repeats, tally_blocks
-from headway.figures.lane_figures import (
-    EngineFigures,
-    LaneFigures,
-    engine_figures,
-    lane_figures,
-    without_warm_up,
-)
+from headway.figures.engine_figures import EngineFigures, engine_figures
+from headway.figures.lane_figures import LaneFigures, lane_figures
+from headway.figures.warm_up import without_warm_up
 from headway.report.reporter import DRAIN
 from headway.runs.experiment import Experiment
 from headway.runs.outcome import Outcome

@@ -18,7 +18,7 @@ from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import REQUIRED_ATTAINMENT, TOLERANCE
 from headway.figures.knee import RULE, find_knee
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 from headway.report.reporter import DRAIN
 from headway.runs.provenance import provenance_of
 from headway.traffic.workload import WARM_UP
