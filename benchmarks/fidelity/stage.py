@@ -32,8 +32,10 @@ from headway.runs.simulated_testbed import simulated_testbed
 from headway.runs.testbed import BLOCK_SIZE, Testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint
+from headway.traffic.prompts import Prompts
+from headway.traffic.token_scale import scale_trace
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import Prompts, long_request, scale_trace, with_prompts
+from headway.traffic.workload import long_request, with_prompts
 
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled

@@ -14,7 +14,8 @@ from headway.executor.torch.memory.memory_plan import GATHER_BUDGET
 from headway.runs.live_testbed import load_testbed
 from headway.runs.run import Run
 from headway.strategies.strategy import SLOTS, demo_strategies
-from headway.traffic.workload import Prompts, with_prompts
+from headway.traffic.prompts import Prompts
+from headway.traffic.workload import with_prompts
 
 
 @pytest.mark.parametrize("cached, rounding", [(0, LARGE), (1 << 30, SMALL)])

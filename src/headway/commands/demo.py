@@ -10,7 +10,8 @@ from headway.report.report_json import writable
 from headway.runs.testbed import Testbed
 from headway.strategies.registry import StrategyInputs
 from headway.strategies.strategy import Strategy, demo_strategies
-from headway.traffic import selection, workload
+from headway.traffic.demo_workload import DEMO_LOAD
+from headway.traffic.selection import DEFAULT_LOAD
 from headway.yaml_values import number
 
 NAMES = ("static", "dynamic", "continuous")
@@ -33,12 +34,13 @@ def run_demo(model: str | None, out: Path, seconds: float, seed: int, console: C
 def demo_options(out: Path, seconds: float, seed: int, model: str | None = None) -> CompareOptions:
     """The options of the comparison that the demo runs.
 
-    `CompareOptions.seconds` is the time that the requests would take at `selection.DEFAULT_LOAD`.
+    `CompareOptions.seconds` is the time that the requests would take at `DEFAULT_LOAD`.
     The demo offers them at its own, higher load and ends sooner.
     """
-    load = workload.DEMO_LOAD
-    span = seconds * load / selection.DEFAULT_LOAD
-    return CompareOptions(model, seconds=span, load=load, seed=seed, baseline=BASELINE, out=out)
+    span = seconds * DEMO_LOAD / DEFAULT_LOAD
+    return CompareOptions(
+        model, seconds=span, load=DEMO_LOAD, seed=seed, baseline=BASELINE, out=out
+    )
 
 
 def demo_comparison(testbed: Testbed, options: CompareOptions, console: Console) -> ComparisonRun:

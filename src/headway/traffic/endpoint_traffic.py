@@ -27,8 +27,8 @@ from headway.core.request import NEVER
 from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
 from headway.traffic.endpoint import Endpoint
+from headway.traffic.token_scale import TOKEN_SCALE, fit_to_context, scale_trace
 from headway.traffic.trace import Arrival, read_shipped_trace, read_trace
-from headway.traffic.workload import TOKEN_SCALE, fit_to_context, scale_trace
 from headway.yaml_values import known, mapping, number, read_yaml, whole
 
 SHIPPED_TRACES = ("azure2023-code", "azure2023-conv")

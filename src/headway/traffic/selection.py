@@ -14,7 +14,7 @@ from headway.costing.request_spec import RequestSpec, truncation
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
-from headway.traffic.workload import count_raised_to_one
+from headway.traffic.token_scale import count_raised_to_one
 
 # Below every strategy's overload: in overload every queue grows, and comparisons say nothing.
 DEFAULT_LOAD = 0.12

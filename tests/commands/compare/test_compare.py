@@ -35,7 +35,7 @@ from headway.strategies.registry import (
     StrategyInputs,
 )
 from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
-from headway.traffic.workload import Prompts
+from headway.traffic.prompts import Prompts
 from tests.commands.small_comparison import FEW, compared, comparison_run
 from tests.commands.test_demo import Interrupting, nearest_rank
 from tests.commands.testbeds import TEXT, fake_testbed

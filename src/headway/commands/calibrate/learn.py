@@ -27,7 +27,7 @@ from headway.costing.machine import NOISY_CORES, Neighbours, describe_machine
 from headway.errors import HeadwayError
 from headway.runs.testbed import Testbed
 from headway.strategies.strategy import SLOTS
-from headway.traffic.workload import TOKEN_SCALE
+from headway.traffic.token_scale import TOKEN_SCALE
 
 SECONDS = 100.0  # of measuring
 DESIGNED = 0.5  # share of them for the designed batches

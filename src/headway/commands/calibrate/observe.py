@@ -22,9 +22,11 @@ from headway.runs.shared_executor import SharedExecutor
 from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
+from headway.traffic.prompts import Prompts
 from headway.traffic.selection import Demand, offered_traffic, select_in_window
+from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import TOKEN_SCALE, Prompts, with_prompts
+from headway.traffic.workload import with_prompts
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
 CHECKED = "azure2023-code"  # the trace that it is checked against

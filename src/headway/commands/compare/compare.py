@@ -34,7 +34,7 @@ from headway.strategies.registry import DEFAULT_STRATEGIES, DYNAMIC_LANES
 from headway.strategies.strategy import Strategy
 from headway.traffic.endpoint_traffic import EndpointTraffic, endpoints_from_traces, read_endpoints
 from headway.traffic.selection import DEFAULT_LOAD, Demand
-from headway.traffic.workload import TOKEN_SCALE
+from headway.traffic.token_scale import TOKEN_SCALE
 from headway.yaml_values import number
 
 NUMBERS = ("seconds", "rate", "load", "token_scale", "price_per_hour")  # options that are numbers

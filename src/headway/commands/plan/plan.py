@@ -32,8 +32,8 @@ from headway.commands.plan.tables import print_answers, print_burstiness, print_
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import SHIPPED_TRACES
+from headway.traffic.token_scale import count_raised_to_one, scale_trace
 from headway.traffic.trace import read_shipped_trace, read_trace
-from headway.traffic.workload import count_raised_to_one, scale_trace
 from headway.yaml_values import number
 
 NUMBERS = (
