@@ -20,12 +20,12 @@ from headway.traffic.demo_workload import (
 )
 from headway.traffic.endpoint import COMPLETION, ENDPOINTS, SUPPORT, Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.offered_traffic import offered_traffic
 from headway.traffic.prompts import Prompts
 from headway.traffic.selection import (
     DEFAULT_LOAD,
     Demand,
     Selection,
-    offered_traffic,
     sample_requests,
     select_requests,
 )

@@ -34,7 +34,7 @@ from headway.strategies.registry import (
     REGISTRY,
     StrategyInputs,
 )
-from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
+from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
 from headway.traffic.prompts import Prompts
 from tests.commands.small_comparison import FEW, compared, comparison_run
 from tests.commands.test_demo import Interrupting, nearest_rank

@@ -21,9 +21,11 @@ from headway.runs.run import Run
 from headway.runs.shared_executor import SharedExecutor
 from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.offered_traffic import offered_traffic
 from headway.traffic.prompts import Prompts
-from headway.traffic.selection import Demand, offered_traffic, select_in_window
+from headway.traffic.recorded_trace import RecordedTrace
+from headway.traffic.selection import Demand, select_in_window
 from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace
 from headway.traffic.workload import with_prompts

@@ -32,7 +32,8 @@ from headway.runs.testbed import Testbed
 from headway.strategies.from_yaml import StrategyMaker, read_strategies
 from headway.strategies.registry import DEFAULT_STRATEGIES, DYNAMIC_LANES
 from headway.strategies.strategy import Strategy
-from headway.traffic.endpoint_traffic import EndpointTraffic, endpoints_from_traces, read_endpoints
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
 from headway.traffic.selection import DEFAULT_LOAD, Demand
 from headway.traffic.token_scale import TOKEN_SCALE
 from headway.yaml_values import number
