@@ -63,9 +63,9 @@ def doubt(about: Mapping[str, Any]) -> str:
     about: what the cost file records about its own fit.
     """
     errors = about.get("errors", {})
-    told = [errors["all"]] if "all" in errors else list(errors.values())
-    median = max((each["median"] for each in told), key=abs, default=0)
-    total = max((each.get("total", 0) for each in told), key=abs, default=0)
+    regimes = [errors["all"]] if "all" in errors else list(errors.values())
+    median = max((each["median"] for each in regimes), key=abs, default=0)
+    total = max((each.get("total", 0) for each in regimes), key=abs, default=0)
     if max(abs(median), abs(total)) < DOUBTFUL:
         return ""
     others = about.get(CORES_AT_WORK_FOR_OTHERS, 0)

@@ -90,8 +90,8 @@ def capacity_interval(
 
     tried: by rate, of all repeats; rate: the capacity that was found; 0: none.
     """
-    told = tried.get(rate) or tried[max(tried)]
-    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in told.items()}
+    tallies = tried.get(rate) or tried[max(tried)]
+    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in tallies.items()}
     with_requests = {lane: count for lane, count in counts.items() if count}
     lane = min(with_requests, key=lambda name: with_requests[name], default="")
     if rate not in tried:

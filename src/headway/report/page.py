@@ -76,11 +76,11 @@ def _header(found: Analysis) -> str:
         text = escape(provenance_sentence(about["simulated"]))
         warning = f'<p class="warning" id="simulated">{text}</p>'
     first, _, rest = verdict(found).replace(" %", "\u00a0%").partition(". ")
-    told = f'<p class="lead">{escape(rest)}</p>' if rest else ""
+    lead = f'<p class="lead">{escape(rest)}</p>' if rest else ""
     return (
         f'<header><p class="eyebrow">headway {escape(about.get("command", "compare"))} · '
         f"{escape(about['model']['name'])} · {served}</p>"
-        f"<h1>{escape(first)}{'.' if rest else ''}</h1>{told}"
+        f"<h1>{escape(first)}{'.' if rest else ''}</h1>{lead}"
         f"{doubt}{warning}{_broken(found)}</header>"
     )
 
@@ -159,14 +159,14 @@ def _card(found: Analysis, compared: Comparison) -> str:
         f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(text)}</dd>'
         for name, text in lines
     )
-    is_pair, told = _is_pair(compared), dict(lines)
+    is_pair, by_kind = _is_pair(compared), dict(lines)
     note = ""
     if is_pair:
         is_mistake = compared.card.created is not None
         word = "a common mistake" if is_mistake else "here that makes no great difference"
         note = f"<p>One window for all endpoints, against a window for each: {word}.</p>"
     brief = [
-        f'<span class="{kind.lower()}">{escape(_brief(told[kind]))}</span>'
+        f'<span class="{kind.lower()}">{escape(_brief(by_kind[kind]))}</span>'
         for kind in ("Relieved", "Created")
     ]
     against = f" <small>against {escape(compared.other)}</small>" if is_pair else ""
@@ -187,7 +187,7 @@ def _brief(text: str) -> str:
 def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
     budget = found.report.lanes[lane].budget
     note = NOTES[0] if lane == found.lanes[0] else ""
-    told = " No deadline: everyone who is served is in budget." if budget == Budget() else ""
+    no_deadline = " No deadline: everyone who is served is in budget." if budget == Budget() else ""
     charts = "".join(
         f"<figure>{page_charts.distribution(found, lane, metric, series)}<figcaption>"
         f"{page_tables.METRICS[metric]} of {escape(lane)}</figcaption>"
@@ -198,7 +198,7 @@ def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
         f"{html_parts.table(f'latency-{lane}', *table)}"
-        f'<p class="note">{note}{told}</p>{html_parts.legend(series, shown(found))}'
+        f'<p class="note">{note}{no_deadline}</p>{html_parts.legend(series, shown(found))}'
         f'<div class="charts">{charts}</div></section>'
     )
 

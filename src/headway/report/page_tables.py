@@ -195,12 +195,12 @@ def payer(found: Analysis, compared: Comparison) -> str:
         if mine is not None and theirs is not None and mine > theirs
     ]
     worst = max(pairs, key=lambda pair: pair[1] / max(1, pair[2]), default=None)
-    told = (
+    worst_text = (
         f"; its {worst[0]} is {duration(worst[1])} instead of {duration(worst[2])}" if worst else ""
     )
     return (
         f"{loss.lane}: {share(own.attainment)} of its requests are inside their budget instead of "
-        f"{share(other.attainment)}, {100 * loss.points:.0f} points less{told}."
+        f"{share(other.attainment)}, {100 * loss.points:.0f} points less{worst_text}."
         f"{_repeats(found.points(compared, loss.lane))}"
     )
 

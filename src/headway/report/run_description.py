@@ -49,9 +49,12 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
         if cores > 0.1
     }
     if others:
-        told = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
+        cores_text = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
         lines.append(
-            ("Disturbed", f"Other processes took these cores meanwhile, so times are long: {told}")
+            (
+                "Disturbed",
+                f"Other processes took these cores meanwhile, so times are long: {cores_text}",
+            )
         )
     return lines
 

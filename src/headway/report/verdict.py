@@ -96,9 +96,9 @@ def caution(found: Analysis) -> str:
     few = {lane: offered[lane] for lane in limited(found) if offered[lane] < ENOUGH_REQUESTS}
     if not few:
         return ""
-    told = ", ".join(f"{lane} {count:,}" for lane, count in few.items())
+    counts = ", ".join(f"{lane} {count:,}" for lane, count in few.items())
     return (
-        f"Few requests ({told}): to be sure of {share(REQUIRED_ATTAINMENT)} takes "
+        f"Few requests ({counts}): to be sure of {share(REQUIRED_ATTAINMENT)} takes "
         f"{ENOUGH_REQUESTS} of each endpoint."
     )
 
@@ -128,8 +128,8 @@ def _fall(missing: Sequence[Standing]) -> str:
 
 
 def _short(missing: Sequence[Standing]) -> str:
-    told = [f"{each.strategy} has {each.shortfall}" for each in missing[:NAMED]]
-    return _listed(told)
+    shortfalls = [f"{each.strategy} has {each.shortfall}" for each in missing[:NAMED]]
+    return _listed(shortfalls)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -36,10 +36,10 @@ def run_in_processes(
     pool = ProcessPoolExecutor(min(workers, len(named)) or 1, spawn, initializer=_deaf)
     try:
         futures = {pool.submit(work, job): name for name, job in named}
-        with _counted(console, title, len(named)) as told:
+        with _counted(console, title, len(named)) as report_done:
             for future in as_completed(futures):
                 keep(future.result())
-                told(futures[future])
+                report_done(futures[future])
         pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -36,12 +36,12 @@ def facts(sweep: SweepJson) -> list[tuple[str, str]]:
         lines.append(("Offered", text))
         counts = sorted({sum(each["offered"].values()) for each in sweep["points"]})
         many = len(sweep["points"]) > 1
-        told = (
+        amount = (
             f"the same {counts[0]:,} at every point, faster or slower" if many else f"{counts[0]:,}"
         )
         if len(counts) > 1:
-            told = f"{counts[0]:,} to {counts[-1]:,}"
-        lines.append(("Requests", told))
+            amount = f"{counts[0]:,} to {counts[-1]:,}"
+        lines.append(("Requests", amount))
     if values:
         lines.append(("Swept", f"{sweep['setting'].replace('_', ' ')} ({sweep['unit']}): {values}"))
     return [*lines, *_limits(sweep)]

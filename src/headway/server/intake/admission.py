@@ -214,14 +214,14 @@ class Admission:
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         """Hand each row to its call, and then all to the listeners."""
-        told = []
+        tightened = []
         for row in requests:
             if call := self._calls.get(row.id):
                 row = _judged(row, call.routed.deadlines.budget)
                 call.rows[row.id] = row
-            told.append(row)
+            tightened.append(row)
         for listener in self.listeners:
-            listener(steps, told)
+            listener(steps, tightened)
 
 
 def loading(fault: str = "") -> Problem:
