@@ -25,7 +25,7 @@ from headway.runs.live_testbed import (
     make_corpus_testbed,
     make_testbed,
 )
-from headway.runs.machine_speed import choose_threads, measure_unloaded, warm_up
+from headway.runs.machine_speed import choose_threads, long_request, measure_unloaded, warm_up
 from headway.runs.outcome import Outcome
 from headway.runs.run import Run
 from headway.runs.simulated_testbed import simulated_testbed
@@ -35,7 +35,7 @@ from headway.traffic.endpoint import Endpoint
 from headway.traffic.prompts import Prompts
 from headway.traffic.token_scale import scale_trace
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import long_request, with_prompts
+from headway.traffic.workload import with_prompts
 
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
