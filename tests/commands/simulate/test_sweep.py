@@ -425,13 +425,13 @@ def test_stopping_the_command_stops_its_workers():
 
 
 def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
-    added = SweepRun._add
+    added = SweepRun._add_point
 
     def add(self, point):
         added(self, point)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SweepRun, "_add", add)
+    monkeypatch.setattr(SweepRun, "_add_point", add)
     status, said, plain = swept(tmp_path, "rate=4,8,16", workers=1)
     assert status == 130 and "Broken off after 1 of 3 points." in " ".join(said.split())
     assert len(plain["points"]) == 1 and plain["complete"] is False
