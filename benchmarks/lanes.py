@@ -25,7 +25,7 @@ import httpx2
 
 from benchmarks.report import Figure, finish, machine
 from benchmarks.server_overhead.served import Served, serving
-from headway.runs.testbed import read_corpus
+from headway.runs.corpus import read_corpus
 
 SEED, SECONDS, SLOTS, NIGHTLY = 0, 20.0, 16, 12
 PICTURE = Path("docs/pictures/lanes.svg")

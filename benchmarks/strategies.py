@@ -33,15 +33,19 @@ from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
-from headway.costing.token_cost import RequestSpec
-from headway.figures.lane_figures import engine_figures, percentile
+from headway.costing.request_spec import RequestSpec
+from headway.figures.engine_figures import engine_figures
+from headway.figures.percentile import percentile
 from headway.runs.live_testbed import load_testbed
 from headway.runs.machine_speed import choose_threads, warm_up
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.runs.testbed import Testbed
+from headway.traffic.demo_workload import merge_traces
 from headway.traffic.endpoint import COMPLETION, SUPPORT
+from headway.traffic.prompts import Prompts
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import Prompts, merge_traces, with_prompts
+from headway.traffic.workload import with_prompts
 
 SEED, SIZE, CHUNK, EACH, PARTS, ROUNDS, LOAD = 0, 16, 128, 500, 3, 2, 0.8
 LANES = [Lane(COMPLETION.name), Lane(SUPPORT.name)]

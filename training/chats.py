@@ -1,7 +1,7 @@
-"""Conversations made from documentation: somebody asks about a name, its description answers.
+"""Makes conversations from documentation: a user asks about a name, and its description answers.
 
 A conversation is a list of turns ``(role, content)``. The questions and the small talk are the
-only sentences of the corpus that are not Python's own.
+only sentences of the corpus that do not come from Python itself.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ SMALL_TALK = (
     ("Thanks", "You are welcome."),
     ("Goodbye", "Goodbye!"),
 )  # fmt: skip
-TERM = "="  # marks a glossary entry among the names, which is asked about in other words
+TERM = "="  # before a name: it is a glossary entry, with questions of its own (ASK_TERM)
 
 
 def first_paragraphs(text: str, limit: int) -> str:
-    """Whole paragraphs from the start of ``text``, prose only, at most ``limit`` characters."""
+    """The first paragraphs of ``text``: whole ones, prose only, at most ``limit`` characters."""
     taken: list[str] = []
     size = 0
     margin = indent_of(text.strip("\n"))
@@ -81,7 +81,7 @@ def described_name(kind: str, argument: str, module: str, owner: str, nested: bo
 
 
 def questions(source: str) -> Iterator[tuple[str, str]]:
-    """(name, answer) for every described name, module and glossary entry of a page."""
+    """Yields (name, answer) for every described name, module and glossary entry of a page."""
     lines = source.expandtabs(8).split("\n")
     module, owner, glossary = "", "", False
 
@@ -117,7 +117,7 @@ def questions(source: str) -> Iterator[tuple[str, str]]:
 
 
 def docstrings(source: str, module: str) -> Iterator[tuple[str, str, str]]:
-    """(qualified name, signature, docstring) of everything in a file that is documented."""
+    """Yields (qualified name, signature, docstring) for everything in a file with a docstring."""
     tree = ast.parse(source)
     doc = ast.get_docstring(tree)
     if doc:
@@ -143,10 +143,10 @@ def docstrings(source: str, module: str) -> Iterator[tuple[str, str, str]]:
 
 
 def conversations(pairs: list[tuple[str, str]], rng: random.Random) -> Iterator[Turns]:
-    """Each pair is asked in two wordings, in conversations of one to three questions."""
-    asked = [pair for pair in pairs for _ in range(2)]
-    rng.shuffle(asked)
-    while asked:
+    """Asks about each pair in two wordings, in conversations of one to three questions."""
+    remaining = [pair for pair in pairs for _ in range(2)]
+    rng.shuffle(remaining)
+    while remaining:
         turns: Turns = []
         if rng.random() < 0.3:
             turns.append(("system", rng.choice(SYSTEM)))
@@ -154,9 +154,9 @@ def conversations(pairs: list[tuple[str, str]], rng: random.Random) -> Iterator[
             question, answer = rng.choice(SMALL_TALK)
             turns += [("user", question), ("assistant", answer)]
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            if not asked:
+            if not remaining:
                 break
-            name, answer = asked.pop()
+            name, answer = remaining.pop()
             wording = rng.choice(ASK_TERM if name.startswith(TERM) else ASK)
             name = name.lstrip(TERM)
             shown = name + "()" if rng.random() < 0.15 and re.match(r"^[\w.]+$", name) else name
@@ -165,7 +165,7 @@ def conversations(pairs: list[tuple[str, str]], rng: random.Random) -> Iterator[
 
 
 def small_talk(rng: random.Random) -> Iterator[Turns]:
-    """Greetings by themselves, so that a chat that opens with one gets a short answer."""
+    """Greetings alone, so that the model answers a greeting briefly."""
     for _ in range(40):
         for question, answer in SMALL_TALK:
             turns = [("system", rng.choice(SYSTEM))] if rng.random() < 0.3 else []

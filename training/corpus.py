@@ -4,11 +4,11 @@
                                        +-> chat    questions about each documented name
     standard library sources (.py)  ---+-> docstr  signatures with their docstrings
                                        +-> chat    questions answered by docstrings
-                                       +-> code    the files as they are
+                                       +-> code    the files unchanged
 
-Whole documents are held out of training, chosen by a hash of their name, so that the choice
-survives a new release of the sources. What is asked about a held-out page is held out with it. The
-held-out prose is also written as ``corpus.txt.gz``, from which benchmarks take their prompts.
+Whole documents are held out of training. A hash of their name chooses them, so the choice is the
+same for a new release of the sources. The chats about a held-out document are held out with it. The
+held-out prose is also written to ``corpus.txt.gz``, from which benchmarks take their prompts.
 
     python training/corpus.py --docs DIR --out training/.build [--prompts src/headway/data]
 """
@@ -30,12 +30,12 @@ from chats import Turns, conversations, docstrings, first_paragraphs, questions,
 from rst import rst_to_text
 
 SEED = 20
-# Tables, generated text, and pydoc_data, which repeats pages that may be held out.
+# Tests, tables and generated text; pydoc_data repeats pages that may be held out.
 SKIPPED_PARTS = {
     "test", "tests", "idle_test", "encodings", "pydoc_data", "msilib", "site-packages",
     "__pycache__", "turtledemo", "lib2to3", "_bundled", "lib-dynload",
 }  # fmt: skip
-# Files that carry a notice of their own are left out: one licence covers all that remains.
+# Files with a licence notice of their own are left out, so that one licence covers the corpus.
 OWN_NOTICE = re.compile(
     r"Permission is hereby granted|Permission to use, copy|Redistribution and use"
     r"|All rights reserved|Permission to copy|SPDX-License-Identifier|GNU General",
@@ -45,7 +45,7 @@ OWN_NOTICE = re.compile(
 
 @dataclass(frozen=True)
 class Document:
-    """One unit of training text; ``turns`` is set instead of ``text`` for chats."""
+    """One unit of training text. A chat has ``turns`` instead of ``text``."""
 
     name: str
     kind: str  # prose, docstr, code or chat
@@ -55,33 +55,33 @@ class Document:
 
 
 def digest(name: str) -> int:
-    """A number that depends on the name alone, the same on every machine and run."""
+    """A hash of the name, the same on every machine and in every run."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
 
 
 def chat_documents(origin: str, pairs: list[tuple[str, str]], held_out: bool) -> Iterator[Document]:
-    """The conversations about one page or file, drawn by a seed that depends on its name."""
+    """The conversations about one page or file. Its name seeds the random choices."""
     rng = random.Random(digest(origin) + SEED)
     for i, turns in enumerate(conversations(pairs, rng)):
         yield Document(f"chat/{origin}/{i}", "chat", held_out, turns=turns)
 
 
 def pages(root: Path) -> Iterator[Document]:
-    """The documentation: about one page in nine is held out, and its chats with it."""
+    """The documentation. About one page in nine is held out, with its chats."""
     for path in sorted(root.rglob("*.rst.txt")):
         name = "docs/" + path.relative_to(root).as_posix().removesuffix(".rst.txt")
         source = path.read_text("utf-8")
         text = rst_to_text(source)
         if len(text) < 200:
             continue
-        # The glossary is never held out: without it no chat would define a common word.
+        # The glossary is never held out: the chats about common words come from it alone.
         held_out = digest(name) % 9 == 0 and name != "docs/glossary"
         yield Document(name, "prose", held_out, text)
         yield from chat_documents(name, list(questions(source)), held_out)
 
 
 def library(root: Path) -> Iterator[Document]:
-    """The standard library: one file in twenty held out; public docstrings become chats."""
+    """The standard library. About one file in 20 is held out. Public docstrings become chats."""
     for path in sorted(root.rglob("*.py")):
         inner = path.relative_to(root)
         if SKIPPED_PARTS & set(inner.parts):
@@ -104,13 +104,13 @@ def library(root: Path) -> Iterator[Document]:
 
 
 def greetings() -> Iterator[Document]:
-    """Small talk by itself."""
+    """The chats that are small talk alone."""
     for i, turns in enumerate(small_talk(random.Random(SEED))):
         yield Document(f"chat/small-talk/{i}", "chat", False, turns=turns)
 
 
 def write_corpus(documents: Iterable[Document], out: Path) -> list[Document]:
-    """Writes ``corpus.jsonl`` and returns what was written."""
+    """Writes ``corpus.jsonl`` and returns the documents in it."""
     kept = list(documents)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "corpus.jsonl").open("w", encoding="utf-8", newline="\n") as file:
@@ -120,7 +120,7 @@ def write_corpus(documents: Iterable[Document], out: Path) -> list[Document]:
 
 
 def write_prompts(documents: Iterable[Document], out: Path) -> None:
-    """Writes the held-out prose as one gzip file that is the same byte for byte every time."""
+    """Writes the held-out prose as one gzip file. The same prose gives the same bytes."""
     pages = [d.text for d in documents if d.kind == "prose" and d.held_out]
     out.mkdir(parents=True, exist_ok=True)
     raw = "\n".join(pages).encode("utf-8")
@@ -129,6 +129,7 @@ def write_prompts(documents: Iterable[Document], out: Path) -> None:
 
 
 def main() -> None:
+    """Write the corpus and print its size by kind."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--docs", type=Path, required=True, help="folder of the .rst.txt sources")
     parser.add_argument("--out", type=Path, default=Path("training/.build"))

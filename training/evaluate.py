@@ -1,10 +1,10 @@
 """Loads the exported checkpoint with transformers, checks it, and measures it.
 
-Checked: the logits are those of ``model.py`` with the same weights; the chat template writes one
-``<|bos|>`` and the tokenizer none; every text comes back from its ids. Measured: loss over all
-held-out documents, each from its own ``<|bos|>``, in windows that do not overlap. Bits per byte
-count the text of the documents and not the special tokens, so they can be compared between
-tokenizers. Then it prints samples as they come.
+It checks that the logits are those of ``model.py`` with the same weights, that the chat template
+writes one ``<|bos|>`` and the tokenizer none, and that text survives encoding and decoding. It
+measures the loss over all held-out documents, each from its own ``<|bos|>``, in windows that do not
+overlap. Bits per byte count the documents' text without special tokens, so that they can be
+compared between tokenizers. Last, it prints samples, unedited.
 
     python training/evaluate.py --model src/headway/models/headway-tiny
 """
@@ -37,10 +37,10 @@ QUESTIONS = (
 
 
 def check_weights(model: LlamaForCausalLM, build: Path, shape: str) -> float:
-    """Largest difference in logits between the checkpoint in training and its export, float32.
+    """The largest difference in logits, in float32, between the training checkpoint and its export.
 
-    The training weights are rounded to bfloat16 first: the rounding is the one change that the
-    export is meant to make.
+    The training weights are rounded to bfloat16 first, because the export rounds them too. That is
+    its only change. AssertionError if the difference is 1e-3 or more.
     """
     mine = Decoder(SHAPES[shape])
     mine.load_state_dict(torch.load(build / f"{shape}.pt")["model"])
@@ -56,12 +56,12 @@ def check_weights(model: LlamaForCausalLM, build: Path, shape: str) -> float:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
-    """One ``<|bos|>`` in a chat, none in plain text, and nothing is lost on the way back."""
+    """Assert one ``<|bos|>`` in a chat, none in plain text, and that decoding restores the text."""
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
     text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-    made = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
-    for ids in (made, tokenizer.encode(text), tokenizer.encode(text, add_special_tokens=False)):
-        assert ids == made and ids.count(BOS) == 1 and ids[0] == BOS
+    expected = tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"]
+    for ids in (expected, tokenizer.encode(text), tokenizer.encode(text, add_special_tokens=False)):
+        assert ids == expected and ids.count(BOS) == 1 and ids[0] == BOS
     for plain in ("Hello", " two  spaces\n\tand a tab", "naïve 日本語 \N{ROCKET}", "\x00\x7f"):
         ids = tokenizer.encode(plain)
         assert BOS not in ids and END not in ids and tokenizer.decode(ids) == plain
@@ -70,7 +70,7 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerFast) -> None:
 def held_out(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, build: Path, window: int
 ) -> dict[str, dict[str, float]]:
-    """Loss per token, perplexity and bits per byte for each kind of text."""
+    """Loss per token in nats, perplexity, and bits per byte, for each kind of held-out text."""
     nats: dict[str, float] = {}
     tokens: dict[str, int] = {}
     size: dict[str, int] = {}
@@ -80,7 +80,7 @@ def held_out(
         kind = str(document["kind"])
         ids = torch.tensor(document_ids(tokenizer, document))
         for at in range(0, len(ids) - 1, window):
-            part = ids[at : at + window + 1]  # the first is only read, the others are predicted
+            part = ids[at : at + window + 1]  # the first token is input only
             with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
                 logits = model(part[None, :-1]).logits[0].float()
             losses = F.cross_entropy(logits, part[1:], reduction="none")
@@ -110,9 +110,9 @@ def agreement(
     build: Path,
     window: int,
 ) -> dict[str, float]:
-    """Share of held-out positions at which both find the same token likeliest.
+    """The share of held-out positions, by kind, at which both models rank the same token first.
 
-    It is the share of first guesses that greedy speculation would accept on such text.
+    On such text it is the share of first draft tokens that greedy speculation would accept.
     """
     same: dict[str, int] = {}
     seen: dict[str, int] = {}
@@ -131,7 +131,7 @@ def agreement(
 
 
 def show_samples(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Continuations and answers, unedited: greedy, and at temperature 0.7 with a fixed seed."""
+    """Print continuations and answers: greedy, and at temperature 0.7 with a fixed seed."""
     prompts = [(p, tokenizer(p, return_tensors="pt")) for p in PROMPTS]
     for question in QUESTIONS:
         chat = [{"role": "user", "content": question}]
@@ -148,10 +148,13 @@ def show_samples(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) ->
 
 
 def main() -> None:
+    """Check and measure the checkpoint, and write the figures into the build folder."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--shape", choices=SHAPES, default="tiny")
-    parser.add_argument("--against", type=Path, help="a model to agree with, of one tokenizer")
+    parser.add_argument(
+        "--against", type=Path, help="another model with the same tokenizer, to compare with"
+    )
     parser.add_argument("--build", type=Path, default=Path("training/.build"))
     parser.add_argument("--window", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=2)

@@ -1,13 +1,13 @@
-"""A Llama-shaped decoder in about a hundred lines, written to be trained on a CPU.
+"""A Llama decoder in about a hundred lines, written to be trained on a CPU.
 
-The arithmetic is that of transformers' ``LlamaForCausalLM`` (pre-norm, RMSNorm, rotary
-positions in the half-split layout, grouped-query attention, SwiGLU, tied embeddings), so the
-weights can be handed over by renaming. Two things differ, both for speed on two cores:
+It computes what transformers' ``LlamaForCausalLM`` computes (pre-norm, RMSNorm, rotary positions in
+the half-split layout, grouped-query attention, SwiGLU, tied embeddings), so exporting the weights
+only renames them. Two matrices are fused, for speed on two cores:
 
     q, k, v are one matrix   [ q: heads*dim | k: kv*dim | v: kv*dim ]   rows
     gate, up are one matrix  [ gate: inter | up: inter ]                rows
 
-``export_state`` cuts them apart again under the names transformers expects.
+``export_state`` splits them again, under the names that transformers expects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class Shape:
-    """The sizes of the network; every field has the meaning of its LlamaConfig namesake."""
+    """The sizes of the network. The fields have the names and meanings of LlamaConfig's."""
 
     vocab_size: int = 4096
     hidden_size: int = 256
@@ -38,7 +38,7 @@ class Shape:
 
 SHAPES = {
     "tiny": Shape(),
-    # A fifth of a step's work, for guesses: what is left of it is mostly the vocabulary.
+    # A draft model: a fifth of the work per token, most of it in the output matrix.
     "draft": Shape(
         hidden_size=128,
         num_hidden_layers=2,
@@ -50,7 +50,7 @@ SHAPES = {
 
 
 class Norm(nn.Module):
-    """RMSNorm, computed in float32 whatever comes in."""
+    """RMSNorm over the last dimension, computed in float32 whatever the input's dtype."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -58,19 +58,20 @@ class Norm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalized ``x``, in its own shape and dtype."""
         wide = x.float()
         wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return (wide * self.weight).to(x.dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair (i, i + dim/2) of ``x`` [batch, heads, time, dim] by its position's angle."""
+    """Rotate each pair (i, i + dim/2) of ``x`` [batch, heads, time, dim] by its angle."""
     low, high = x.float().chunk(2, dim=-1)
     return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1).to(x.dtype)
 
 
 class Layer(nn.Module):
-    """One decoder layer: attention, then SwiGLU, each behind a norm and added to the stream."""
+    """One decoder layer: attention, then SwiGLU, each after a norm and added to the residual."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -88,6 +89,7 @@ class Layer(nn.Module):
         self.down = nn.Linear(s.intermediate_size, s.hidden_size, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """The residual stream [batch, time, hidden] after this layer."""
         batch, time, _ = x.shape
         qkv = self.qkv(self.attn_norm(x)).view(batch, time, -1, self.dim).transpose(1, 2)
         q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
@@ -109,19 +111,20 @@ class Decoder(nn.Module):
         self.embed = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_hidden_layers))
         self.norm = Norm(shape.hidden_size, shape.rms_norm_eps)
-        # The angles are made at the longest length once; a row is one position.
+        # The angles of all positions are computed once. A row is one position.
         rate = shape.rope_theta ** -(torch.arange(0, shape.head_dim, 2) / shape.head_dim)
         angle = torch.outer(torch.arange(shape.max_position_embeddings).float(), rate)
         self.register_buffer("cos", angle.cos(), persistent=False)
         self.register_buffer("sin", angle.sin(), persistent=False)
         for name, weight in self.named_parameters():
             if weight.dim() == 2:
-                # Layers that write into the residual stream start smaller, as GPT-2 does.
+                # As in GPT-2, layers that write into the residual stream start smaller.
                 into_stream = name.endswith(("out.weight", "down.weight"))
                 depth = math.sqrt(2 * shape.num_hidden_layers) if into_stream else 1.0
                 nn.init.normal_(weight, std=0.02 / depth)
 
     def forward(self, ids: Tensor) -> Tensor:
+        """Logits [batch, time, vocab] of the token ids [batch, time]."""
         time = ids.shape[1]
         cos, sin = self.cos[:time], self.sin[:time]
         x = self.embed(ids)
@@ -130,13 +133,13 @@ class Decoder(nn.Module):
         return F.linear(self.norm(x), self.embed.weight)
 
     def loss(self, ids: Tensor) -> Tensor:
-        """Mean cross-entropy in nats of ``ids[:, 1:]`` given what stands before each token."""
+        """Mean cross-entropy, in nats per token, of ``ids[:, 1:]`` given the tokens before each."""
         logits = self(ids[:, :-1])
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 def export_state(model: Decoder, dtype: torch.dtype = torch.bfloat16) -> dict[str, Tensor]:
-    """The weights under transformers' names; the tied output matrix is not stored twice."""
+    """The weights under transformers' names. The tied output matrix is stored once."""
     s = model.shape
     q, kv = s.num_attention_heads * s.head_dim, s.num_key_value_heads * s.head_dim
     state = {

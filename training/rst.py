@@ -1,8 +1,8 @@
-"""Plain text from reStructuredText as Sphinx writes it, good enough to learn prose from.
+"""Converts the reStructuredText of Sphinx pages to plain text, well enough to learn prose from.
 
-Not a parser: a reader that goes down a page block by block. Headings keep their rank as ``#``
-marks, paragraphs lose their line breaks, code keeps its form, markup and cross-references become
-the words that a reader of the rendered page would see, and what is made for indexes goes.
+This is no full parser. It reads a page block by block. Headings become ``#`` marks by level,
+paragraphs lose their line breaks, and code keeps its form. Markup and cross-references become the
+words that the rendered page shows. Index entries are dropped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TABLE = re.compile(r"^\s*(\+[-=+]{3,}|\||={2,}\s+={2,}|-{3,}\s+-{3,})")
 
 
 def indent_of(line: str) -> int:
-    """Number of leading spaces."""
+    """The number of leading spaces."""
     return len(line) - len(line.lstrip(" "))
 
 
@@ -84,7 +84,7 @@ def body_end(lines: list[str], start: int, indent: int) -> int:
 
 
 def dedented(lines: list[str], indent: int) -> list[str]:
-    """Moves a block so that its least indented line stands at ``indent``."""
+    """Indents a block so that its least indented line is at ``indent``."""
     depth = min((indent_of(line) for line in lines if line.strip()), default=0)
     return [" " * indent + line[depth:] if line.strip() else "" for line in lines]
 
@@ -93,10 +93,10 @@ def join_paragraph(lines: list[str]) -> list[str]:
     """Undoes the wrapping at 80 columns: one line per paragraph or list item."""
     if any(TABLE.match(line) for line in lines):
         shown = [re.sub(r"``(.+?)``", r"\1", ROLE.sub(plain_role, line)) for line in lines]
-        # Columns are no longer aligned once the markup is gone, so the filling goes as well.
+        # Without the markup the columns are not aligned any more, so the padding is removed too.
         return [re.sub(r"([-=]){4,}", r"\1\1\1", re.sub(r"(?<=\S) {3,}", "  ", s)) for s in shown]
     joined: list[str] = []
-    hang = -1  # the indent at which a line continues the one before it
+    hang = -1  # the indent at which a line continues the line before it
     for line in lines:
         bullet = BULLET.match(line)
         if joined and not bullet and indent_of(line) == hang:
@@ -112,10 +112,10 @@ class PageReader:
 
     def __init__(self) -> None:
         self.out: list[str] = []
-        self.levels: list[str] = []  # heading characters in the order met: rank is depth
+        self.levels: list[str] = []  # heading characters, the highest level first
 
     def read(self, lines: list[str]) -> None:
-        """Appends the text of ``lines``; called again for the bodies of directives."""
+        """Appends the text of ``lines``. It calls itself for the bodies of directives."""
         at = 0
         while at < len(lines):
             line = lines[at]
@@ -134,17 +134,22 @@ class PageReader:
                 at = self.paragraph(lines, at)
 
     def blank(self) -> None:
+        """Appends an empty line, unless the last line is one."""
         if self.out and self.out[-1]:
             self.out.append("")
 
     def heading(self, title: str, mark: str) -> None:
+        """Appends a heading. mark: the character that it is underlined with."""
         if mark not in self.levels:
             self.levels.append(mark)
         self.blank()
         self.out += ["#" * (self.levels.index(mark) + 1) + " " + plain(title.strip()), ""]
 
     def paragraph(self, lines: list[str], at: int) -> int:
-        """A paragraph, and the literal block after it when it ends in ``::``."""
+        """Appends the paragraph at ``at``, and its literal block if it ends in ``::``.
+
+        Returns the index of the next line, as ``explicit`` does.
+        """
         end = at
         while end < len(lines) and lines[end].strip():
             if end > at and lines[end].lstrip().startswith(".. "):
@@ -173,11 +178,12 @@ class PageReader:
         return end
 
     def verbatim(self, lines: list[str]) -> None:
+        """Appends code as it is."""
         text = "\n".join(line.rstrip() for line in lines).strip("\n")
         self.out += [*text.split("\n"), ""] if text else []
 
     def explicit(self, lines: list[str], at: int) -> int:
-        """A directive, a comment, a target or a footnote."""
+        """Appends the text of a directive or a footnote. Skips comments and targets."""
         indent = indent_of(lines[at])
         end = body_end(lines, at + 1, indent)
         match = DIRECTIVE.match(lines[at])
@@ -201,8 +207,8 @@ class PageReader:
             skip = 2 if name == "deprecated-removed" else 1
             words = argument.split(None, skip) or ["?"]
             rest = words[skip:]
-            told = rest or any(line.strip() for line in body)
-            first = f"{SINCE[name]} {words[0]}" + (": " if told else ".") + " ".join(rest)
+            has_text = rest or any(line.strip() for line in body)
+            first = f"{SINCE[name]} {words[0]}" + (": " if has_text else ".") + " ".join(rest)
             self.read([" " * indent + first, *dedented(body, indent)])
             self.blank()
         else:
@@ -215,7 +221,7 @@ class PageReader:
         return end
 
     def described(self, argument: str, body: list[str], indent: int) -> None:
-        """The signatures of a documented name, then its description, indented below."""
+        """Appends the signatures of a documented name, and its description indented below."""
         signatures = [argument]
         while body and body[0].strip():
             part = body.pop(0).strip()
@@ -230,7 +236,7 @@ class PageReader:
 
 
 def rst_to_text(source: str) -> str:
-    """Plain text of one page."""
+    """The plain text of one page."""
     reader = PageReader()
     reader.read(source.expandtabs(8).split("\n"))
     return "\n".join(reader.out).strip() + "\n"

@@ -1,8 +1,7 @@
-"""Trains the byte-level BPE tokenizer and fixes the shape of a chat.
+"""Trains the byte-level BPE tokenizer and defines the chat template.
 
-Every byte has a token, so any text can be encoded and nothing is ever unknown. The tokenizer adds
-no special token by itself; the chat template writes the one ``<|bos|>``. There is therefore no
-path on which a prompt gets two.
+Every byte has a token, so any text can be encoded and no token is ever unknown. The tokenizer
+itself adds no special tokens. Only the chat template writes ``<|bos|>``, so no prompt can get two.
 
     <|bos|> [<|system|> text <|end|>] <|user|> text <|end|> <|assistant|> text <|end|> ...
 
@@ -21,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 VOCAB_SIZE = 4096
-# The order is the order of the ids, from zero.
+# In the order of their ids, from 0.
 SPECIAL = ("<|pad|>", "<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 PAD, BOS, END = 0, 1, 2
 
@@ -44,7 +43,7 @@ def read_corpus(build: Path) -> Iterator[dict[str, object]]:
 
 
 def training_text(build: Path) -> Iterator[str]:
-    """What the merges are learned from: all training prose, and half of the code and chats."""
+    """The text to learn the merges from: all training prose, and half of the code and chats."""
     for i, document in enumerate(read_corpus(build)):
         if document["held_out"]:
             continue
@@ -57,7 +56,7 @@ def training_text(build: Path) -> Iterator[str]:
 
 
 def train(build: Path) -> PreTrainedTokenizerFast:
-    """Learns the merges; the result does not depend on anything but the corpus."""
+    """Learns the merges. The result depends on the corpus alone."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -81,7 +80,10 @@ def train(build: Path) -> PreTrainedTokenizerFast:
 
 
 def save(tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
-    """Writes the two files; the settings by hand, so that older transformers read them too."""
+    """Writes tokenizer.json and tokenizer_config.json.
+
+    The second is written by hand, so that older versions of transformers can read it too.
+    """
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.backend_tokenizer.save(str(out / "tokenizer.json"))
     settings = {
@@ -100,7 +102,7 @@ def save(tokenizer: PreTrainedTokenizerFast, out: Path) -> None:
 
 
 def document_ids(tokenizer: PreTrainedTokenizerFast, document: dict[str, object]) -> list[int]:
-    """One document as it is seen in training, from ``<|bos|>`` to ``<|end|>``."""
+    """The token ids of a document as training sees it, from ``<|bos|>`` to ``<|end|>``."""
     if document["kind"] == "chat":
         turns = document["turns"]
         assert isinstance(turns, list)
@@ -123,6 +125,7 @@ def encode_corpus(build: Path, tokenizer: PreTrainedTokenizerFast) -> None:
 
 
 def main() -> None:
+    """Train, save, and encode the corpus."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--build", type=Path, default=Path("training/.build"))
     parser.add_argument("--out", type=Path, required=True, help="the model's folder")

@@ -1,14 +1,14 @@
 """Trains headway-tiny and exports it as a checkpoint that transformers loads.
 
-A run has one or more parts. In each the learning rate warms up, stays, and falls to zero over the
-part's last share. A part more lets a finished run go on when there is time left: the rate rises
-again and ends lower than before. Until a part's rate begins to fall its length may be changed, by
-writing a number of steps into ``steps`` in the build folder: that is how a run is fitted to the
-time there is. What held in the end stands in the build folder under the shape's name, and the same
-``--parts`` give the same run again.
+A run has one or more parts. In each part the learning rate warms up, stays constant, and falls to
+zero over the part's last share. If time is left after a run, another part continues it: the rate
+rises again, and the loss ends lower. Until the rate of the last part begins to fall, the length of
+the run can be changed by writing a number of steps into the file ``steps`` in the build folder. So
+a run can be fitted to the time there is. The lengths that were used are written into the build
+folder, under the shape's name. The same ``--parts`` repeat the run.
 
-Every batch depends on (seed, step) alone, so a run that was interrupted goes on with the batches
-it would have had. The context grows at the end of a part, once the weights know what to look for:
+Every batch depends on (seed, step) alone, so a resumed run gets the batches that it would have had.
+The context grows towards the end of a part:
 
     a part   0 %                                       80 %         93 %     100 %
     context  | 512 ................................... | 1024 ...... | 2048 .. |
@@ -34,10 +34,11 @@ from safetensors.torch import save_file
 from tokenizer import BOS, END, PAD
 from torch import Tensor
 
-# Share of the sequences that each kind of text gives. Prose is a third of the text and over half
-# of the sequences: the model is to sound like documentation.
+# Share of the sequences, by kind of text. Prose is a third of the text but over half of the
+# sequences, because the model should sound like documentation.
 SHARES = {"prose": 0.55, "code": 0.24, "chat": 0.11, "docstr": 0.10}
-ALIGNED = {"prose": 0.1, "code": 0.1, "chat": 0.7, "docstr": 0.1}  # begin at a document's start
+# Share of the windows that begin at the start of a document, by kind of text.
+ALIGNED = {"prose": 0.1, "code": 0.1, "chat": 0.7, "docstr": 0.1}
 
 
 @dataclass(frozen=True)
@@ -45,18 +46,19 @@ class Part:
     """One rise and fall of the learning rate, written ``steps:decay:peak`` on the command line."""
 
     steps: int
-    decay: float  # last share of the steps, in which the rate falls to zero
-    peak: float  # share of the recipe's rates
+    decay: float  # share of the steps, the last ones, in which the rate falls to zero
+    peak: float  # as a share of the recipe's rates
 
     @staticmethod
     def parse(text: str) -> Part:
+        """The part that ``text``, such as ``1330:0.35:1.0``, describes."""
         steps, decay, peak = text.split(":")
         return Part(int(steps), float(decay), float(peak))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that decides the result, besides the corpus and the versions of the libraries."""
+    """Everything that determines the result, except the corpus and the libraries' versions."""
 
     parts: tuple[Part, ...]
     seed: int = 20
@@ -70,11 +72,11 @@ class Recipe:
 
     @property
     def steps(self) -> int:
-        """The length of the whole run."""
+        """The number of steps of the whole run."""
         return sum(part.steps for part in self.parts)
 
     def place(self, step: int) -> tuple[Part, int]:
-        """The part that ``step`` falls in, and its number there."""
+        """The part that ``step`` falls into, and its number within that part."""
         for part in self.parts[:-1]:
             if step < part.steps:
                 return part, step
@@ -95,14 +97,14 @@ class Recipe:
 
 
 class Sampler:
-    """Draws windows from the streams of ids, the same ones for the same (seed, step, pass)."""
+    """Draws windows from the streams of ids. The same (seed, step, pass) draws the same windows."""
 
     def __init__(self, build: Path, split: str) -> None:
         self.streams = {k: np.load(build / f"{k}.{split}.npy") for k in SHARES}
         self.starts = {k: np.flatnonzero(ids == BOS) for k, ids in self.streams.items()}
 
     def draw(self, rows: int, length: int, seed: tuple[int, ...]) -> Tensor:
-        """Ids [rows, length + 1]: inputs and targets overlap by all but one."""
+        """Token ids [rows, length + 1]: all but the last are inputs, all but the first targets."""
         rng = np.random.default_rng(seed)
         kinds = rng.choice(list(SHARES), size=rows, p=list(SHARES.values()))
         windows = []
@@ -117,7 +119,7 @@ class Sampler:
 
 
 def held_out_loss(model: Decoder, build: Path, windows: int) -> dict[str, float]:
-    """Nats per token on evenly spaced windows of 512 of each held-out stream."""
+    """Loss in nats per token, by kind, on evenly spaced windows of 512 held-out tokens."""
     losses = {}
     for kind in SHARES:
         ids = np.load(build / f"{kind}.held.npy")
@@ -130,7 +132,7 @@ def held_out_loss(model: Decoder, build: Path, windows: int) -> dict[str, float]
 
 
 def export(model: Decoder, out: Path) -> None:
-    """Writes the weights and the two configurations; a reader never sees half a file."""
+    """Writes the weights and the two configurations. The weights appear whole or not at all."""
     out.mkdir(parents=True, exist_ok=True)
     s = asdict(model.shape)
     theta = s.pop("rope_theta")
@@ -159,7 +161,7 @@ def export(model: Decoder, out: Path) -> None:
 
 
 class Trainer:
-    """The model, its two optimizers and the step they have reached."""
+    """The model, its two optimizers, and the number of steps done."""
 
     def __init__(self, recipe: Recipe, build: Path, shape: Shape, name: str) -> None:
         torch.manual_seed(recipe.seed)
@@ -185,7 +187,7 @@ class Trainer:
         self.step = 0
 
     def train_step(self) -> float:
-        """One update; returns the training loss in nats per token."""
+        """Makes one update. Returns the training loss in nats per token."""
         r, context = self.recipe, self.recipe.context(self.step)
         passes = r.tokens_per_step // r.tokens_per_pass
         total = 0.0
@@ -204,6 +206,7 @@ class Trainer:
         return total
 
     def save(self) -> None:
+        """Writes the checkpoint, whole or not at all."""
         state = {
             "model": self.model.state_dict(),
             "optimizers": [o.state_dict() for o in self.optimizers],
@@ -213,25 +216,30 @@ class Trainer:
         os.replace(self.build / f"{self.name}.part", self.build / f"{self.name}.pt")
 
     def resume(self) -> None:
+        """Continues from the checkpoint."""
         state = torch.load(self.build / f"{self.name}.pt")
         self.model.load_state_dict(state["model"])
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         self.step = state["step"]
 
-    def follow_wish(self) -> None:
-        """Takes a new length of the last part, unless its rate falls already or would."""
-        wish = self.build / "steps"
-        if not wish.exists():
+    def change_length(self) -> None:
+        """Takes the run's new length from ``steps``.
+
+        It is ignored unless the rate is at the last part's peak, with the old and the new length.
+        """
+        file = self.build / "steps"
+        if not file.exists():
             return
         *before, last = self.recipe.parts
-        wished = replace(last, steps=int(wish.read_text()) - sum(p.steps for p in before))
-        changed = replace(self.recipe, parts=(*before, wished))
+        resized = replace(last, steps=int(file.read_text()) - sum(p.steps for p in before))
+        changed = replace(self.recipe, parts=(*before, resized))
         if self.recipe.scale(self.step) == changed.scale(self.step) == last.peak:
             self.recipe = changed
 
 
 def main() -> None:
+    """Train, with a checkpoint and an export every few minutes, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument(
         "--parts", nargs="+", type=Part.parse, required=True, help="steps:decay:peak"
@@ -261,7 +269,7 @@ def main() -> None:
                 f"{speed:.0f} tokens/s",
                 flush=True,
             )
-            trainer.follow_wish()
+            trainer.change_length()
         if time.monotonic() - saved > 60 * args.save_minutes:
             trainer.save()
             export(trainer.model, args.out)

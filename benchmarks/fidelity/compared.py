@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import mean
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import percentile
-from headway.runs.run import Outcome
+from headway.figures.percentile import percentile
+from headway.runs.outcome import Outcome
 
 METRICS = ("ttft", "tpot")
 PERCENTS = (50, 90, 99)

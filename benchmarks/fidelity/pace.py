@@ -9,7 +9,9 @@ from headway.commands.calibrate.observe import LiveStep
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing.calibration import Calibration
-from headway.runs.testbed import SharedExecutor, Testbed, simulated_testbed
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.simulated_testbed import simulated_testbed
+from headway.runs.testbed import Testbed
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
@@ -85,7 +87,7 @@ class Paced(PricedExecutor):
         return super().factor(features) * self._pace.at(self.clock.now()) // WHOLE
 
 
-def paced_rig(calibration: Calibration, seed: int, pace: Pace) -> Testbed:
+def paced_testbed(calibration: Calibration, seed: int, pace: Pace) -> Testbed:
     """As simulated_testbed, but step by step: each step asks how fast the machine is."""
     clock = VirtualClock()
     priced = Paced(calibration.cost, clock, seed, pace)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
+from benchmarks.fidelity.pace import Pace, pace, paced_testbed, split
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.commands.calibrate.learn import Measurements, check_enough, conclude, measure_steps
 from headway.commands.calibrate.observe import LEARNED, LiveStep, ObservedRun, observed_trace
@@ -15,22 +15,27 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.costing.calibration import Calibration
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
-from headway.figures.lane_figures import lane_figures, requests_after_warm_up
+from headway.figures.lane_figures import lane_figures
+from headway.figures.warm_up import requests_after_warm_up
 from headway.runs.live_testbed import (
     kv_bytes_per_token,
     load_model,
     make_corpus_testbed,
     make_testbed,
 )
-from headway.runs.machine_speed import choose_threads, measure_unloaded, warm_up
-from headway.runs.run import Outcome, Run
-from headway.runs.testbed import BLOCK_SIZE, Testbed, simulated_testbed
+from headway.runs.machine_speed import choose_threads, long_request, measure_unloaded, warm_up
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
+from headway.runs.simulated_testbed import simulated_testbed
+from headway.runs.testbed import BLOCK_SIZE, Testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint
+from headway.traffic.prompts import Prompts
+from headway.traffic.token_scale import scale_trace
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import Prompts, long_request, scale_trace, with_prompts
+from headway.traffic.workload import with_prompts
 
 WARM_UP = 0.1  # of a run's arrivals, left out of the figures
 DRAIN = 20_000_000_000  # nanoseconds behind the last arrival, after which the rest is cancelled
@@ -131,8 +136,8 @@ class Stage:
         seeds = range(SEEDS * turn, SEEDS * (turn + 1))
         if not paced:
             return [self.simulated(lived.level, rate, lived.window, seed) for seed in seeds]
-        rigs = [paced_rig(lived.even, seed, lived.pace) for seed in seeds]
-        return [self._run(testbed, rate, lived.window).serve() for testbed in rigs]
+        testbeds = [paced_testbed(lived.even, seed, lived.pace) for seed in seeds]
+        return [self._run(testbed, rate, lived.window).serve() for testbed in testbeds]
 
     def _run(self, testbed: Testbed, rate: float, window: int) -> Run:
         """The same requests at every rate: their arrivals are compressed, none is dropped."""

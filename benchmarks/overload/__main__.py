@@ -45,7 +45,7 @@ from typing import NamedTuple
 
 from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import PAGE, Served, children, serving
-from headway.figures.lane_figures import percentile
+from headway.figures.percentile import percentile
 from headway.server.config.config import ServerConfig
 
 SEED, OVER = 0, 3.0

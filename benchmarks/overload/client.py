@@ -17,7 +17,7 @@ import re
 import sys
 from time import monotonic, process_time
 
-from headway.runs.testbed import read_corpus
+from headway.runs.corpus import read_corpus
 
 WORDS, TOKENS = (20, 60), (8, 40)  # of prompts and of answers: from, to
 HEAD = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from headway.runs.testbed import read_corpus
+from headway.runs.corpus import read_corpus
 
 TINY = Path(str(files("headway"))) / "models" / "headway-tiny"
 SHAPE = "qwen2.5-0.5b"

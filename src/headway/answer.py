@@ -62,7 +62,7 @@ class Answer:
             raise _error_of(event)
         new = () if self.stopped else event.tokens
         ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens
-        said = self.text.push(new[:-1] if ended else new)
+        text = self.text.push(new[:-1] if ended else new)
         if self.text.kept:
             left = len(self.tokens) + len(new) - self.text.kept
             new, self.stopped = new[: len(new) - left] if left else new, True
@@ -72,9 +72,9 @@ class Answer:
         if event.prompt_logprobs:
             self.prompt_logprobs.extend(event.prompt_logprobs)
         if event.finish:
-            said += self.text.end()
+            text += self.text.end()
             self.finish = Finish.STOP if self.stopped else event.finish
-        return Delta(said, new, self.finish)
+        return Delta(text, new, self.finish)
 
     def completion(self, row: RequestRow | None, before: str = "") -> Completion:
         """The whole answer, once it has ended. row: the ledger's, None if it has none; before: the

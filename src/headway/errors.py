@@ -82,12 +82,12 @@ class UnansweredError(HeadwayError):
     answers: what generate() would have returned; those that failed have an `error` each.
     """
 
-    def __init__(self, said: str, answers: Sequence[Any]) -> None:
-        super().__init__(said, answers)
-        self.said, self.answers = said, answers
+    def __init__(self, message: str, answers: Sequence[Any]) -> None:
+        super().__init__(message, answers)
+        self.message, self.answers = message, answers
 
     def __str__(self) -> str:
-        return self.said
+        return self.message
 
 
 class EngineError(HeadwayError):

@@ -133,16 +133,16 @@ class LLM:
         """
         if errors not in ("return", "raise"):
             raise SettingError(f'errors must be "return" or "raise", not {errors!r}')
-        asked = _listed(prompts)
+        inputs = _listed(prompts)
         if isinstance(options, Options):
             self._builder.check(options)
-            chosen = [options] * len(asked)
+            chosen = [options] * len(inputs)
         else:
             chosen = list(options)
-        if len(chosen) != len(asked):
-            raise PromptError(f"{len(asked)} prompts came with {len(chosen)} options")
+        if len(chosen) != len(inputs):
+            raise PromptError(f"{len(inputs)} prompts came with {len(chosen)} options")
         begun: list[Answer | Completion] = []
-        for prompt, each in zip(asked, chosen, strict=True):
+        for prompt, each in zip(inputs, chosen, strict=True):
             try:
                 if each is not options:
                     self._builder.check(each)
@@ -153,8 +153,8 @@ class LLM:
         done = [self._completion(each) if isinstance(each, Answer) else each for each in begun]
         if errors == "raise" and (failed := [each for each in done if each.error]):
             first = failed[0].error
-            said = f"{len(failed)} of {len(done)} requests failed; the first: {first}"
-            raise UnansweredError(said, done) from first
+            message = f"{len(failed)} of {len(done)} requests failed; the first: {first}"
+            raise UnansweredError(message, done) from first
         return done
 
     def chat(
@@ -217,11 +217,11 @@ class LLM:
     def _refused(self, choices: int, error: HeadwayError) -> list[Completion]:
         """The completions of a prompt that could not be made into requests."""
         now, finish = self._engine.clock.now(), Finish.REFUSED
-        made = []
+        completions = []
         for choice in range(choices):
             row = row_without_times(self._builder.empty(now), finish)
-            made.append(Completion("", (), finish, (), row, choice, error=error))
-        return made
+            completions.append(Completion("", (), finish, (), row, choice, error=error))
+        return completions
 
     def _hear(self, answer: Answer, event: Event) -> Delta:
         """Add an event to its answer. The engine is told when a stop string has been found."""

@@ -29,8 +29,8 @@ class SpecialTokens:
 
     def _normal(self, text: str) -> str:
         normalizer = self._fast.normalizer
-        said: str = normalizer.normalize_str(text) if normalizer else text
-        return said
+        normalized: str = normalizer.normalize_str(text) if normalizer else text
+        return normalized
 
 
 def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
@@ -41,13 +41,13 @@ def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenize
     """
     import tokenizers
 
-    made = tokenizers.Tokenizer(fast.model)
+    tokenizer = tokenizers.Tokenizer(fast.model)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if (kept := getattr(fast, part)) is not None:
-            setattr(made, part, kept)
+            setattr(tokenizer, part, kept)
     added = fast.get_added_tokens_decoder()
-    made.add_tokens([token for _, token in sorted(added.items())])
-    if made.get_added_tokens_decoder() != added:  # their ids have gaps
-        made = deepcopy(fast)
-    made.encode_special_tokens = True
-    return made
+    tokenizer.add_tokens([token for _, token in sorted(added.items())])
+    if tokenizer.get_added_tokens_decoder() != added:  # their ids have gaps
+        tokenizer = deepcopy(fast)
+    tokenizer.encode_special_tokens = True
+    return tokenizer

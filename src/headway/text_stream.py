@@ -43,7 +43,7 @@ class TextStream:
         self._known = 0  # characters of the window's text that self.text has
         self._tail = ""  # the window's text
         self._count = 0  # ids, all of them
-        self._said = 0
+        self._emitted = 0
         self.text = ""
         self.kept = 0  # ids up to the one that completed a stop string; 0: none did
 
@@ -65,8 +65,8 @@ class TextStream:
         return self._say(len(self.text))
 
     def _say(self, upto: int) -> str:
-        new = self.text[self._said : upto]
-        self._said = max(self._said, upto)
+        new = self.text[self._emitted : upto]
+        self._emitted = max(self._emitted, upto)
         return new
 
     def _take(self, ids: Iterable[int]) -> None:
@@ -118,7 +118,7 @@ class TextStream:
         self._read = 0 if left else len(window)
         if not self._stop or self._count <= self._min_tokens:
             return
-        begins = [(stop, max(self._said, new - len(stop))) for stop in self._stop]
+        begins = [(stop, max(self._emitted, new - len(stop))) for stop in self._stop]
         found = [at for stop, begin in begins if (at := self.text.find(stop, begin)) >= 0]
         if found:
             self.text, self.kept = self.text[: min(found)], self._count
@@ -129,7 +129,7 @@ class TextStream:
         It lies in the text that was not given out yet, or it would have been held back before. So
         each size that is tried in vain is a character that is given out and not tried again.
         """
-        size = min(self._longest - 1, len(self.text) - self._said)
+        size = min(self._longest - 1, len(self.text) - self._emitted)
         while size > 0:
             end = self.text[-size:]
             if any(len(stop) > size and stop.startswith(end) for stop in self._stop):

@@ -125,8 +125,8 @@ class Tokenizer:
             )
         except (TemplateError, TypeError, ValueError, KeyError) as error:
             raise PromptError(f"the chat template refuses these messages: {error}") from error
-        said: str = text
-        return said
+        rendered: str = text
+        return rendered
 
     def spellings(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
         """Token ids of each word: at the beginning of a text, and after a space."""

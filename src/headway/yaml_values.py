@@ -16,8 +16,8 @@ def read_yaml(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path.name} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        said = " ".join(str(error).split())
-        raise SettingError(f"{path.name} is not YAML: {said}") from error
+        message = " ".join(str(error).split())
+        raise SettingError(f"{path.name} is not YAML: {message}") from error
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:

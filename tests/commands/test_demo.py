@@ -12,8 +12,10 @@ from headway.cli.demo import demo as demo_command
 from headway.commands import demo
 from headway.core.request import Finish
 from headway.errors import SettingError
-from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.engine_figures import engine_figures
+from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import pressure_cards
+from headway.figures.warm_up import without_warm_up
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.formatting import milliseconds, pressed, share
@@ -31,11 +33,11 @@ def console(width=80):
 
 def run(path, seconds=12.0, machine=None, width=80):
     screen = console(width)
-    contest = demo.contest_of(
-        machine or fake_testbed(), demo.asked_of(path.parent, seconds, 0), screen
+    comparison = demo.demo_comparison(
+        machine or fake_testbed(), demo.demo_options(path.parent, seconds, 0), screen
     )
-    status = contest.run()
-    return status, contest, screen.file.getvalue()
+    status = comparison.run()
+    return status, comparison, screen.file.getvalue()
 
 
 @pytest.fixture(scope="module")
@@ -179,11 +181,11 @@ class Interrupting(Filler):
 
 def test_ctrl_c_keeps_the_rows_so_far_and_says_so(tmp_path):
     executor, path, screen = Interrupting(), tmp_path / "report.json", console()
-    contest = demo.contest_of(
-        fake_testbed(executor=executor), demo.asked_of(tmp_path, 12.0, 0), screen
+    comparison = demo.demo_comparison(
+        fake_testbed(executor=executor), demo.demo_options(tmp_path, 12.0, 0), screen
     )
     executor.left = 40
-    assert contest.run() == 130
+    assert comparison.run() == 130
     said = " ".join(screen.file.getvalue().split())
     assert "Broken off:" in said and "The rows so far are in" in said
     plain, (outcome,) = json.loads(path.read_text()), report_json.read(path).outcomes.values()

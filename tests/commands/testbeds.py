@@ -4,7 +4,8 @@ import pydoc_data.topics
 
 from headway.core.cost.step_cost import StepCost
 from headway.executor.fake import FakeExecutor
-from headway.runs.testbed import SharedExecutor, Testbed
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.testbed import Testbed
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import Filler, PricedExecutor
 

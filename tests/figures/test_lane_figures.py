@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
-from headway.figures.lane_figures import engine_figures, lane_figures, percentile, without_warm_up
-from headway.runs.run import Outcome
+from headway.figures.engine_figures import engine_figures
+from headway.figures.lane_figures import lane_figures
+from headway.figures.percentile import percentile
+from headway.figures.warm_up import without_warm_up
+from headway.runs.outcome import Outcome
 
 
 def request(id, lane="chat", finish=Finish.LENGTH, ttft=10, generated=3, gap=2):

@@ -7,7 +7,7 @@ import pytest
 from headway.core.request import NEVER, Finish
 from headway.figures.pressure import pressure_cards
 from headway.report.formatting import duration, milliseconds, pressed, share
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.traffic.endpoint import LABELLING, SUPPORT
 from tests.figures.test_lane_figures import request, step
 

@@ -5,7 +5,8 @@ from io import StringIO
 
 from rich.console import Console
 
-from headway.figures.lane_figures import EngineFigures, LaneFigures
+from headway.figures.engine_figures import EngineFigures
+from headway.figures.lane_figures import LaneFigures
 from headway.report.terminal_tables import engine_table, latency_notes, latency_table
 from headway.strategies.registry import REGISTRY
 

@@ -7,13 +7,15 @@ pytest.importorskip("torch")
 from headway.core.cost.step_cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.executor.torch.decoder import LARGE, SMALL
 from headway.executor.torch.memory.memory_plan import GATHER_BUDGET
 from headway.runs.live_testbed import load_testbed
 from headway.runs.run import Run
 from headway.strategies.strategy import SLOTS, demo_strategies
-from headway.traffic.workload import Prompts, with_prompts
+from headway.traffic.prompts import Prompts
+from headway.traffic.workload import with_prompts
 
 
 @pytest.mark.parametrize("cached, rounding", [(0, LARGE), (1 << 30, SMALL)])

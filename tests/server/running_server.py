@@ -17,7 +17,7 @@ from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
 from headway.live.engine import LiveEngine
 from headway.llm import EMBEDDED
-from headway.runs.testbed import SharedExecutor
+from headway.runs.shared_executor import SharedExecutor
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import EngineState

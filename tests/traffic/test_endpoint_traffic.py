@@ -16,16 +16,17 @@ from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies
 from headway.traffic.endpoint import UnloadedLatency
-from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
+from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
+from headway.traffic.offered_traffic import offered_traffic
+from headway.traffic.prompts import Prompts
 from headway.traffic.selection import (
     DEFAULT_LOAD,
     Demand,
-    offered_traffic,
     sample_requests,
     select_in_window,
     select_requests,
 )
-from headway.traffic.workload import Prompts, with_prompts
+from headway.traffic.workload import with_prompts
 from tests.commands.testbeds import TEXT
 
 MS, S = 1_000_000, 1_000_000_000

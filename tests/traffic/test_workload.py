@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.traffic.trace import Arrival, read_shipped_trace
-from headway.traffic.workload import (
+from headway.runs.machine_speed import long_request
+from headway.traffic.demo_workload import (
     DEMO_LOAD,
     TRACE_LOAD,
-    Prompts,
     build_demo_workload,
-    count_raised_to_one,
-    long_request,
     merge_traces,
     pace_trace,
-    scale_trace,
     voice_requests,
 )
+from headway.traffic.prompts import Prompts
+from headway.traffic.token_scale import count_raised_to_one, scale_trace
+from headway.traffic.trace import Arrival, read_shipped_trace
 
 S = 1_000_000_000
 BLOCK = 16

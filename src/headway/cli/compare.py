@@ -54,9 +54,9 @@ def compare(
 
     Example: headway compare --trace mine.csv --strategies static,dynamic-lanes
     """
-    from headway.commands.compare.compare import Asked, run_compare
+    from headway.commands.compare.compare import CompareOptions, run_compare
 
-    asked = Asked(
+    options = CompareOptions(
         model=model,
         traces=tuple(trace or ()),
         lanes=lanes,
@@ -72,4 +72,4 @@ def compare(
         journals=journals,
         out=out,
     )
-    raise typer.Exit(run_compare(asked, Console()))
+    raise typer.Exit(run_compare(options, Console()))

@@ -63,10 +63,10 @@ def generate(
     )
     with LLM(model, journal=journal) as llm:
         print(llm.memory, file=sys.stderr)
-        asked: list[Ask] = [
+        inputs: list[Ask] = [
             [Message(role="user", content=prompt)] if chat else prompt for prompt in prompts
         ]
-        answers = llm.generate(asked, options)
+        answers = llm.generate(inputs, options)
     for prompt, done in zip(prompts, answers, strict=True):
         if as_json:
             row = {"prompt": prompt, "text": done.text, "finish": done.finish}

@@ -81,11 +81,11 @@ def simulate(
 
     Example: headway simulate --trace mine.csv --sweep rate=1..20:8
     """
-    from headway.commands.compare.compare import Asked
+    from headway.commands.compare.compare import CompareOptions
     from headway.commands.simulate.simulate import SimulateOptions, run_simulate
     from headway.costing import calibration
 
-    asked = Asked(
+    comparison = CompareOptions(
         traces=tuple(trace or ()),
         lanes=lanes,
         strategies=strategies,
@@ -100,7 +100,7 @@ def simulate(
         price_per_hour=price_per_hour,
         out=out,
     )
-    wanted = SimulateOptions(
-        asked, calibration.read_cost_file(cost), sweep, capacity, workers, like
+    options = SimulateOptions(
+        comparison, calibration.read_cost_file(cost), sweep, capacity, workers, like
     )
-    raise typer.Exit(run_simulate(wanted, Console()))
+    raise typer.Exit(run_simulate(options, Console()))

@@ -114,9 +114,9 @@ def _problem(request: Request, line: LaneLoad, load: Load) -> str:
     prompt, most = len(request.prompt), line.lane.max_waiting_tokens
     if not prompt:
         return "the prompt is empty"
-    asked: object = request.max_tokens  # a caller's value, whose type nobody has checked
-    if not isinstance(asked, int):
-        return f"max_tokens must be an int, not {asked!r}"
+    max_tokens: object = request.max_tokens  # a caller's value, whose type nobody has checked
+    if not isinstance(max_tokens, int):
+        return f"max_tokens must be an int, not {max_tokens!r}"
     if request.max_tokens < 0:
         return f"max_tokens must be 0 or more, not {shown(request.max_tokens)}"
     if request.limit > (capacity := min(load.capacity, line.capacity)):

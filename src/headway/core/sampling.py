@@ -81,8 +81,8 @@ class Sampling:
                 return f"{name} must be {must}, not {shown(value)}"
         for token, bias in self.logit_bias:
             if not _is_token(token) or not isinstance(bias, int | float) or not abs(bias) <= SIZE:
-                said = f"{shown(token)}: {shown(bias)}"
-                return f"logit_bias must be of tokens and from -{SIZE:g} to {SIZE:g}, not {said}"
+                entry = f"{shown(token)}: {shown(bias)}"
+                return f"logit_bias must be of tokens and from -{SIZE:g} to {SIZE:g}, not {entry}"
         if not all(self.bad_words):
             return "a bad word is empty"
         for name, tokens in (

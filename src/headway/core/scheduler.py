@@ -172,17 +172,17 @@ class Scheduler:
             if sequence.computed >= sequence.full_at:
                 publish(self.pool, sequence)
             if sampled:
-                said = logprobs.get(i, ()) if logprobs else ()
+                row_logprobs = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
                     sequence.first_token = now
                 sequence.last_token = now
                 known = sequence.tokens
                 known += sampled
                 if len(known) >= sequence.limit or not sequence.stops.isdisjoint(sampled):
-                    events.append(self._complete(sequence, sampled, said, now))
+                    events.append(self._complete(sequence, sampled, row_logprobs, now))
                 else:
                     id = sequence.request.id
-                    events.append(make(Event, (id, sampled, NOT_YET, "", said, ())))
+                    events.append(make(Event, (id, sampled, NOT_YET, "", row_logprobs, ())))
             elif sequence.computed == sequence.limit:
                 events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
@@ -217,11 +217,11 @@ class Scheduler:
         )
 
     def _complete(
-        self, sequence: Sequence, sampled: tuple[int, ...], said: tuple[Logprob, ...], now: int
+        self, sequence: Sequence, sampled: tuple[int, ...], logprobs: tuple[Logprob, ...], now: int
     ) -> Event:
         """It has ended with one of these tokens. Those sampled after it are discarded."""
         kept, finish = sequence.cut_at_end(len(sampled))
-        return self.finish(sequence, finish, now, sampled[:kept], said[:kept])
+        return self.finish(sequence, finish, now, sampled[:kept], logprobs[:kept])
 
     @property
     def _group_is_over(self) -> bool:

@@ -63,9 +63,9 @@ def doubt(about: Mapping[str, Any]) -> str:
     about: what the cost file records about its own fit.
     """
     errors = about.get("errors", {})
-    told = [errors["all"]] if "all" in errors else list(errors.values())
-    median = max((each["median"] for each in told), key=abs, default=0)
-    total = max((each.get("total", 0) for each in told), key=abs, default=0)
+    regimes = [errors["all"]] if "all" in errors else list(errors.values())
+    median = max((each["median"] for each in regimes), key=abs, default=0)
+    total = max((each.get("total", 0) for each in regimes), key=abs, default=0)
     if max(abs(median), abs(total)) < DOUBTFUL:
         return ""
     others = about.get(CORES_AT_WORK_FOR_OTHERS, 0)
@@ -102,36 +102,44 @@ def read_cost_file(path: Path) -> Calibration:
     if plain.pop("headway_cost") != VERSION:
         raise SettingError(f"{path.name} is of another version of headway: calibrate again")
     try:
-        made = Calibration(**plain | {"cost": _cost(plain["cost"])})
-        _check(made)
-        return made
+        calibration = Calibration(**plain | {"cost": _cost(plain["cost"])})
+        _check(calibration)
+        return calibration
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise SettingError(f"{path.name} is damaged ({error}): calibrate again") from error
 
 
-def _check(made: Calibration) -> None:
+def _check(calibration: Calibration) -> None:
     """ValueError where a field has a wrong type or value."""
     for name in ("kv_bytes", "num_blocks", "fit", "block_size", "context", "slots", "threads"):
-        if not _are_whole([getattr(made, name)], least=1):
-            raise ValueError(f"{name} is {getattr(made, name)!r}, not a whole number from 1 on")
-    if made.fit < made.num_blocks:
-        raise ValueError(f"{made.num_blocks} blocks are more than the {made.fit} that fit")
-    price = made.price_per_hour
+        if not _are_whole([getattr(calibration, name)], least=1):
+            raise ValueError(
+                f"{name} is {getattr(calibration, name)!r}, not a whole number from 1 on"
+            )
+    if calibration.fit < calibration.num_blocks:
+        raise ValueError(
+            f"{calibration.num_blocks} blocks are more than the {calibration.fit} that fit"
+        )
+    price = calibration.price_per_hour
     if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < inf:
         raise ValueError(f"price_per_hour is {price!r}")
-    if not all(isinstance(each, str) for each in (made.model, made.dtype, made.device)):
+    if not all(
+        isinstance(each, str) for each in (calibration.model, calibration.dtype, calibration.device)
+    ):
         raise ValueError("model, dtype and device are names")
-    if not isinstance(made.analytical, bool) or not isinstance(made.machine, Mapping):
+    if not isinstance(calibration.analytical, bool) or not isinstance(calibration.machine, Mapping):
         raise ValueError("analytical is true or false, and machine has facts by name")
-    regimes = [made.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]
-    told = [each[name] for found in regimes for each in found.values() for name in ERROR_NAMES]
-    told += [each.get("total", 0) for found in regimes for each in found.values()]
-    if designed := made.about.get("designed"):
-        told += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
-    if not _are_whole(told, least=-inf):
+    regimes = [calibration.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]
+    numbers = [each[name] for found in regimes for each in found.values() for name in ERROR_NAMES]
+    numbers += [each.get("total", 0) for found in regimes for each in found.values()]
+    if designed := calibration.about.get("designed"):
+        numbers += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
+    if not _are_whole(numbers, least=-inf):
         raise ValueError("what is told about it has numbers that are none")
-    if not isinstance(made.about.get(CORES_AT_WORK_FOR_OTHERS, 0.0), int | float):
-        raise ValueError(f"{CORES_AT_WORK_FOR_OTHERS} is {made.about[CORES_AT_WORK_FOR_OTHERS]!r}")
+    if not isinstance(calibration.about.get(CORES_AT_WORK_FOR_OTHERS, 0.0), int | float):
+        raise ValueError(
+            f"{CORES_AT_WORK_FOR_OTHERS} is {calibration.about[CORES_AT_WORK_FOR_OTHERS]!r}"
+        )
 
 
 def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:
@@ -139,7 +147,7 @@ def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:
 
 
 def _cost(plain: Mapping[str, Any]) -> StepCost:
-    made = {name: Rates(**plain[name]) for name in ("device", "host", "after")}
+    rates = {name: Rates(**plain[name]) for name in ("device", "host", "after")}
     memory, compute = (Residuals(tuple(each["quantiles"])) for each in plain["residuals"])
     cost = StepCost(
         pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
@@ -150,7 +158,7 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
         gathering=Gathering(**plain["gathering"]),
         residuals=(memory, compute),
         echoes=tuple(Echo(**each) for each in plain["echoes"]),
-        **made,
+        **rates,
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values()]
     numbers += [cost.wake, cost.turn, cost.knee]

@@ -35,13 +35,13 @@ class TriedRate:
         return self.least >= self.share
 
     @property
-    def asked(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether requests were left after the warm-up; without, it is neither kept nor broken."""
         return bool(self.attainment)
 
     @property
     def broken(self) -> bool:
-        return self.asked and not self.kept
+        return self.has_requests and not self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,13 @@ def search_capacity(
     """
     if not 0 < low <= high < inf:
         raise SettingError(f"a capacity is looked for between two rates, not {low:g} and {high:g}")
-    search = _Search(serve, share, [each for each in known if each.asked])
+    search = _Search(serve, share, [each for each in known if each.has_requests])
     search.climb(low, high)
     while search.top > 0 and search.broken < inf:
         if search.broken - search.top <= tolerance * search.top:
             break
         search.keeps((search.top + search.broken) / 2)
-        if not search.tried[-1].asked:  # too few requests to come any closer
+        if not search.tried[-1].has_requests:  # too few requests to come any closer
             break
     return Capacity(search.top, (search.top, search.broken), tuple(search.tried))
 
@@ -133,6 +133,6 @@ class _Search:
         """
         while rate < end or (rate == end and not apart):
             kept, tried = self.keeps(rate), self.tried[-1]
-            if kept or rate == end or (tried.asked and tried.least < before):
+            if kept or rate == end or (tried.has_requests and tried.least < before):
                 return
             rate, before = min(2 * rate, end), max(before, tried.least)

@@ -14,8 +14,8 @@ from random import Random
 
 from headway.core.ledger import RequestRow
 from headway.figures.capacity import REQUIRED_ATTAINMENT
-from headway.figures.lane_figures import MIN_BEYOND
-from headway.runs.run import Outcome
+from headway.figures.percentile import MIN_BEYOND
+from headway.runs.outcome import Outcome
 
 BLOCKS = 20  # of equal duration, after the warm-up
 DRAWS = 400
@@ -50,7 +50,7 @@ def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple
 
     outcome: without the warm-up; window: nanoseconds in which all requests arrive.
     """
-    made = dict[str, tuple[Tally, ...]]()
+    tallies = dict[str, tuple[Tally, ...]]()
     for lane, offered in outcome.offered.items():
         rows = [row for row in outcome.requests if row.lane == lane]
         counts, good = [0] * BLOCKS, [0] * BLOCKS
@@ -59,8 +59,8 @@ def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple
             counts[at] += 1
             good[at] += row.good
         counts[-1] += offered - len(rows)  # only where a run was interrupted
-        made[lane] = tuple(zip(counts, good, strict=True))
-    return made
+        tallies[lane] = tuple(zip(counts, good, strict=True))
+    return tallies
 
 
 def _block(row: RequestRow, warm_up: int, window: int) -> int:
@@ -90,15 +90,15 @@ def capacity_interval(
 
     tried: by rate, of all repeats; rate: the capacity that was found; 0: none.
     """
-    told = tried.get(rate) or tried[max(tried)]
-    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in told.items()}
-    asked = {lane: count for lane, count in counts.items() if count}
-    lane = min(asked, key=lambda name: asked[name], default="")
+    tallies = tried.get(rate) or tried[max(tried)]
+    counts = {lane: sum(a for a, _ in each) // repeats for lane, each in tallies.items()}
+    with_requests = {lane: count for lane, count in counts.items() if count}
+    lane = min(with_requests, key=lambda name: with_requests[name], default="")
     if rate not in tried:
-        return CapacityInterval(asked.get(lane, 0), lane, 0.0, 0.0)
+        return CapacityInterval(with_requests.get(lane, 0), lane, 0.0, 0.0)
     found = sorted(_drawn(tried, seed, share))
     left = round(DRAWS * (1 - COVERED) / 2)
-    return CapacityInterval(asked.get(lane, 0), lane, found[left], found[-1 - left])
+    return CapacityInterval(with_requests.get(lane, 0), lane, found[left], found[-1 - left])
 
 
 def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[float]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from math import log
 
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 
 TIMES = 2  # of what it is at the lowest rate
 RULE = (
@@ -22,11 +22,11 @@ def find_knee(curve: Iterable[tuple[float, Quantile]]) -> float | None:
     A percentile that was not reached within the run counts as very large, so the knee then lies
     close to the rate before it.
     """
-    said = [(rate, value) for rate, value in curve if value is not None]
-    if not said:
+    known = [(rate, value) for rate, value in curve if value is not None]
+    if not known:
         return None
-    limit = TIMES * said[0][1]
-    for (before, low), (rate, high) in pairwise(said):
+    limit = TIMES * known[0][1]
+    for (before, low), (rate, high) in pairwise(known):
         if high >= limit > low > 0:
             return before + (rate - before) * log(limit / low) / log(high / low)
     return None

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import SERVED, Quantile, engine_figures, lane_figures
-from headway.runs.run import Outcome
+from headway.figures.engine_figures import SERVED, engine_figures
+from headway.figures.lane_figures import lane_figures
+from headway.figures.percentile import Quantile
+from headway.runs.outcome import Outcome
 from headway.traffic.endpoint import Endpoint
 
 MIN_RATIO = 1.1  # a ratio closer to one does not count as a difference

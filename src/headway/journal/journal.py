@@ -43,8 +43,8 @@ def head(settings: Settings, about: Mapping[str, Any]) -> str:
 def line_of(record: Record) -> str:
     """The line of a step."""
     rest = record.nanoseconds, record.host, record.digest
-    said = record.commands, record.tokens, record.errors
-    return codec.line([record.step, record.now, *said, *rest])
+    content = record.commands, record.tokens, record.errors
+    return codec.line([record.step, record.now, *content, *rest])
 
 
 def head_of_part(number: int, first: str) -> str:
@@ -91,10 +91,10 @@ def read_part(lines: Iterable[str], number: int) -> Iterator[Record]:
 
 def about(line: str) -> dict[str, Any]:
     """What a journal's first line says about the run; empty: nothing."""
-    said = _head(line).get("about", {})
-    if not isinstance(said, dict):
+    facts = _head(line).get("about", {})
+    if not isinstance(facts, dict):
         raise JournalError("line 1 says nothing that can be understood about the run")
-    return said
+    return facts
 
 
 def _head(line: str) -> dict[str, Any]:

@@ -52,22 +52,22 @@ class LiveEngine:
 
     def submit(self, requests: Iterable[Request], caller: Caller) -> None:
         """Submit all of them or, with RefusedError, none. Their events go to the caller."""
-        asked = list(requests)
+        submitted = list(requests)
         self._callers.check_up()
-        for request in asked:
+        for request in submitted:
             if isinstance(answer := admit(request, self.load, self.clock.now()), Refuse):
                 raise RefusedError(answer.reason, answer.retry_at)
-        self._callers.add([request.id for request in asked], caller)
-        self._inbox.put([Add(request) for request in asked])
+        self._callers.add([request.id for request in submitted], caller)
+        self._inbox.put([Add(request) for request in submitted])
 
     def offer(self, requests: Iterable[Request], caller: Caller, enough: bool = False) -> None:
         """Submit each by itself. A refusal comes as an event, like any other end.
 
         enough: nothing more will come for now. EngineDownError if the engine is down.
         """
-        asked = list(requests)
-        self._callers.add([request.id for request in asked], caller)
-        self._inbox.put([*map(Add, asked), *([Enough()] if enough else [])])
+        submitted = list(requests)
+        self._callers.add([request.id for request in submitted], caller)
+        self._inbox.put([*map(Add, submitted), *([Enough()] if enough else [])])
 
     def cancel(self, ids: Iterable[str]) -> None:
         """Their callers want no more of these requests."""

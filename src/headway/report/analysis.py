@@ -6,21 +6,13 @@ from statistics import median
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.figures.lane_figures import (
-    MIN_BEYOND,
-    SERVED,
-    EngineFigures,
-    LaneFigures,
-    Quantile,
-    engine_figures,
-    has_tpot,
-    lane_figures,
-    percentile,
-    without_warm_up,
-)
+from headway.figures.engine_figures import SERVED, EngineFigures, engine_figures
+from headway.figures.lane_figures import LaneFigures, has_tpot, lane_figures
+from headway.figures.percentile import MIN_BEYOND, Quantile, percentile
 from headway.figures.pressure import PressureCard, pressure_cards
+from headway.figures.warm_up import without_warm_up
 from headway.report.report_json import Report
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 from headway.traffic.endpoint import Endpoint
 
@@ -122,13 +114,15 @@ class Analysis:
 
     def money(self, name: str) -> list[Money]:
         """The strategy's cost per million answered tokens and per good request, one per run."""
-        made = []
-        for asked, engine in zip(self.counted[name], self.engine[name], strict=True):
+        costs = []
+        for outcome, engine in zip(self.counted[name], self.engine[name], strict=True):
             paid = engine.seconds / HOUR * self.price
             tokens = engine.tokens_per_second * engine.seconds
-            good = sum(row.good for row in asked.requests)
-            made.append(Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0))
-        return made
+            good = sum(row.good for row in outcome.requests)
+            costs.append(
+                Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0)
+            )
+        return costs
 
     def is_whole(self, name: str) -> bool:
         """Whether all of the strategy's runs were complete."""

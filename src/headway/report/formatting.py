@@ -1,7 +1,7 @@
 """Figures as people read them."""
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 from headway.figures.pressure import Pressure, PressureCard, Reading
 
 NOT_SAID = "-"  # a percentile of too few values
@@ -37,12 +37,12 @@ def share(value: float) -> str:
 
 def pressed(card: PressureCard) -> str:
     """The pressure card in one line."""
-    relieved = f"relieved {said(card.relieved)}" if card.relieved else "relieved nothing"
-    created = f"created {said(card.created)}" if card.created else "created nothing"
+    relieved = f"relieved {pressure_text(card.relieved)}" if card.relieved else "relieved nothing"
+    created = f"created {pressure_text(card.created)}" if card.created else "created nothing"
     return f"{relieved}; {created}"
 
 
-def said(pressure: Pressure) -> str:
+def pressure_text(pressure: Pressure) -> str:
     """What is relieved or created, by which figure, and against whom."""
     own, other, ratio = pressure.strategy, pressure.other, pressure.ratio
     read = {name: _read(pressure, each) for name, each in pressure.readings.items()}
@@ -55,8 +55,8 @@ def said(pressure: Pressure) -> str:
 
 
 def _read(pressure: Pressure, reading: Reading) -> str:
-    said = duration(reading.value) if pressure.gauge.unit == "ns" else share(reading.value)
-    return f"over {said}" if reading.at_least else said
+    text = duration(reading.value) if pressure.gauge.unit == "ns" else share(reading.value)
+    return f"over {text}" if reading.at_least else text
 
 
 def _times(ratio: float) -> str:

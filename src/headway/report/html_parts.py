@@ -25,7 +25,7 @@ def table(
         kinds = ["words"] * (column < words) + ["first"] * (column in firsts)
         return f' class="{" ".join(kinds)}"' if kinds else ""
 
-    above = "".join(f'<th colspan="{span}">{escape(said)}</th>' for said, span in groups)
+    above = "".join(f'<th colspan="{span}">{escape(heading)}</th>' for heading, span in groups)
     above = f'<tr class="groups">{above}</tr>' if above else ""
     top = "".join(f"<th{kind(k)}>{escape(cell)}</th>" for k, cell in enumerate(head))
     body = "".join(

@@ -70,17 +70,17 @@ def _header(found: Analysis) -> str:
     about = found.report.about
     many = len(found.strategies)
     served = "1 strategy" if many == 1 else f"{many} strategies, the same requests"
-    doubt = f'<p class="note">{escape(said)}</p>' if (said := caution(found)) else ""
+    doubt = f'<p class="note">{escape(text)}</p>' if (text := caution(found)) else ""
     warning = ""
     if "simulated" in about:
-        said = escape(provenance_sentence(about["simulated"]))
-        warning = f'<p class="warning" id="simulated">{said}</p>'
+        text = escape(provenance_sentence(about["simulated"]))
+        warning = f'<p class="warning" id="simulated">{text}</p>'
     first, _, rest = verdict(found).replace(" %", "\u00a0%").partition(". ")
-    told = f'<p class="lead">{escape(rest)}</p>' if rest else ""
+    lead = f'<p class="lead">{escape(rest)}</p>' if rest else ""
     return (
         f'<header><p class="eyebrow">headway {escape(about.get("command", "compare"))} · '
         f"{escape(about['model']['name'])} · {served}</p>"
-        f"<h1>{escape(first)}{'.' if rest else ''}</h1>{told}"
+        f"<h1>{escape(first)}{'.' if rest else ''}</h1>{lead}"
         f"{doubt}{warning}{_broken(found)}</header>"
     )
 
@@ -133,14 +133,14 @@ def _comparisons(found: Analysis) -> str:
         ("Keep every budget", [each for each in rest if each.name in keeping]),
         ("Do not keep every budget", [each for each in rest if each.name not in keeping]),
     ]
-    made = "".join(_group(found, title, cards) for title, cards in groups if cards)
+    rendered = "".join(_group(found, title, cards) for title, cards in groups if cards)
     empty = "<p>Fewer than two strategies ran to their end: there is nothing to compare.</p>"
     return (
         '<section id="pressure"><h2>What each strategy relieves and creates</h2><p class="note">'
         f"Against the baseline, {escape(found.baseline)}: the largest gain and the largest loss in "
         "any endpoint's time to the first token or time per token, the backlog's time, waste, or "
         "device time per answered token. Of the first repeat. A line opens to who pays, what to "
-        f"watch and when to roll back.</p>{made or empty}</section>"
+        f"watch and when to roll back.</p>{rendered or empty}</section>"
     )
 
 
@@ -156,17 +156,17 @@ def _group(found: Analysis, title: str, cards: Sequence[Comparison]) -> str:
 def _card(found: Analysis, compared: Comparison) -> str:
     lines = page_tables.card(found, compared)
     rows = "".join(
-        f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(said)}</dd>'
-        for name, said in lines
+        f'<dt class="{name.split()[0].lower()}">{name}</dt><dd>{escape(text)}</dd>'
+        for name, text in lines
     )
-    is_pair, told = _is_pair(compared), dict(lines)
+    is_pair, by_kind = _is_pair(compared), dict(lines)
     note = ""
     if is_pair:
         is_mistake = compared.card.created is not None
         word = "a common mistake" if is_mistake else "here that makes no great difference"
         note = f"<p>One window for all endpoints, against a window for each: {word}.</p>"
     brief = [
-        f'<span class="{kind.lower()}">{escape(_brief(told[kind]))}</span>'
+        f'<span class="{kind.lower()}">{escape(_brief(by_kind[kind]))}</span>'
         for kind in ("Relieved", "Created")
     ]
     against = f" <small>against {escape(compared.other)}</small>" if is_pair else ""
@@ -178,16 +178,16 @@ def _card(found: Analysis, compared: Comparison) -> str:
     )
 
 
-def _brief(said: str) -> str:
+def _brief(text: str) -> str:
     """What is named, without the figures in brackets."""
-    what = said.partition(" (")[0].rstrip(".")
+    what = text.partition(" (")[0].rstrip(".")
     return "-" if what.startswith("Nothing") else what
 
 
 def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
     budget = found.report.lanes[lane].budget
     note = NOTES[0] if lane == found.lanes[0] else ""
-    told = " No deadline: everyone who is served is in budget." if budget == Budget() else ""
+    no_deadline = " No deadline: everyone who is served is in budget." if budget == Budget() else ""
     charts = "".join(
         f"<figure>{page_charts.distribution(found, lane, metric, series)}<figcaption>"
         f"{page_tables.METRICS[metric]} of {escape(lane)}</figcaption>"
@@ -198,7 +198,7 @@ def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
         f"{html_parts.table(f'latency-{lane}', *table)}"
-        f'<p class="note">{note}{told}</p>{html_parts.legend(series, shown(found))}'
+        f'<p class="note">{note}{no_deadline}</p>{html_parts.legend(series, shown(found))}'
         f'<div class="charts">{charts}</div></section>'
     )
 
@@ -224,8 +224,8 @@ def _batches(found: Analysis) -> str:
     over_time, times = _multiples(drawn), _multiples(page_charts.scatters(found))
     words = ("next tokens (decode rows)", "prompt tokens", "padding", "held slots")
     keys = "".join(
-        f'<span class="k-{kind}"><i></i>{said}</span>'
-        for kind, said in zip(page_charts.KINDS, words, strict=True)
+        f'<span class="k-{kind}"><i></i>{word}</span>'
+        for kind, word in zip(page_charts.KINDS, words, strict=True)
     )
     return (
         '<section id="batches"><h2>What the batches were made of</h2><p class="note">Tokens '
@@ -241,17 +241,17 @@ def _batches(found: Analysis) -> str:
 
 def _multiples(charts: Mapping[str, str]) -> str:
     """Small charts of one kind, one for each strategy."""
-    made = "".join(
+    rendered = "".join(
         f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>"
         for name, chart in charts.items()
     )
-    return f'<div class="charts small">{made}</div>'
+    return f'<div class="charts small">{rendered}</div>'
 
 
 def _what_was_run(found: Analysis) -> str:
     stated = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(said)}</dd>"
-        for name, said in run_description.stated(found)
+        f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>"
+        for name, text in run_description.stated(found)
     )
     strategies = "".join(_strategy(each) for each in found.report.about.get("rules", []))
     endpoints = html_parts.table("endpoints", *page_tables.endpoints(found), words=3)

@@ -11,7 +11,7 @@ from headway.report.formatting import duration, share
 from headway.report.page_tables import METRICS
 from headway.report.svg_chart import Axis, Chart, log_axis
 from headway.report.verdict import kept, limited, standings
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 
 SMALL = 150  # height of a chart of which there is one for each strategy
 BINS = 60  # of a run's time

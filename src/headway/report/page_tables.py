@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from headway.core.request import NEVER
-from headway.figures.lane_figures import LaneFigures, Quantile
+from headway.figures.lane_figures import LaneFigures
+from headway.figures.percentile import Quantile
 from headway.report.analysis import Analysis, Comparison, Guardrail, spread
-from headway.report.formatting import NOT_SAID, duration, milliseconds, said, share
+from headway.report.formatting import NOT_SAID, duration, milliseconds, pressure_text, share
 from headway.report.verdict import kept, limited, standings
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
 PERCENTS = (50, 90, 95, 99)
+NOTHING = "Nothing that these rows show."
 LATENCY = [
     *("strategy", "n", "in budget", "good/s"),
     *(f"{metric} p{percent}" for metric in ("TTFT", "TPOT", "queue") for percent in PERCENTS),
@@ -82,8 +84,8 @@ def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
             row.append(kept(median(one.attainment for one in each)))
             for percent in percents:
                 values = [getattr(one, f"ttft_p{percent}") for one in each]
-                said = [value for value in values if value is not None]
-                row.append(_milliseconds(median(said)) if said else NOT_SAID)
+                known = [value for value in values if value is not None]
+                row.append(_milliseconds(median(known)) if known else NOT_SAID)
         rows.append(row)
     return groups, (head, rows)
 
@@ -166,8 +168,8 @@ def card(found: Analysis, compared: Comparison) -> list[tuple[str, str]]:
     """What a strategy relieves and creates, who pays for it, and what to watch."""
     relieved, created = compared.card.relieved, compared.card.created
     lines = [
-        ("Relieved", _sentence(said(relieved)) if relieved else "Nothing that these rows show."),
-        ("Created", _sentence(said(created)) if created else "Nothing that these rows show."),
+        ("Relieved", _sentence(pressure_text(relieved)) if relieved else NOTHING),
+        ("Created", _sentence(pressure_text(created)) if created else NOTHING),
         ("Endpoint that pays", payer(found, compared)),
         ("Resource that pays", resource(found, compared)),
     ]
@@ -193,12 +195,12 @@ def payer(found: Analysis, compared: Comparison) -> str:
         if mine is not None and theirs is not None and mine > theirs
     ]
     worst = max(pairs, key=lambda pair: pair[1] / max(1, pair[2]), default=None)
-    told = (
+    worst_text = (
         f"; its {worst[0]} is {duration(worst[1])} instead of {duration(worst[2])}" if worst else ""
     )
     return (
         f"{loss.lane}: {share(own.attainment)} of its requests are inside their budget instead of "
-        f"{share(other.attainment)}, {100 * loss.points:.0f} points less{told}."
+        f"{share(other.attainment)}, {100 * loss.points:.0f} points less{worst_text}."
         f"{_repeats(found.points(compared, loss.lane))}"
     )
 

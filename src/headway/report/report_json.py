@@ -11,10 +11,12 @@ from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
-from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.engine_figures import engine_figures
+from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import PressureCard
+from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import pressed
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.strategies.strategy import Strategy
 
 VERSION = 1
@@ -82,8 +84,8 @@ def writable(folder: Path) -> Path:
         (folder / "report.part").write_text("")
         (folder / "report.part").unlink()
     except OSError as error:
-        said = f"the report cannot be written to {folder}: {error.strerror}"
-        raise SettingError(said) from error
+        message = f"the report cannot be written to {folder}: {error.strerror}"
+        raise SettingError(message) from error
     return folder
 
 

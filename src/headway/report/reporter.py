@@ -17,8 +17,8 @@ from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
 from headway.report.verdict import caution, verdict
 from headway.runs.experiment import Experiment
+from headway.runs.outcome import Outcome
 from headway.runs.provenance import Provenance
-from headway.runs.run import Outcome
 from headway.strategies.strategy import Strategy
 
 BUSY = 0.1  # of a core at work for other processes, mean over a run, that is worth a warning
@@ -60,8 +60,8 @@ class Reporter:
         """The model and what it runs on, or would."""
         testbed, about = self.experiment.testbed, describe_machine()
         if self.origin:
-            said = f"{testbed.model}, {testbed.dtype}, {testbed.threads} threads, simulated"
-            return f"{said}: {workload_summary.room(testbed)}"
+            text = f"{testbed.model}, {testbed.dtype}, {testbed.threads} threads, simulated"
+            return f"{text}: {workload_summary.room(testbed)}"
         return (
             f"{testbed.model}, {testbed.dtype}, "
             f"{self.experiment.speed.threads} of {testbed.threads} threads "
@@ -128,11 +128,11 @@ class Reporter:
 
     def _complain(self, others: Mapping[str, float]) -> None:
         if spoilt := [f"{phase} {took:.1f}" for phase, took in others.items() if took > BUSY]:
-            said = (
+            text = (
                 f"Other processes were at work on these {cores()} cores (mean number of cores: "
                 f"{', '.join(spoilt)}). Times taken meanwhile are too long, and not comparable."
             )
-            self.console.print(Text(said, style="yellow"))
+            self.console.print(Text(text, style="yellow"))
 
     def _about(self, others: Mapping[str, float], complete: bool) -> dict[str, Any]:
         experiment, work = self.experiment, self.experiment.work

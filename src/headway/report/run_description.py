@@ -49,9 +49,12 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
         if cores > 0.1
     }
     if others:
-        told = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
+        cores_text = ", ".join(f"{name} {cores:.1f}" for name, cores in others.items())
         lines.append(
-            ("Disturbed", f"Other processes took these cores meanwhile, so times are long: {told}")
+            (
+                "Disturbed",
+                f"Other processes took these cores meanwhile, so times are long: {cores_text}",
+            )
         )
     return lines
 
@@ -67,16 +70,16 @@ def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if "simulated" in about:
         return provenance.facts(about["simulated"])
     machine = about["machine"]
-    said = f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
-    return [("Machine", f"{said}Python {machine['python']}, torch {machine['torch']}")]
+    text = f"{machine['cores']} cores of {machine['processor']}; {machine['system']}; "
+    return [("Machine", f"{text}Python {machine['python']}, torch {machine['torch']}")]
 
 
 def _rate(work: Mapping[str, Any]) -> str:
-    said = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
-    return said if not (shorter := cut_said(work["cut_to_context"])) else f"{said}; {shorter}"
+    text = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
+    return text if not (shorter := cut_text(work["cut_to_context"])) else f"{text}; {shorter}"
 
 
-def cut_said(cut: Mapping[str, Any]) -> str:
+def cut_text(cut: Mapping[str, Any]) -> str:
     """Of requests that were longer than the model's context; empty: none was."""
     if not cut["requests"]:
         return ""
@@ -104,7 +107,7 @@ def _pace(scale: Any) -> str:
 
 
 def _lane(each: dict[str, Any]) -> str:
-    shorter = cut_said(each["cut_to_context"])
+    shorter = cut_text(each["cut_to_context"])
     shorter = f", {shorter}" if shorter else ""
     if "trace" not in each:
         return f"{each['offered']} synthetic requests{shorter}"

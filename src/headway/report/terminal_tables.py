@@ -10,7 +10,9 @@ from rich.text import Text
 
 from headway.core.lane import Lane
 from headway.core.request import NEVER
-from headway.figures.lane_figures import MIN_BEYOND, EngineFigures, LaneFigures, Quantile
+from headway.figures.engine_figures import EngineFigures
+from headway.figures.lane_figures import LaneFigures
+from headway.figures.percentile import MIN_BEYOND, Quantile
 from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
@@ -115,8 +117,8 @@ def _has_times(figures: Figures, lane: str, tail: int) -> bool:
 def _percents(figures: Figures, tail: int) -> tuple[int, ...]:
     """The median, and the tail where at least one figure of it can be given."""
     every = [mine for lanes in figures.values() for mine in lanes.values()]
-    said = any(value is not None for mine in every for value in _quantiles(mine, [tail]))
-    return (50, tail) if said else (50,)
+    is_known = any(value is not None for mine in every for value in _quantiles(mine, [tail]))
+    return (50, tail) if is_known else (50,)
 
 
 def latency_notes(figures: Figures, tail: int = 95) -> list[str]:

@@ -55,7 +55,7 @@ def standings(found: Analysis) -> list[Standing]:
 
     Empty where no endpoint has a budget.
     """
-    lanes, made = limited(found), list[Standing]()
+    lanes, judged = limited(found), list[Standing]()
     for name in found.strategies if lanes else ():
         if not found.is_whole(name):
             continue
@@ -65,9 +65,9 @@ def standings(found: Analysis) -> list[Standing]:
         worst = min(lanes, key=lambda lane: shares[lane])
         offered = found.latency[name][worst][0].offered
         device = found.used(name)["device time per answered token"]
-        made.append(Standing(name, worst, shares[worst], offered, device))
-    keeping = sorted((each for each in made if each.keeps), key=lambda each: each.device)
-    missing = sorted((each for each in made if not each.keeps), key=lambda each: -each.attainment)
+        judged.append(Standing(name, worst, shares[worst], offered, device))
+    keeping = sorted((each for each in judged if each.keeps), key=lambda each: each.device)
+    missing = sorted((each for each in judged if not each.keeps), key=lambda each: -each.attainment)
     return [*keeping, *missing]
 
 
@@ -96,9 +96,9 @@ def caution(found: Analysis) -> str:
     few = {lane: offered[lane] for lane in limited(found) if offered[lane] < ENOUGH_REQUESTS}
     if not few:
         return ""
-    told = ", ".join(f"{lane} {count:,}" for lane, count in few.items())
+    counts = ", ".join(f"{lane} {count:,}" for lane, count in few.items())
     return (
-        f"Few requests ({told}): to be sure of {share(REQUIRED_ATTAINMENT)} takes "
+        f"Few requests ({counts}): to be sure of {share(REQUIRED_ATTAINMENT)} takes "
         f"{ENOUGH_REQUESTS} of each endpoint."
     )
 
@@ -128,8 +128,8 @@ def _fall(missing: Sequence[Standing]) -> str:
 
 
 def _short(missing: Sequence[Standing]) -> str:
-    told = [f"{each.strategy} has {each.shortfall}" for each in missing[:NAMED]]
-    return _listed(told)
+    shortfalls = [f"{each.strategy} has {each.shortfall}" for each in missing[:NAMED]]
+    return _listed(shortfalls)
 
 
 def _listed(names: Sequence[str]) -> str:

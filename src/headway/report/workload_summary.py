@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from headway.errors import SettingError
 from headway.figures.capacity_interval import ENOUGH_REQUESTS, seconds_for_enough
-from headway.report.run_description import cut_said
+from headway.report.run_description import cut_text
 from headway.runs.experiment import Experiment
 from headway.runs.testbed import Testbed
 
@@ -29,12 +29,12 @@ def room(testbed: Testbed) -> str:
 
 def remarks(experiment: Experiment) -> list[str]:
     """What somebody should know before minutes are spent: what is cut, and what is too little."""
-    said = []
-    if shorter := cut_said(experiment.about["cut_to_context"]):
-        said.append(f"Of these, {shorter}.")
+    lines = []
+    if shorter := cut_text(experiment.about["cut_to_context"]):
+        lines.append(f"Of these, {shorter}.")
     if experiment.work.trace_ends:
-        said.append("All of a trace is offered: more --seconds add nothing to it.")
-    return said
+        lines.append("All of a trace is offered: more --seconds add nothing to it.")
+    return lines
 
 
 def refuse_nobody(experiment: Experiment) -> None:
@@ -49,25 +49,25 @@ def refuse_nobody(experiment: Experiment) -> None:
 def too_few(experiment: Experiment) -> str:
     """Which percentiles will not be said, and what would help; empty: p95 will be."""
     counts, paced = experiment.counted(), experiment.counted(2)
-    asked = {each.name for each in experiment.endpoints if counts[each.name]}
-    few = {name: counts[name] for name in asked if counts[name] < ENOUGH_REQUESTS}
+    with_requests = {each.name for each in experiment.endpoints if counts[each.name]}
+    few = {name: counts[name] for name in with_requests if counts[name] < ENOUGH_REQUESTS}
     slow = {
         f"TPOT of {name}": paced[name]
-        for name in asked - few.keys()
+        for name in with_requests - few.keys()
         if paced[name] < ENOUGH_REQUESTS
     }
     if not few and not slow:
         return ""
-    said = (
+    text = (
         f"Too few requests for p95, which needs {ENOUGH_REQUESTS} after the warm-up: "
         f"{_listed(few | slow)}."
     )
     if experiment.work.trace_ends:
-        return f"{said} A longer trace would have them."
+        return f"{text} A longer trace would have them."
     seconds = experiment.about["asked"]["span_ns"] / 1e9
     least = min((each for each in [*few.values(), *slow.values()] if each), default=1)
     more = seconds_for_enough(seconds, least)
-    return f"{said} --seconds {more} would have about {ENOUGH_REQUESTS}."
+    return f"{text} --seconds {more} would have about {ENOUGH_REQUESTS}."
 
 
 def _listed(counts: Mapping[str, int]) -> str:

@@ -7,31 +7,31 @@ from typing import Any
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.costing.machine import Neighbours
-from headway.costing.token_cost import RequestSpec, TokenCost, truncation
+from headway.costing.request_spec import RequestSpec, truncation
+from headway.costing.token_cost import TokenCost
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.testbed import Testbed
 from headway.strategies.registry import StrategyInputs
+from headway.traffic.demo_workload import (
+    VOICE_SAMPLE,
+    build_demo_workload,
+    merge_traces,
+    voice_requests,
+)
 from headway.traffic.endpoint import COMPLETION, ENDPOINTS, SUPPORT, Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.offered_traffic import offered_traffic
+from headway.traffic.prompts import Prompts
 from headway.traffic.selection import (
     DEFAULT_LOAD,
     Demand,
     Selection,
-    offered_traffic,
     sample_requests,
     select_requests,
 )
+from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import (
-    TOKEN_SCALE,
-    VOICE_SAMPLE,
-    Prompts,
-    Workload,
-    build_demo_workload,
-    merge_traces,
-    voice_requests,
-    with_prompts,
-)
+from headway.traffic.workload import Workload, with_prompts
 
 SHIPPED = "azure2023-code and azure2023-conv, from second 1080 of each file on"
 

@@ -6,14 +6,9 @@ from typing import TYPE_CHECKING
 
 from headway.errors import SettingError
 from headway.models import EMBEDDED, display_name
-from headway.runs.testbed import (
-    BLOCK_SIZE,
-    CONTEXT,
-    SharedExecutor,
-    Testbed,
-    read_corpus,
-    split_text,
-)
+from headway.runs.corpus import read_corpus, split_text
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.testbed import BLOCK_SIZE, CONTEXT, Testbed
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:

@@ -10,13 +10,16 @@ from headway.core.policies.join import Continuous, Static
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.runs.testbed import Testbed
 from headway.strategies.strategy import SLOTS
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
-from headway.traffic.workload import Prompts, long_request, with_prompts
+from headway.traffic.prompts import Prompts
+from headway.traffic.workload import with_prompts
 
 UNLOADED_REPEATS = 5  # requests per endpoint, one after another; the median counts
 PROMPTS_MEASURED = 96  # prompts by which the cost of a prompt token is measured
@@ -173,3 +176,16 @@ def _served(
 ) -> Outcome:
     lanes = [Lane(name) for name in sorted({spec.lane for spec in specs})]
     return Run(testbed, policies, lanes, with_prompts(specs, prompts), patience).serve()
+
+
+def long_request(specs: Iterable[RequestSpec], lane: str, context: int) -> RequestSpec:
+    """A long request of a lane: the p95 of its prompts, and its mean answer.
+
+    Both together are cut to the context.
+    """
+    mine = [spec for spec in specs if spec.lane == lane]
+    prompts = sorted(spec.prompt for spec in mine)
+    answer = max(2, round(sum(spec.answer for spec in mine) / len(mine)))
+    return RequestSpec(
+        0, lane, min(prompts[-(-len(prompts) * 95 // 100) - 1], context - answer), answer
+    )

@@ -35,11 +35,11 @@ def run_in_processes(
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(min(workers, len(named)) or 1, spawn, initializer=_deaf)
     try:
-        futures = {pool.submit(work, job): said for said, job in named}
-        with _counted(console, title, len(named)) as told:
+        futures = {pool.submit(work, job): name for name, job in named}
+        with _counted(console, title, len(named)) as report_done:
             for future in as_completed(futures):
                 keep(future.result())
-                told(futures[future])
+                report_done(futures[future])
         pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -64,10 +64,10 @@ def _counted(console: Console, title: str, count: int) -> Iterator[Callable[[str
     if not console.is_terminal:
         done = 0
 
-        def tell(said: str) -> None:
+        def tell(name: str) -> None:
             nonlocal done
             done += 1
-            console.print(Text(f"{title}: {said} ({done} of {count})"))
+            console.print(Text(f"{title}: {name} ({done} of {count})"))
 
         yield tell
         return
@@ -79,4 +79,4 @@ def _counted(console: Console, title: str, count: int) -> Iterator[Callable[[str
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(title, total=count, rest="")
-        yield lambda said: progress.update(task, advance=1, rest=said)
+        yield lambda name: progress.update(task, advance=1, rest=name)

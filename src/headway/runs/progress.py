@@ -25,8 +25,8 @@ def show_progress(
 ) -> Iterator[ProgressDisplay]:
     """A display that the engine's thread redraws between steps, so that no thread takes a core."""
     if not console.is_terminal:
-        said = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
-        console.print(Text(said))
+        text = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
+        console.print(Text(text))
         yield lambda seen: None
         return
     columns = (

@@ -32,12 +32,12 @@ def provenance_sentence(origin: Provenance) -> str:
     how = "fitted to steps that were measured on"
     if origin["cost_model"] == ANALYTICAL:
         how = "worked out from data sheets (analytical): nobody has measured it on"
-    told = f"The times come from {which}, {how} {machine_of(origin)}."
+    source = f"The times come from {which}, {how} {machine_of(origin)}."
     off = error_summary(origin)
     checked = f" Its steps' errors there, on other traffic: {off}." if off else ""
     doubtful = doubt(origin["about"])
     warning = f" These times are unreliable: {doubtful}." if doubtful else ""
-    return f"Simulated: nothing was computed. {told}{checked}{warning}"
+    return f"Simulated: nothing was computed. {source}{checked}{warning}"
 
 
 def error_summary(origin: Provenance, which: str = "errors") -> str:

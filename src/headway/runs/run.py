@@ -1,31 +1,19 @@
 """One strategy on one workload: the same loop, inbox and clock as everywhere else."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.commands import Cancel, Command
 from headway.core.lane import Lane
-from headway.core.ledger import RequestRow, StepRow
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import forgotten
 from headway.journal.record import Record
+from headway.runs.outcome import Outcome, outcome_of
 from headway.runs.testbed import Clock, Testbed
 from headway.sim.inbox import TraceInbox, arrivals
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The rows of a run. Times are nanoseconds from its beginning."""
-
-    offered: dict[str, int]  # requests, by lane
-    requests: tuple[RequestRow, ...]
-    steps: tuple[StepRow, ...]
-    nanoseconds: int  # from the beginning to the last step's end
-    complete: bool  # False: the run was interrupted, and unfinished requests have no row
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,32 +103,3 @@ class Run:
     def outcome(self) -> Outcome:
         """The rows of the run so far, with the requests that were offered."""
         return outcome_of(self.scheduler, self.requests, self.began)
-
-
-def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
-    """What a scheduler's ledger has of these requests. zero: the run's beginning."""
-    steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
-    asked = Counter(request.lane for request in requests)
-    return Outcome(
-        offered={lane.name: asked[lane.name] for lane in scheduler.settings.lanes},
-        requests=tuple(_from(zero, row) for row in scheduler.ledger.requests),
-        steps=steps,
-        nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
-        complete=scheduler.finished,
-    )
-
-
-def _from(zero: int, row: RequestRow) -> RequestRow:
-    """The row with its times counted from zero."""
-
-    def since(time: int) -> int:
-        return time if time == NEVER else time - zero
-
-    return replace(
-        row,
-        arrived=since(row.arrived),
-        first_scheduled=since(row.first_scheduled),
-        first_token=since(row.first_token),
-        last_token=since(row.last_token),
-        finished=since(row.finished),
-    )

@@ -126,7 +126,7 @@ class Server:
     async def _load(self) -> Welcome:
         if not self._banner:
             self.log.info("starting", version=__version__, pid=os.getpid())
-        welcome = await self.engine.start(self._told)
+        welcome = await self.engine.start(self._show_progress)
         tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
@@ -167,7 +167,7 @@ class Server:
         """Whether the output is for people."""
         return self.config.logs.format == "console"
 
-    def _told(self, progress: str) -> None:
+    def _show_progress(self, progress: str) -> None:
         if self._banner:
             self.logs.say(progress, "dim")
         else:

@@ -134,7 +134,7 @@ class Coast:
         estimates, step, began = scheduler.estimates, scheduler.steps, scheduler.steps
         free, waiting, slots = self.pool.num_free, self._waiting, rows + held
         shares = extras = 0
-        made = list[StepRow]()
+        step_rows = list[StepRow]()
         for (now, spent, host), growing in zip(times, grows, strict=True):
             step += 1
             if estimates.looks_at(step):
@@ -145,8 +145,8 @@ class Coast:
             extras += extra
             free -= len(growing)
             before = step, now, spent, share * held, rows, rows, rows, held, width
-            made.append(StepRow(*before, rows, waiting, free, host))
-        scheduler.ledger.extend(made)
+            step_rows.append(StepRow(*before, rows, waiting, free, host))
+        scheduler.ledger.extend(step_rows)
         next(iter(scheduler.roster.running.values())).nanoseconds += extras
         self._share += shares
         scheduler.steps = step
@@ -180,8 +180,8 @@ class Coast:
         self._left -= 1
         self._held = self.scheduler.group.rectangle(self._left, 1)[0]
         self._reads -= sequence.computed
-        said = (FILLER,) * (sequence.computed - self._origins[place])
-        return self.scheduler.finish(sequence, Finish.LENGTH, self._end, said)
+        tokens = (FILLER,) * (sequence.computed - self._origins[place])
+        return self.scheduler.finish(sequence, Finish.LENGTH, self._end, tokens)
 
     def _advance(self, place: int) -> None:
         """Bring its tokens and positions up to the last step taken."""
@@ -204,12 +204,12 @@ class Coast:
         if self.taken not in self._ends:  # else _finish_all has noted it
             scheduler.roster.note_batch()
         scheduler.estimates.drain(scheduler.roster.lines.values(), self._end - self._began)
-        events, said = list[Event](), (FILLER,) * self.taken
+        events, tokens = list[Event](), (FILLER,) * self.taken
         for place, sequence in enumerate(self.running):
             if not sequence.ended:
                 self._advance(place)
                 self._settle(place)
-                events.append(Event(sequence.request.id, said))
+                events.append(Event(sequence.request.id, tokens))
         choices = scheduler.settings.policies.mix.choices(View(self._end, (), prefilled=False))
         scheduler.prefilled = next(kinds for kinds in choices if kinds.decode).prefill
         return events

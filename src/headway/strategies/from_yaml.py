@@ -43,15 +43,15 @@ def read_strategy_file(path: Path) -> dict[str, StrategyMaker]:
 
     A name of the registry may stand without parts.
     """
-    made = dict[str, StrategyMaker]()
+    makers = dict[str, StrategyMaker]()
     for name, parts in read_yaml(path).items():
         if parts is None:
-            made[str(name)] = find_strategy(str(name))
+            makers[str(name)] = find_strategy(str(name))
             continue
-        said = (str(name), mapping(parts, f"{path.name}: {name}"), path.name)
-        strategy_from_parts(*said)  # refused here, before the inputs are known
-        made[str(name)] = partial(_at_site, *said)
-    return made
+        arguments = (str(name), mapping(parts, f"{path.name}: {name}"), path.name)
+        strategy_from_parts(*arguments)  # refused here, before the inputs are known
+        makers[str(name)] = partial(_at_site, *arguments)
+    return makers
 
 
 def _at_site(name: str, parts: Mapping[str, Any], file: str, inputs: StrategyInputs) -> Strategy:

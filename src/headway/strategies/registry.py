@@ -132,12 +132,12 @@ def _dynamic_global(inputs: StrategyInputs) -> Strategy:
 
 def _dynamic_lanes(inputs: StrategyInputs) -> Strategy:
     timed = {lane.name for lane in inputs.lanes if lane.budget.ttft != NEVER} | set(inputs.stated)
-    said = ", ".join(
+    windows = ", ".join(
         f"{name} {window / 1e6:.0f} ms" for name, window in inputs.windows.items() if name in timed
     )
     rule = (
         f"groups of up to {inputs.together}, begun once someone has waited the window of its "
-        f"endpoint: {said}"
+        f"endpoint: {windows}"
     )
     most = max(inputs.windows.values())
     return inputs.group(DYNAMIC_LANES, rule, Dynamic(inputs.together, most, inputs.windows))

@@ -1,107 +1,11 @@
-"""Endpoints and their traffic, from YAML or from trace files.
+"""An endpoint and the source of its requests (EndpointTraffic)."""
 
-chat:
-  trace: chat.csv            # or azure2023-conv, which ships; token counts are scaled down
-  budget: {ttft: 6 x unloaded, tpot: 80}   # multiples of a request alone, or milliseconds
-  window: 30                 # ms that dynamic-lanes may hold its oldest
-  weight: 3                  # its share of the arrival rate
-voice:
-  arrivals: {gamma: {cv: 2}}  # or poisson, or at-once
-  prompt: [16, 48]           # tokens: from, to; or one number; or {mean: 200, cv: 1}
-  answer: {mean: 20, cv: 0.5}
-  rate: 2                    # requests per second, in place of a weight
-  priority: 0
-"""
+from dataclasses import dataclass
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from math import exp, log, sqrt
-from pathlib import Path
-from random import Random
-from typing import Any
-
-from headway.core.lane import Budget
 from headway.core.request import NEVER
-from headway.costing.token_cost import RequestSpec
-from headway.errors import SettingError
+from headway.traffic.arrival_process import ArrivalProcess
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.trace import Arrival, read_shipped_trace, read_trace
-from headway.traffic.workload import TOKEN_SCALE, fit_to_context, scale_trace
-from headway.yaml_values import known, mapping, number, read_yaml, whole
-
-SHIPPED_TRACES = ("azure2023-code", "azure2023-conv")
-KEYS = (
-    *("trace", "token_scale", "arrivals", "prompt", "answer"),
-    *("budget", "window", "weight", "rate", "priority", "serves"),
-)
-LIMITS = ("ttft", "tpot", "e2e", "queue")
-TRACE_BUDGET = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
-SECOND = 1_000_000_000
-_MULTIPLE = re.compile(r"\s*([0-9.]+)\s*x(\s+unloaded)?\s*")
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """A distribution of token counts: uniform from least to most, or lognormal."""
-
-    least: int = 1
-    most: int = 1
-    mean: float = 0.0  # 0: uniform
-    cv: float = 0.0  # standard deviation over mean
-
-    def draw(self, random: Random) -> int:
-        """Draw a length in tokens: uniform, or log-normal where a mean is set."""
-        if not self.mean:
-            return random.randint(self.least, self.most)
-        spread = log(1 + self.cv**2)
-        return max(1, round(exp(random.gauss(log(self.mean) - spread / 2, sqrt(spread)))))
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivalProcess:
-    """Arrivals with gamma-distributed gaps of one second on average; or all at once."""
-
-    prompt: Lengths
-    answer: Lengths
-    cv: float = 1.0  # 1: Poisson
-    at_once: bool = False
-
-    def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
-        """Yield requests for ever, by arrival. At a time scale of 1 they come one per second."""
-        random, at = Random(f"{seed} arrivals {lane}"), 0.0
-        while True:
-            if not self.at_once:
-                at += random.gammavariate(1 / self.cv**2, self.cv**2) if self.cv else 1.0
-            answer = self.answer.draw(random)
-            prompt = self.prompt.draw(random)
-            yield fit_to_context(RequestSpec(round(at * SECOND), lane, prompt, answer), context)
-
-
-@dataclass(frozen=True, slots=True)
-class RecordedTrace:
-    """The arrivals of a trace. Those that its coarse clock has put at one moment are spread."""
-
-    arrivals: Sequence[Arrival] = field(repr=False)
-    name: str
-    scale: float  # that token counts are divided by
-
-    @property
-    def tick(self) -> int:
-        """The resolution of the trace's clock in nanoseconds; 0 where it tells arrivals apart."""
-        times = sorted({each.at for each in self.arrivals})
-        if len(times) < 2 or 2 * len(times) > len(self.arrivals):
-            return 0
-        return min(b - a for a, b in pairwise(times))
-
-    def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
-        """Yield the requests of the trace, by arrival."""
-        made, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
-        if tick:
-            random = Random(f"{seed} jitter {lane}")
-            made = [replace(spec, at=spec.at + random.randrange(tick)) for spec in made]
-        yield from sorted(made, key=lambda spec: spec.at)
+from headway.traffic.recorded_trace import RecordedTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,122 +14,21 @@ class EndpointTraffic:
 
     endpoint: Endpoint
     source: ArrivalProcess | RecordedTrace
-    weight: float = 1.0
+    weight: float = 1.0  # its share of the arrival rate, relative to the other weights
     rate: float = 0.0  # requests per second; 0: by its weight
     window: int = NEVER  # nanoseconds; NEVER: a share of its budget
 
     @property
     def name(self) -> str:
+        """The endpoint's name."""
         return self.endpoint.name
 
     @property
     def is_recorded(self) -> bool:
+        """Whether its requests come from a trace."""
         return isinstance(self.source, RecordedTrace)
 
     @property
     def is_backlog(self) -> bool:
+        """Whether all its requests are there at the beginning."""
         return isinstance(self.source, ArrivalProcess) and self.source.at_once
-
-
-def endpoints_from_traces(
-    paths: Sequence[Path], scale: float = TOKEN_SCALE
-) -> list[EndpointTraffic]:
-    """An endpoint for each trace, weighted by its number of arrivals, all with one budget."""
-    services = list[EndpointTraffic]()
-    for priority, path in enumerate(paths):
-        name = path.name.split(".")[0]
-        if any(name == each.name for each in services):
-            raise SettingError(f"two traces are called {name}; name the endpoints in --lanes")
-        source = _recorded(str(path), Path(), scale)
-        said = f"{source.name}, recorded"
-        endpoint = Endpoint(name, "a recorded service", said, priority, *TRACE_BUDGET)
-        services.append(EndpointTraffic(endpoint, source, weight=len(source.arrivals)))
-    return services
-
-
-def read_endpoints(path: Path, scale: float = TOKEN_SCALE) -> list[EndpointTraffic]:
-    """The lanes of a YAML file. SettingError names the lane and the key."""
-    plain = read_yaml(path)
-    return [
-        _service(str(name), mapping(fields, f"{path.name}: {name}"), path, (priority, scale))
-        for priority, (name, fields) in enumerate(plain.items())
-    ]
-
-
-def _service(
-    name: str, fields: Mapping[str, Any], path: Path, default: tuple[int, float]
-) -> EndpointTraffic:
-    where = f"{path.name}: {name}"
-    known(fields, KEYS, where)
-    if ("trace" in fields) == ("arrivals" in fields):
-        raise SettingError(f"{where}: say either a trace or arrivals")
-    source: RecordedTrace | ArrivalProcess
-    if "trace" in fields:
-        scale = number(fields.get("token_scale", default[1]), f"{where}: token_scale")
-        source = _recorded(str(fields["trace"]), path.parent, scale)
-        said = f"{source.name}, recorded"
-    else:
-        source = _process(fields, where)
-        said = "synthetic: " + ("all there at the beginning" if source.at_once else "a process")
-    limits = mapping(fields.get("budget", {}), f"{where}: budget")
-    known(limits, LIMITS, f"{where}: budget")
-    times, fixed = _budget(limits, f"{where}: budget")
-    serves = str(fields.get("serves", "as its file says"))
-    priority = whole(fields.get("priority", default[0]), f"{where}: priority")
-    window = fields.get("window")
-    return EndpointTraffic(
-        Endpoint(name, serves, said, priority, fixed=fixed, **times),
-        source,
-        number(fields.get("weight", 1.0), f"{where}: weight"),
-        number(fields.get("rate", 0.0), f"{where}: rate"),
-        NEVER if window is None else round(number(window, f"{where}: window") * 1e6),
-    )
-
-
-def _budget(limits: Mapping[str, Any], where: str) -> tuple[dict[str, float], Budget]:
-    times, fixed = dict[str, float](), dict[str, int]()
-    for name, value in limits.items():
-        if isinstance(value, str) and (match := _MULTIPLE.fullmatch(value)):
-            if name == "queue":
-                raise SettingError(f"{where}: queue: alone nobody queues; say milliseconds")
-            times[name] = float(match[1])
-        else:
-            fixed[name] = round(number(value, f"{where}: {name}") * 1e6)
-    return times, Budget(**fixed)
-
-
-def _recorded(trace: str, folder: Path, scale: float) -> RecordedTrace:
-    if not number(scale, "the token scale"):
-        raise SettingError(f"the token scale must be more than 0, not {scale:g}")
-    arrivals = read_shipped_trace(trace) if trace in SHIPPED_TRACES else read_trace(folder / trace)
-    if not arrivals:
-        raise SettingError(f"the trace {Path(trace).name} has no arrivals")
-    return RecordedTrace(arrivals, Path(trace).name, scale)
-
-
-def _process(fields: Mapping[str, Any], where: str) -> ArrivalProcess:
-    if missing := [key for key in ("prompt", "answer") if key not in fields]:
-        raise SettingError(f"{where}: an arrival process needs {' and '.join(missing)} lengths")
-    value, cv = fields["arrivals"], 1.0
-    name = value if isinstance(value, str) else next(iter(mapping(value, f"{where}: arrivals")), "")
-    known([name], ("poisson", "gamma", "at-once"), f"{where}: arrivals")
-    if not isinstance(value, str):
-        inner = mapping(value[name] or {}, f"{where}: {name}")
-        known(inner, ("cv",) if name == "gamma" else (), f"{where}: {name}")
-        cv = number(inner.get("cv", 1.0), f"{where}: cv")
-    prompt, answer = (_lengths(fields[key], f"{where}: {key}") for key in ("prompt", "answer"))
-    return ArrivalProcess(prompt, answer, cv, name == "at-once")
-
-
-def _lengths(value: Any, where: str) -> Lengths:
-    if isinstance(value, dict):
-        known(value, ("mean", "cv"), where)
-        mean = number(value.get("mean", 0), f"{where}: mean", 1)
-        return Lengths(mean=mean, cv=number(value.get("cv", 0.0), f"{where}: cv"))
-    ends = value if isinstance(value, list) else [value, value]
-    if len(ends) != 2:
-        raise SettingError(f"{where}: {value!r} is neither a number nor [least, most]")
-    least, most = (whole(each, where, 1) for each in ends)
-    if least > most:
-        raise SettingError(f"{where}: {least} is more than {most}")
-    return Lengths(least, most)

@@ -6,20 +6,18 @@ that came before it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import islice, takewhile
-from typing import Any
+from dataclasses import dataclass
+from itertools import islice
 
-from headway.costing.token_cost import RequestSpec, TokenCost, truncation
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
-from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
-from headway.traffic.workload import count_raised_to_one
+from headway.traffic.endpoint_traffic import EndpointTraffic
 
 # Below every strategy's overload: in overload every queue grows, and comparisons say nothing.
 DEFAULT_LOAD = 0.12
 SAMPLE_SIZE = 512  # requests of an endpoint, from which its mean cost is taken
 MAX_REQUESTS = 50_000  # requests of one run
-SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +43,6 @@ class Selection:
 
     portions: Mapping[str, LaneSelection]  # by endpoint
     window: int  # nanoseconds in which all arrivals fall
-
-
-@dataclass(frozen=True, slots=True)
-class OfferedTraffic:
-    """The requests that a run is offered, and where they come from."""
-
-    specs: list[RequestSpec]  # by arrival
-    about: dict[str, dict[str, Any]]  # by endpoint: what was selected, and its time scale
 
 
 def sample_requests(
@@ -126,44 +116,6 @@ def select_in_window(
     )
 
 
-def offered_traffic(
-    services: Sequence[EndpointTraffic], taken: Selection, seed: int, context: int
-) -> OfferedTraffic:
-    """The selected requests. SettingError where they are too many, or a trace has no rate."""
-    specs, about = list[RequestSpec](), dict[str, dict[str, Any]]()
-    for service in services:
-        portion = taken.portions[service.name]
-        if portion.count > MAX_REQUESTS:
-            raise SettingError(
-                f"{service.name} would be asked {portion.count:.0f} times, and "
-                f"{MAX_REQUESTS:,} are the most: lower the rate, or the seconds"
-            )
-        mine, times, ends = _taken(service, portion, taken.window, seed, context)
-        specs += mine
-        about[service.name] = {
-            "time_scale": times,
-            "trace_ends": ends,
-            "offered": len(mine),
-            "portion": asdict(portion),
-            "cut_to_context": asdict(truncation(mine)),
-        }
-        if isinstance(service.source, RecordedTrace):
-            used = times * taken.window / 1e9 if mine else 0.0
-            about[service.name] |= {"trace_seconds_used": used}
-            about[service.name] |= _of_trace(service.source, len(mine))
-    return OfferedTraffic(sorted(specs, key=lambda spec: spec.at), about)
-
-
-def _of_trace(source: RecordedTrace, count: int) -> dict[str, Any]:
-    """How the first `count` arrivals of a trace were changed."""
-    return {
-        "trace": source.name,
-        "token_scale": source.scale,
-        "jitter_ns": source.tick,
-        "raised_to_1": count_raised_to_one(source.arrivals[:count], source.scale),
-    }
-
-
 def _times(service: EndpointTraffic, seed: int, context: int) -> list[int]:
     """Arrival times of the trace, ascending."""
     return [spec.at for spec in service.source.specs(service.name, seed, context)]
@@ -198,7 +150,7 @@ def _rates(
         return rates
     whole = sum(weights.values())
     if not whole:
-        raise SettingError("the weights of the lanes sum to 0: nobody would spec")
+        raise SettingError("the weights of the lanes sum to 0, so no requests would arrive")
     left = demand.rate - sum(rates.values())
     if demand.load:
         costs = _costs(services, token_cost, seed, context)
@@ -207,34 +159,3 @@ def _rates(
     if left <= 0:
         raise SettingError("the lanes' own rates leave nothing for those with a weight")
     return rates | {name: left * weight / whole for name, weight in weights.items()}
-
-
-def _taken(
-    service: EndpointTraffic, portion: LaneSelection, window: int, seed: int, context: int
-) -> tuple[list[RequestSpec], float, bool]:
-    """The endpoint's requests, its time scale, and whether they are the whole trace."""
-    count, filled = portion.count, portion.within
-    if not count:
-        return [], 1.0, False
-    specs = service.source.specs(service.name, seed, context)
-    if service.is_backlog:
-        number = max(1, round(count * window / filled))
-        return [replace(spec, at=0) for spec in islice(specs, number)], 1.0, False
-    if not isinstance(service.source, RecordedTrace):
-        end = count * window / filled  # of a process that has one arrival a second
-        drawn = takewhile(lambda spec: spec.at < end * 1e9, specs)
-        timed = [replace(spec, at=int(spec.at * filled / 1e9 / count)) for spec in drawn]
-        return timed, 1.0, False
-    recorded = list(specs)
-    if recorded[0].at == recorded[-1].at:
-        raise SettingError(
-            f"{service.name}: all requests of {service.source.name} ({len(recorded)}) arrive at "
-            "one moment, so there is no rate to scale; `arrivals: at-once` in --lanes is for that"
-        )
-    wanted = max(1, round(count))
-    whole = recorded[-1].at + 1
-    span = portion.span or (whole if wanted >= len(recorded) else recorded[wanted].at) or 1
-    kept = recorded[:wanted] if filled == window else recorded
-    timed = [replace(spec, at=spec.at * filled // span) for spec in kept]
-    chosen = [spec for spec in timed if spec.at < window]
-    return chosen, span / filled, len(chosen) == len(recorded)

@@ -22,7 +22,7 @@ from headway.commands.calibrate.calibrate import (
 from headway.commands.calibrate.correlation import correlation_parts, normal_scores
 from headway.commands.calibrate.design import designs
 from headway.commands.calibrate.fit import fit_steps
-from headway.commands.calibrate.learn import calibrate_rig, check_enough
+from headway.commands.calibrate.learn import calibrate_testbed, check_enough
 from headway.commands.calibrate.observe import (
     BUSY,
     CALM,
@@ -50,7 +50,7 @@ from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import WHOLE, Rates, Rounding, StepCost
 from headway.core.view import View
 from headway.costing.calibration import read_cost_file, write_cost_file
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import HeadwayError, SettingError
 from headway.models import display_name
 from headway.sim.engine import VirtualEngine
@@ -80,7 +80,7 @@ def virtual(cost=HOSTED):
 
 @pytest.fixture(scope="module")
 def found():
-    return calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=60.0)
+    return calibrate_testbed(virtual(), kv_bytes=64, slots=8, seconds=60.0)
 
 
 STEPS = [
@@ -372,7 +372,7 @@ def test_a_folder_has_the_same_name_by_any_path(tmp_path, monkeypatch):
 def test_a_machine_that_is_too_slow_is_reported():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
-        calibrate_rig(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
+        calibrate_testbed(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
 
 
 def test_busy_neighbours_are_named_before_more_seconds_are_suggested():
@@ -397,7 +397,7 @@ def calibrated(monkeypatch, found, *more):
     monkeypatch.setattr(live_testbed, "load_model", lambda *asked: None)
     monkeypatch.setattr(live_testbed, "make_corpus_testbed", lambda *asked: here)
     monkeypatch.setattr(live_testbed, "kv_bytes_per_token", lambda *asked: 64)
-    monkeypatch.setattr(calibrate, "calibrate_rig", lambda *asked, **rest: found)
+    monkeypatch.setattr(calibrate, "calibrate_testbed", lambda *asked, **rest: found)
     console = Console(width=400, record=True, file=StringIO())
     return run_calibrate(*more, console), console.export_text()
 
@@ -440,7 +440,7 @@ def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
 def test_the_mark_of_a_poor_fit_is_in_the_file(monkeypatch):
     """Steps that took half as long in traffic as the model learned."""
     monkeypatch.setattr(learn, "serve_trace", lambda testbed, trace, *rest: STEPS_OF[trace])
-    about = calibrate_rig(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
+    about = calibrate_testbed(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
     assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500
 
 

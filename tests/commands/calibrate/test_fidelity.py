@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.fidelity.compared import errors, unsaid
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
-from benchmarks.fidelity.pace import Pace, pace, paced_rig, split
+from benchmarks.fidelity.pace import Pace, pace, paced_testbed, split
 from benchmarks.fidelity.stage import SCALES, asked
 from benchmarks.fidelity.turns import HaltingClock, Turn, in_turns
 from headway.commands.calibrate.observe import LiveStep
@@ -18,7 +18,8 @@ from headway.core.ledger import RequestRow
 from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.errors import SettingError
-from headway.runs.run import Outcome, Run
+from headway.runs.outcome import Outcome
+from headway.runs.run import Run
 from headway.sim.clock import VirtualClock
 from tests.commands.small_cost_model import CALIBRATION
 
@@ -175,7 +176,7 @@ def test_a_paced_simulation_takes_as_much_longer_as_the_machine_did():
         often = Residuals((residual,) * 2)
         cost = replace(StepCost.of(10 * MS), residuals=(often, often))
         calibration = replace(CALIBRATION, cost=cost)
-        testbed = paced_rig(calibration, 0, Pace(thousandths))
+        testbed = paced_testbed(calibration, 0, Pace(thousandths))
         asked = [Request("a", (1, 2, 3), 9, 0, lane="default")]
         return Run(testbed, Policies(), [Lane()], asked).serve().nanoseconds
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headway.commands.compare.compare import DRAIN, Asked, run_compare, services_of
+from headway.commands.compare.compare import DRAIN, CompareOptions, run_compare, services_of
 from headway.commands.replay.recording import load
 from headway.commands.replay.replay import ReplayOptions, run_replay
 from headway.commands.replay.rerun import rerun_journal
 from headway.core.request import NEVER, Finish
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
 from headway.figures.pressure import pressure_cards
 from headway.report import page_tables, report_json, run_description
@@ -33,9 +34,9 @@ from headway.strategies.registry import (
     REGISTRY,
     StrategyInputs,
 )
-from headway.traffic.endpoint_traffic import endpoints_from_traces, read_endpoints
-from headway.traffic.workload import Prompts
-from tests.commands.small_comparison import FEW, compared, contest
+from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
+from headway.traffic.prompts import Prompts
+from tests.commands.small_comparison import FEW, compared, comparison_run
 from tests.commands.test_demo import Interrupting, nearest_rank
 from tests.commands.testbeds import TEXT, fake_testbed
 
@@ -353,7 +354,7 @@ def test_a_comparison_without_requests_is_refused(tmp_path):
     (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     services = endpoints_from_traces([tmp_path / "pause.csv"])
     with pytest.raises(SettingError, match="all 2 requests arrive in the warm-up"):
-        contest(tmp_path, services=services, rate=1.0, seconds=10.0)
+        comparison_run(tmp_path, services=services, rate=1.0, seconds=10.0)
 
 
 def test_answers_held_until_the_groups_end_have_no_tpot_to_win_by(tmp_path):
@@ -386,7 +387,7 @@ def test_a_strategys_rule_is_a_sentence_of_its_own(name, found):
 
 
 def test_ctrl_c_between_two_runs_keeps_the_finished_runs(tmp_path, monkeypatch):
-    made = contest(tmp_path, seconds=2.0)
+    made = comparison_run(tmp_path, seconds=2.0)
     served = made._serve
 
     def serve(strategy, said):
@@ -403,7 +404,7 @@ def test_ctrl_c_between_two_runs_keeps_the_finished_runs(tmp_path, monkeypatch):
 
 
 def test_ctrl_c_in_a_second_repeat_keeps_the_first_and_its_cards(tmp_path, monkeypatch):
-    made = contest(tmp_path, seconds=2.0, repeat=2)
+    made = comparison_run(tmp_path, seconds=2.0, repeat=2)
     served = made._serve
 
     def serve(strategy, said):
@@ -419,7 +420,7 @@ def test_ctrl_c_in_a_second_repeat_keeps_the_first_and_its_cards(tmp_path, monke
 
 
 def test_ctrl_c_before_the_first_run_leaves_no_report(tmp_path, monkeypatch):
-    made = contest(tmp_path, seconds=2.0)
+    made = comparison_run(tmp_path, seconds=2.0)
 
     def serve(strategy, said):
         raise KeyboardInterrupt
@@ -431,7 +432,7 @@ def test_ctrl_c_before_the_first_run_leaves_no_report(tmp_path, monkeypatch):
 
 def test_ctrl_c_keeps_the_rows_so_far_in_both_reports(tmp_path):
     executor = Interrupting()
-    made = contest(tmp_path, fake_testbed(executor=executor), seconds=12.0)
+    made = comparison_run(tmp_path, fake_testbed(executor=executor), seconds=12.0)
     executor.left = 120
     assert made.run() == 130
     said = " ".join(made.console.file.getvalue().split())
@@ -448,7 +449,7 @@ import sys
 from pathlib import Path
 from headway.sim.executor import Filler
 from headway.commands.compare.compare import terminable, Terminated
-from tests.commands.small_comparison import contest
+from tests.commands.small_comparison import comparison_run
 from tests.commands.testbeds import TEXT, fake_testbed
 
 class Waiting(Filler):
@@ -462,7 +463,7 @@ class Waiting(Filler):
 
 executor = Waiting()
 with terminable():
-    made = contest(Path(sys.argv[1]), fake_testbed(executor=executor), seconds=6.0)
+    made = comparison_run(Path(sys.argv[1]), fake_testbed(executor=executor), seconds=6.0)
     executor.left = 100
     status = made.run()
 print(made.console.file.getvalue())
@@ -507,22 +508,22 @@ def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
 )
 def test_impossible_options_are_refused_before_anything_is_loaded(wishes, said, tmp_path):
     with pytest.raises(SettingError, match=said):
-        run_compare(Asked(out=tmp_path, **wishes), None)
+        run_compare(CompareOptions(out=tmp_path, **wishes), None)
 
 
 def test_two_traces_of_one_name_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n")
     with pytest.raises(SettingError, match="two traces are called a"):
-        services_of(Asked(traces=(tmp_path / "a.csv", tmp_path / "a.csv")))
+        services_of(CompareOptions(traces=(tmp_path / "a.csv", tmp_path / "a.csv")))
 
 
 def test_a_baseline_that_does_not_run_is_refused(tmp_path):
     with pytest.raises(SettingError, match="the baseline priority is not among"):
-        run_compare(Asked(out=tmp_path, baseline="priority", strategies="static"), None)
+        run_compare(CompareOptions(out=tmp_path, baseline="priority", strategies="static"), None)
 
 
 def test_the_default_takes_less_than_a_quarter_of_an_hour():
-    asked = Asked()
+    asked = CompareOptions()
     assert len(DEFAULT_STRATEGIES) >= 8
     assert len(DEFAULT_STRATEGIES) * asked.seconds * (1 + DRAIN) < 14 * 60, (
         "a minute is left for measurements"
@@ -583,4 +584,6 @@ def test_a_replay_leaves_out_the_comparisons_warm_up(tmp_path):
 def test_journals_are_not_mixed_with_older_ones(tmp_path):
     (tmp_path / "01-static.jsonl").write_text("evidence")
     with pytest.raises(SettingError, match="is not empty: name a new folder for the journals"):
-        run_compare(Asked(journals=tmp_path, out=tmp_path / "out"), Console(file=StringIO()))
+        run_compare(
+            CompareOptions(journals=tmp_path, out=tmp_path / "out"), Console(file=StringIO())
+        )

@@ -29,7 +29,7 @@ from headway.commands.plan.estimate.waiting import capacity, prompt_wait, unstab
 from headway.core.cost.step_cost import WHOLE, Rates, Residuals, Rounding, StepCost
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
 from headway.traffic.trace import read_shipped_trace
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from headway.commands.compare.compare import Asked
+from headway.commands.compare.compare import CompareOptions
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.core.cost.step_cost import StepCost
 from headway.errors import SettingError
@@ -29,7 +29,9 @@ def simulated(folder, calibration=CALIBRATION, **wishes):
     """Run it; gives the exit status, the output and the report as bytes."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
-    status = run_simulate(SimulateOptions(Asked(out=folder, **wishes), calibration), screen)
+    status = run_simulate(
+        SimulateOptions(CompareOptions(out=folder, **wishes), calibration), screen
+    )
     return status, screen.file.getvalue(), (folder / "report.json").read_bytes()
 
 
@@ -208,7 +210,7 @@ def test_a_malformed_trace_is_refused_with_its_line(tmp_path):
 
 
 def test_a_cost_file_without_times_is_refused(tmp_path):
-    with pytest.raises(SettingError, match="knows no times"):
+    with pytest.raises(SettingError, match="holds no step times"):
         simulated(tmp_path, replace(CALIBRATION, cost=StepCost()))
 
 
@@ -221,7 +223,7 @@ def test_like_offers_a_reports_requests_at_another_price(tmp_path):
         simulated(tmp_path / "first", seed=3, strategies="continuous-mixed", **wishes)
         first = tmp_path / "first" / "report.json"
         wishes |= {"rate": 0.0, "load": 0.0}
-        asked = Asked(out=tmp_path, strategies="one-by-one", **wishes)
+        asked = CompareOptions(out=tmp_path, strategies="one-by-one", **wishes)
         screen = Console(file=StringIO(), width=100, force_terminal=False)
         assert run_simulate(SimulateOptions(asked, fast, like=first), screen) == 0
         runs = [report_json.read(each) for each in (first, tmp_path / "report.json")]
@@ -239,7 +241,11 @@ def test_like_offers_a_reports_requests_at_another_price(tmp_path):
         ({"rate": 0.0, "seconds": 7.0}, "", "takes --seconds from a report, .*: leave it out"),
         ({"rate": 0.0, "seed": 5}, "", "takes --seed from a report, .*: leave it out"),
         ({"rate": 0.0, "token_scale": 1.0}, "", "takes --token-scale from a report, 8"),
-        ({"rate": 0.0}, "rate=1,2", "does not go with a sweep or a capacity over rate"),
+        (
+            {"rate": 0.0},
+            "rate=1,2",
+            "cannot be combined with a sweep or a capacity search over rate",
+        ),
         ({"rate": 0.0, "lanes": None}, "", "is of the endpoints chat, voice, not of the demo"),
         (
             {"rate": 0.0, "lanes": "changed"},
@@ -253,7 +259,7 @@ def test_like_refuses_options_that_contradict_the_report(ran, tmp_path, wishes, 
     if wishes.get("lanes") == "changed":
         path.write_text(path.read_text().replace("poisson", "{gamma: {cv: 4}}"))
         wishes = {"rate": 0.0}
-    asked = Asked(out=tmp_path, strategies=FEW, **{"lanes": path, **wishes})
+    asked = CompareOptions(out=tmp_path, strategies=FEW, **{"lanes": path, **wishes})
     wanted = SimulateOptions(asked, CALIBRATION, sweep, like=ran[0] / "report.json")
     with pytest.raises(SettingError, match=said):
         run_simulate(wanted, Console(file=StringIO()))

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headway.commands.compare.compare import Asked
+from headway.commands.compare.compare import CompareOptions
 from headway.commands.simulate import sweep_charts, sweep_page, sweep_report, sweep_verdict
 from headway.commands.simulate.capacity_table import capacity_table
-from headway.commands.simulate.capacity_text import Found, Scope, said
+from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.commands.simulate.sweep import SweepRun
 from headway.commands.simulate.sweep_point import Job, attainment, simulate_point
@@ -53,7 +53,9 @@ def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, 
     """Run it; gives the exit status, the output and sweep.json."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
-    wanted = SimulateOptions(Asked(out=folder, **wishes), calibration, sweep, capacity, workers)
+    wanted = SimulateOptions(
+        CompareOptions(out=folder, **wishes), calibration, sweep, capacity, workers
+    )
     status = run_simulate(wanted, screen)
     return status, screen.file.getvalue(), sweep_report.read(folder / "sweep.json")
 
@@ -88,8 +90,8 @@ def test_sweep_values_are_listed_or_at_equal_distances(said, setting, values):
 @pytest.mark.parametrize(
     "said, why",
     [
-        ("rate", "said as rate=1,2,4"),
-        ("rate=", "said as rate=1,2,4"),
+        ("rate", "written as rate=1,2,4"),
+        ("rate=", "written as rate=1,2,4"),
         ("rat=1", "'rat' cannot be swept; did you mean rate"),
         ("banana=1", "'banana' cannot be swept; there are rate, load"),
         ("rate=1,x", "rate: 'x' is not a number"),
@@ -101,7 +103,7 @@ def test_sweep_values_are_listed_or_at_equal_distances(said, setting, values):
         ("rate=2..1:3", "a range is from..to:count"),
         ("rate=1..2:1", "a range is from..to:count"),
         ("rate=1..2:100000", "a range is from..to:count"),
-        ("slots=2.5", "slots is counted in whole numbers"),
+        ("slots=2.5", "slots takes whole numbers"),
     ],
 )
 def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
@@ -115,9 +117,9 @@ def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
         ("rate=1,90000", {}, "90000 requests / s in 12 s are more than 50,000"),
         ("rate=1,2", {"rate": 3.0}, "leave out --rate and --load"),
         ("rate=1,2", {"lanes": None}, "need --lanes or --trace"),
-        ("num_blocks=8", {}, "take 128 or more"),
-        ("chunk=32", {"strategies": "static"}, "chunk means nothing to static"),
-        ("window=5", {"strategies": "dynamic-lanes"}, "window means nothing to dynamic-lanes"),
+        ("num_blocks=8", {}, "use 128 or more"),
+        ("chunk=32", {"strategies": "static"}, "chunk does not apply to static"),
+        ("window=5", {"strategies": "dynamic-lanes"}, "window does not apply to dynamic-lanes"),
     ],
 )
 def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishes, why, tmp_path):
@@ -127,7 +129,7 @@ def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishe
 
 
 def test_a_capacity_goes_only_with_a_sweep_of_rate_or_load(tmp_path):
-    with pytest.raises(SettingError, match="does not go with --sweep slots"):
+    with pytest.raises(SettingError, match="cannot be combined with --sweep slots"):
         swept(tmp_path, "slots=4,8", capacity=True)
 
 
@@ -176,7 +178,7 @@ def test_steps_with_less_than_one_token_per_slot_are_refused():
 
 def test_num_blocks_changes_the_runs_and_not_the_measured_budgets(tmp_path):
     assert calibration_at(CALIBRATION, "num_blocks", 200).num_blocks == 200
-    asked = Asked(seconds=8.0, strategies=FEW, lanes=lanes(tmp_path), rate=12.0)
+    asked = CompareOptions(seconds=8.0, strategies=FEW, lanes=lanes(tmp_path), rate=12.0)
     few, many = (simulate_point(Job(asked, CALIBRATION, "num_blocks", n)) for n in (128, 2_048))
     assert few.budgets == many.budgets and few.offered == many.offered
     peaks = [max(each.kv_peak for each in point.figures) for point in (few, many)]
@@ -196,7 +198,9 @@ def test_the_page_says_how_much_memory_more_slots_have(tmp_path):
 
 
 def test_requests_wait_less_with_more_slots(tmp_path):
-    asked = Asked(seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0)
+    asked = CompareOptions(
+        seconds=12.0, strategies="continuous-chunk-64", lanes=lanes(tmp_path), rate=20.0
+    )
     few, many = (simulate_point(Job(asked, CALIBRATION, "slots", n)) for n in (1, 16))
     waits = [point.figures[0].lanes["chat"].queue_p50 for point in (few, many)]
     assert waits[0] > 10 * max(1, waits[1])
@@ -260,7 +264,7 @@ def test_higher_rates_compress_the_arrivals_and_drop_none(ran):
 def test_the_capacity_is_kept_and_a_slightly_higher_rate_is_not(ran, tmp_path):
     found = ran[2]["capacity"]["continuous-chunk-64"]
     assert 0 < found["rate"] < found["broken"] <= 1.02 * found["rate"]
-    asked = Asked(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
+    asked = CompareOptions(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
     for rate, kept in ((found["rate"], True), (found["broken"], False)):
         point = simulate_point(Job(asked, CALIBRATION, "rate", rate, "continuous-chunk-64"))
         shares = attainment(point, "continuous-chunk-64")
@@ -421,13 +425,13 @@ def test_stopping_the_command_stops_its_workers():
 
 
 def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
-    added = SweepRun._add
+    added = SweepRun._add_point
 
     def add(self, point):
         added(self, point)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SweepRun, "_add", add)
+    monkeypatch.setattr(SweepRun, "_add_point", add)
     status, said, plain = swept(tmp_path, "rate=4,8,16", workers=1)
     assert status == 130 and "Broken off after 1 of 3 points." in " ".join(said.split())
     assert len(plain["points"]) == 1 and plain["complete"] is False
@@ -562,7 +566,7 @@ def test_a_capacity_in_words():
     scope, sure = Scope("requests / s", 12.0, "end"), CapacityInterval(120, "chat", 3.5, 4.5)
 
     def told(found, sure=sure):
-        return said(Found(found, sure), scope)
+        return capacity_sentence(Found(found, sure), scope)
 
     assert told(none).startswith(
         "none: misses budgets at every rate tried (8 requests / s; n 120 of chat); at 8 "
@@ -596,5 +600,5 @@ def test_a_capacity_in_words():
         "unknown: too few requests (6 of chat; 95 % needs 100): take --seconds 210 or more"
     )
     ends = replace(scope, trace_ends=True)
-    few = said(Found(some, CapacityInterval(6, "chat", 4.0, 4.0)), ends)
+    few = capacity_sentence(Found(some, CapacityInterval(6, "chat", 4.0, 4.0)), ends)
     assert few.endswith("95 % needs 100): take a longer trace")

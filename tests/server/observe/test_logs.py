@@ -68,7 +68,7 @@ def test_a_logged_value_has_a_bounded_length(pipe):
 
 def test_lines_that_are_not_read_are_dropped_and_counted(pipe, monkeypatch):
     """With a full pipe, the thread that logs goes on."""
-    monkeypatch.setattr(logs, "MOST", 50)
+    monkeypatch.setattr(logs, "MAX_QUEUED", 50)
     reader, console = pipe
     made = Logs(LogSettings(), console)
     for _ in range(3_000):

@@ -289,7 +289,7 @@ def test_gaps_are_between_tokens_of_the_same_request(steps):
         for name in mute:
             tokens.silent[name] = Silent("chat", now, 3)
             events.append(Event(name, (), Finish.CANCELLED))
-        tokens.hear(events, now)
+        tokens.count(events, now)
     assert (tokens._gaps.counts, tokens._gaps.sum) == (gaps.counts, gaps.sum)
     assert (tokens._ttft["chat"].counts, tokens.generated) == (
         ttft.counts,
@@ -297,7 +297,7 @@ def test_gaps_are_between_tokens_of_the_same_request(steps):
     )
     assert tokens.silent == {}, "no ended request is remembered"
     alive = {f"{name}{count}" for name, count in lives.items()}
-    assert {*tokens._last, *tokens._spoke} <= alive | {f"{name}0" for name in "abcdef"}
+    assert {*tokens._earlier, *tokens._latest} <= alive | {f"{name}0" for name in "abcdef"}
 
 
 def step(began, ended, host=0, running=0, waiting=0):
@@ -369,7 +369,7 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 def families():
     """Metrics of a fresh server with keys and a cost file: name in queries -> type and labels."""
     with serving(engine=priced) as (url, service):
-        service.metrics._keys.asked("app", 1)
+        service.metrics._keys.accepted("app", 1)
         service.metrics._keys.left("app", 1, 1)
         text = httpx2.get(f"{url}/metrics").text
     found = {}

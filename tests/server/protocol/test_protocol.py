@@ -57,9 +57,9 @@ def test_objects_have_a_bounded_number_of_entries(said, param):
 
 
 def test_a_long_list_or_name_gives_one_short_error(monkeypatch):
-    counts, told = [], reading._told
+    counts, told = [], reading._validation_problem
     monkeypatch.setattr(
-        reading, "_told", lambda *about: counts.append(len(about[2])) or told(*about)
+        reading, "_validation_problem", lambda *about: counts.append(len(about[2])) or told(*about)
     )
     _, field = refused(chat, structured_outputs={"choice": [1] * 30_000})
     assert field == "structured_outputs.choice.0" and counts == [1]

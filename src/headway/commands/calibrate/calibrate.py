@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_rig
+from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_testbed
 from headway.core.cost.step_cost import WHOLE, Rounding, StepCost
 from headway.costing import datasheet
 from headway.costing.calibration import CORES_AT_WORK_FOR_OTHERS, Calibration, write_cost_file
@@ -74,7 +74,7 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         testbed = make_corpus_testbed(loaded, options.model)
         console.print(Text(testbed.memory, style="dim"))
         with _watched(console) as watch:
-            calibration = calibrate_rig(
+            calibration = calibrate_testbed(
                 testbed,
                 kv_bytes_per_token(loaded),
                 slots=options.slots or SLOTS,

@@ -27,7 +27,7 @@ from headway.costing.machine import NOISY_CORES, Neighbours, describe_machine
 from headway.errors import HeadwayError
 from headway.runs.testbed import Testbed
 from headway.strategies.strategy import SLOTS
-from headway.traffic.workload import TOKEN_SCALE
+from headway.traffic.token_scale import TOKEN_SCALE
 
 SECONDS = 100.0  # of measuring
 DESIGNED = 0.5  # share of them for the designed batches
@@ -52,7 +52,7 @@ class Measurements:
     others: float  # cores that other processes kept busy
 
 
-def calibrate_rig(
+def calibrate_testbed(
     testbed: Testbed,
     kv_bytes: int,
     slots: int = SLOTS,
@@ -80,7 +80,7 @@ def measure_steps(
     *,
     checking: float = CHECKING,
 ) -> Measurements:
-    """Time designed batches and live traffic; parameters and errors as in calibrate_rig.
+    """Time designed batches and live traffic; parameters and errors as in calibrate_testbed.
 
     checking: the share of the time for held-out traffic; 0 leaves it out.
     """

@@ -14,15 +14,21 @@ from headway.core.policies.chunk import Allowance
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.view import View
-from headway.costing.token_cost import RequestSpec, TokenCost
+from headway.costing.request_spec import RequestSpec
+from headway.costing.token_cost import TokenCost
 from headway.engine import Executor
 from headway.runs.run import Run
-from headway.runs.testbed import SharedExecutor, Testbed
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.testbed import Testbed
 from headway.traffic.endpoint import Endpoint
-from headway.traffic.endpoint_traffic import EndpointTraffic, RecordedTrace
-from headway.traffic.selection import Demand, offered_traffic, select_in_window
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.offered_traffic import offered_traffic
+from headway.traffic.prompts import Prompts
+from headway.traffic.recorded_trace import RecordedTrace
+from headway.traffic.selection import Demand, select_in_window
+from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import TOKEN_SCALE, Prompts, with_prompts
+from headway.traffic.workload import with_prompts
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
 CHECKED = "azure2023-code"  # the trace that it is checked against

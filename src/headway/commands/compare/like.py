@@ -47,15 +47,15 @@ def like(path: Path) -> Like:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         work = plain["workload"]
-        asked, lanes = work["asked"], work.get("lanes", {})
+        options, lanes = work["asked"], work.get("lanes", {})
         portions = {name: LaneSelection(**each["portion"]) for name, each in lanes.items()}
         return Like(
             name=path.name,
             seed=plain["seed"],
-            span=asked["span_ns"],
-            rate=asked["rate"],
-            load=asked["load"],
-            token_scale=asked["token_scale"],
+            span=options["span_ns"],
+            rate=options["rate"],
+            load=options["load"],
+            token_scale=options["token_scale"],
             price=TokenCost(**work["price_ns"]),
             extent=Selection(portions, work["window_ns"]),
             offered={each["name"]: each["offered"] for each in plain["endpoints"]},

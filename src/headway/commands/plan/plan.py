@@ -31,9 +31,9 @@ from headway.commands.plan.headline import headline, rates
 from headway.commands.plan.tables import print_answers, print_burstiness, print_head
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
-from headway.traffic.endpoint_traffic import SHIPPED_TRACES
+from headway.traffic.from_yaml import SHIPPED_TRACES
+from headway.traffic.token_scale import count_raised_to_one, scale_trace
 from headway.traffic.trace import read_shipped_trace, read_trace
-from headway.traffic.workload import count_raised_to_one, scale_trace
 from headway.yaml_values import number
 
 NUMBERS = (

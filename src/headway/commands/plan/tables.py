@@ -73,17 +73,17 @@ def print_answers(console: Console, title: str, answers: Sequence[CheckedEstimat
 
 def _rests_on(checked: CheckedEstimate) -> tuple[str, ...]:
     one = checked.estimate
-    return one.assumes, one.source, one.holds, one.outside, checked.asked
+    return one.assumes, one.source, one.holds, one.outside, checked.method
 
 
 def _explain(console: Console, alike: Sequence[CheckedEstimate]) -> None:
     """Print a formula's basis once for all estimates that share it."""
-    assumes, source, holds, outside, asked = _rests_on(alike[0])
+    assumes, source, holds, outside, method = _rests_on(alike[0])
     text = Text()
     for each in alike:
         text.append(f"{_capital(each.estimate.question)}: ", "bold")
         text.append(f"{each.estimate.formula}. ")
-    basis = f"Assumes: {assumes}. Source: {source}. Valid: {holds}. Simulator: {asked}."
+    basis = f"Assumes: {assumes}. Source: {source}. Valid: {holds}. Simulator: {method}."
     text.append(basis, "dim")
     console.print(text)
     if outside:

@@ -52,17 +52,17 @@ def load(path: Path) -> Recording:
     name, number = _next(lines), 1
     with _naming(path.name):
         settings, records = journal.read(lines[:-1] if name else lines)
-        about, made = journal.about(lines[0]), list(records)
+        about, all_records = journal.about(lines[0]), list(records)
     while name:
         number += 1
         part = path.parent / Path(name).name  # beside it, whatever the journal says
         lines, cut = _lines(part, f"{name}, which continues the journal {path.name},")
         name = _next(lines)
         with _naming(part.name):
-            made += journal.read_part(lines[:-1] if name else lines, number)
-    if not made:
+            all_records += journal.read_part(lines[:-1] if name else lines, number)
+    if not all_records:
         raise JournalError(f"{path.name} has a head and no complete record: nothing was served")
-    return Recording(path.name, about, settings, tuple(made), cut)
+    return Recording(path.name, about, settings, tuple(all_records), cut)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ def run_replay(options: ReplayOptions, console: Console) -> int:
     recording = load(options.journal)
     priced = None if options.cost is None else _cost_file(options.cost, recording)
     folder = None if options.out is None else writable(options.out)
-    report = _report(recording, priced, changed)
+    report = _make_report(recording, priced, changed)
     if options.as_json:
         console.file.write(json.dumps(report.as_json) + "\n")
     else:
@@ -67,7 +67,7 @@ def _cost_file(path: Path, recording: Recording) -> Calibration:
     return found
 
 
-def _report(recording: Recording, priced: Calibration | None, changed: Change) -> ReplayReport:
+def _make_report(recording: Recording, priced: Calibration | None, changed: Change) -> ReplayReport:
     """The run as recorded, as priced by the cost model, and with the changed settings."""
     rerun = rerun_journal(recording, priced.cost.gathering if priced else UNPADDED)
     runs = {RECORDED: ReplayedRun(rerun.outcome, recording.settings)}

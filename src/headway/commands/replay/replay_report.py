@@ -17,10 +17,12 @@ from headway.core.ledger import StepRow
 from headway.core.request import NEVER, Finish
 from headway.core.settings import Settings
 from headway.costing.calibration import Calibration
-from headway.figures.lane_figures import engine_figures, lane_figures, without_warm_up
+from headway.figures.engine_figures import engine_figures
+from headway.figures.lane_figures import lane_figures
+from headway.figures.warm_up import without_warm_up
 from headway.report import report_json, terminal_tables
 from headway.report.formatting import share
-from headway.runs.run import Outcome
+from headway.runs.outcome import Outcome
 from headway.strategies.strategy import Strategy, policy_as_json
 
 RECORDED, CONTROL, WHAT_IF = "as recorded", "as priced", "what if"
@@ -89,10 +91,10 @@ class ReplayReport:
         """The first lines: what was recorded, what the replay proved and what is left out."""
         recording, recorded = self.rerun.recording, self.runs[RECORDED].outcome
         about, steps = recording.about, len(recorded.steps)
-        said = [str(about[key]) for key in ("model", "dtype", "device") if key in about]
-        said += [f"begun {about['begun']}"] if "begun" in about else []
+        origin = [str(about[key]) for key in ("model", "dtype", "device") if key in about]
+        origin += [f"begun {about['begun']}"] if "begun" in about else []
         lines = [
-            f"{recording.name}: {', '.join(said)}." if said else f"{recording.name}.",
+            f"{recording.name}: {', '.join(origin)}." if origin else f"{recording.name}.",
             f"Replayed: all {steps} steps are identical to the recorded ones, row for row, for "
             f"{len(self.rerun.requests)} requests, and the books balance.",
             self._left_out(),
@@ -133,14 +135,14 @@ class ReplayReport:
         lines = []
         for name, run in self.runs.items():
             outcome = self.counted(run)
-            made, steps = engine_figures(outcome), outcome.steps
+            figures, steps = engine_figures(outcome), outcome.steps
             wasted = sum(row.waste_nanoseconds for row in steps)
             spent = sum(row.nanoseconds for row in steps)
             lines.append(
                 f"{name}: {len(steps)} steps, {share(wasted / spent if spent else 0)} of their "
-                f"time wasted; {made.preemptions} preemptions; {share(made.recomputed)} of the "
-                f"tokens recomputed; {share(made.cached)} of the prompt tokens found in the "
-                "prefix cache."
+                f"time wasted; {figures.preemptions} preemptions; "
+                f"{share(figures.recomputed)} of the tokens recomputed; "
+                f"{share(figures.cached)} of the prompt tokens found in the prefix cache."
             )
         return lines
 
@@ -185,8 +187,8 @@ class ReplayReport:
                 "predicted times; run headway calibrate for a new file."
             )
         if "model" not in self.rerun.recording.about:
-            said = f"{priced.model} in {priced.dtype}"
-            lines.append(f"The journal names no model; {said} is assumed.")
+            assumed = f"{priced.model} in {priced.dtype}"
+            lines.append(f"The journal names no model; {assumed} is assumed.")
         most = max(
             (row.rows for each in self.runs.values() for row in each.outcome.steps), default=0
         )

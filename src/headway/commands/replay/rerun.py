@@ -14,7 +14,7 @@ from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import JournalError
-from headway.runs.run import Outcome, outcome_of
+from headway.runs.outcome import Outcome, outcome_of
 from headway.sim.replay import JournalInbox
 
 BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)

@@ -9,7 +9,7 @@ from headway.core.commands import Cancel, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.runs.run import Outcome, outcome_of
+from headway.runs.outcome import Outcome, outcome_of
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor

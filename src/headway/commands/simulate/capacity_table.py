@@ -14,9 +14,9 @@ NOTE = (
 )
 
 
-def has_number(made: Found) -> bool:
+def has_number(found: Found) -> bool:
     """Whether a rate was kept, a higher one was broken, and there were enough requests."""
-    return bool(made.capacity.rate) and made.sure.is_enough and made.capacity.is_bounded
+    return bool(found.capacity.rate) and found.sure.is_enough and found.capacity.is_bounded
 
 
 def capacity_table(capacities: Mapping[str, Found], goal: float, unit: str) -> Table:

@@ -11,7 +11,7 @@ INTERVAL = "90 % interval"  # capacity_interval.COVERED
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A strategy's capacity."""
+    """A strategy's capacity, and how sure it is."""
 
     capacity: Capacity
     sure: CapacityInterval
@@ -22,23 +22,23 @@ class Scope:
     """What the search covered."""
 
     unit: str
-    seconds: float  # of arrivals, as asked for
+    seconds: float  # of arrivals, as requested
     end: str  # why nothing higher was tried, in words
     trace_ends: bool = False  # the whole trace is offered, so more seconds add nothing
 
 
-def said(made: Found, scope: Scope) -> str:
+def capacity_sentence(found: Found, scope: Scope) -> str:
     """The capacity, and the endpoint that misses its budget first above it."""
-    found, sure = made.capacity, made.sure
-    tried = {each.rate: each for each in found.tried if each.asked}
+    capacity, sure = found.capacity, found.sure
+    tried = {each.rate: each for each in capacity.tried if each.has_requests}
     if not tried:
         return "unknown: no requests after the warm-up at any rate tried; take more --seconds"
-    if not found.rate:
+    if not capacity.rate:
         best = max(tried.values(), key=lambda each: (each.least, -each.rate))
         rates = f"{min(tried):.3g} to {max(tried):.3g}" if len(tried) > 1 else f"{min(tried):.3g}"
         few = "" if sure.is_enough else f"; too few requests to be sure: {_remedy(sure, scope)}"
         return (
-            f"none: misses budgets at every rate tried ({rates} {scope.unit}; {_counted(made)}); "
+            f"none: misses budgets at every rate tried ({rates} {scope.unit}; {_counted(found)}); "
             f"at {best.rate:.3g} {_worst(best.attainment)}{few}"
         )
     if not sure.is_enough:
@@ -46,29 +46,29 @@ def said(made: Found, scope: Scope) -> str:
             f"unknown: too few requests ({sure.counted} of {sure.lane}; 95 % needs "
             f"{ENOUGH_REQUESTS}): {_remedy(sure, scope)}"
         )
-    counted = _counted(made)
-    if not found.is_bounded:
+    counted = _counted(found)
+    if not capacity.is_bounded:
         return (
-            f"at least {found.rate:.3g} {scope.unit} ({counted}): every rate tried is kept; the "
+            f"at least {capacity.rate:.3g} {scope.unit} ({counted}): every rate tried is kept; the "
             f"search ends there ({scope.end})"
         )
-    broken = tried[found.bracket[1]]
-    told = (
-        f"{found.rate:.3g} {scope.unit} ({INTERVAL} {sure.low:.3g} to {sure.high:.3g}; {counted}); "
-        f"at {broken.rate:.3g} {_worst(broken.attainment)}"
+    broken = tried[capacity.bracket[1]]
+    text = (
+        f"{capacity.rate:.3g} {scope.unit} ({INTERVAL} {sure.low:.3g} to {sure.high:.3g}; "
+        f"{counted}); at {broken.rate:.3g} {_worst(broken.attainment)}"
     )
-    return f"{told}; {missed}" if (missed := missed_below(made)) else told
+    return f"{text}; {missed}" if (missed := missed_below(found)) else text
 
 
-def missed_below(made: Found) -> str:
+def missed_below(found: Found) -> str:
     """The lower rates that miss budgets; empty if there are none."""
-    skipped = ", ".join(f"{rate:.3g}" for rate in made.capacity.skipped)
+    skipped = ", ".join(f"{rate:.3g}" for rate in found.capacity.skipped)
     return f"some lower rates miss budgets: {skipped}" if skipped else ""
 
 
-def _counted(made: Found) -> str:
-    sure = made.sure
-    return f"n {sure.counted:,}" + (f" of {sure.lane}" if len(_lanes(made.capacity)) > 1 else "")
+def _counted(found: Found) -> str:
+    sure = found.sure
+    return f"n {sure.counted:,}" + (f" of {sure.lane}" if len(_lanes(found.capacity)) > 1 else "")
 
 
 def _remedy(sure: CapacityInterval, scope: Scope) -> str:
@@ -77,8 +77,8 @@ def _remedy(sure: CapacityInterval, scope: Scope) -> str:
     return f"take --seconds {seconds_for_enough(scope.seconds, sure.counted)} or more"
 
 
-def _lanes(found: Capacity) -> set[str]:
-    return {lane for each in found.tried for lane in each.attainment}
+def _lanes(capacity: Capacity) -> set[str]:
+    return {lane for each in capacity.tried for lane in each.attainment}
 
 
 def _worst(attainment: Mapping[str, float]) -> str:

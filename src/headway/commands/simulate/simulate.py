@@ -1,4 +1,4 @@
-"""`headway simulate`: a comparison in virtual time, on the times of a cost model."""
+"""`headway simulate`: a comparison in virtual time, in which a cost model prices every step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,9 +7,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from headway.commands.compare.compare import Asked, Contest, baseline, services_of, terminable
+from headway.commands.compare.compare import (
+    CompareOptions,
+    ComparisonRun,
+    baseline,
+    services_of,
+    terminable,
+)
 from headway.commands.compare.like import Like, like
-from headway.commands.simulate.simulated_rig import REPEATS, noisy_rig, simulated_setting
+from headway.commands.simulate.simulated_experiment import (
+    REPEATS,
+    noisy_testbed,
+    simulated_experiment,
+)
 from headway.commands.simulate.sweep import SweepRun
 from headway.commands.simulate.sweep_setting import TRAFFIC, Sweep, parse_sweep
 from headway.costing.calibration import Calibration
@@ -26,78 +36,91 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 
 @dataclass(frozen=True, slots=True)
 class SimulateOptions:
-    """The command line's wishes."""
+    """The options of the command line."""
 
-    asked: Asked  # as of a comparison; its model, if named, must be the calibration's
+    comparison: CompareOptions  # a model, if one is named, must be the cost file's
     calibration: Calibration
     sweep: str = ""  # `rate=1,2,4`, `slots=4..32:8`; empty: one simulation
-    capacity: bool = False  # look for it, without a sweep too
-    workers: int = 0  # processes of a sweep; 0: one for each core
-    like: Path | None = None  # a report whose traffic is to be offered
+    capacity: bool = False  # search for the capacity; needs no sweep
+    workers: int = 0  # processes of a sweep; 0: one per core
+    like: Path | None = None  # a report whose traffic is offered again
 
 
-def run_simulate(wanted: SimulateOptions, console: Console) -> int:
-    """The exit status. Raises a HeadwayError for what the user can mend."""
-    asked, calibration = _checked(wanted), wanted.calibration
-    services = services_of(asked)
-    makes = read_strategies(asked.strategies)
-    baseline(asked, makes)
-    swept = _swept(wanted, services)
-    if swept is None:
-        folder = writable(asked.out)
+def run_simulate(options: SimulateOptions, console: Console) -> int:
+    """Run the simulation or the sweep; return the exit status.
+
+    Raises a HeadwayError for what the user can mend.
+    """
+    comparison, calibration = _checked(options), options.calibration
+    services = services_of(comparison)
+    makes = read_strategies(comparison.strategies)
+    baseline(comparison, makes)
+    sweep = _sweep(options, services)
+    if sweep is None:
+        folder = writable(comparison.out)
         console.print(Text(provenance_sentence(provenance_of(calibration)), style="yellow"))
-        setting = simulated_setting(asked, calibration, services)
+        experiment = simulated_experiment(comparison, calibration, services)
         with terminable():
-            return Simulation(setting, makes, asked, folder, console, calibration=calibration).run()
-    folder = asked.out
-    sweeping = SweepRun(asked, calibration, swept, wanted.workers or cores(), folder, console)
-    sweeping.check()
+            return Simulation(
+                experiment, makes, comparison, folder, console, calibration=calibration
+            ).run()
+    folder = comparison.out
+    workers = options.workers or cores()
+    sweep_run = SweepRun(comparison, calibration, sweep, workers, folder, console)
+    sweep_run.check()
     writable(folder)
     console.print(Text(provenance_sentence(provenance_of(calibration)), style="yellow"))
     with terminable():
-        return sweeping.run()
+        return sweep_run.run()
 
 
-def _checked(wanted: SimulateOptions) -> Asked:
-    """What was asked for, with the cost file's price where none is stated."""
-    asked, calibration = wanted.asked, wanted.calibration
-    if asked.model is not None:
-        calibration.check_model(display_name(asked.model))
+def _checked(options: SimulateOptions) -> CompareOptions:
+    """The comparison's options with defaults filled in: the strategies, and the price of an hour.
+
+    The price comes from the cost file unless one is given. Raises SettingError for options that
+    cannot be obeyed.
+    """
+    given, calibration = options.comparison, options.calibration
+    if given.model is not None:
+        calibration.check_model(display_name(given.model))
     if not calibration.cost.is_known:
-        raise SettingError("the cost file knows no times at all: run headway calibrate again")
-    for name, value in (("rate", asked.rate), ("load", asked.load), ("seconds", asked.seconds)):
+        raise SettingError("the cost file holds no step times: run headway calibrate again")
+    for name, value in (("rate", given.rate), ("load", given.load), ("seconds", given.seconds)):
         if not 0 <= value < 1e9:
             raise SettingError(f"--{name} must be 0 or more and finite, not {value:g}")
-    if not asked.seconds:
-        raise SettingError("--seconds must be more than 0: nobody would ask")
-    if not 1 <= asked.repeat <= REPEATS:
-        raise SettingError(f"--repeat must be from 1 to {REPEATS:,}, not {asked.repeat}")
-    if wanted.workers < 0:
-        raise SettingError(f"--workers must be 0 or more, not {wanted.workers}")
-    if wanted.like is not None:
-        asked = _alike(asked, like(wanted.like))
-    price = asked.price_per_hour or calibration.price_per_hour or 1.0
+    if not given.seconds:
+        raise SettingError("--seconds must be more than 0: no requests would arrive")
+    if not 1 <= given.repeat <= REPEATS:
+        raise SettingError(f"--repeat must be from 1 to {REPEATS:,}, not {given.repeat}")
+    if options.workers < 0:
+        raise SettingError(f"--workers must be 0 or more, not {options.workers}")
+    if options.like is not None:
+        given = _with_traffic_of(like(options.like), given)
+    price = given.price_per_hour or calibration.price_per_hour or 1.0
     return replace(
-        asked, strategies=asked.strategies or ",".join(DEFAULT_STRATEGIES), price_per_hour=price
+        given, strategies=given.strategies or ",".join(DEFAULT_STRATEGIES), price_per_hour=price
     )
 
 
-def _alike(asked: Asked, report: Like) -> Asked:
-    """With the report's traffic. The endpoints have to be said again."""
-    if asked.rate or asked.load:
+def _with_traffic_of(report: Like, given: CompareOptions) -> CompareOptions:
+    """The options with the report's traffic. --lanes or --trace must name the same endpoints.
+
+    Raises SettingError if another option contradicts the report.
+    """
+    if given.rate or given.load:
         raise SettingError("--like takes the rate from a report: leave out --rate and --load")
-    usually = Asked()
-    for flag, said, usual, theirs in (
-        ("--seconds", asked.seconds, usually.seconds, report.span / 1e9),
-        ("--seed", asked.seed, usually.seed, report.seed),
-        ("--token-scale", asked.token_scale, usually.token_scale, report.token_scale),
+    defaults = CompareOptions()
+    for flag, value, default, reported in (
+        ("--seconds", given.seconds, defaults.seconds, report.span / 1e9),
+        ("--seed", given.seed, defaults.seed, report.seed),
+        ("--token-scale", given.token_scale, defaults.token_scale, report.token_scale),
     ):
-        if said not in (usual, theirs):
-            raise SettingError(f"--like takes {flag} from a report, {theirs:g}: leave it out")
-    if asked.lanes is None and not asked.traces:
+        if value not in (default, reported):
+            raise SettingError(f"--like takes {flag} from a report, {reported:g}: leave it out")
+    if given.lanes is None and not given.traces:
         report.check_names(())
     return replace(
-        asked,
+        given,
         like=report,
         seed=report.seed,
         seconds=report.span / 1e9,
@@ -107,31 +130,38 @@ def _alike(asked: Asked, report: Like) -> Asked:
     )
 
 
-def _swept(wanted: SimulateOptions, services: Sequence[EndpointTraffic]) -> Sweep | None:
-    """None: one simulation. A capacity alone is looked for over the rate, where there is one."""
-    if not wanted.sweep and not wanted.capacity:
+def _sweep(options: SimulateOptions, services: Sequence[EndpointTraffic]) -> Sweep | None:
+    """The sweep to run, or None for one simulation.
+
+    --capacity alone is a sweep without values. It searches over the rate, or over the load where
+    the traffic is the demo's, which has no rate to set.
+    """
+    if not options.sweep and not options.capacity:
         return None
     sweep = Sweep("rate" if services else "load", ())
-    if wanted.sweep:
-        sweep = parse_sweep(wanted.sweep)
-    if wanted.like is not None and sweep.setting in TRAFFIC:
+    if options.sweep:
+        sweep = parse_sweep(options.sweep)
+    if options.like is not None and sweep.setting in TRAFFIC:
         raise SettingError(
-            f"--like fixes the traffic, so it does not go with a sweep or a capacity over "
-            f"{sweep.setting}"
+            f"--like fixes the traffic, so it cannot be combined with a sweep or a capacity "
+            f"search over {sweep.setting}"
         )
     if sweep.setting in ("rate", "load"):
-        if wanted.asked.rate or wanted.asked.load:
-            raise SettingError("a sweep or a capacity turns the rate: leave out --rate and --load")
-    elif wanted.capacity:
+        if options.comparison.rate or options.comparison.load:
+            raise SettingError(
+                "a sweep or a capacity search sets the rate: leave out --rate and --load"
+            )
+    elif options.capacity:
         raise SettingError(
-            f"--capacity turns the rate itself, so it does not go with --sweep {sweep.setting}"
+            f"--capacity sets the rate itself, so it cannot be combined with --sweep "
+            f"{sweep.setting}"
         )
     return sweep
 
 
 @dataclass(kw_only=True)
-class Simulation(Contest):
-    """A contest whose every run has a fresh machine of its own, in no time."""
+class Simulation(ComparisonRun):
+    """A comparison in virtual time. Every run gets a fresh testbed."""
 
     calibration: Calibration
 
@@ -141,4 +171,5 @@ class Simulation(Contest):
         self.reporter = replace(self.reporter, origin=origin, command="simulate")
 
     def testbed(self, repeat: int) -> Testbed:
-        return noisy_rig(self.calibration, self.asked.seed, repeat)
+        """A new testbed; the seed and the repeat choose its residuals."""
+        return noisy_testbed(self.calibration, self.options.seed, repeat)

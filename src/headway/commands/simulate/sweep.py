@@ -1,4 +1,4 @@
-"""`headway simulate --sweep` and `--capacity`: many simulations at once, and their sum."""
+"""`headway simulate --sweep` and `--capacity`: many simulations in parallel, and their report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -7,11 +7,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from headway.commands.compare.compare import Asked, Terminated, services_of
+from headway.commands.compare.compare import CompareOptions, Terminated, services_of
 from headway.commands.simulate import capacity_text, sweep_report
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found
-from headway.commands.simulate.simulated_rig import simulated_setting
+from headway.commands.simulate.simulated_experiment import simulated_experiment
 from headway.commands.simulate.sweep_page import page
 from headway.commands.simulate.sweep_point import (
     Job,
@@ -25,8 +25,8 @@ from headway.commands.simulate.sweep_setting import (
     POLICY,
     Sweep,
     applies_to,
-    asked_at,
     calibration_at,
+    options_at,
     strategy_at,
 )
 from headway.commands.simulate.sweep_verdict import verdict
@@ -47,15 +47,15 @@ INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
 
 @dataclass(frozen=True, slots=True)
 class CapacitySearch:
-    """For one strategy's capacity."""
+    """What a worker needs to search for one strategy's capacity."""
 
-    job: Job  # with its setting `rate` or `load`
+    job: Job  # its setting is `rate` or `load`
     range: SweepRange
-    known: tuple[SweepPoint, ...]  # that the sweep has simulated already
+    known: tuple[SweepPoint, ...]  # points that the sweep has simulated already
 
 
 def find_capacity(search: CapacitySearch) -> tuple[str, Found]:
-    """In a worker."""
+    """Search for a strategy's capacity; return its name and what was found. Runs in a worker."""
     job, limits = search.job, search.range
     name = job.only
     tried = {each.value: tallies(each, name) for each in search.known}
@@ -67,148 +67,159 @@ def find_capacity(search: CapacitySearch) -> tuple[str, Found]:
         return attainment(point, name)
 
     found = search_capacity(serve, limits.low, limits.high, known=known)
-    asked = job.asked
-    return name, Found(found, capacity_interval(tried, found.rate, asked.repeat, asked.seed))
+    interval = capacity_interval(tried, found.rate, job.options.repeat, job.options.seed)
+    return name, Found(found, interval)
 
 
 @dataclass
 class SweepRun:
-    """Everything is checked before the first simulation; each is a process's work."""
+    """Runs a sweep in worker processes, keeps its results, and writes its page.
 
-    asked: Asked
+    `check` comes before `run`, so that an impossible point is refused before the first simulation.
+    """
+
+    options: CompareOptions
     calibration: Calibration
-    sweep: Sweep  # without values: the capacity alone is wanted
+    sweep: Sweep  # without values: only the capacity is searched for
     workers: int
     folder: Path
     console: Console
     points: list[SweepPoint] = field(default_factory=list)
     capacities: dict[str, Found] = field(default_factory=dict)
-    trace_ends: bool = False  # all of one is offered, at every rate
-    range: SweepRange | None = None  # where capacities are looked for; None: they are not
+    trace_ends: bool = False  # every rate offers the whole trace
+    range: SweepRange | None = None  # where capacities are searched for; None: nowhere
 
     def check(self) -> None:
-        """SettingError, with the remedy, for what no worker could do."""
-        services = services_of(self.asked_first)
+        """Raise SettingError, with the remedy, for a point that cannot be simulated."""
+        services = services_of(self.first_options)
         for value in self.sweep.values:
             calibration_at(self.calibration, self.sweep.setting, value)
-            asked = asked_at(self.asked, self.sweep.setting, value)
+            options = options_at(self.options, self.sweep.setting, value)
             is_drawn = not any(each.is_recorded for each in services)
-            if is_drawn and asked.rate * asked.seconds > MAX_REQUESTS:
+            if is_drawn and options.rate * options.seconds > MAX_REQUESTS:
                 raise SettingError(
-                    f"{asked.rate:g} requests / s in {asked.seconds:g} s are more than "
-                    f"{MAX_REQUESTS:,}: lower the rate, or the seconds"
+                    f"{options.rate:g} requests / s in {options.seconds:g} s are more than "
+                    f"{MAX_REQUESTS:,}: lower the rate or the seconds"
                 )
         if self.sweep.setting in POLICY:
             self._check_policies(services)
         if self.sweep.setting in ("rate", "load"):
             self.range = sweep_range(self.job(0.0), services)
             first = self.sweep.values[0] if self.sweep.values else self.range.low
-            asked = asked_at(self.asked, self.sweep.setting, first)
-            self._check_amount(simulated_setting(asked, self.calibration, services))
+            options = options_at(self.options, self.sweep.setting, first)
+            self._check_amount(simulated_experiment(options, self.calibration, services))
 
     @property
-    def asked_first(self) -> Asked:
-        """The wishes of the first point."""
+    def first_options(self) -> CompareOptions:
+        """The options of the first point."""
         if not self.sweep.values:
-            return self.asked
-        return asked_at(self.asked, self.sweep.setting, self.sweep.values[0])
+            return self.options
+        return options_at(self.options, self.sweep.setting, self.sweep.values[0])
 
-    def _check_amount(self, setting: Experiment) -> None:
-        """Of recorded requests there are as many at every rate."""
-        refuse_nobody(setting)
-        self.trace_ends = setting.work.trace_ends
-        self.console.print(Text(f"Every rate has {room(setting.testbed)}."))
-        for said in (*remarks(setting), too_few(setting)):
-            if said:
-                self.console.print(Text(said, style="yellow"))
+    def _check_amount(self, experiment: Experiment) -> None:
+        """Refuse traffic without requests, and print what limits the figures at every rate."""
+        refuse_nobody(experiment)
+        self.trace_ends = experiment.work.trace_ends
+        self.console.print(Text(f"Every rate has {room(experiment.testbed)}."))
+        for remark in (*remarks(experiment), too_few(experiment)):
+            if remark:
+                self.console.print(Text(remark, style="yellow"))
 
     def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
-        """That the setting means something to one of the strategies at least."""
-        setting, name = (
-            simulated_setting(self.asked, self.calibration, services),
-            self.sweep.setting,
-        )
-        makes = read_strategies(self.asked.strategies)
-        strategies = [make(setting.strategy_inputs) for make in makes.values()]
-        if not any(applies_to(each, name) for each in strategies):
-            raise SettingError(f"{name} means nothing to {', '.join(makes)}")
+        """Raise SettingError unless the setting applies to at least one strategy."""
+        setting = self.sweep.setting
+        experiment = simulated_experiment(self.options, self.calibration, services)
+        makes = read_strategies(self.options.strategies)
+        strategies = [make(experiment.strategy_inputs) for make in makes.values()]
+        if not any(applies_to(each, setting) for each in strategies):
+            raise SettingError(f"{setting} does not apply to {', '.join(makes)}")
         for strategy in strategies:
             for value in self.sweep.values:
-                strategy_at(strategy, name, value)
+                strategy_at(strategy, setting, value)
 
     def job(self, value: float) -> Job:
-        return Job(self.asked, self.calibration, self.sweep.setting, value)
+        """The job of the point at this value of the setting."""
+        return Job(self.options, self.calibration, self.sweep.setting, value)
 
     def run(self) -> int:
-        """The exit status. What is done when it is broken off is in both files."""
+        """Simulate everything and return the exit status.
+
+        sweep.json is written after each result. An interrupted sweep leaves both files, with what
+        was done.
+        """
         try:
-            self._points()
+            self._simulate_points()
             if self.range:
-                self._capacities(self.range)
+                self._search_capacities(self.range)
         except (KeyboardInterrupt, Terminated) as end:
             if self.points or self.capacities:
                 self.keep(complete=False)
-                self._page()
-            left = f"{len(self.points)} of {len(self.sweep.values)} points"
+                self._write_page()
+            done = f"{len(self.points)} of {len(self.sweep.values)} points"
             where = f" What is done is in {self.folder / 'sweep.html'}." if self.points else ""
-            self.console.print(Text(f"Broken off after {left}.{where}", style="yellow"))
+            self.console.print(Text(f"Broken off after {done}.{where}", style="yellow"))
             return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
         self.keep(complete=True)
-        for line in self._page():
+        for line in self._write_page():
             self.console.print(Text(line, style="bold"))
         self._print_capacities()
-        said = f"The curves are in {self.folder / 'sweep.html'}; their values, sweep.json."
-        self.console.print(Text(said))
+        files = f"The curves are in {self.folder / 'sweep.html'}, their values in sweep.json."
+        self.console.print(Text(files))
         return 0
 
     def _print_capacities(self) -> None:
-        """A table of those with a number, and a line for each of the others."""
+        """Print a table of the capacities with a number, and a line for each of the others."""
         numbered = {name: each for name, each in self.capacities.items() if has_number(each)}
         if numbered:
             self.console.print(capacity_table(numbered, REQUIRED_ATTAINMENT, self.sweep.unit))
             print_notes(self.console, [NOTE])
         for name, each in self.capacities.items():
-            told = capacity_text.said(each, self._scope)
+            text = capacity_text.capacity_sentence(each, self._scope)
             if name in numbered:
-                told = capacity_text.missed_below(each)
-            if told:
-                self.console.print(Text.assemble((name, "bold"), f": {told}"))
+                text = capacity_text.missed_below(each)
+            if text:
+                self.console.print(Text.assemble((name, "bold"), f": {text}"))
 
     @property
     def _scope(self) -> capacity_text.Scope:
         end = self.range.end if self.range else ""
-        return capacity_text.Scope(self.sweep.unit, self.asked.seconds, end, self.trace_ends)
+        return capacity_text.Scope(self.sweep.unit, self.options.seconds, end, self.trace_ends)
 
-    def _points(self) -> None:
+    def _simulate_points(self) -> None:
         if not self.sweep.values:
             return
         name = self.sweep.setting
         jobs = [(f"{name} {value:g}", self.job(value)) for value in self.sweep.values]
-        run_in_processes(simulate_point, jobs, self.workers, "Points", self.console, self._add)
+        run_in_processes(
+            simulate_point, jobs, self.workers, "Points", self.console, self._add_point
+        )
 
-    def _add(self, point: SweepPoint) -> None:
+    def _add_point(self, point: SweepPoint) -> None:
         self.points = sorted([*self.points, point], key=lambda each: each.value)
         self.keep(complete=False)
 
-    def _capacities(self, limits: SweepRange) -> None:
+    def _search_capacities(self, limits: SweepRange) -> None:
         jobs = []
-        for name in read_strategies(self.asked.strategies):
+        for name in read_strategies(self.options.strategies):
             once = replace(self.job(0.0), only=name)
             jobs.append((name, CapacitySearch(once, limits, tuple(self.points))))
-        run_in_processes(find_capacity, jobs, self.workers, "Capacity", self.console, self._found)
+        run_in_processes(
+            find_capacity, jobs, self.workers, "Capacity", self.console, self._add_capacity
+        )
 
-    def _found(self, found: tuple[str, Found]) -> None:
-        made = self.capacities | dict([found])
-        self.capacities = {n: made[n] for n in read_strategies(self.asked.strategies) if n in made}
+    def _add_capacity(self, named: tuple[str, Found]) -> None:
+        found = self.capacities | dict([named])
+        names = read_strategies(self.options.strategies)
+        self.capacities = {name: found[name] for name in names if name in found}
         self.keep(complete=False)
 
     def keep(self, complete: bool) -> None:
-        """sweep.json, whole or not at all."""
-        about = sweep_report.header_of(self.asked, self.calibration, self.sweep, complete)
+        """Write sweep.json, whole or not at all. complete: false while points are missing."""
+        about = sweep_report.header_of(self.options, self.calibration, self.sweep, complete)
         plain = sweep_report.sweep_json(about, self.points, self.capacities, self._scope)
         sweep_report.write(plain, self.folder / "sweep.json")
 
-    def _page(self) -> list[str]:
+    def _write_page(self) -> list[str]:
         """Write sweep.html from sweep.json alone, and return its verdict."""
         kept = sweep_report.read(self.folder / "sweep.json")
         (self.folder / "sweep.html").write_text(page(kept), encoding="utf-8")

@@ -11,7 +11,7 @@ from headway.commands.simulate.sweep_report import (
 )
 from headway.commands.simulate.sweep_verdict import worst
 from headway.core.request import NEVER
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 from headway.report.svg_chart import Axis, Chart, log_axis
 
 WIDE = 16  # times from the least value to the most, from which on an axis is logarithmic

@@ -32,16 +32,16 @@ def facts(sweep: SweepJson) -> list[tuple[str, str]]:
     ]
     if rates := [each["rate"] for each in sweep["points"]]:
         loads = [each["load"] for each in sweep["points"]]
-        said = f"{_span(rates)} requests / s, {_span(loads)} device-seconds / s at full batches"
-        lines.append(("Offered", said))
+        text = f"{_span(rates)} requests / s, {_span(loads)} device-seconds / s at full batches"
+        lines.append(("Offered", text))
         counts = sorted({sum(each["offered"].values()) for each in sweep["points"]})
         many = len(sweep["points"]) > 1
-        told = (
+        amount = (
             f"the same {counts[0]:,} at every point, faster or slower" if many else f"{counts[0]:,}"
         )
         if len(counts) > 1:
-            told = f"{counts[0]:,} to {counts[-1]:,}"
-        lines.append(("Requests", told))
+            amount = f"{counts[0]:,} to {counts[-1]:,}"
+        lines.append(("Requests", amount))
     if values:
         lines.append(("Swept", f"{sweep['setting'].replace('_', ' ')} ({sweep['unit']}): {values}"))
     return [*lines, *_limits(sweep)]
@@ -51,16 +51,16 @@ def _limits(sweep: SweepJson) -> list[tuple[str, str]]:
     """What a reader must know before believing some points."""
     about, lines = sweep["simulated"], list[tuple[str, str]]()
     if sweep["setting"] == "slots" and (most := max(sweep["values"])) > about["slots"]:
-        said = f"step times were fitted up to {about['slots']} slots; {most:g} are extrapolated"
-        lines.append(("Beyond the model", said))
-        said = f"as much as they can use, of {sweep['fit']:,} blocks that fit"
-        lines.append(("Memory of more slots", said))
+        text = f"step times were fitted up to {about['slots']} slots; {most:g} are extrapolated"
+        lines.append(("Beyond the model", text))
+        text = f"as much as they can use, of {sweep['fit']:,} blocks that fit"
+        lines.append(("Memory of more slots", text))
     if ended := [f"{each['value']:g}" for each in sweep["points"] if each["trace_ends"]]:
-        said = f"the whole trace is offered at {', '.join(ended)}: more --seconds add nothing"
-        lines.append(("Trace ends", said))
+        text = f"the whole trace is offered at {', '.join(ended)}: more --seconds add nothing"
+        lines.append(("Trace ends", text))
     if alone := [f"{each['value']:g}" for each in sweep["points"] if not has_requests(each)]:
-        said = f"no requests after the warm-up at {', '.join(alone)}, which no curve"
-        lines.append(("Not asked", f"{said}, knee or capacity counts: take more --seconds"))
+        text = f"no requests after the warm-up at {', '.join(alone)}, which no curve"
+        lines.append(("Not asked", f"{text}, knee or capacity counts: take more --seconds"))
     return lines
 
 

@@ -9,8 +9,8 @@ from statistics import median_low
 from typing import Any
 
 from headway import __version__
-from headway.commands.compare.compare import Asked
-from headway.commands.simulate.capacity_text import Found, Scope, said
+from headway.commands.compare.compare import CompareOptions
+from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence
 from headway.commands.simulate.sweep_point import Figures, SweepPoint
 from headway.commands.simulate.sweep_setting import Sweep
 from headway.core.request import NEVER
@@ -18,7 +18,7 @@ from headway.costing.calibration import Calibration
 from headway.errors import SettingError
 from headway.figures.capacity import REQUIRED_ATTAINMENT, TOLERANCE
 from headway.figures.knee import RULE, find_knee
-from headway.figures.lane_figures import Quantile
+from headway.figures.percentile import Quantile
 from headway.report.reporter import DRAIN
 from headway.runs.provenance import provenance_of
 from headway.traffic.workload import WARM_UP
@@ -28,10 +28,10 @@ SweepJson = Mapping[str, Any]  # the file, as JSON has it
 
 
 def header_of(
-    asked: Asked, calibration: Calibration, sweep: Sweep, complete: bool
+    options: CompareOptions, calibration: Calibration, sweep: Sweep, complete: bool
 ) -> dict[str, Any]:
     """What holds for every point."""
-    traces = [path.name for path in asked.traces]
+    traces = [path.name for path in options.traces]
     return {
         "headway_sweep": VERSION,
         "headway": __version__,
@@ -40,14 +40,14 @@ def header_of(
         "setting": sweep.setting,
         "unit": sweep.unit,
         "values": list(sweep.values),
-        "seed": asked.seed,
-        "repeats": asked.repeat,
-        "seconds": asked.seconds,
-        "rate": asked.rate,
-        "load": asked.load,
-        "token_scale": asked.token_scale,
-        "traffic": asked.lanes.name
-        if asked.lanes
+        "seed": options.seed,
+        "repeats": options.repeat,
+        "seconds": options.seconds,
+        "rate": options.rate,
+        "load": options.load,
+        "token_scale": options.token_scale,
+        "traffic": options.lanes.name
+        if options.lanes
         else ", ".join(traces) or "the demo's four endpoints",
         "warm_up": WARM_UP,
         "drain": DRAIN,
@@ -118,11 +118,11 @@ def _json_times(named: Mapping[str, Any]) -> dict[str, Any]:
     return {name: "never" if value == NEVER else value for name, value in named.items()}
 
 
-def _capacity(made: Found, scope: Scope) -> dict[str, Any]:
-    found, sure = made.capacity, made.sure
-    low, high = found.bracket
+def _capacity(found: Found, scope: Scope) -> dict[str, Any]:
+    capacity, sure = found.capacity, found.sure
+    low, high = capacity.bracket
     return {
-        "rate": found.rate,
+        "rate": capacity.rate,
         "kept": low,
         "broken": None if high == inf else high,
         "unit": scope.unit,
@@ -130,10 +130,10 @@ def _capacity(made: Found, scope: Scope) -> dict[str, Any]:
         "of": sure.lane,
         "enough": sure.is_enough,
         "interval": [sure.low, sure.high],
-        "said": said(made, scope),
+        "said": capacity_sentence(found, scope),
         "tried": [
             {"rate": each.rate, "attainment": dict(each.attainment), "kept": each.kept}
-            for each in found.tried
+            for each in capacity.tried
         ],
     }
 
@@ -181,13 +181,13 @@ def has_requests(point: SweepJson) -> bool:
 
 def curve(plain: SweepJson, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
     """The percentile against the setting: of several repeats the (lower) median, so a value."""
-    made = []
+    points = []
     for point in points_with_requests(plain):
         values = times(point, strategy, lane, name)
         known = [value for value in values if value is not None]
         whole = known and len(known) == len(values)
-        made.append((float(point["value"]), median_low(known) if whole else None))
-    return made
+        points.append((float(point["value"]), median_low(known) if whole else None))
+    return points
 
 
 def curve_values(
@@ -195,11 +195,11 @@ def curve_values(
 ) -> list[tuple[float, float]]:
     """What the engine did against the setting; with a lane, what became of that one, where it was
     asked."""
-    made = []
+    points = []
     for point in points_with_requests(plain):
         found = [each["lanes"][lane] if lane else each for each in repeats(point, strategy)]
         if lane and not all(each["offered"] for each in found):
             continue
         values = [each[name] if name in each else each["engine"][name] for each in found]
-        made.append((float(point["value"]), float(median_low(values))))
-    return made
+        points.append((float(point["value"]), float(median_low(values))))
+    return points

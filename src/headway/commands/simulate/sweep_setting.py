@@ -1,10 +1,10 @@
-"""What a sweep can turn: the traffic, a setting of the strategies, the memory."""
+"""The settings that a sweep can vary: the traffic, the strategies' policies, the memory."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from headway.commands.compare.compare import Asked
+from headway.commands.compare.compare import CompareOptions
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.policies import Policies
@@ -19,85 +19,94 @@ UNITS: Mapping[str, str] = {
     "rate": "requests / s",
     "load": "device-seconds / s",
     "seconds": "seconds of arrivals",
-    "token_scale": "that token counts are divided by",
+    "token_scale": "divisor of token counts",
     "slots": "slots",
     "chunk": "prompt tokens per step",
     "step_tokens": "tokens per step",
-    "window": "ms that the oldest may be held",
+    "window": "ms that the oldest request may be held",
     "num_blocks": "KV blocks",
 }
-WHOLE = ("slots", "chunk", "step_tokens", "num_blocks")
-MOST = 200  # values of one sweep
+INTEGERS = ("slots", "chunk", "step_tokens", "num_blocks")
+MAX_VALUES = 200  # of one range
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One setting, and the values that it takes in turn."""
+    """One setting, and the values that it takes one after the other."""
 
     setting: str
     values: tuple[float, ...]  # ascending
 
     @property
     def unit(self) -> str:
+        """The unit of the values, in words."""
         return UNITS[self.setting]
 
 
-def parse_sweep(said: str) -> Sweep:
-    """`rate=1,2,4`, or `rate=1..20:5` for five values at equal distances."""
-    setting, equals, rest = (part.strip() for part in said.partition("="))
+def parse_sweep(text: str) -> Sweep:
+    """Parse `rate=1,2,4`, or `rate=1..20:5` for five evenly spaced values.
+
+    Raises SettingError for an unknown setting or a value that it cannot take.
+    """
+    setting, equals, rest = (part.strip() for part in text.partition("="))
     if not equals or not rest:
-        raise SettingError(f"a sweep is said as rate=1,2,4 or rate=1..20:5, not {said!r}")
+        raise SettingError(f"a sweep is written as rate=1,2,4 or rate=1..20:5, not {text!r}")
     if setting not in UNITS:
         raise SettingError(f"{setting!r} cannot be swept{did_you_mean(setting, UNITS)}")
     values = (
         _range(setting, rest) if ".." in rest else [_number(setting, e) for e in rest.split(",")]
     )
-    if setting in WHOLE:
+    if setting in INTEGERS:
         if ".." not in rest and any(each != int(each) for each in values):
-            raise SettingError(f"{setting} is counted in whole numbers: {rest}")
+            raise SettingError(f"{setting} takes whole numbers, not {rest}")
         values = [float(round(each)) for each in values]
     return Sweep(setting, tuple(sorted(set(values))))
 
 
-def _range(setting: str, said: str) -> list[float]:
-    ends, _, many = said.partition(":")
+def _range(setting: str, text: str) -> list[float]:
+    ends, _, count_text = text.partition(":")
     low, high = (_number(setting, each) for each in ends.split("..", 1))
-    count = int(many) if many.strip().isdecimal() else 0
-    if low >= high or not 2 <= count <= MOST:
+    count = int(count_text) if count_text.strip().isdecimal() else 0
+    if low >= high or not 2 <= count <= MAX_VALUES:
         raise SettingError(
-            f"a range is from..to:count, to above from and 2 to {MOST} values: {setting}={said}"
+            f"a range is from..to:count, where to is above from and count is 2 to {MAX_VALUES}: "
+            f"{setting}={text}"
         )
     return [low + (high - low) * k / (count - 1) for k in range(count)]
 
 
-def _number(setting: str, said: str) -> float:
+def _number(setting: str, text: str) -> float:
     try:
-        value = float(said)
+        value = float(text)
     except ValueError:
-        raise SettingError(f"{setting}: {said.strip()!r} is not a number") from None
+        raise SettingError(f"{setting}: {text.strip()!r} is not a number") from None
     if not isfinite(value) or value < 0 or (value == 0 and setting != "window"):
-        raise SettingError(f"{setting} must be more than 0 and finite, not {said.strip()}")
+        raise SettingError(f"{setting} must be more than 0 and finite, not {text.strip()}")
     return value
 
 
-# -- turning it
+# -- applying a value
 
 
-def asked_at(asked: Asked, setting: str, value: float) -> Asked:
-    """The wishes with that much traffic; rate and load take each other's place."""
+def options_at(options: CompareOptions, setting: str, value: float) -> CompareOptions:
+    """The options with the traffic that the value sets. A rate replaces a load, and vice versa.
+
+    Settings that are not of the traffic leave the options as they are.
+    """
     if setting == "rate":
-        return replace(asked, rate=value, load=0.0)
+        return replace(options, rate=value, load=0.0)
     if setting == "load":
-        return replace(asked, load=value, rate=0.0)
+        return replace(options, load=value, rate=0.0)
     if setting == "seconds":
-        return replace(asked, seconds=value)
-    return replace(asked, token_scale=value) if setting == "token_scale" else asked
+        return replace(options, seconds=value)
+    return replace(options, token_scale=value) if setting == "token_scale" else options
 
 
 def calibration_at(calibration: Calibration, setting: str, value: float) -> Calibration:
-    """The machine with that much memory, or as an engine of more slots would take of it.
+    """The calibration with the KV blocks that the value sets.
 
-    SettingError if a request may not fit into it.
+    More slots than were calibrated get as many blocks as they can use, up to those that fit.
+    Raises SettingError if a request of the whole context would not fit into the blocks.
     """
     needed = -(-calibration.context // calibration.block_size)
     if setting == "slots" and value > calibration.slots:
@@ -108,23 +117,23 @@ def calibration_at(calibration: Calibration, setting: str, value: float) -> Cali
     if value < needed:
         raise SettingError(
             f"{value:g} blocks of {calibration.block_size} tokens do not hold one request of "
-            f"{calibration.context}: take {needed} or more"
+            f"{calibration.context}: use {needed} or more"
         )
     return replace(calibration, num_blocks=int(value))
 
 
 def strategy_at(strategy: Strategy, setting: str, value: float) -> Strategy:
-    """The strategy with it; one to which it means nothing, as it is."""
+    """The strategy with the setting at that value; unchanged if the setting does not apply."""
     if setting not in POLICY:
         return strategy
-    turned = _with_setting(strategy.policies, setting, value)
-    if turned == strategy.policies:
+    changed = _with_setting(strategy.policies, setting, value)
+    if changed == strategy.policies:
         return strategy
-    return replace(strategy, rule=f"{strategy.rule}; {setting} {value:g}", policies=turned)
+    return replace(strategy, rule=f"{strategy.rule}; {setting} {value:g}", policies=changed)
 
 
 def applies_to(strategy: Strategy, setting: str) -> bool:
-    """Whether the setting means anything to it."""
+    """Whether the strategy has such a setting."""
     if setting == "chunk":
         return isinstance(strategy.policies.chunk, Fixed)
     if setting == "window":
@@ -142,11 +151,11 @@ def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
         assert isinstance(join, Dynamic | LengthClasses)
         return replace(policies, join=replace(join, window=round(value * 1e6)))
     if setting == "chunk" and isinstance(chunk, Fixed):
-        beside = policies.step_tokens - chunk.size  # room for the decoding, which stays
-        room = max(policies.slots, number + max(0, beside))
-        return replace(policies, chunk=Fixed(number), step_tokens=room)
+        decoding = policies.step_tokens - chunk.size  # tokens of a step beside the chunk: kept
+        step_tokens = max(policies.slots, number + max(0, decoding))
+        return replace(policies, chunk=Fixed(number), step_tokens=step_tokens)
     if setting == "slots" and isinstance(join, Continuous):
-        prompts = policies.step_tokens - join.size  # room for them, which stays
+        prompts = policies.step_tokens - join.size  # tokens of a step for prompts: kept
         return replace(policies, join=Continuous(number), step_tokens=number + max(1, prompts))
     if setting == "slots" and isinstance(join, Static | Dynamic | LengthClasses):
         each = policies.step_tokens // join.size
@@ -155,5 +164,5 @@ def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
 
 
 def _has_one_window(join: Join) -> bool:
-    """For all lanes, so that there is one number to turn."""
+    """Whether one window holds for all lanes, so that there is one number to vary."""
     return isinstance(join, LengthClasses) or (isinstance(join, Dynamic) and not join.windows)

@@ -28,11 +28,11 @@ def capacities(sweep: SweepJson) -> Table:
     rows = []
     for name in ranked(sweep):
         found, knees = sweep["capacity"].get(name), sweep["knees"].get(name, {})
-        said = found["said"] if found else "not looked for"
+        text = found["said"] if found else "not looked for"
         seconds = machine_seconds(sweep, name)
         cost = NOT_SAID if seconds is None else f"{seconds:.3g}"
         marks = [NOT_SAID if knees[lane] is None else f"{knees[lane]:.3g}" for lane in lanes]
-        rows.append([name, said, cost, *marks])
+        rows.append([name, text, cost, *marks])
     return [
         "strategy",
         "capacity",

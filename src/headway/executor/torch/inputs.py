@@ -52,7 +52,7 @@ class PromptScoring:
     row: int
     begin: int  # its first flat token
     next_tokens: Tensor  # [m] the prompt's token after each of its first m
-    asked: int  # how many of the most likely tokens, too
+    top_logprobs: int  # how many of the most likely tokens, too
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,13 +89,13 @@ def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Pat
     )
 
 
-def _device(asked: str) -> torch.device:
-    if not asked:
+def _device(name: str) -> torch.device:
+    if not name:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(asked)
+        device = torch.device(name)
     except RuntimeError:
-        raise SettingError(f"device {asked!r} is not one that torch knows") from None
+        raise SettingError(f"device {name!r} is not one that torch knows") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError(f"device {asked} was asked for, and torch finds no CUDA device")
+        raise SettingError(f"device {name} was asked for, and torch finds no CUDA device")
     return device

@@ -121,7 +121,7 @@ class TorchExecutor:
             begin = wanted.begin + at * few
             logits = self.model.logits(x[begin : begin + len(next_tokens)])
             found.append(
-                token_logprobs(logits, next_tokens, np.full(len(next_tokens), wanted.asked))
+                token_logprobs(logits, next_tokens, np.full(len(next_tokens), wanted.top_logprobs))
             )
         return found
 
@@ -137,15 +137,15 @@ class TorchExecutor:
         for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):
             if row not in errors:
                 tokens[row] = (token,)
-        said: dict[int, tuple[Logprob, ...]] = {}
+        by_row: dict[int, tuple[Logprob, ...]] = {}
         if flight.scores is not None:
-            for at, logprob in flight.scores.said().items():
+            for at, logprob in flight.scores.to_logprobs().items():
                 if (row := inputs.sampled[at]) not in errors:
-                    said[row] = (logprob,)
+                    by_row[row] = (logprob,)
         prompt_scores = {
             row: to_logprob_columns(scores) for row, scores in flight.prompt_scores.items()
         }
-        return Output(tuple(tokens), said, errors, prompt_scores, flight.host_ns)
+        return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns)
 
     def _errors(self, flight: _StepInFlight) -> dict[int, str]:
         inputs, errors = flight.inputs, dict(flight.inputs.errors)

@@ -75,24 +75,24 @@ class Slots:
 
     def _fill(self, begun: Begun) -> int:
         """Fill a slot. It is taken from the free list last, when nothing can fail any more."""
-        asked = begun.sampling
-        weighs = asked.weighs_tokens or asked.logit_bias
+        sampling = begun.sampling
+        weighs = sampling.weighs_tokens or sampling.logit_bias
         history = History(begun, self._grammars.vocab, self._device) if weighs else None
-        matcher = self._grammars.begin(begun) if asked.grammar else None
+        matcher = self._grammars.begin(begun) if sampling.grammar else None
         if not self._free:
             self._grow()
         slot = self._free[-1]
         self.tables[slot] = 0
         self._counts[slot] = 0
         self.prompts[slot] = begun.prompt
-        self.temperature[slot] = asked.temperature
-        self.top_k[slot] = asked.top_k
-        self.top_p[slot] = asked.top_p
-        self.min_p[slot] = asked.min_p
-        self.seeds[slot] = choice_seed(asked.seed, asked.choice)
-        self.min_tokens[slot] = asked.min_tokens if asked.stop_tokens else 0
-        self.logprobs[slot] = asked.logprobs
-        self._stops[slot] = tuple(sorted(asked.stop_tokens))
+        self.temperature[slot] = sampling.temperature
+        self.top_k[slot] = sampling.top_k
+        self.top_p[slot] = sampling.top_p
+        self.min_p[slot] = sampling.min_p
+        self.seeds[slot] = choice_seed(sampling.seed, sampling.choice)
+        self.min_tokens[slot] = sampling.min_tokens if sampling.stop_tokens else 0
+        self.logprobs[slot] = sampling.logprobs
+        self._stops[slot] = tuple(sorted(sampling.stop_tokens))
         if history:
             self.histories[slot] = history
         if matcher:

@@ -57,7 +57,7 @@ class Call:
         prices: PriceSettings,
         owner: CallOwner,
     ) -> None:
-        self.routed, self.asked = routed, routed.asked
+        self.routed, self.request = routed, routed.request
         self.about = routed.id, created, routed.model
         self._prices = prices
         self.choices = {each.answer.request.id: each for each in choices}
@@ -68,7 +68,7 @@ class Call:
         self._owner = owner
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
-        self._chunks = Chunks(self.asked.chat, *self.about, usage=self.asked.usage)
+        self._chunks = Chunks(self.request.chat, *self.about, usage=self.request.usage)
         self.out = Outgoing()
 
     @property
@@ -147,12 +147,12 @@ class Call:
     @property
     def is_scored(self) -> bool:
         """Whether it has log-probabilities: its JSON may be long, and is sent piece by piece."""
-        return self.asked.options.logprobs >= 0
+        return self.request.options.logprobs >= 0
 
     def response(self) -> Iterator[str]:
         """The JSON of a finished answer that is not streamed, piece by piece."""
         choices = (choice.finished() for choice in self.choices.values())
-        return response_json(self.asked.chat, self.about, choices, self.usage(), self._metrics())
+        return response_json(self.request.chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
         """Tokens so far. A prompt counts once for all of its choices."""
@@ -173,8 +173,8 @@ class Call:
     @property
     def most(self) -> int:
         """The most tokens that it may use: its prompts, and all that may be generated."""
-        said = sum([each.answer.request.max_tokens for each in self.choices.values()])
-        return self.tokens[0] + said
+        to_generate = sum([each.answer.request.max_tokens for each in self.choices.values()])
+        return self.tokens[0] + to_generate
 
     @property
     def _leaders(self) -> list[Choice]:
@@ -201,20 +201,20 @@ class Call:
         delta = choice.hear(event)
         if choice.answer.stopped and not before and not event.finish:
             self._owner.stop(event.id, choice.answer.text.kept)
-        if self.asked.stream and (delta.text or delta.tokens or delta.finish):
+        if self.request.stream and (delta.text or delta.tokens or delta.finish):
             self._send(self._index[event.id], choice, delta)
         if not self._open:
-            if self.asked.stream:
-                if self.asked.usage:
+            if self.request.stream:
+                if self.request.usage:
                     self.out.put(self._chunks.usage(self.usage(), self._metrics()))
                 self.out.put(DONE)
             self._close()
 
     def _send(self, index: int, choice: Choice, delta: Delta) -> None:
-        if self.asked.chat and not choice.begun:
+        if self.request.chat and not choice.begun:
             self.out.put(self._chunks.role(index))
         echo = "" if choice.begun or choice.echo is None else choice.echo
-        so_far = self.usage() if self.asked.running_usage else None
+        so_far = self.usage() if self.request.running_usage else None
         chunks = self._chunks_of(index, choice.changes(delta), so_far)
         if choice.echo is None or not (echo or choice.scores):
             for chunk in chunks:
@@ -229,7 +229,7 @@ class Call:
         self, index: int, changes: Iterator[Change], so_far: dict[str, Any] | None
     ) -> Iterator[bytes]:
         for text, finish, logprobs in changes:
-            if self.asked.chat and finish and text:  # the last text, and then the end by itself
+            if self.request.chat and finish and text:  # the last text, and then the end by itself
                 yield self._chunks.text(index, text, "", logprobs, so_far)
                 text, logprobs = "", None
             if text or finish or logprobs:

@@ -114,6 +114,6 @@ class Choice:
     def _logprobs(self, part: Scores) -> dict[str, Any]:
         if self._chat:
             return chat_logprobs(part)
-        said = text_logprobs(part, self._offset)
-        self._offset += sum(map(len, said["tokens"]))
-        return said
+        part_logprobs = text_logprobs(part, self._offset)
+        self._offset += sum(map(len, part_logprobs["tokens"]))
+        return part_logprobs

@@ -93,15 +93,15 @@ class Outgoing:
         while self._line and isinstance(chunk := self._line[0], bytes):
             found.append(chunk)
             self._line.popleft()
-        said = found[0] if len(found) == 1 else b"".join(found)
-        self.held -= len(said)
+        data = found[0] if len(found) == 1 else b"".join(found)
+        self.held -= len(data)
         self._sending = 0
-        return said
+        return data
 
     def _part(self, parts: Parts) -> bytes:
         self._sending = parts.size if parts.echo else 0
-        said = next(parts.chunks, b"")
-        if not said:
+        data = next(parts.chunks, b"")
+        if not data:
             self._line.popleft()
             self.held -= 0 if parts.echo else parts.size
-        return said
+        return data

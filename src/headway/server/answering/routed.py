@@ -13,7 +13,7 @@ class Routed:
     """Its prompts are tokenized next, its choices are made of it, and its call keeps it."""
 
     id: str  # of the answer; the engine's requests are numbered after it
-    asked: ApiRequest
+    request: ApiRequest
     arrival: Arrival
     model: str  # the name that it was asked by
     lane: str
@@ -36,9 +36,9 @@ class Routed:
     @property
     def count(self) -> int:
         """Requests to the engine: one for each choice of each prompt."""
-        return len(self.asked.prompts) * self.asked.options.n
+        return len(self.request.prompts) * self.request.options.n
 
     @property
     def operation(self) -> str:
         """As traces call it."""
-        return "chat" if self.asked.chat else "text_completion"
+        return "chat" if self.request.chat else "text_completion"

@@ -118,10 +118,10 @@ class ServerConfig(BaseSettings):
     def _check_priorities(self, layers: Layers) -> None:
         """Raises SettingError for a priority that was set and that the order ignores."""
         for name in self.lanes:
-            said = layers.origins.get(("lanes", name, "priority"), DEFAULT)
-            if said != DEFAULT and self.engine.strategy.order != "priority":
+            origin = layers.origins.get(("lanes", name, "priority"), DEFAULT)
+            if origin != DEFAULT and self.engine.strategy.order != "priority":
                 raise SettingError(
-                    f"{said}: lanes.{name}.priority: the order is {self.engine.strategy.order}, "
+                    f"{origin}: lanes.{name}.priority: the order is {self.engine.strategy.order}, "
                     "which no priority changes; use engine.strategy: priority"
                 )
 
@@ -159,8 +159,8 @@ class ServerConfig(BaseSettings):
 
     def _check_keys(self) -> None:
         for field in ("name", "sha256"):
-            said = [getattr(key, field) for key in self.keys]
-            if len(set(said)) < len(said):
+            values = [getattr(key, field) for key in self.keys]
+            if len(set(values)) < len(values):
                 raise SettingAtError(("keys",), f"two have the same {field}")
         names = [key.name for key in self.keys]
         if (scraper := self.metrics.key) and scraper not in names:
@@ -227,33 +227,35 @@ class ServerConfig(BaseSettings):
 
     def effective(self) -> dict[str, Any]:
         """The settings in force as JSON, with defaults. Keys show their hash's first digits."""
-        said = self.model_dump(mode="json")
-        said["models"][0]["name"] = self.model.served_name
-        said["server"]["default_lane"] = self.default_lane
-        engine, strategy = said["engine"], self.engine.strategy
+        settings = self.model_dump(mode="json")
+        settings["models"][0]["name"] = self.model.served_name
+        settings["server"]["default_lane"] = self.default_lane
+        engine, strategy = settings["engine"], self.engine.strategy
         engine["step_tokens"] = self.policies.step_tokens
         engine["strategy"] |= {
             "mix": strategy.effective_mix,
             "chunk": strategy.effective_chunk or "whole",
         }
         windows = strategy.windows(self.lanes)
-        for name, lane in said["lanes"].items():  # not what the strategy ignores
+        for name, lane in settings["lanes"].items():  # not what the strategy ignores
             lane["window"] = format_duration(windows[name])
             if strategy.join != "dynamic":
                 del lane["window"]
             if strategy.order != "priority":
                 del lane["priority"]
-        for key, own in zip(self.keys, said["keys"], strict=True):
+        for key, own in zip(self.keys, settings["keys"], strict=True):
             tenant = key.to_tenant(self.lanes, self.default_lane)
             own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane
             own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
-        return said
+        return settings
 
     def visible_to(self, tenant: Tenant) -> dict[str, Any]:
         """The settings in force that a caller may see: its own key and lanes, and no paths."""
-        said = self.effective()
-        said["keys"] = [key for key in said["keys"] if key["name"] == tenant.key]
-        said["lanes"] = {name: lane for name, lane in said["lanes"].items() if name in tenant.lanes}
-        del said["models"][0]["path"], said["engine"]["journal"], said["engine"]["cost"]
-        del said["metrics"]  # it names a key
-        return said
+        settings = self.effective()
+        settings["keys"] = [key for key in settings["keys"] if key["name"] == tenant.key]
+        settings["lanes"] = {
+            name: lane for name, lane in settings["lanes"].items() if name in tenant.lanes
+        }
+        del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
+        del settings["metrics"]  # it names a key
+        return settings

@@ -24,8 +24,8 @@ def describe_problems(error: ValidationError, origin: Callable[[Location], str])
         message = PLAINER.get(each["type"], each["msg"].removeprefix("Value error, "))
         if isinstance(raised := each.get("ctx", {}).get("error"), SettingAtError):
             where += raised.where
-        told = isinstance(each["input"], str | int | float) and where[:1] != (SECRET,)
-        if told and message.startswith(SUBJECTS):
+        shows_input = isinstance(each["input"], str | int | float) and where[:1] != (SECRET,)
+        if shows_input and message.startswith(SUBJECTS):
             message += f", not {each['input']!r}"
         found.append(f"{origin(where)}: {_sentence(dotted_path(where), message)}")
     return found
@@ -41,7 +41,7 @@ def _sentence(subject: str, message: str) -> str:
 
 def dotted_path(where: Location) -> str:
     """A location as text: lanes.voice.ttft, keys[0].name."""
-    said = ""
+    path = ""
     for each in where:
-        said += f"[{each}]" if isinstance(each, int) else f".{each}" if said else each
-    return said
+        path += f"[{each}]" if isinstance(each, int) else f".{each}" if path else each
+    return path

@@ -20,8 +20,8 @@ def validate_file(path: Path | None) -> str:
     name = path.name if path else "the configuration"
     keys = f"{len(config.keys)} keys" if len(config.keys) != 1 else "1 key"
     lanes = ", ".join(config.lanes)
-    said = f"{name} is sound: model {config.model.served_name}, lanes {lanes}, {keys}"
-    return "\n".join((said, *notes, *config.warnings))
+    summary = f"{name} is sound: model {config.model.served_name}, lanes {lanes}, {keys}"
+    return "\n".join((summary, *notes, *config.warnings))
 
 
 def show_settings(path: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None) -> str:
@@ -42,12 +42,12 @@ def show_settings(path: Path | None, as_json: bool, flags: Mapping[str, Any] | N
 
 def file_schema() -> str:
     """The JSON Schema of the file, for editors and other tools."""
-    made = ServerConfig.model_json_schema()
-    for section in made["$defs"].values():
+    schema = ServerConfig.model_json_schema()
+    for section in schema["$defs"].values():
         for about in section["properties"].values():  # pydantic has nanoseconds
             if {"enum": [NONE, None]} in about.get("anyOf", ()):
                 about["default"] = format_duration(about["default"])
-    return json.dumps(made, indent=2)
+    return json.dumps(schema, indent=2)
 
 
 def _leaves(value: Any, at: Location = ()) -> Iterator[tuple[Location, Any]]:

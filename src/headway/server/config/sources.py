@@ -29,18 +29,18 @@ class Layers:
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[Location, str] = field(default_factory=dict)  # source of each value
 
-    def add(self, said: Mapping[str, Any], origin: Callable[[Location], str]) -> None:
+    def add(self, source: Mapping[str, Any], origin: Callable[[Location], str]) -> None:
         """Merge a source that overrides the ones before. origin: names the source of a location."""
-        self._add(self.values, said, origin, ())
+        self._add(self.values, source, origin, ())
 
     def _add(
         self,
         values: dict[str, Any],
-        said: Mapping[str, Any],
+        source: Mapping[str, Any],
         origin: Callable[[Location], str],
         at: Location,
     ) -> None:
-        for key, value in said.items():
+        for key, value in source.items():
             here = (*at, str(key))
             if isinstance(value, Mapping) and value:
                 if not isinstance(values.get(key), dict):
@@ -59,9 +59,9 @@ class Layers:
     def origin(self, where: Location) -> str:
         """Who set a value, or the values in a section; DEFAULT if nobody did."""
         for length in range(len(where), 0, -1):
-            if (said := self.origins.get(where[:length])) is not None:
-                return said
-        inside = [said for one, said in self.origins.items() if one[: len(where)] == where]
+            if (found := self.origins.get(where[:length])) is not None:
+                return found
+        inside = [found for one, found in self.origins.items() if one[: len(where)] == where]
         return " and ".join(dict.fromkeys(each for each in inside if each != DEFAULT)) or DEFAULT
 
     def build(self, kind: type[Config]) -> Config:
@@ -96,8 +96,8 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise SettingError(f"{path.name} cannot be read: {said}") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingError(f"{path.name} cannot be read: {reason}") from error
     except yaml.YAMLError as error:
         raise SettingError(f"{path.name} is not YAML: {_marked(error)}") from error
     if found is not None and not isinstance(found, dict):
@@ -167,8 +167,8 @@ def _refuse_unknown(kind: type[BaseSettings], others: set[str]) -> None:
             continue
         known = _names(kind)
         end = f"{nested}{name.removeprefix(prefix)}"  # HEADWAY_PORT is HEADWAY_SERVER__PORT
-        said = [each for each in known if each.endswith(end)] or known
-        raise SettingError(f"environment: {name} is not known{did_you_mean(name, said)}")
+        candidates = [each for each in known if each.endswith(end)] or known
+        raise SettingError(f"environment: {name} is not known{did_you_mean(name, candidates)}")
 
 
 def _names(kind: type[BaseSettings]) -> list[str]:

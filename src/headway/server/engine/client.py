@@ -51,13 +51,13 @@ class EngineClient:
     An engine that hangs in a step, perhaps with its device, counts as down when it has sent nothing
     for SILENT seconds. Its callers are told, and its process is killed.
 
-    said: called with each line that the process prints, by a thread of its own; None: the process
+    echo: called with each line that the process prints, by a thread of its own; None: the process
     prints where the server does.
     """
 
-    def __init__(self, options: EngineOptions, said: Callable[[str], object] | None = None) -> None:
+    def __init__(self, options: EngineOptions, echo: Callable[[str], object] | None = None) -> None:
         self.options = options
-        self._said = said
+        self._echo = echo
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
         self._state, self._fault = EngineState.LOADING, ""  # DOWN: it has failed, for good
@@ -92,22 +92,22 @@ class EngineClient:
         """The engine process's; 0: there is none."""
         return (self._process.pid or 0) if self._process and not self._gone.is_set() else 0
 
-    async def start(self, progress: Callable[[str], object] = lambda said: None) -> Welcome:
+    async def start(self, progress: Callable[[str], object] = lambda text: None) -> Welcome:
         """Load the model; the engine is ready when this returns. Raises what kept it from that."""
         assert not self._process, "an engine is started once"
         self._progress, self._loop = progress, asyncio.get_running_loop()
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
         context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
         ours, theirs = context.Pipe()
-        output, words = context.Pipe(duplex=False) if self._said else (None, None)
+        output, words = context.Pipe(duplex=False) if self._echo else (None, None)
         process = context.Process(
             target=run, args=(self.options, theirs, words), name="headway-engine", daemon=True
         )
         process.start()
         theirs.close()  # or its end would not be seen here
-        if output and words and self._said:
+        if output and words and self._echo:
             words.close()
-            threading.Thread(target=_overhear, args=(output, self._said), daemon=True).start()
+            threading.Thread(target=_overhear, args=(output, self._echo), daemon=True).start()
         self._process = process
         atexit.register(self._kill)  # multiprocessing would ask it politely, and wait
         writer = threading.Thread(target=self._write, args=(ours,), daemon=True)
@@ -120,16 +120,16 @@ class EngineClient:
     ) -> None:
         """As EngineHandle.submit. The caller is told, and flushed once per step, on the loop's
         thread."""
-        asked = tuple(requests)
+        submitted = tuple(requests)
         self._callers.check_up()
         if self._state is EngineState.LOADING:
             raise EngineDownError("the engine is still loading its model: ask again")
         now = self._clock.now()
         self._heard = self._heard if self._in_flight.pending else now
-        if refused := self._in_flight.admit(asked, now, instead):
+        if refused := self._in_flight.admit(submitted, now, instead):
             raise RefusedError(refused.reason, refused.retry_at)
-        self._callers.add([request.id for request in asked], caller)
-        self._send([Add(request) for request in asked])
+        self._callers.add([request.id for request in submitted], caller)
+        self._send([Add(request) for request in submitted])
 
     def cancel(self, ids: Iterable[str]) -> None:
         self._send([Cancel(id) for id in ids])
@@ -238,8 +238,8 @@ class EngineClient:
                     self.events(events)
                 finally:
                     self._callers.tell(events)
-            case Progress(said):
-                self._progress(said)
+            case Progress(text):
+                self._progress(text)
             case Failed(error):
                 self._error = error
             case Welcome() if not self._leaving:
@@ -284,11 +284,11 @@ class EngineClient:
         self._callers.fail(DrainingError("the engine is closed"))
 
 
-def _overhear(output: Connection, said: Callable[[str], object]) -> None:
+def _overhear(output: Connection, on_line: Callable[[str], object]) -> None:
     """Pass on the process's output line by line, until it is closed."""
     with output, open(output.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
         while line := lines.readline(MOST_LINE):
-            said(line.rstrip())
+            on_line(line.rstrip())
 
 
 def _manner(code: int | None) -> str:

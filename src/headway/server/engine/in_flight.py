@@ -45,13 +45,13 @@ class InFlight:
         have waited. Where one ran instead, one request too many is admitted, and the engine refuses
         it.
         """
-        asked = tuple(requests)
-        if refused := never(asked, self.load):
+        incoming = tuple(requests)
+        if refused := never(incoming, self.load):
             return refused
-        lane = asked[0].lane
+        lane = incoming[0].lane
         brings = [Change(lane, -1, -len(each.prompt)) for each in instead if each.lane == lane]
         self._count(brings, 1)
-        for before, request in enumerate(asked):
+        for before, request in enumerate(incoming):
             if isinstance(answer := admit(request, self.load, now), Refuse):
                 self._count(brings, -1)
                 for _ in range(before):

@@ -38,7 +38,7 @@ class EngineOptions:
 class Progress:
     """How far loading the model has come."""
 
-    said: str  # for people, while the model is loaded
+    text: str  # for people, while the model is loaded
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,8 +108,8 @@ class RestartingEngine:
             pause = min(PAUSE * 4**restarts, LONGEST)
             restarts += 1
             self._between, self._since = True, 0
-            said = {"cause": self._fault, "restart": restarts, "of": self._most}
-            self._log.error("engine down", **said, restart_in_s=pause)
+            details = {"cause": self._fault, "restart": restarts, "of": self._most}
+            self._log.error("engine down", **details, restart_in_s=pause)
             if not await self._client.end():
                 self._fault = "the engine's process cannot be ended"
                 return self._give_up(restarts)

@@ -62,10 +62,10 @@ class BodyReader:
                 async with asyncio.timeout(seconds):
                     return await self._read(request, most, body)
         except TimeoutError:
-            said = f"the body did not come within {seconds:g} s"
+            message = f"the body did not come within {seconds:g} s"
             if body.time < self._time:  # the client's own limit
-                raise Problem(408, said, code="deadline_exceeded", final=True) from None
-            raise Problem(408, said, code="body_late") from None
+                raise Problem(408, message, code="deadline_exceeded", final=True) from None
+            raise Problem(408, message, code="body_late") from None
 
     async def _read(self, request: Request, most: int, body: "IncomingBody") -> bytearray:
         raw = bytearray()
@@ -83,8 +83,8 @@ class BodyReader:
         """Raises Problem if that is the current one."""
         now = asyncio.get_running_loop().time()
         largest = max(self._incoming, key=lambda each: each.size * (now - each.began))
-        said = "too much is being sent at once"
-        problem = Problem(429, said, code="too_much_text", retry=jittered(SOON))
+        message = "too much is being sent at once"
+        problem = Problem(429, message, code="too_much_text", retry=jittered(SOON))
         if largest is current:
             raise problem
         del self._incoming[largest]
@@ -110,8 +110,8 @@ def _check_header(request: Request, most: int) -> None:
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
     if kind.strip().lower() != "application/json":
-        said = f"not {kind[:80]!r}" if kind else "and the request has none"
-        raise Problem(415, f"the content-type must be application/json, {said}")
+        given = f"not {kind[:80]!r}" if kind else "and the request has none"
+        raise Problem(415, f"the content-type must be application/json, {given}")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 20 or int(declared) > most):
         raise _too_large(most)

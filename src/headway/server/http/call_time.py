@@ -50,8 +50,8 @@ class CallTimeLimit:
 
                     await self._app(scope, watch.receive, send_untimed)
         except TimeoutError:
-            said = f"not answered within {seconds:g} s"
-            raise Problem(408, said, code="deadline_exceeded", final=True) from None
+            text = f"not answered within {seconds:g} s"
+            raise Problem(408, text, code="deadline_exceeded", final=True) from None
         finally:
             watch.stop()
 

@@ -45,10 +45,10 @@ async def _problem(request: Request, error: Exception) -> Response:
 async def _http_exception(request: Request, error: Exception) -> Response:
     """Starlette's own, for an unknown path or a wrong method; its Allow header is kept."""
     assert isinstance(error, HTTPException)
-    asked, code = f"{request.method} {request.url.path[:200]}", ""
-    what = f"{asked}: {error.detail}"
+    target, code = f"{request.method} {request.url.path[:200]}", ""
+    what = f"{target}: {error.detail}"
     if error.status_code == 404:
-        what, code = f"there is no {asked} here; /openapi.json lists what there is", "unknown_url"
+        what, code = f"there is no {target} here; /openapi.json lists what there is", "unknown_url"
     response = error_response(Problem(error.status_code, what, code=code))
     response.headers.update(error.headers or {})
     return response
@@ -64,8 +64,8 @@ async def _fault(request: Request, error: Exception) -> Response:
 
     Starlette answers it outside of all our middleware, so the request's id is added here.
     """
-    said = f"the server has failed: {type(error).__name__}"
-    response = error_response(Problem(500, said, code="fault"))
+    message = f"the server has failed: {type(error).__name__}"
+    response = error_response(Problem(500, message, code="fault"))
     if id := request.scope.get("state", {}).get("request_id"):
         response.headers["x-request-id"] = id
     return response

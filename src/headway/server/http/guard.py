@@ -50,13 +50,15 @@ class BrowserGuard:
         """Raises Problem."""
         for host in hosts:
             if not self._is_ours(_name(host)):
-                said = f"this server is not called {_name(host)[:80]!r}; see server.hosts"
-                raise Problem(403, said, code="host_not_allowed")
+                message = f"this server is not called {_name(host)[:80]!r}; see server.hosts"
+                raise Problem(403, message, code="host_not_allowed")
         for origin in origins:
             is_allowed = ANY in self._origins or origin in self._origins
             if not is_allowed and not any(_is_same_origin(origin, host) for host in hosts):
-                said = f"pages of {origin[:80]!r} may not call this server; see server.cors_origins"
-                raise Problem(403, said, code="origin_not_allowed")
+                message = (
+                    f"pages of {origin[:80]!r} may not call this server; see server.cors_origins"
+                )
+                raise Problem(403, message, code="origin_not_allowed")
 
     def _is_ours(self, name: str) -> bool:
         if ANY in self._hosts or name in self._hosts:

@@ -66,11 +66,11 @@ async def _answer(
     try:
         with service.reporting(arrival, operation):
             async with bodies.read(request, limits.body_bytes) as raw:
-                asked, size = api_request(read(model, raw), limits), len(raw)
+                parsed, size = api_request(read(model, raw), limits), len(raw)
             del raw
         client = Client(request.receive, permit)
-        call = await service.call(arrival, asked, client, size)
-        answer = stream_answer if asked.stream else json_answer
+        call = await service.call(arrival, parsed, client, size)
+        answer = stream_answer if parsed.stream else json_answer
         return await answer(call, client, {"x-headway-lane": call.routed.lane})
     except BaseException:
         if client:

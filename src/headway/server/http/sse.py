@@ -67,11 +67,11 @@ class EventStream(Response):
             more = True
             while more:
                 await call.wait()
-                said = call.take()
+                data = call.take()
                 more = not call.is_over
                 if call.problem:
-                    said += failed(call.problem) + DONE
-                await send({"type": "http.response.body", "body": said, "more_body": more})
+                    data += failed(call.problem) + DONE
+                await send({"type": "http.response.body", "body": data, "more_body": more})
                 self._last_sent = self._loop.time()
         except asyncio.CancelledError:
             if not (call.problem and call.problem.code == SLOW):

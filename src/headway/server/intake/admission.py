@@ -73,8 +73,8 @@ class Admission:
         """Count a body's bytes while it is tokenized or detokenized. Raises Problem when all such
         bodies together would exceed MOST_HELD; a body alone is always let through."""
         if self._held and self._held + size > MOST_HELD:
-            said = "too much text is waiting to be tokenized"
-            raise Problem(429, said, code="too_much_text", retry=jittered(SOON))
+            message = "too much text is waiting to be tokenized"
+            raise Problem(429, message, code="too_much_text", retry=jittered(SOON))
         self._held += size
         try:
             yield
@@ -155,7 +155,7 @@ class Admission:
         at most, and what it uses beyond that when it leaves.
         """
         tenant, call.charged = call.routed.tenant, call.most
-        if call.asked.options.max_tokens is None:  # it may use all of the context
+        if call.request.options.max_tokens is None:  # it may use all of the context
             prompt, count = call.tokens[0], len(call.choices)
             call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
         if wait := self._keys.take(tenant, call.charged, self._now()):
@@ -214,21 +214,21 @@ class Admission:
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         """Hand each row to its call, and then all to the listeners."""
-        told = []
+        tightened = []
         for row in requests:
             if call := self._calls.get(row.id):
                 row = _judged(row, call.routed.deadlines.budget)
                 call.rows[row.id] = row
-            told.append(row)
+            tightened.append(row)
         for listener in self.listeners:
-            listener(steps, told)
+            listener(steps, tightened)
 
 
 def loading(fault: str = "") -> Problem:
     """The answer while the model loads. fault: why the engine before this one failed, if any."""
     again = f"the engine is being started again, because it failed: {fault}"
-    said = again if fault else "the model is loading"
-    return Problem(503, said, code="loading", retry=jittered(SOON))
+    message = again if fault else "the model is loading"
+    return Problem(503, message, code="loading", retry=jittered(SOON))
 
 
 def _judged(row: RequestRow, budget: Budget) -> RequestRow:

@@ -8,21 +8,21 @@ from headway.server.protocol.problem import Problem, wrong
 UNSAID = frozenset({"", "auto", "default"})  # service tiers that leave it to the server
 
 
-def model_of(said: str, names: Collection[str], lanes: Collection[str]) -> tuple[str, str]:
+def model_of(requested: str, names: Collection[str], lanes: Collection[str]) -> tuple[str, str]:
     """The model's name as the caller knows it, and the lane of `name@lane`. Raises Problem.
 
     names: of the one model that is served, first its own and then its aliases.
     """
-    if not said:
+    if not requested:
         return next(iter(names)), ""
-    if said in names:
-        return said, ""
-    name, mark, lane = said.rpartition("@")
+    if requested in names:
+        return requested, ""
+    name, mark, lane = requested.rpartition("@")
     if mark and name in names and lane in lanes:
         return name, lane
     known = ", ".join(names)
     raise Problem(
-        404, f"there is no model {said[:200]!r}; there is {known}", "model", "model_not_found"
+        404, f"there is no model {requested[:200]!r}; there is {known}", "model", "model_not_found"
     )
 
 

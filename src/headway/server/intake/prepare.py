@@ -35,23 +35,23 @@ class Tokenized:
     bad_words: tuple[tuple[int, ...], ...]  # every spelling of them
 
 
-async def tokenize(asked: ApiRequest, model: ServedModel) -> Tokenized:
+async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
-    tokenizer, options = model.tokenizer, asked.options
+    tokenizer, options = model.tokenizer, request.options
     _check_ids(options, tokenizer.inner.vocab)
     if not options.truncate:  # else its end is what is wanted
-        for prompt in asked.prompts:
-            _check_length(prompt, model, asked.chat)
-    for prompt in asked.prompts:
-        check_size(prompt, model.text_bytes, _field(asked.chat))
+        for prompt in request.prompts:
+            _check_length(prompt, model, request.chat)
+    for prompt in request.prompts:
+        check_size(prompt, model.text_bytes, _field(request.chat))
     bad_words = await tokenizer.spellings(options.bad_words)
-    prompts = [ids[-options.truncate :] for ids in await tokenizer.encode(*asked.prompts)]
-    most = tuple([_max_tokens(asked, len(prompt), model.capacity) for prompt in prompts])
+    prompts = [ids[-options.truncate :] for ids in await tokenizer.encode(*request.prompts)]
+    most = tuple([_max_tokens(request, len(prompt), model.capacity) for prompt in prompts])
     if options.logprobs >= 0:
-        most = _scored(asked, prompts, most, model.scores)
+        most = _scored(request, prompts, most, model.scores)
     echoes = [""] * len(prompts)
     if options.echo:
-        echoes = await tokenizer.decode(*prompts, skip_special=asked.skip_special)
+        echoes = await tokenizer.decode(*prompts, skip_special=request.skip_special)
     return Tokenized(tuple(prompts), most, tuple(echoes), bad_words)
 
 
@@ -62,8 +62,8 @@ def choices_of(
     others wait for that and share its blocks. Raises PromptError.
     """
     choices: list[Choice] = []
-    words, asked, deadlines = model.tokenizer.inner, routed.asked, routed.deadlines
-    options = asked.options
+    words, deadlines, options = model.tokenizer.inner, routed.deadlines, routed.request.options
+    chat, skip_special = routed.request.chat, routed.request.skip_special
     sampling = options.sampling(seeds.getrandbits(62), model.eos, words, tokenized.bad_words)
     each = zip(tokenized.prompts, tokenized.max_tokens, tokenized.echoes, strict=True)
     for prompt, max_tokens, echo in each:
@@ -85,9 +85,7 @@ def choices_of(
             id = f"{routed.id}-{len(choices)}"
             request = first.sibling(id, choice) if leader else first
             answer = Answer(request, options, words)
-            choices.append(
-                Choice(asked.chat, answer, model.tokenizer, echo, asked.skip_special, leader)
-            )
+            choices.append(Choice(chat, answer, model.tokenizer, echo, skip_special, leader))
             leader = leader or choices[-1]
     return choices
 
@@ -103,8 +101,11 @@ def _check_length(prompt: Prompt, model: ServedModel, chat: bool) -> None:
     """Refuse, without tokenizing it, a prompt that cannot fit however it is tokenized."""
     if (long := characters(prompt)) > model.capacity * model.tokenizer.inner.longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
-        said, code = f"{what}: the prompt's {long} characters are more", "context_length_exceeded"
-        raise wrong(said, _field(chat), code)
+        message, code = (
+            f"{what}: the prompt's {long} characters are more",
+            "context_length_exceeded",
+        )
+        raise wrong(message, _field(chat), code)
 
 
 def _field(chat: bool) -> str:
@@ -112,13 +113,13 @@ def _field(chat: bool) -> str:
 
 
 def _scored(
-    asked: ApiRequest, prompts: Sequence[Sequence[int]], most: tuple[int, ...], bound: int
+    request: ApiRequest, prompts: Sequence[Sequence[int]], most: tuple[int, ...], bound: int
 ) -> tuple[int, ...]:
     """The tokens to generate after each prompt, fewer where the caller gave no max_tokens: no call
     holds more log-probabilities than the bound. A stream drops those that it has sent."""
-    options = asked.options
+    options = request.options
     echoed = sum(map(len, prompts)) if options.echo else 0
-    kept = 0 if asked.stream or options.max_tokens is None else sum(most)
+    kept = 0 if request.stream or options.max_tokens is None else sum(most)
     each = options.n * (1 + options.logprobs)
     if (count := each * (echoed + kept)) > bound:
         raise wrong(
@@ -126,24 +127,24 @@ def _scored(
             f"token that is scored has its own and {options.logprobs} rivals'",
             "logprobs",
         )
-    if asked.stream or options.max_tokens is not None:
+    if request.stream or options.max_tokens is not None:
         return most
     left = (bound // each - echoed) // len(prompts)
     return tuple([min(each, max(1, left)) for each in most])
 
 
-def _max_tokens(asked: ApiRequest, prompt: int, capacity: int) -> int:
+def _max_tokens(request: ApiRequest, prompt: int, capacity: int) -> int:
     """The caller's max_tokens, or what the prompt leaves of the context."""
     if not prompt:
         raise wrong("the prompt is empty", "prompt")
-    most = asked.options.max_tokens
+    most = request.options.max_tokens
     left = capacity - prompt
     if left < (1 if most is None else most):
         wanted = "" if most is None else f", and {most} to generate were asked for"
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
             f"{prompt}{wanted}",
-            _field(asked.chat),
+            _field(request.chat),
             "context_length_exceeded",
         )
     return left if most is None else most

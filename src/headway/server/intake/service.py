@@ -63,7 +63,7 @@ class Service:
         self.engine_ready()
 
     def engine_ready(self) -> None:
-        """An engine can be asked: the first, or the next one after a fault."""
+        """An engine is ready: the first one, or the next one after a fault."""
         for each in self.admission.watchers:
             each.ready()
 
@@ -112,11 +112,11 @@ class Service:
 
     def _check_key(self, tenant: Tenant) -> None:
         if wait := self.keys.ask(tenant, clock.now()):
-            said = "this key's limit per minute is reached"
-            raise Problem(429, said, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
+            message = "this key's limit per minute is reached"
+            raise Problem(429, message, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
         if not self.keys.begin(tenant):
-            said = "this key has as many requests at once as it may"
-            raise Problem(429, said, code="concurrency_limit_exceeded", retry=jittered(LEAST))
+            message = "this key has as many requests at once as it may"
+            raise Problem(429, message, code="concurrency_limit_exceeded", retry=jittered(LEAST))
 
     @contextmanager
     def reporting(self, arrival: Arrival, operation: str) -> Iterator[None]:
@@ -124,10 +124,10 @@ class Service:
         try:
             yield
         except Problem as problem:
-            self._report(Refusal(problem, operation, arrival))
+            self._report_refusal(Refusal(problem, operation, arrival))
             raise
 
-    def _report(self, refusal: Refusal) -> None:
+    def _report_refusal(self, refusal: Refusal) -> None:
         if refusal.problem.status in REPORTED:
             self.admission.refuse_early(refusal)
 
@@ -137,10 +137,10 @@ class Service:
 
     # -- once it is read
 
-    async def call(self, arrival: Arrival, asked: ApiRequest, client: Client, size: int) -> Call:
+    async def call(self, arrival: Arrival, request: ApiRequest, client: Client, size: int) -> Call:
         """Put a request into its lane. size: bytes of its body. Raises Problem."""
         limits, tokenizer = self.config.server.limits, self.tokenizer
-        routed = self._route(arrival, asked)
+        routed = self._route(arrival, request)
         capacity = self.engine.load.capacity
         model = ServedModel(tokenizer, self._eos, capacity, limits.logprobs, self.text_bytes)
         tokenized = await self._prepare(routed, model, client, size)
@@ -153,16 +153,16 @@ class Service:
         client.call = access_record().call = call
         return call
 
-    def _route(self, arrival: Arrival, asked: ApiRequest) -> Routed:
+    def _route(self, arrival: Arrival, request: ApiRequest) -> Routed:
         """Which model and lane it means, and by when it must start and end. Raises Problem."""
         headers = arrival.headers
-        model, alias = model_of(asked.model, self.names, self.lanes)
+        model, alias = model_of(request.model, self.names, self.lanes)
         header = headers.get("x-headway-lane", "")
-        lane = lane_of(header, asked.tier, alias, arrival.tenant, self.lanes)
+        lane = lane_of(header, request.tier, alias, arrival.tenant, self.lanes)
         access_record().lane = lane
         deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
-        id = f"{'chatcmpl' if asked.chat else 'cmpl'}-{uuid4().hex}"
-        return Routed(id, asked, arrival, model, lane, deadlines)
+        id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid4().hex}"
+        return Routed(id, request, arrival, model, lane, deadlines)
 
     async def _prepare(
         self, routed: Routed, model: ServedModel, client: Client, size: int
@@ -177,23 +177,25 @@ class Service:
                 self.admission.reserving(routed, client),
             ):
                 async with asyncio.timeout(None if by == NEVER else (by - clock.now()) / 1e9):
-                    await self._check_grammar(routed.asked, model.tokenizer)
-                    return await tokenize(routed.asked, model)
+                    await self._check_grammar(routed.request, model.tokenizer)
+                    return await tokenize(routed.request, model)
         except TimeoutError:
             problem = late(deadlines, routed.arrival.at)
         except PromptError as error:
             raise wrong(str(error)) from error
         except Problem as found:
             problem = found
-        self._report(Refusal(problem, routed.operation, routed.arrival, routed.lane, routed.count))
+        self._report_refusal(
+            Refusal(problem, routed.operation, routed.arrival, routed.lane, routed.count)
+        )
         raise problem
 
-    async def _check_grammar(self, asked: ApiRequest, tokenizer: AsyncTokenizer) -> None:
-        grammar, bound = asked.options.grammar, self.config.server.limits.grammar_compile
+    async def _check_grammar(self, request: ApiRequest, tokenizer: AsyncTokenizer) -> None:
+        grammar, bound = request.options.grammar, self.config.server.limits.grammar_compile
         try:
-            said = await tokenizer.check_grammar(grammar, bound) if grammar else ""
+            problem = await tokenizer.check_grammar(grammar, bound) if grammar else ""
         except GrammarCheckError as error:
             code = "grammar_not_tried"
-            raise Problem(503, str(error), asked.shaped, code, jittered(SOON)) from error
-        if said:
-            raise wrong(f"'{asked.shaped}': {said}", asked.shaped, "invalid_grammar")
+            raise Problem(503, str(error), request.shaped, code, jittered(SOON)) from error
+        if problem:
+            raise wrong(f"'{request.shaped}': {problem}", request.shaped, "invalid_grammar")

@@ -16,7 +16,7 @@ class Key(NamedTuple):
     """The key under which calls supersede each other: a tenant and the value it sent."""
 
     tenant: str
-    said: bytes  # a digest, so that a long header takes no more memory
+    digest: bytes  # a digest, so that a long header takes no more memory
 
 
 class Cancellable(Protocol):
@@ -93,10 +93,10 @@ def _key(routed: Routed) -> Key | None:
     """None: the call supersedes nothing."""
     if not routed.supersedes:
         return None
-    said = blake2b(routed.supersedes.encode(), digest_size=16)
-    return Key(routed.tenant.name, said.digest())
+    hashed = blake2b(routed.supersedes.encode(), digest_size=16)
+    return Key(routed.tenant.name, hashed.digest())
 
 
 def _superseded() -> Problem:
-    said = "a later request with the same X-Headway-Supersede has taken its place"
-    return Problem(409, said, code="superseded", final=True)
+    message = "a later request with the same X-Headway-Supersede has taken its place"
+    return Problem(409, message, code="superseded", final=True)

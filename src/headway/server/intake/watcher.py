@@ -13,7 +13,7 @@ class Watcher(Protocol):
     """Told on the event loop's thread, while it happens."""
 
     def ready(self) -> None:
-        """An engine can be asked: the first, or the next one after a fault."""
+        """An engine is ready: the first one, or the next one after a fault."""
         ...
 
     def entered(self, call: Call) -> None:

@@ -74,8 +74,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def evict(self) -> None:
         """Close, so that another connection fits. No answer is on its way here."""
         if self._awaits_body:
-            said, code = "too many connections", "too_many_connections"
-            self._refuse(Problem(503, said, code=code, retry=jittered(SOON)))
+            message, code = "too many connections", "too_many_connections"
+            self._refuse(Problem(503, message, code=code, retry=jittered(SOON)))
         self._connections.remove(self)
         self._discards = True
         if not self.transport:  # connection_made will close it
@@ -167,8 +167,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._field_bytes > self._settings.header_bytes:
             self._stop_parsing(self._too_large())
         if len(self.headers) >= most:
-            said = f"the header has more than {most} fields"
-            self._stop_parsing(Problem(431, said, code="header_too_large"))
+            message = f"the header has more than {most} fields"
+            self._stop_parsing(Problem(431, message, code="header_too_large"))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -221,8 +221,8 @@ class BoundedProtocol(HttpToolsProtocol):
     # -- refusals
 
     def _too_large(self) -> Problem:
-        said = f"the header has more than {self._settings.header_bytes} bytes"
-        return Problem(431, said, code="header_too_large")
+        message = f"the header has more than {self._settings.header_bytes} bytes"
+        return Problem(431, message, code="header_too_large")
 
     def _stop_parsing(self, problem: Problem) -> None:
         self._problem = problem
@@ -245,14 +245,14 @@ class BoundedProtocol(HttpToolsProtocol):
             cycle.message_event.set()
         self.pipeline.clear()
         self.flow.resume_reading()
-        said = compact(problem.body).encode()
+        body = compact(problem.body).encode()
         head = [
             STATUS_LINE[problem.status],
             *[f"{name}: {value}\r\n".encode() for name, value in problem.headers.items()],
-            b"content-type: application/json\r\ncontent-length: %d\r\n" % len(said),
+            b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
             b"connection: close\r\n\r\n",
         ]
-        self.transport.write(b"".join([*head, said]))
+        self.transport.write(b"".join([*head, body]))
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

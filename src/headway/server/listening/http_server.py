@@ -76,8 +76,8 @@ def probes_only(app: ASGIApp) -> ASGIApp:
     async def answer_probes(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:
             return await app(scope, receive, send)
-        said = "too many requests are being answered"
-        problem = Problem(503, said, code="too_many_connections", retry=jittered(SOON))
+        message = "too many requests are being answered"
+        problem = Problem(503, message, code="too_many_connections", retry=jittered(SOON))
         await error_response(problem)(scope, receive, send)
 
     return answer_probes

@@ -51,18 +51,18 @@ class AccessLog:
         try:
             await self.app(scope, receive, noting)
         except Exception:  # the edge: it has been answered, as far as that was possible
-            self._log.exception("fault", **_asked(scope), **sent)
+            self._log.exception("fault", **_request_values(scope), **sent)
 
     def _say(self, scope: Scope, record: AccessRecord, sent: dict[str, Any], took: int) -> None:
         status = sent["status"]
-        asked = _asked(scope)
+        request = _request_values(scope)
         about = {
-            "method": asked["method"],
-            "path": asked["path"],
+            "method": request["method"],
+            "path": request["path"],
             "status": status,
             "ms": round(took / 1e6, 1),
             **_learned(record),
-            "client": asked["client"],
+            "client": request["client"],
             "id": sent["id"],
         }
         if status in REFUSED and not self._lists():
@@ -87,7 +87,7 @@ def _id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return next((value.decode("latin-1") for name, value in headers if name == b"x-request-id"), "")
 
 
-def _asked(scope: Scope) -> dict[str, object]:
+def _request_values(scope: Scope) -> dict[str, object]:
     client = scope.get("client")
     path = scope["path"][:LONGEST]
     return {"method": scope["method"], "path": path, "client": client[0] if client else ""}
@@ -95,13 +95,13 @@ def _asked(scope: Scope) -> dict[str, object]:
 
 def _learned(record: AccessRecord) -> dict[str, object]:
     """What the record knows of a request; empty values are left out."""
-    said: dict[str, object] = {"lane": record.lane, "key": record.key, "code": record.code}
+    values: dict[str, object] = {"lane": record.lane, "key": record.key, "code": record.code}
     if call := record.call:
         problem = call.problem
         tokens_in, tokens_out = call.tokens
-        said |= {"code": problem.code if problem else "", "answer": call.id}
-        said |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
+        values |= {"code": problem.code if problem else "", "answer": call.id}
+        values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
         firsts = [row.first_token for row in call.rows.values() if row.first_token != NEVER]
         if firsts:
-            said["ttft_ms"] = round((min(firsts) - call.arrived) / 1e6, 1)
-    return {name: value for name, value in said.items() if value != ""}
+            values["ttft_ms"] = round((min(firsts) - call.arrived) / 1e6, 1)
+    return {name: value for name, value in values.items() if value != ""}

@@ -1,8 +1,8 @@
-"""The log: one line for each thing that happens, to standard output, by a thread of its own.
+"""The log: one line per event, written to standard output by a thread of its own.
 
-A line is made of named values, and is written as JSON or for people to read. Whoever logs only
-puts the values in a queue. Where nobody takes what is written, the queue fills to MOST; what comes
-after that is dropped, and counted in the next line that can be written.
+A line consists of named values. It is written as JSON, or as text for people. Logging only puts the
+values into a queue. If the output blocks, the queue fills up to MAX_QUEUED lines. Further lines are
+dropped, and the next line that can be written says how many.
 """
 
 import logging
@@ -21,12 +21,13 @@ from structlog.typing import WrappedLogger
 
 from headway.server.config.sections.logs import LogSettings
 
-MOST = 10_000  # lines that wait to be written; the next is dropped
-GATHER = 0.05  # seconds for which lines are collected, so that many cost one write
-LAST_LINES = 2.0  # seconds to write what is left, in the end
-LONGEST = 4_096  # characters of a value
-INDENT = "    "  # of a traceback's lines, so that none looks like a line of the log
-BELOW = {"uvicorn": logging.WARNING, "uvicorn.access": logging.CRITICAL}  # ours say the same
+MAX_QUEUED = 10_000  # lines that wait to be written; the next one is dropped
+GATHER = 0.05  # seconds for which lines are collected into one write
+CLOSE_SECONDS = 2.0  # to write the remaining lines at the end
+MAX_VALUE = 4_096  # characters of a value
+INDENT = "    "  # before a traceback's lines, so that none looks like a line of the log
+# Our own log already says what these loggers report below these levels.
+BRIDGED_LEVELS = {"uvicorn": logging.WARNING, "uvicorn.access": logging.CRITICAL}
 
 __all__ = ["Log", "Logs", "bridged", "logger", "plain", "renderer"]
 
@@ -35,7 +36,10 @@ _TIME = structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%f", utc=True)
 
 
 def logger(level: str, put: Callable[[Values], object]) -> Log:
-    """What logs from this level on. put: is told each line's values, on whichever thread."""
+    """A logger for this level and above.
+
+    put: receives the values of each line, on the thread that logs it.
+    """
     return cast(
         Log,
         structlog.wrap_logger(
@@ -44,7 +48,7 @@ def logger(level: str, put: Callable[[Values], object]) -> Log:
                 structlog.processors.add_log_level,
                 _stamp,
                 structlog.processors.format_exc_info,
-                _whole,
+                _unrendered,
             ],
             wrapper_class=structlog.make_filtering_bound_logger(level),
         ).bind(),
@@ -52,25 +56,26 @@ def logger(level: str, put: Callable[[Values], object]) -> Log:
 
 
 class _Sink:
-    """Where structlog's processors end."""
+    """The logger that structlog's processors end in. It hands each line's values to `put`."""
 
     def __init__(self, put: Callable[[Values], object]) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = put
 
 
-def _whole(logger: Any, method: str, values: Values) -> tuple[tuple[Values], dict[str, Any]]:
+def _unrendered(logger: Any, method: str, values: Values) -> tuple[tuple[Values], dict[str, Any]]:
+    """A last processor that passes the values on as they are."""
     return (values,), {}
 
 
 class Logs:
-    """Of one server. say: text for people, in its place among the lines."""
+    """The log of one server, and the thread that writes it."""
 
     def __init__(self, settings: LogSettings, console: Console) -> None:
         self.settings, self._console = settings, console
         self._queue: SimpleQueue[Values | str | None] = SimpleQueue()
         self._counting = threading.Lock()
-        self._dropped = 0  # lines, since the last that was told of
-        self._unwritten = 0  # lines that could not be written; the writer's own
+        self._dropped = 0  # lines, since the last report of dropped lines
+        self._unwritten = 0  # lines that could not be written; used by the writer's thread only
         self._closing = threading.Event()
         self._render = renderer(settings.format, console.is_terminal)
         self.log = logger(settings.level, self._put)
@@ -78,22 +83,22 @@ class Logs:
         self._writer.start()
 
     def say(self, text: str, style: str = "") -> None:
-        """Write a line for people, styled as rich styles it."""
-        with self._console.capture() as said:
+        """Write text for people, in order among the lines. style: as rich names it."""
+        with self._console.capture() as styled:
             self._console.print(text, style=style, highlight=False, soft_wrap=True, markup=False)
-        self._put(said.get())
+        self._put(styled.get())
 
     def _put(self, line: Values | str) -> None:
-        if self._queue.qsize() < MOST:
+        if self._queue.qsize() < MAX_QUEUED:
             return self._queue.put(line)
         with self._counting:
             self._dropped += 1
 
     def close(self) -> None:
-        """What is left is written, if somebody takes it."""
+        """Write the remaining lines, if the output takes them within CLOSE_SECONDS."""
         self._closing.set()
         self._queue.put(None)
-        self._writer.join(LAST_LINES)
+        self._writer.join(CLOSE_SECONDS)
 
     # -- the writer's thread
 
@@ -103,7 +108,7 @@ class Logs:
             lines = [self._queue.get()]
             self._closing.wait(GATHER)
             with suppress(Empty):
-                while len(lines) < MOST:
+                while len(lines) < MAX_QUEUED:
                     lines.append(self._queue.get_nowait())
             more = None not in lines
             self._write([line for line in lines if line is not None])
@@ -112,11 +117,11 @@ class Logs:
         with self._counting:
             dropped, self._dropped = self._dropped + self._unwritten, 0
         if dropped:
-            lines.append(_lost(dropped))
+            lines.append(_dropped_line(dropped))
         text = "".join([self._line(line) for line in lines])
         try:
             self._out(text.encode("utf-8", "backslashreplace"))
-        except (OSError, ValueError):  # nobody is there to read it, or the disk is full
+        except (OSError, ValueError):  # the reader has gone, or the disk is full
             self._unwritten = dropped + len(lines) - bool(dropped)
         else:
             self._unwritten = 0
@@ -124,30 +129,36 @@ class Logs:
     def _line(self, line: Values | str) -> str:
         return line if isinstance(line, str) else self._render(line)
 
-    def _out(self, said: bytes) -> None:
-        """Past Python's own buffers: at its end it would wait for a lock that this may hold."""
+    def _out(self, data: bytes) -> None:
+        """Write to the file descriptor itself.
+
+        Python's exit flushes its own buffers under a lock, and would wait if this thread held it.
+        """
         descriptor = self._console.file.fileno()
-        while said:
+        while data:
             try:
-                said = said[os.write(descriptor, said) :]
-            except BlockingIOError:  # somebody has made it so
+                data = data[os.write(descriptor, data) :]
+            except BlockingIOError:  # another process has made the descriptor non-blocking
                 select.select([], [descriptor], [], 1.0)
 
 
 def _stamp(logger: Any, method: str, values: Values) -> Values:
-    """To the millisecond, in UTC."""
+    """Add the time in UTC, to the millisecond."""
     stamped = _TIME(logger, method, values)
     stamped["timestamp"] = f"{stamped['timestamp'][:23]}Z"
     return stamped
 
 
-def _lost(count: int) -> Values:
-    lost = {"event": "log lines dropped", "count": count, "level": "warning"}
-    return _stamp(None, "", lost)
+def _dropped_line(count: int) -> Values:
+    values = {"event": "log lines dropped", "count": count, "level": "warning"}
+    return _stamp(None, "", values)
 
 
 def renderer(format: str, colours: bool) -> Callable[[Values], str]:
-    """A line of its values, with its end. No value can end it, or begin another."""
+    """A function that renders values as a line of text, newline included.
+
+    No value can end the line or begin another. format: `json`, or else text for people.
+    """
     if format == "json":
         as_json = structlog.processors.JSONRenderer(default=str)
         return lambda values: f"{cast(str, as_json(None, '', _cut(values)))}\n"
@@ -159,28 +170,28 @@ def renderer(format: str, colours: bool) -> Callable[[Values], str]:
         exception_formatter=structlog.dev.plain_traceback,
     )
 
-    def rendered(values: Values) -> str:
-        shown = {name: _shown(name, value) for name, value in _cut(values).items()}
-        return f"{for_people(None, '', shown)}\n"
+    def render(values: Values) -> str:
+        escaped = {name: _escape_value(name, value) for name, value in _cut(values).items()}
+        return f"{for_people(None, '', escaped)}\n"
 
-    return rendered
+    return render
 
 
 def _cut(values: Values) -> Values:
-    """In the order in which they are read."""
+    """The values in reading order, each cut to a maximum length. A traceback keeps its end."""
     first = ("timestamp", "level", "event")
     ordered = {name: values[name] for name in first if name in values} | dict(values)
     return {
-        name: value[-8 * LONGEST :]
+        name: value[-8 * MAX_VALUE :]
         if name == "exception"
-        else value[:LONGEST]
+        else value[:MAX_VALUE]
         if isinstance(value, str)
         else value
         for name, value in ordered.items()
     }
 
 
-def _shown(name: str, value: Any) -> Any:
+def _escape_value(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if name == "exception":
@@ -189,7 +200,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def plain(text: str) -> str:
-    """What would move a terminal, or end a line, as an escape."""
+    """The text with every character escaped that could end a line or control a terminal."""
     return text if text.isprintable() else "".join([_escaped(each) for each in text])
 
 
@@ -200,30 +211,30 @@ def _escaped(character: str) -> str:
 
 
 class Bridge(logging.Handler):
-    """What uvicorn, asyncio and other libraries log, as lines of ours."""
+    """Passes on what uvicorn, asyncio and other libraries log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record of the standard library's logging on to this log."""
-        said = {"source": record.name}
+        """Pass on a record of the standard library's logging to the log."""
+        values = {"source": record.name}
         if record.exc_info:
-            said["exc_info"] = record.exc_info  # type: ignore[assignment]
-        self._log.log(record.levelno, record.getMessage(), **said)
+            values["exc_info"] = record.exc_info  # type: ignore[assignment]
+        self._log.log(record.levelno, record.getMessage(), **values)
 
 
 @contextmanager
 def bridged(log: Log, level: str) -> Iterator[None]:
-    """While in it, the standard library's logging goes through the log."""
+    """Inside, the standard library's logging goes to the log. level: the log's own."""
     root, bridge = logging.getLogger(), Bridge(log)
-    was, root.level = root.level, logging.DEBUG if level == "debug" else logging.WARNING
-    for name, least in BELOW.items():
+    before, root.level = root.level, logging.DEBUG if level == "debug" else logging.WARNING
+    for name, least in BRIDGED_LEVELS.items():
         logging.getLogger(name).setLevel(least)
     root.addHandler(bridge)
     try:
         yield
     finally:
         root.removeHandler(bridge)
-        root.setLevel(was)
+        root.setLevel(before)

@@ -76,14 +76,16 @@ class Spans:
 
     def refused_early(self, refusal: Refusal) -> None:
         epoch = clock.epoch()
-        asked: Attributes = self._server | {"gen_ai.operation.name": refusal.operation}
+        attributes: Attributes = self._server | {"gen_ai.operation.name": refusal.operation}
         if refusal.lane:
-            asked["headway.lane"] = refusal.lane
-        asked |= _known(refusal.arrival.tenant, refusal.arrival.headers.get("x-request-id", ""))
+            attributes["headway.lane"] = refusal.lane
+        attributes |= _known(
+            refusal.arrival.tenant, refusal.arrival.headers.get("x-request-id", "")
+        )
         parent = _parent(refusal.arrival.headers)
         at = epoch + refusal.arrival.at
         span = self._tracer.start_span(
-            refusal.operation, parent, SpanKind.SERVER, asked, start_time=at
+            refusal.operation, parent, SpanKind.SERVER, attributes, start_time=at
         )
         _ended(span, refusal.problem, "refused")
         span.end(epoch + clock.now())
@@ -120,10 +122,12 @@ class Spans:
 
     def _start(self, trace: CallTrace) -> Span:
         call = trace.call
-        asked = _asked(call, self._model) | self._server
-        name = f"{call.routed.operation} {call.asked.model or self._model}"
+        attributes = _call_attributes(call, self._model) | self._server
+        name = f"{call.routed.operation} {call.request.model or self._model}"
         at = trace.epoch + call.arrived
-        return self._tracer.start_span(name, trace.parent, SpanKind.SERVER, asked, start_time=at)
+        return self._tracer.start_span(
+            name, trace.parent, SpanKind.SERVER, attributes, start_time=at
+        )
 
     def _say(self, trace: CallTrace) -> None:
         call, rows = trace.call, trace.rows
@@ -165,8 +169,8 @@ def _parent(headers: Mapping[str, str]) -> Context:
 
 
 def _known(tenant: Tenant, request_id: str) -> Attributes:
-    said = {"headway.tenant": tenant.name, "headway.request_id": request_id}
-    return {name: value for name, value in said.items() if value}
+    attributes = {"headway.tenant": tenant.name, "headway.request_id": request_id}
+    return {name: value for name, value in attributes.items() if value}
 
 
 def _resource() -> Resource:
@@ -196,22 +200,22 @@ def _phases(row: RequestRow) -> Iterator[tuple[str, int, int, int]]:
             yield "decode", first, row.last_token, row.generated
 
 
-def _asked(call: Call, model: str) -> Attributes:
+def _call_attributes(call: Call, model: str) -> Attributes:
     """Attributes that are known when the span begins, so that samplers can read them."""
-    routed, asked = call.routed, call.asked
-    said: Attributes = {
+    routed, request = call.routed, call.request
+    attributes: Attributes = {
         "gen_ai.operation.name": call.routed.operation,
         "gen_ai.provider.name": "headway",
-        "gen_ai.request.model": asked.model or model,
+        "gen_ai.request.model": request.model or model,
         "headway.lane": routed.lane,
     }
-    return said | _known(routed.tenant, routed.request_id) | _options(asked)
+    return attributes | _known(routed.tenant, routed.request_id) | _options(request)
 
 
-def _options(asked: ApiRequest) -> Attributes:
+def _options(request: ApiRequest) -> Attributes:
     """The options in force; what is off or the server's default is left out."""
-    options = asked.options
-    said: dict[str, AttributeValue | None] = {
+    options = request.options
+    values: dict[str, AttributeValue | None] = {
         "temperature": options.temperature,
         "top_p": options.top_p,
         "max_tokens": options.max_tokens,
@@ -221,9 +225,9 @@ def _options(asked: ApiRequest) -> Attributes:
         "presence_penalty": options.presence_penalty or None,
         "stop_sequences": options.stop or None,
         "choice.count": options.n if options.n > 1 else None,
-        "stream": asked.stream or None,
+        "stream": request.stream or None,
     }
-    return {f"gen_ai.request.{name}": value for name, value in said.items() if value is not None}
+    return {f"gen_ai.request.{name}": value for name, value in values.items() if value is not None}
 
 
 def _answered(call: Call, model: str, rows: dict[str, RequestRow]) -> Attributes:

@@ -18,15 +18,15 @@ class Chunks:
 
     def __init__(self, chat: bool, id: str, created: int, model: str, usage: bool) -> None:
         object = "chat.completion.chunk" if chat else "text_completion"
-        said = {"id": id, "object": object, "created": created, "model": model}
+        head = {"id": id, "object": object, "created": created, "model": model}
         self.chat = chat
-        self._head = f'data: {compact(said)[:-1]},"choices":['
+        self._head = f'data: {compact(head)[:-1]},"choices":['
         self._tail = '],"usage":null}\n\n' if usage else "]}\n\n"
 
     def role(self, choice: int) -> bytes:
         """The first chunk of a choice in a chat."""
-        said = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-        return f'{self._head}{{"index":{choice},{said}}}{self._tail}'.encode()
+        fields = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
+        return f'{self._head}{{"index":{choice},{fields}}}{self._tail}'.encode()
 
     def text(
         self,
@@ -39,16 +39,16 @@ class Chunks:
         """New text, the finish reason, or both. usage: so far, if this chunk is to have it."""
         spelled = json.dumps(text)
         if not self.chat:
-            said = f'"text":{spelled}'
+            content = f'"text":{spelled}'
         elif finish and not text:
-            said = '"delta":{}'
+            content = '"delta":{}'
         else:
-            said = f'"delta":{{"content":{spelled}}}'
+            content = f'"delta":{{"content":{spelled}}}'
         scores = compact(logprobs) if logprobs else "null"
         ended = f'"{finish}"' if finish else "null"
         tail = f'],"usage":{compact(usage)}}}\n\n' if usage else self._tail
         return (
-            f'{self._head}{{"index":{choice},{said},"logprobs":{scores},"finish_reason":{ended}}}'
+            f'{self._head}{{"index":{choice},{content},"logprobs":{scores},"finish_reason":{ended}}}'
             f"{tail}"
         ).encode()
 
@@ -64,6 +64,6 @@ def failed(problem: Problem) -> bytes:
     return f"data: {compact(problem.body)}\n\n".encode()
 
 
-def compact(said: Any) -> str:
+def compact(value: Any) -> str:
     """JSON without spaces."""
-    return json.dumps(said, separators=(",", ":"))
+    return json.dumps(value, separators=(",", ":"))

@@ -48,18 +48,18 @@ def late(held: Deadlines, arrived: int) -> Problem:
     """The answer when one of the two passed before the engine had the request."""
     ends = held.end_by <= held.start_by
     limit = (held.end_by if ends else held.start_by) - arrived
-    said = f"not {'ended' if ends else 'started'} within {limit / 1e9:g} s of its arrival"
-    return Problem(408, said, code="deadline_exceeded", final=True)
+    message = f"not {'ended' if ends else 'started'} within {limit / 1e9:g} s of its arrival"
+    return Problem(408, message, code="deadline_exceeded", final=True)
 
 
 def _limit(headers: Mapping[str, str], name: str) -> int:
-    said = headers.get(name)
-    if said is None:
+    text = headers.get(name)
+    if text is None:
         return NEVER
     try:
-        value = float(said)
+        value = float(text)
     except ValueError:
         value = 0.0
     if not 0 < value <= MOST_MS:
-        raise wrong(f"{name} must be milliseconds above 0, not {said[:40]!r}", name)
+        raise wrong(f"{name} must be milliseconds above 0, not {text[:40]!r}", name)
     return int(value * 1e6)

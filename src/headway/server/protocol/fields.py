@@ -108,7 +108,7 @@ class StructuredOutputs(BaseModel):
     json_object: bool | None = None
 
 
-class Asked(BaseModel):
+class GenerationBody(BaseModel):
     """The fields that chat and completions have in common."""
 
     model_config = STRICT
@@ -175,7 +175,7 @@ class ChatMessage(BaseModel):
 Chat = TypeAliasType("Chat", Annotated[list[ChatMessage], FailFast(), Field(min_length=1)])
 
 
-class ChatBody(Asked):
+class ChatBody(GenerationBody):
     """POST /v1/chat/completions."""
 
     messages: Chat
@@ -185,7 +185,7 @@ class ChatBody(Asked):
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 
 
-class CompletionBody(Asked):
+class CompletionBody(GenerationBody):
     """POST /v1/completions."""
 
     prompt: str | Texts | Ids | IdLists

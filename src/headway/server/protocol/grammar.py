@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 from headway.core.grammar import Grammar
-from headway.server.protocol.fields import Asked, ResponseFormat, StructuredOutputs
+from headway.server.protocol.fields import GenerationBody, ResponseFormat, StructuredOutputs
 from headway.server.protocol.problem import wrong
 
 SHAPE, OUTPUTS = "response_format", "structured_outputs"
 FREE = Grammar()
 
 
-def grammar_of(body: Asked, most: int) -> Grammar:
+def grammar_of(body: GenerationBody, most: int) -> Grammar:
     """The grammar that a body asks for; it is compiled later. most: bytes of its text. Raises
     Problem."""
     shape = _shape(body.response_format) if body.response_format else FREE
@@ -26,30 +26,30 @@ def grammar_of(body: Asked, most: int) -> Grammar:
     return found
 
 
-def field_of(body: Asked) -> str:
+def field_of(body: GenerationBody) -> str:
     """The field that it came in."""
     return OUTPUTS if body.structured_outputs else SHAPE
 
 
-def _shape(said: ResponseFormat) -> Grammar:
-    if said.type != "json_schema" and said.json_schema is not None:
-        why = f"'{SHAPE}.json_schema' is not obeyed with 'type': '{said.type}'; say 'json_schema'"
+def _shape(form: ResponseFormat) -> Grammar:
+    if form.type != "json_schema" and form.json_schema is not None:
+        why = f"'{SHAPE}.json_schema' is not obeyed with 'type': '{form.type}'; say 'json_schema'"
         raise wrong(why, f"{SHAPE}.json_schema")
-    if said.type == "text":
+    if form.type == "text":
         return FREE
-    if said.type == "json_object":
+    if form.type == "json_object":
         return Grammar("json_object")
-    if said.json_schema is None:
+    if form.json_schema is None:
         raise wrong("'response_format.json_schema' is missing", f"{SHAPE}.json_schema")
-    return Grammar("json_schema", _written(said.json_schema.schema_))
+    return Grammar("json_schema", _written(form.json_schema.schema_))
 
 
-def _outputs(said: StructuredOutputs) -> Grammar:
-    given = [name for name in FORMS if getattr(said, name) not in (None, False)]
+def _outputs(outputs: StructuredOutputs) -> Grammar:
+    given = [name for name in FORMS if getattr(outputs, name) not in (None, False)]
     if len(given) != 1:
         names = ", ".join([name.rstrip("_") for name in FORMS])
         raise wrong(f"'{OUTPUTS}' needs exactly one of {names}", OUTPUTS)
-    kind, value = FORMS[given[0]], getattr(said, given[0])
+    kind, value = FORMS[given[0]], getattr(outputs, given[0])
     if kind == "json_object":
         return Grammar(kind)
     text = value if isinstance(value, str) else _written(value)

@@ -43,8 +43,8 @@ class Problem(HeadwayError):
     def body(self) -> dict[str, dict[str, str | None]]:
         """The error body, nested as OpenAI and vLLM have it."""
         kind = KINDS.get(self.status, "invalid_request_error")
-        said = {"message": str(self), "type": kind}
-        return {"error": {**said, "param": self.param or None, "code": self.code or None}}
+        fields = {"message": str(self), "type": kind}
+        return {"error": {**fields, "param": self.param or None, "code": self.code or None}}
 
     @property
     def headers(self) -> dict[str, str]:

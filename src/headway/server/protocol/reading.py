@@ -31,21 +31,21 @@ INNER = (ChatMessage, TextPart, StreamOptions, ResponseFormat, JsonSchema, Struc
 def read(model: type[Body], raw: bytes | bytearray) -> Body:
     """Parse and check a body, strictly: no string is taken for a number. Raises Problem."""
     try:
-        said = from_json(raw, allow_inf_nan=False)
+        body = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise wrong(f"the body is not JSON: {error}", code="invalid_json") from error
-    if not isinstance(said, dict):
+    if not isinstance(body, dict):
         raise wrong("the body must be a JSON object")
-    _check_sizes(said)
-    for name in UNSUPPORTED.keys() & said.keys() - model.model_fields.keys():
-        value = said.pop(name)
+    _check_sizes(body)
+    for name in UNSUPPORTED.keys() & body.keys() - model.model_fields.keys():
+        value = body.pop(name)
         if value is not None and (name not in NO_CHANGE or value != NO_CHANGE[name]):
             raise _unsupported(name, UNSUPPORTED[name])
-    _check_messages(said.get("messages"))
+    _check_messages(body.get("messages"))
     try:
-        return model.model_validate(said)
+        return model.model_validate(body)
     except ValidationError as error:
-        raise _told(model, said, error.errors(include_url=False)) from None
+        raise _validation_problem(model, body, error.errors(include_url=False)) from None
 
 
 def _unsupported(path: str, why: str) -> Problem:
@@ -71,24 +71,24 @@ def _check_messages(messages: object) -> None:
                 raise _unsupported(f"{path}.content.{each}.type", why)
 
 
-def _check_sizes(said: dict[str, Any]) -> None:
+def _check_sizes(body: dict[str, Any]) -> None:
     """Bound the entries of every object, since each unknown one becomes an error."""
-    for path, each in _objects(said):
+    for path, each in _objects(body):
         if len(each) > MOST_ENTRIES:
             what = f"'{path}'" if path else "the body"
             raise wrong(f"{what} has more than {MOST_ENTRIES} entries", path)
 
 
-def _objects(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _objects(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The objects that are checked against a model or a table, with their paths."""
-    yield "", said
-    for name, value in said.items():
+    yield "", body
+    for name, value in body.items():
         if isinstance(value, dict):
             yield name[:SHOWN], value
             for inner, deeper in value.items():
                 if isinstance(deeper, dict):
                     yield f"{name[:SHOWN]}.{inner[:SHOWN]}", deeper
-    if isinstance(messages := said.get("messages"), list):
+    if isinstance(messages := body.get("messages"), list):
         for turn in messages:
             if isinstance(turn, dict):
                 yield "messages", turn
@@ -98,13 +98,15 @@ def _objects(said: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                         yield "messages", part
 
 
-def _told(model: type[BaseModel], said: dict[str, Any], errors: Sequence[ErrorDetails]) -> Problem:
+def _validation_problem(
+    model: type[BaseModel], body: dict[str, Any], errors: Sequence[ErrorDetails]
+) -> Problem:
     """The problem with the first field at fault. Where a field has several forms, the error that
     lies furthest in is of the form that was meant.
     """
     field = [each for each in errors if each["loc"][0] == errors[0]["loc"][0]]
-    first = max(field, key=lambda each: len(_path(said, each)))
-    param = ".".join(_path(said, first))
+    first = max(field, key=lambda each: len(_path(body, each)))
+    param = ".".join(_path(body, first))
     match first["type"]:
         case "extra_forbidden":
             name = str(first["loc"][-1])[:SHOWN]
@@ -115,7 +117,7 @@ def _told(model: type[BaseModel], said: dict[str, Any], errors: Sequence[ErrorDe
         case "missing":
             return wrong(f"'{param}' is missing", param, "missing_required_parameter")
         case _:
-            same = [each["msg"] for each in field if ".".join(_path(said, each)) == param]
+            same = [each["msg"] for each in field if ".".join(_path(body, each)) == param]
             why = " or ".join(dict.fromkeys(same))
             return wrong(f"'{param}': {why}", param, "invalid_value")
 
@@ -124,9 +126,9 @@ def _names(models: Iterable[type[BaseModel]]) -> list[str]:
     return [field.alias or name for each in models for name, field in each.model_fields.items()]
 
 
-def _path(said: Any, error: ErrorDetails) -> list[str]:
+def _path(body: Any, error: ErrorDetails) -> list[str]:
     """An error's path in the body, without the names of forms that pydantic puts in between."""
-    path, value = list[str](), said
+    path, value = list[str](), body
     for part in error["loc"]:
         known = isinstance(value, dict) and part in value
         if known or (isinstance(value, list) and isinstance(part, int) and part < len(value)):

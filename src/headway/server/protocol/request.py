@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.options import Options
-from headway.server.protocol.fields import Asked, ChatBody, ChatMessage, CompletionBody
+from headway.server.protocol.fields import ChatBody, ChatMessage, CompletionBody, GenerationBody
 from headway.server.protocol.grammar import field_of, grammar_of
 from headway.server.protocol.limits import RequestLimits
 from headway.server.protocol.problem import wrong
@@ -54,20 +54,20 @@ def completion_request(body: CompletionBody, limits: RequestLimits) -> ApiReques
     return _api_request(body, prompts, _options(body, limits, most, logprobs, bool(body.echo)))
 
 
-def messages_of(said: Sequence[ChatMessage], limits: RequestLimits) -> tuple[Message, ...]:
+def messages_of(messages: Sequence[ChatMessage], limits: RequestLimits) -> tuple[Message, ...]:
     """Raises Problem."""
-    if len(said) > limits.messages:
-        why = f"'messages': {len(said)} messages; one chat has {limits.messages} at most"
+    if len(messages) > limits.messages:
+        why = f"'messages': {len(messages)} messages; one chat has {limits.messages} at most"
         raise wrong(why, "messages")
-    return tuple([_message(each) for each in said])
+    return tuple([_message(each) for each in messages])
 
 
-def _message(said: ChatMessage) -> Message:
+def _message(message: ChatMessage) -> Message:
     """The parts of a content become one text; the role developer is a newer name of system."""
-    content = said.content
+    content = message.content
     if not isinstance(content, str):
         content = "".join([part.text for part in content])
-    return {"role": "system" if said.role == "developer" else said.role, "content": content}
+    return {"role": "system" if message.role == "developer" else message.role, "content": content}
 
 
 def prompts_of(body: CompletionBody) -> tuple[Prompt, ...]:
@@ -82,9 +82,9 @@ def prompts_of(body: CompletionBody) -> tuple[Prompt, ...]:
     return tuple([each if isinstance(each, str) else tuple(each) for each in prompt])
 
 
-def _api_request(body: Asked, prompts: tuple[Prompt, ...], options: Options) -> ApiRequest:
-    said = body.stream_options
-    if said and not body.stream:
+def _api_request(body: GenerationBody, prompts: tuple[Prompt, ...], options: Options) -> ApiRequest:
+    stream_options = body.stream_options
+    if stream_options and not body.stream:
         raise wrong("'stream_options' needs 'stream': true", "stream_options")
     return ApiRequest(
         chat=isinstance(body, ChatBody),
@@ -93,15 +93,19 @@ def _api_request(body: Asked, prompts: tuple[Prompt, ...], options: Options) -> 
         prompts=prompts,
         options=options,
         stream=bool(body.stream),
-        usage=bool(said and said.include_usage),
-        running_usage=bool(said and said.continuous_usage_stats),
+        usage=bool(stream_options and stream_options.include_usage),
+        running_usage=bool(stream_options and stream_options.continuous_usage_stats),
         skip_special=body.skip_special_tokens is not False,
         shaped=field_of(body),
     )
 
 
 def _options(
-    body: Asked, limits: RequestLimits, max_tokens: int | None, logprobs: int, echo: bool = False
+    body: GenerationBody,
+    limits: RequestLimits,
+    max_tokens: int | None,
+    logprobs: int,
+    echo: bool = False,
 ) -> Options:
     """Sampling and limits. Defaults are OpenAI's, such as temperature 1. Raises Problem."""
     n = body.n or 1
@@ -155,9 +159,9 @@ def _or(value: float | None, default: float) -> float:
     return default if value is None else value
 
 
-def _bias(said: dict[str, float]) -> dict[int, float]:
+def _bias(bias: dict[str, float]) -> dict[int, float]:
     """Token ids of the bias; in JSON they are strings."""
-    for key in said:
+    for key in bias:
         if not (key.isascii() and key.isdigit() and len(key) < 10):
             raise wrong(f"'logit_bias': {key!r} is not a token id", "logit_bias")
-    return {int(key): value for key, value in said.items()}
+    return {int(key): value for key, value in bias.items()}

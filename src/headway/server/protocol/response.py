@@ -27,10 +27,10 @@ def response_json(
     kind = "chat.completion" if chat else "text_completion"
     head = compact({"id": id, "object": kind, "created": created, "model": model})
     yield f'{head[:-1]},"choices":['
-    for index, said in enumerate(choices):
-        opening = compact({"index": index, "finish_reason": said.finish})
+    for index, choice in enumerate(choices):
+        opening = compact({"index": index, "finish_reason": choice.finish})
         yield f'{"," if index else ""}{opening[:-1]},"logprobs":'
-        yield from pieces(chat, said.scores) if said.scores else ["null"]
-        message = {"role": "assistant", "content": said.text, "refusal": None}
-        yield f",{compact({'message': message} if chat else {'text': said.text})[1:]}"
+        yield from pieces(chat, choice.scores) if choice.scores else ["null"]
+        message = {"role": "assistant", "content": choice.text, "refusal": None}
+        yield f",{compact({'message': message} if chat else {'text': choice.text})[1:]}"
     yield f'],"usage":{compact(usage)},"metrics":{compact(metrics)}}}'

@@ -203,7 +203,7 @@ def test_logprobs_are_of_the_raw_distribution():
     logits = logits_of(4, 50)
     asked = np.array([-1, 2, 0, 3])
     picked = sample(logits, draws_of(4, temperature=0.5, top_k=3, logprobs=asked))
-    said = token_logprobs(logits, picked, asked).said()
+    said = token_logprobs(logits, picked, asked).to_logprobs()
     want = logits.log_softmax(dim=-1)
     assert sorted(said) == [1, 2, 3]
     for row, logprob in said.items():

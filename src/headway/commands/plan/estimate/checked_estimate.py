@@ -22,8 +22,8 @@ class CheckedEstimate:
     """An estimate, and the answer of the real scheduler in virtual time."""
 
     estimate: Estimate
-    simulated: float | None  # in the estimate's unit; None: not simulated, and `asked` says why
-    asked: str  # how it was simulated
+    simulated: float | None  # in the estimate's unit; None: not simulated, and `method` says why
+    method: str  # how it was simulated
 
     @property
     def difference(self) -> float | None:

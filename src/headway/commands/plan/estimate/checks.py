@@ -101,8 +101,8 @@ def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedE
         rows = serve(roomy, policies, one.backlog(size)).requests
         return sum(row.tpot for row in rows) <= tpot * len(rows)
 
-    asked = "the most that started together and kept the mean TPOT"
-    return CheckedEstimate(estimate, largest_count(within, int(estimate.value)), asked)
+    method = "the most that started together and kept the mean TPOT"
+    return CheckedEstimate(estimate, largest_count(within, int(estimate.value)), method)
 
 
 def check_padding(
@@ -123,8 +123,8 @@ def check_padding(
     answers = []
     for way, estimate in padding_estimates([p for p, _ in lengths], size, buckets).items():
         run = serve(roomy, Policies(joins[way], step_tokens=ROOM), backlog)
-        asked = f"padding that {joins[way].__class__.__name__} computed, {len(lengths)} requests"
-        answers.append(CheckedEstimate(estimate, 100 * run.padding, asked))
+        method = f"padding that {joins[way].__class__.__name__} computed, {len(lengths)} requests"
+        answers.append(CheckedEstimate(estimate, 100 * run.padding, method))
     return answers
 
 
@@ -152,15 +152,15 @@ def check_at_rate(
     Raises SettingError if the rate is too high.
     """
     laws = fluid_estimates(machine, traffic)
-    asked = f"Continuous, whole prompts, {len(run.requests)} Poisson arrivals"
+    method = f"Continuous, whole prompts, {len(run.requests)} Poisson arrivals"
     total = machine.num_blocks
     figures = {
         "tpot": run.tpot / 1e6,
         "batch": run.mean(lambda row: row.decodes),
         "held": run.mean(lambda row: total - row.free_blocks) * machine.block_size,
     }
-    answers = [CheckedEstimate(laws[name], value, asked) for name, value in figures.items()]
-    return [*answers, CheckedEstimate(gated_estimate(machine, traffic), run.ttft / 1e6, asked)]
+    answers = [CheckedEstimate(laws[name], value, method) for name, value in figures.items()]
+    return [*answers, CheckedEstimate(gated_estimate(machine, traffic), run.ttft / 1e6, method)]
 
 
 def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
@@ -168,8 +168,8 @@ def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
     estimate = ttft_estimate(machine, traffic)
     requests = traffic.poisson(count(traffic), traffic.rate, machine.seed)
     run = serve(machine, one_prompt(machine.slots), requests)
-    asked = f"Continuous, one whole prompt a step, {len(requests)} Poisson arrivals"
-    return CheckedEstimate(estimate, run.ttft / 1e6, asked)
+    method = f"Continuous, one whole prompt a step, {len(requests)} Poisson arrivals"
+    return CheckedEstimate(estimate, run.ttft / 1e6, method)
 
 
 def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> CheckedEstimate:
@@ -184,10 +184,10 @@ def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> C
         return serve(machine, one_prompt(machine.slots), requests).ttft <= ttft
 
     highest = _search_rate(within, estimate.value, 2.0)
-    asked = f"the same by bisection, {count(traffic)} Poisson arrivals each time"
+    method = f"the same by bisection, {count(traffic)} Poisson arrivals each time"
     if highest is None:
-        asked = f"no rate breaks it: {count(traffic)} requests at once are too few to say"
-    return CheckedEstimate(estimate, highest, asked)
+        method = f"no rate breaks it: {count(traffic)} requests at once are too few to say"
+    return CheckedEstimate(estimate, highest, method)
 
 
 def _search_rate(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
@@ -240,8 +240,8 @@ def check_cost(
     run: the simulated run at the rate. full: the highest rate within the budget; None: no budget.
     """
     here = cost_estimate(price, traffic.rate, traffic.answer, f"at {traffic.rate:.4g} requests/s")
-    asked = "answer tokens per second in the middle of the run"
-    answers = [CheckedEstimate(here, per_million(price, run.tokens_per_second), asked)]
+    method = "answer tokens per second in the middle of the run"
+    answers = [CheckedEstimate(here, per_million(price, run.tokens_per_second), method)]
     if full is not None and full.simulated:
         most = cost_estimate(
             price, full.estimate.value, traffic.answer, "at the TTFT budget's rate"

@@ -7,7 +7,7 @@ from random import Random
 from statistics import fmean
 
 from headway.core.request import Request
-from headway.costing.token_cost import RequestSpec
+from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
 
 SECOND = 1_000_000_000

@@ -76,15 +76,15 @@ class ModelConfig:
         """KV numbers per token over all layers: a key and a value for each KV head."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
-    def compute_dtype(self, asked: str, device: str) -> str:
+    def compute_dtype(self, requested: str, device: str) -> str:
         """The dtype to compute in: float32 or bfloat16. Raises SettingError for another.
 
-        asked: the user's choice; empty: as the weights are stored, but bfloat16 for float16, and
-        float32 on a CPU without fast bfloat16. device: its kind, as torch names it.
+        requested: the user's choice; empty: as the weights are stored, but bfloat16 for float16,
+        and float32 on a CPU without fast bfloat16. device: its kind, as torch names it.
         """
         quick = device != "cpu" or has_fast_bfloat16()
         half = "bfloat16" if quick else "float32"
-        name = asked or (half if self.dtype in HALF_DTYPES else self.dtype)
+        name = requested or (half if self.dtype in HALF_DTYPES else self.dtype)
         if name not in ITEMSIZES:
             raise SettingError(f"dtype must be one of {', '.join(ITEMSIZES)}, not {name}")
         return name

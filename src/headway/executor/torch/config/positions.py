@@ -165,11 +165,11 @@ def _rope_section(reader: ConfigReader) -> ConfigReader:
 
 def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
     """The rope of the layers that attend to everything, and that of those with a window."""
-    asked = _rope_section(reader)
+    section = _rope_section(reader)
     theta = reader.number("rope_theta", family.theta)
-    nested = {key for key, value in asked.raw.items() if isinstance(value, dict)}
+    nested = {key for key, value in section.raw.items() if isinstance(value, dict)}
     if not nested:
-        plain = _rope(reader, asked, theta, family)
+        plain = _rope(reader, section, theta, family)
         if not family.local_theta:
             return plain, plain
         return plain, Rope(reader.number("rope_local_base_freq", family.local_theta))
@@ -178,15 +178,15 @@ def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
         return Rope(theta), Rope(theta)
     local = family.local_theta or theta
     return (
-        _rope(reader, asked.section(FULL), theta, family),
-        _rope(reader, asked.section(SLIDING), local, family),
+        _rope(reader, section.section(FULL), theta, family),
+        _rope(reader, section.section(SLIDING), local, family),
     )
 
 
-def _rope(reader: ConfigReader, asked: ConfigReader, theta: float, family: Family) -> Rope:
-    kind = asked.get("rope_type", asked.get("type", "default"))
-    theta = asked.number("rope_theta", theta)
-    rotary_share = asked.number("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
+def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Family) -> Rope:
+    kind = section.get("rope_type", section.get("type", "default"))
+    theta = section.number("rope_theta", theta)
+    rotary_share = section.number("partial_rotary_factor", reader.get("partial_rotary_factor", 1.0))
     if rotary_share != 1 and "partial_rotary_factor" not in family.supports:
         reader.refuse(f"partial_rotary_factor = {rotary_share} is not supported")
     if kind == "yarn" and family.model_type == "phi3":
@@ -197,17 +197,17 @@ def _rope(reader: ConfigReader, asked: ConfigReader, theta: float, family: Famil
             # there: beyond it, the base grows and every cached key would need a new angle.
             return Rope(theta, LinearScaling(), rotary_share)
         case "linear":
-            return Rope(theta, LinearScaling(asked.number("factor")), rotary_share)
+            return Rope(theta, LinearScaling(section.number("factor")), rotary_share)
         case "llama3":
-            low, high = asked.number("low_freq_factor"), asked.number("high_freq_factor")
-            original = asked.count("original_max_position_embeddings")
+            low, high = section.number("low_freq_factor"), section.number("high_freq_factor")
+            original = section.count("original_max_position_embeddings")
             return Rope(
-                theta, Llama3Scaling(asked.number("factor"), low, high, original), rotary_share
+                theta, Llama3Scaling(section.number("factor"), low, high, original), rotary_share
             )
         case "yarn":
-            return _yarn(reader, asked, theta, rotary_share)
+            return _yarn(reader, section, theta, rotary_share)
         case "longrope" | "su":
-            return _longrope(reader, asked, theta, rotary_share)
+            return _longrope(reader, section, theta, rotary_share)
     reader.refuse(
         f"rope type {kind!r} is not supported, only default, linear, dynamic, llama3, yarn "
         "and longrope"
@@ -215,39 +215,41 @@ def _rope(reader: ConfigReader, asked: ConfigReader, theta: float, family: Famil
     return Rope(theta)
 
 
-def _original_context_and_factor(reader: ConfigReader, asked: ConfigReader) -> tuple[int, float]:
+def _original_context_and_factor(reader: ConfigReader, section: ConfigReader) -> tuple[int, float]:
     """The context before the stretching, and the factor. Phi-3 has it at the top level."""
     context = reader.count("max_position_embeddings")
-    inside = asked.count("original_max_position_embeddings", context)
+    inside = section.count("original_max_position_embeddings", context)
     original = reader.count("original_max_position_embeddings", inside)
-    return original, asked.number("factor", context / original)
+    return original, section.number("factor", context / original)
 
 
-def _yarn(reader: ConfigReader, asked: ConfigReader, theta: float, rotary_share: float) -> Rope:
-    original, factor = _original_context_and_factor(reader, asked)
+def _yarn(reader: ConfigReader, section: ConfigReader, theta: float, rotary_share: float) -> Rope:
+    original, factor = _original_context_and_factor(reader, section)
     attention_factor = _temperature(factor)
-    if "mscale" in asked and "mscale_all_dim" in asked:  # DeepSeek's weights of the same idea
-        attention_factor = _temperature(factor, asked.number("mscale"))
-        attention_factor /= _temperature(factor, asked.number("mscale_all_dim"))
+    if "mscale" in section and "mscale_all_dim" in section:  # DeepSeek's weights of the same idea
+        attention_factor = _temperature(factor, section.number("mscale"))
+        attention_factor /= _temperature(factor, section.number("mscale_all_dim"))
     scaling = YarnScaling(
         factor,
         original,
-        asked.number("beta_fast", 32.0),
-        asked.number("beta_slow", 1.0),
-        asked.flag("truncate", True),
+        section.number("beta_fast", 32.0),
+        section.number("beta_slow", 1.0),
+        section.flag("truncate", True),
     )
-    return Rope(theta, scaling, rotary_share, asked.number("attention_factor", attention_factor))
+    return Rope(theta, scaling, rotary_share, section.number("attention_factor", attention_factor))
 
 
 def _temperature(factor: float, weight: float = 1.0) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _longrope(reader: ConfigReader, asked: ConfigReader, theta: float, rotary_share: float) -> Rope:
-    original, factor = _original_context_and_factor(reader, asked)
+def _longrope(
+    reader: ConfigReader, section: ConfigReader, theta: float, rotary_share: float
+) -> Rope:
+    original, factor = _original_context_and_factor(reader, section)
     attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-    factors = asked.array("short_factor")
+    factors = section.array("short_factor")
     if not factors or not all(isinstance(each, int | float) and each > 0 for each in factors):
-        raise asked.error("short_factor", "must be a list of positive numbers", factors)
+        raise section.error("short_factor", "must be a list of positive numbers", factors)
     scaling = LongRopeScaling(tuple(float(each) for each in factors))
-    return Rope(theta, scaling, rotary_share, asked.number("attention_factor", attention_factor))
+    return Rope(theta, scaling, rotary_share, section.number("attention_factor", attention_factor))

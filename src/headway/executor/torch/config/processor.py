@@ -21,8 +21,8 @@ def has_fast_bfloat16() -> bool:
     lines = [line.partition(":") for line in CPUINFO.read_text().splitlines()]
     flags = {
         flag
-        for key, _, said in lines
+        for key, _, value in lines
         if key.strip() in ("flags", "Features")
-        for flag in said.split()
+        for flag in value.split()
     }
     return not flags or any(needed <= flags for needed in BFLOAT16.values())

@@ -81,10 +81,10 @@ def random_weights(
 
     def read(name: str) -> Tensor:
         if name.endswith("norm.weight"):
-            made = torch.ones(of[name])
+            tensor = torch.ones(of[name])
         else:
-            made = torch.randn(of[name], generator=stream) * (0.01 if "bias" in name else 0.02)
-        return made.to(device, dtype)
+            tensor = torch.randn(of[name], generator=stream) * (0.01 if "bias" in name else 0.02)
+        return tensor.to(device, dtype)
 
     return assemble(config, read)
 

@@ -65,31 +65,31 @@ class GrammarCompiler:
     def compile(self, grammar: Grammar) -> None:
         """Compile ahead of the step that begins with it, in the caller's thread. Raises as `begin`
         does."""
-        self._made(grammar)
+        self._compiled_matcher(grammar)
 
     def begin(self, begun: Begun) -> Matcher:
         """A matcher that has read what is known. Raises SettingError or TokenizerError."""
-        asked = begun.sampling
-        if not self.eos <= asked.stop_tokens:
+        sampling = begun.sampling
+        if not self.eos <= sampling.stop_tokens:
             raise SettingError(NO_STOP_TOKEN)
-        return Matcher(begun, self._made(asked.grammar).deep_copy())
+        return Matcher(begun, self._compiled_matcher(sampling.grammar).deep_copy())
 
-    def _made(self, grammar: Grammar) -> "LLMatcher":
+    def _compiled_matcher(self, grammar: Grammar) -> "LLMatcher":
         """The compiled grammar's initial state, to be copied."""
         if not self.eos:
             raise SettingError(NO_STOP_TOKEN)
         with self._lock:
-            made = self._compiled.get(grammar)
-        if made is None:
+            matcher = self._compiled.get(grammar)
+        if matcher is None:
             if self._tokenizer is None:
                 self._tokenizer = grammar_tokenizer(self.folder, self.vocab, self.eos)
-            made = compile_grammar(grammar, self._tokenizer)
+            matcher = compile_grammar(grammar, self._tokenizer)
         with self._lock:
-            self._compiled[grammar] = made
+            self._compiled[grammar] = matcher
             self._compiled.move_to_end(grammar)
             if len(self._compiled) > KEPT_GRAMMARS:
                 self._compiled.popitem(last=False)
-        return made
+        return matcher
 
 
 def grammar_tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
@@ -118,16 +118,18 @@ def compile_grammar(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
     """A grammar's initial state. Raises SettingError, which names what is wrong with it."""
     from llguidance import LLMatcher, LLParserLimits
 
-    if said := grammar.problem():
-        raise SettingError(said)
+    if problem := grammar.problem():
+        raise SettingError(problem)
     try:
         limits = LLParserLimits(verbose_errors=False)
-        made = LLMatcher(tokens, to_llguidance(grammar), log_level=0, limits=limits)
+        matcher = LLMatcher(tokens, to_llguidance(grammar), log_level=0, limits=limits)
     except (ValueError, RecursionError) as error:  # not JSON, or not Unicode
         raise SettingError(f"the {grammar.kind} cannot be read: {_one_line(str(error))}") from error
-    if made.is_error():
-        raise SettingError(f"the {grammar.kind} cannot be compiled: {_one_line(made.get_error())}")
-    return made
+    if matcher.is_error():
+        raise SettingError(
+            f"the {grammar.kind} cannot be compiled: {_one_line(matcher.get_error())}"
+        )
+    return matcher
 
 
 def dead_end(state: "LLMatcher") -> str:

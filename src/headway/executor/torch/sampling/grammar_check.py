@@ -40,9 +40,9 @@ def grammar_problem(grammar: Grammar, folder: Path, seconds: float = COMPILE_SEC
 
 @cache
 def _checker(folder: Path) -> "GrammarChecker":
-    made = GrammarChecker(folder)
-    atexit.register(made.close)
-    return made
+    checker = GrammarChecker(folder)
+    atexit.register(checker.close)
+    return checker
 
 
 class GrammarChecker:
@@ -66,8 +66,8 @@ class GrammarChecker:
                     stderr=subprocess.DEVNULL,
                     text=True,
                 )
-            said = _answer(self._child, [grammar.kind, grammar.text, seconds])
-            return self._why(grammar, seconds) if said is None else said
+            answer = _answer(self._child, [grammar.kind, grammar.text, seconds])
+            return self._why(grammar, seconds) if answer is None else answer
 
     def _why(self, grammar: Grammar, seconds: float) -> str:
         status = self._end()
@@ -112,25 +112,25 @@ def serve(folder: Path) -> None:
         cause = str(error)
     threading.stack_size(STACK_BYTES)
     for line in sys.stdin:
-        said = [cause]
+        answers = [cause]
         if tokens is not None:
             kind, text, seconds = json.loads(line)
-            trial = threading.Thread(target=_compile, args=(Grammar(kind, text), tokens, said))
+            trial = threading.Thread(target=_compile, args=(Grammar(kind, text), tokens, answers))
             signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal ends the process
             trial.start()
             trial.join()
             signal.setitimer(signal.ITIMER_PROF, 0)
-        print(json.dumps(said[-1]), flush=True)
+        print(json.dumps(answers[-1]), flush=True)
 
 
-def _compile(grammar: Grammar, tokens: "LLTokenizer", said: list[str]) -> None:
+def _compile(grammar: Grammar, tokens: "LLTokenizer", answers: list[str]) -> None:
     """Compile it and compute the first mask, which has limits of its own."""
     try:
         state = compile_grammar(grammar, tokens)
         state.compute_bitmask()
-        said.append(dead_end(state))
+        answers.append(dead_end(state))
     except SettingError as error:
-        said.append(str(error))
+        answers.append(str(error))
 
 
 if __name__ == "__main__":

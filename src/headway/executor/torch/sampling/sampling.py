@@ -170,7 +170,7 @@ class RowLogprobs:
     top: Tensor  # [len(rows), most asked for], the likeliest first
     ids: Tensor
 
-    def said(self) -> dict[int, Logprob]:
+    def to_logprobs(self) -> dict[int, Logprob]:
         """Plain values by row."""
         top = zip(self.ids.tolist(), self.top.tolist(), strict=True)
         lists = [tuple(zip(ids, values, strict=True)) for ids, values in top]
@@ -192,15 +192,15 @@ def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
     return whole
 
 
-def token_logprobs(logits: Tensor, picked: Tensor, asked: NDArray[np.int64]) -> RowLogprobs:
+def token_logprobs(logits: Tensor, picked: Tensor, wanted: NDArray[np.int64]) -> RowLogprobs:
     """Natural logarithms of the raw distribution: before bans, temperature and filters.
 
     logits [n, vocab] float32, picked [n], asked [n] as in SamplingColumns.logprobs.
     """
-    rows = np.flatnonzero(asked >= 0)
+    rows = np.flatnonzero(wanted >= 0)
     at = torch.from_numpy(rows).to(logits.device)
     logs = logits[at].log_softmax(dim=-1)
-    counts = asked[rows].tolist()
+    counts = wanted[rows].tolist()
     top, ids = logs.topk(min(max(counts), logs.shape[1]), dim=-1)
     drawn = logs.gather(1, picked[at].unsqueeze(1)).squeeze(1)
     return RowLogprobs(tuple(rows.tolist()), tuple(counts), drawn, top, ids)

@@ -10,11 +10,11 @@ from headway.server.config.sections.durations import SECOND, Limit
 from headway.server.config.sections.section import Count, Number, Section
 
 
-def _network(said: str) -> str:
+def _network(text: str) -> str:
     try:
-        return str(ip_network(said))
+        return str(ip_network(text))
     except ValueError:
-        raise SettingError(f"{said!r} is not an address or a network; write 10.0.0.0/8") from None
+        raise SettingError(f"{text!r} is not an address or a network; write 10.0.0.0/8") from None
 
 
 Network = Annotated[str, AfterValidator(_network)]

@@ -72,8 +72,8 @@ class LimitSettings(Section):
 
     def check(self) -> None:
         if self.bodies_bytes < self.body_bytes:
-            said = f"{self.bodies_bytes} is less than body_bytes, {self.body_bytes}"
-            raise SettingAtError(("bodies_bytes",), said)
+            text = f"{self.bodies_bytes} is less than body_bytes, {self.body_bytes}"
+            raise SettingAtError(("bodies_bytes",), text)
         if self.grammar_compile > MOST_COMPILE:
-            most, said = format_duration(MOST_COMPILE), format_duration(self.grammar_compile)
-            raise SettingAtError(("grammar_compile",), f"may be {most} at most, not {said}")
+            most, text = format_duration(MOST_COMPILE), format_duration(self.grammar_compile)
+            raise SettingAtError(("grammar_compile",), f"may be {most} at most, not {text}")

@@ -44,9 +44,9 @@ class PriceSettings(Section):
 
     def bill(self, prompt: int, cached: int, answer: int, nanoseconds: int) -> dict[str, float]:
         """`cost` and `machine_cost` of a call, each only if its prices are set."""
-        said: dict[str, float] = {}
+        costs: dict[str, float] = {}
         if self.per_million_prompt or self.per_million_cached or self.per_million_answer:
-            said["cost"] = round(self.token_cost(prompt, cached, answer), DIGITS)
+            costs["cost"] = round(self.token_cost(prompt, cached, answer), DIGITS)
         if self.per_hour:
-            said["machine_cost"] = round(self.machine_cost(nanoseconds), DIGITS)
-        return said
+            costs["machine_cost"] = round(self.machine_cost(nanoseconds), DIGITS)
+        return costs

@@ -112,12 +112,12 @@ class StrategySettings(Section):
     ] = ()
 
     def check(self) -> None:
-        for name, said, joins in (
+        for name, is_set, joins in (
             ("window", self.window != NEVER, ("dynamic", "length-classes")),
             ("buckets", self.buckets, ("dynamic",)),
             ("bounds", self.bounds, ("length-classes",)),
         ):
-            if said and self.join not in joins:
+            if is_set and self.join not in joins:
                 raise SettingError(f"{name} is for join {' or '.join(joins)}, not {self.join}")
         if self.join == "length-classes" and not self.bounds:
             raise SettingError("length-classes needs bounds, such as [128, 512]")
@@ -160,9 +160,9 @@ class StrategySettings(Section):
 
 
 def _window(lane: LaneSettings, window: int) -> int:
-    for said in (lane.window, window):
-        if said != NEVER:
-            return said
+    for given in (lane.window, window):
+        if given != NEVER:
+            return given
     return SECOND if lane.ttft == NEVER else round(WINDOW_SHARE * lane.ttft)
 
 

@@ -1,1 +1,1 @@
-"""Prometheus metrics: vLLM's names, and those of the lanes."""
+"""Prometheus metrics, under vLLM's names and by lane under headway's own."""

@@ -1,4 +1,4 @@
-"""Counts as prometheus_client's families, each with the labels that all of ours have."""
+"""Builds prometheus_client's metric families, with the labels that all of them share."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -7,18 +7,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from headway.server.observe.metrics.histogram import Histogram
 
-LABELS = ("model_name", "engine")  # as vLLM has them
-ENGINE = "0"  # there is one
+LABELS = ("model_name", "engine")  # vLLM's labels
+ENGINE = "0"  # the only one
 SECOND = 1_000_000_000  # nanoseconds
 
-Key = TypeVar("Key", bound=tuple[str, ...])  # the values of a family's own labels
+Key = TypeVar("Key", bound=tuple[str, ...])  # the values of a family's other labels
 
 
 class Families:
-    """Of one server. The names of counters are without their _total."""
+    """Makes the families of one server. Counters are named without their `_total`."""
 
     def __init__(self, model: str) -> None:
-        self._own = (model, ENGINE)
+        self._shared = (model, ENGINE)  # the values of LABELS
 
     def counter(
         self, name: str, help: str, counts: Mapping[Key, float], labels: tuple[str, ...] = ()
@@ -26,7 +26,7 @@ class Families:
         """A counter family with one sample per tuple of label values."""
         family = CounterMetricFamily(name, help, labels=(*LABELS, *labels))
         for values, count in counts.items():
-            family.add_metric((*self._own, *values), count)
+            family.add_metric((*self._shared, *values), count)
         return family
 
     def gauge(
@@ -35,13 +35,13 @@ class Families:
         """A gauge family with one sample per tuple of label values."""
         family = GaugeMetricFamily(name, help, labels=(*LABELS, *labels))
         for values, gauge in gauges.items():
-            family.add_metric((*self._own, *values), gauge)
+            family.add_metric((*self._shared, *values), gauge)
         return family
 
     def histogram(self, name: str, help: str, one: Histogram) -> HistogramMetricFamily:
         """A histogram family with one histogram, of all lanes together."""
         family = HistogramMetricFamily(name, help, labels=LABELS)
-        family.add_metric(self._own, one.buckets, one.sum / one.unit)
+        family.add_metric(self._shared, one.buckets, one.sum / one.unit)
         return family
 
     def by_lane(
@@ -50,10 +50,10 @@ class Families:
         """A histogram family with one histogram per lane."""
         family = HistogramMetricFamily(name, help, labels=(*LABELS, "lane"))
         for lane, one in lanes.items():
-            family.add_metric((*self._own, lane), one.buckets, one.sum / one.unit)
+            family.add_metric((*self._shared, lane), one.buckets, one.sum / one.unit)
         return family
 
 
 def seconds(nanoseconds: Mapping[Key, int]) -> dict[Key, float]:
-    """The same values, converted from nanoseconds to seconds."""
+    """The values, converted from nanoseconds to seconds."""
     return {values: count / SECOND for values, count in nanoseconds.items()}

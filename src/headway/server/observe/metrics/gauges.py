@@ -1,4 +1,4 @@
-"""How things are now: the engine's Load, when it is asked for."""
+"""The gauges: the engine's present Load, read when Prometheus scrapes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,43 +22,47 @@ def gauges(
     block_size: int,
     now: int,
 ) -> Iterator[Metric]:
-    """Of an engine that is down nothing is said to run."""
+    """The gauge families. now: nanoseconds of the engine's clock.
+
+    An engine that is down has no running and no waiting requests.
+    """
     if state is EngineState.DOWN:
         load = Load()
     yield families.gauge(
         "headway_engine_state",
-        "1 for the one it is in.",
+        "1 for the engine's present state, 0 for the others.",
         {(each.value,): int(each is state) for each in EngineState},
         ("state",),
     )
-    yield from _vllm(families, load, block_size)
+    yield from _vllm_gauges(families, load, block_size)
     if load.drift:
         yield families.gauge(
             "headway_cost_drift_ratio",
-            "What steps take of what the cost model says, a slow mean; 1: as it was calibrated.",
+            "Measured over predicted step time, a slow mean. 1: as calibrated.",
             {(): load.drift / WHOLE},
         )
     yield families.gauge(
         "headway_lane_budget_seconds",
-        "The lane's limits; those that do not bind are left out.",
+        "The lane's limits that are set.",
         {key: limit / SECOND for lane in lanes for key, limit in _limits(lane)},
         ("lane", "limit"),
     )
     yield families.gauge(
         "headway_lane_max_waiting",
-        "Requests that may wait; the next one is refused.",
+        "How many requests may wait. The next one is refused.",
         {(lane.name,): lane.max_waiting for lane in lanes},
         LANE,
     )
-    yield from _lanes(families, {lane.name: _load(load, lane) for lane in lanes}, load, now)
+    loads = {lane.name: _lane_load(load, lane) for lane in lanes}
+    yield from _lane_gauges(families, loads, load, now)
 
 
-def _vllm(families: Families, load: Load, block_size: int) -> Iterator[Metric]:
+def _vllm_gauges(families: Families, load: Load, block_size: int) -> Iterator[Metric]:
     waiting = sum([lane.waiting for lane in load.lanes.values()])
     yield families.gauge(
         "vllm:num_requests_running", "Requests in the running batch.", {(): load.running}
     )
-    yield families.gauge("vllm:num_requests_waiting", "Requests that wait.", {(): waiting})
+    yield families.gauge("vllm:num_requests_waiting", "Waiting requests.", {(): waiting})
     held = load.num_blocks - load.free_blocks
     yield families.gauge(
         "vllm:kv_cache_usage_perc",
@@ -67,13 +71,13 @@ def _vllm(families: Families, load: Load, block_size: int) -> Iterator[Metric]:
     )
     yield families.gauge(
         "vllm:cache_config_info",
-        "The KV memory; always 1.",
+        "The size of the KV memory, in its labels. Always 1.",
         {(str(block_size), str(load.num_blocks)): 1},
         ("block_size", "num_gpu_blocks"),
     )
 
 
-def _lanes(
+def _lane_gauges(
     families: Families, lanes: dict[str, LaneLoad], load: Load, now: int
 ) -> Iterator[Metric]:
     ages = {
@@ -82,29 +86,33 @@ def _lanes(
     }
     yield families.gauge(
         "headway_oldest_wait_seconds",
-        "Since the arrival of the first in the lane's line; 0: nobody waits. Moves before the "
-        "histogram of waits does.",
+        "Time since the first request in the lane's line arrived; 0 when none waits. It rises "
+        "before the histogram of waits does.",
         ages,
         LANE,
     )
     for name, help, field in (
-        ("waiting_requests", "Requests that wait in the lane.", "waiting"),
-        ("waiting_tokens", "Prompt tokens that wait in the lane.", "tokens"),
+        ("waiting_requests", "Waiting requests of the lane.", "waiting"),
+        ("waiting_tokens", "Prompt tokens of the lane's waiting requests.", "tokens"),
         ("active_sequences", "The lane's sequences in the running batch.", "running"),
-        ("drain_tokens_per_second", "Prompt tokens that start while some wait.", "drain"),
+        (
+            "drain_tokens_per_second",
+            "Prompt tokens started per second while requests wait. 0 until known.",
+            "drain",
+        ),
     ):
         values = {(lane,): getattr(each, field) for lane, each in lanes.items()}
         yield families.gauge(f"headway_{name}", help, values, LANE)
     yield families.gauge(
         "headway_kv_usage_ratio",
-        "Share of the KV blocks that the lane's sequences hold; one that several share counts for "
-        "each, so the lanes may sum to more than 1.",
+        "Share of the KV blocks that the lane's sequences hold. A shared block counts for each of "
+        "its sequences, so the lanes may sum to more than 1.",
         {(name,): lane.blocks / max(1, load.num_blocks) for name, lane in lanes.items()},
         LANE,
     )
 
 
-def _load(load: Load, lane: Lane) -> LaneLoad:
+def _lane_load(load: Load, lane: Lane) -> LaneLoad:
     return load.lanes.get(lane.name, LaneLoad(lane, 0, 0))
 
 

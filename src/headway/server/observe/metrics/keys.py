@@ -1,4 +1,4 @@
-"""Who asks, by the name of their key: as many as the configuration has."""
+"""Requests and tokens by API key. The configuration bounds the number of keys."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from headway.server.observe.metrics.families import Families
 
 
 class Keys:
-    """Requests and tokens per API key."""
+    """Counts requests and tokens by the name of the API key."""
 
     def __init__(self) -> None:
         self._requests = Counter[tuple[str, str]]()
         self._tokens = Counter[tuple[str, str]]()
 
-    def asked(self, key: str, requests: int) -> None:
+    def accepted(self, key: str, requests: int) -> None:
         """Count requests of a key that were accepted. Requests without a key are not counted."""
         if key:
             self._requests[key, "accepted"] += requests
@@ -26,22 +26,22 @@ class Keys:
             self._requests[key, "refused"] += requests
 
     def left(self, key: str, prompt: int, answer: int) -> None:
-        """A call is over, and so many tokens are on its bill."""
+        """Count the tokens of a call that has ended."""
         if key:
             self._tokens[key, "prompt"] += prompt
             self._tokens[key, "answer"] += answer
 
     def collect(self, families: Families) -> Iterator[Metric]:
-        """The metric families of this part."""
+        """The metric families of the keys."""
         yield families.counter(
             "headway_key_requests",
-            "Requests of a key, by what the door has said: accepted, refused.",
+            "Requests of a key: accepted or refused at admission.",
             self._requests,
             ("key", "answer"),
         )
         yield families.counter(
             "headway_key_tokens",
-            "Tokens of a key's calls that are over; a prompt counts once for all its choices.",
+            "Tokens of a key's ended calls. A prompt counts once for all its choices.",
             self._tokens,
             ("key", "kind"),
         )

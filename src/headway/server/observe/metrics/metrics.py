@@ -1,8 +1,9 @@
-"""What /metrics says: vLLM's names, for the dashboards and autoscalers that know them, and by lane
-headway_*. docs/metrics.md lists them.
+"""The metrics behind /metrics. docs/metrics.md lists them.
 
-Everything is counted in plain integers on the event loop's thread, once per step and per request;
-prometheus_client writes them out when they are asked for, from a registry of this server's own.
+They have vLLM's names, for the dashboards and autoscalers that know those, and `headway_*` for
+what is counted by lane. Everything is counted in plain integers on the event loop's thread, once
+per step and per request. prometheus_client writes them out at each scrape, from the server's own
+registry.
 """
 
 import asyncio
@@ -35,20 +36,21 @@ from headway.server.observe.metrics.steps import Steps
 from headway.server.observe.metrics.tokens import Silent, Tokens
 from headway.server.protocol.problem import Problem
 
-REFUSED = (429, 503)  # statuses: who asks again later may be let in
+REFUSED = (429, 503)  # statuses after which a later retry may be accepted
 
 
-class Alone(NamedTuple):
-    """A registry of one family."""
+class SingleFamily(NamedTuple):
+    """A registry of one family, so that it can be written by itself."""
 
     family: Metric
 
     def collect(self) -> tuple[Metric]:
+        """The one family."""
         return (self.family,)
 
 
 class Metrics:
-    """A Watcher of the door, and a listener to the ledger's rows and the engine's events."""
+    """All metrics of a server. It watches the intake, the ledger's rows and the engine's events."""
 
     def __init__(
         self,
@@ -63,68 +65,75 @@ class Metrics:
         self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
         self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
         self._keys = Keys()
-        self._before = self._preemptions = 0  # of engines that have failed; of the present one
-        self._at = 0  # when what is heard of next was so
+        self._preemptions = 0  # by the present engine
+        self._earlier_preemptions = 0  # by engines that have failed
+        self._step_ended = 0  # when the step ended whose events come next
         self._registry = CollectorRegistry()
         self._registry.register(self)
         for own in (ProcessCollector, PlatformCollector, GCCollector):
             own(registry=self._registry)
 
     def ready(self) -> None:
-        """An engine can be asked: the first, or the next one after a fault."""
+        """An engine is ready: the first one, or the next one after a fault."""
         self._steps.begin(self._now())
         self._requests.begin()
-        self._before += self._preemptions
+        self._earlier_preemptions += self._preemptions
         self._preemptions = 0
 
-    # -- the door
+    # -- the intake
 
     def refused_early(self, refusal: Refusal) -> None:
-        """Before its prompts were tokenized."""
-        self._refused(refusal.problem, refusal.arrival.tenant.key, refusal.lane, refusal.count)
+        """Count requests that were refused before their prompts were tokenized."""
+        key = refusal.arrival.tenant.key
+        self._count_refused(refusal.problem, key, refusal.lane, refusal.count)
 
-    def _refused(self, problem: Problem, key: str, lane: str, count: int) -> None:
+    def _count_refused(self, problem: Problem, key: str, lane: str, count: int) -> None:
         self._keys.refused(key, count)
         self._requests.refused(lane, problem.code, count)
 
     def entered(self, call: Call) -> None:
+        """Count the requests of a call that was accepted into its lane."""
         lane = call.routed.lane
-        self._keys.asked(call.routed.tenant.key, len(call.choices))
+        self._keys.accepted(call.routed.tenant.key, len(call.choices))
         for each in call.requests:
             self._tokens.silent[each.id] = Silent(lane, each.arrived, len(each.prompt))
 
     def refused(self, call: Call, problem: Problem) -> None:
+        """Count the requests of a call that was refused after its prompts were tokenized."""
         if problem.status in REFUSED:
             routed = call.routed
-            self._refused(problem, routed.tenant.key, routed.lane, len(call.choices))
+            self._count_refused(problem, routed.tenant.key, routed.lane, len(call.choices))
 
     def left(self, call: Call, open: Sequence[str]) -> None:
+        """Count what became of a call. open: ids of its requests that did not end by themselves."""
         self._keys.left(call.routed.tenant.key, *call.tokens)
         silent = [id for id in open if self._tokens.silent.pop(id, None)]
         reason = call.problem.code if call.problem else ""
         self._requests.abandoned(call.routed.lane, reason, len(silent))
-        if reason in FAILED:  # but those whose row has come, ahead of this step's events
+        if reason in FAILED:  # except where the row came already, ahead of the step's events
             self._requests.failed(call.routed.lane, [id for id in open if id not in call.rows])
 
     # -- the engine
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        """Count the ledger's rows of a step, and of the requests that ended in it."""
         load = self._engine.load
-        self._at = steps[-1].began + steps[-1].nanoseconds if steps else load.now
+        self._step_ended = steps[-1].began + steps[-1].nanoseconds if steps else load.now
         self._steps.add(steps, load)
         self._preemptions = load.preemptions
         for row in requests:
             self._requests.ended(row)
-            if row.finish is Finish.COMPUTED:  # it will never say a token
+            if row.finish is Finish.COMPUTED:  # it ends without a token
                 self._tokens.prompted += row.prompt
 
     def events(self, events: list[Event]) -> None:
-        """Of the same step, after its rows."""
-        self._tokens.hear(events, self._at)
+        """Count the events of a step. They come after its rows."""
+        self._tokens.count(events, self._step_ended)
 
     # -- Prometheus
 
     def collect(self) -> Iterator[Metric]:
+        """All metric families of the server, as they are now."""
         families, load, now = self._families, self._engine.load, self._now()
         state = self._engine.state
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
@@ -132,12 +141,12 @@ class Metrics:
         yield from gauges(families, load, state, self._lanes, self._block_size, now)
         yield families.gauge(
             "headway_journal_stopped",
-            "1: the journal could not be written on and has ended; the log says why.",
+            "1 if the journal could not be written and has ended; the log says why. Else 0.",
             {(): int(bool(self._engine.journal))},
         )
-        preempted = {(): self._before + self._preemptions}
+        preempted = {(): self._earlier_preemptions + self._preemptions}
         yield families.counter(
-            "vllm:num_preemptions", "How often a sequence's blocks were taken.", preempted
+            "vllm:num_preemptions", "How often a sequence was preempted.", preempted
         )
         yield from self._keys.collect(families)
         yield from self._tokens.collect(families)
@@ -145,17 +154,20 @@ class Metrics:
         yield from self._steps.collect(families, self._requests.wasted, idle_until)
 
     async def text(self) -> bytes:
-        """In Prometheus' text format. Written family by family: all at once would take 8 ms, in
-        which no stream gets its tokens."""
+        """All metrics in Prometheus' text format.
+
+        They are written family by family, and streams get their tokens in between. All at once
+        would block the event loop for 8 ms.
+        """
         written = []
         for family in self._registry.collect():
-            written.append(generate_latest(Alone(family)))
+            written.append(generate_latest(SingleFamily(family)))
             await asyncio.sleep(0)
         return b"".join(written)
 
 
-def measured(service: Service) -> Metrics:
-    """The metrics of a server, which count from now on."""
+def attach_metrics(service: Service) -> Metrics:
+    """Make the metrics of a server. They count from now on."""
     config, engine = service.config, service.engine
     size = config.engine.block_size
     metrics = Metrics(service.names[0], config.core_lanes, engine, size, clock.now)

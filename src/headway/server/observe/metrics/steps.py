@@ -1,4 +1,4 @@
-"""Where the engine's time goes, and how full its batches are: the sums of the ledger's steps."""
+"""Where the engine's time goes and how full its batches are, summed over the ledger's step rows."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ KINDS = ("compute", "host", "waiting", "idle")
 
 
 class Steps:
-    """Every nanosecond from `begin` on is of one kind:
+    """Gives every nanosecond since `begin` one kind:
 
     step     |----- compute + host -----|                        |----- compute + host ---
     between                             | host | waiting | idle  |
@@ -25,21 +25,21 @@ class Steps:
         lanes = tuple(lanes)
         self._steps = self._wasted = 0
         self._spent = Counter({(kind,): 0 for kind in KINDS})
-        self._until = 0  # it is accounted for
-        self._runs = self._waits = False  # somebody, since then
+        self._until = 0  # the time up to here has its kind
+        self._runs = self._waits = False  # whether a request does, since then
         self._tokens = Histogram(TOKENS)
         self._batch = {lane: Histogram(SEQUENCES) for lane in lanes}
         self._padding = Counter({("", kind): 0 for kind in ("padding", "held")})
 
     def begin(self, now: int) -> None:
-        """An engine is ready, and has nothing to do. What was before it is nobody's time."""
+        """An engine is ready and has nothing to do. The time before it has no kind."""
         self._until = now
         self._runs = self._waits = False
 
     def add(self, rows: Iterable[StepRow], load: Load) -> None:
-        """load: published behind the last of them, or by a poll that built none."""
+        """Count the rows. load: published after the last of them, or by a poll without a step."""
         for row in rows:
-            self._between(row.began)
+            self._count_until(row.began)
             self._spent["compute",] += row.nanoseconds - row.host
             self._spent["host",] += row.host
             self._until = row.began + row.nanoseconds
@@ -51,12 +51,13 @@ class Steps:
             self._padding["", "held"] += row.held_tokens
             for name, lane in load.lanes.items():
                 self._batch[name].add(lane.batch)
-        self._between(load.now)
+        self._count_until(load.now)
         self._runs = load.running > 0
-        # As the engine sees it: a load counts who is on the way among the waiting.
+        # `waiting` also counts requests that are on their way to the engine; `oldest` does not.
         self._waits = any(lane.oldest != NEVER for lane in load.lanes.values())
 
-    def _between(self, now: int) -> None:
+    def _count_until(self, now: int) -> None:
+        """Count the time since the last step, up to `now`."""
         if (passed := now - self._until) > 0:
             self._spent[self._kind,] += passed
             self._until = now
@@ -70,35 +71,39 @@ class Steps:
     def collect(
         self, families: Families, wasted: Mapping[tuple[str, str], int], idle_until: int
     ) -> Iterator[Metric]:
-        """wasted: tokens by lane and kind, beside padding and held slots. idle_until: now, if
-        nothing is there to do; else 0.
+        """The metric families of the steps.
+
+        wasted: tokens by lane and kind, other than padding and held slots. idle_until: now if the
+        engine has nothing to do, else 0.
         """
         if self._until and self._kind == "idle":
-            self._between(idle_until)  # for good: what was once said never falls
+            self._count_until(idle_until)  # it stays counted: a counter must not fall
         yield families.counter("headway_steps", "Steps of the engine.", {(): self._steps})
         yield families.counter(
             "headway_step_seconds",
-            "The engine's time. compute: of steps, the device at work; host: of steps, the device "
-            "waiting for decisions, inputs or sampling, and between steps while somebody runs; "
-            "waiting: nobody runs and somebody waits, as for a window; idle: nobody is there.",
+            "The engine's time. compute: the device works on a step; host: in a step, the device "
+            "waits for decisions, inputs or sampling, and the time between steps while requests "
+            "run; waiting: none runs and some wait, as for a window; idle: there are none.",
             seconds(self._spent),
             ("kind",),
         )
         yield families.by_lane(
-            "headway_batch_size", "The lane's sequences in the batch, of each step.", self._batch
+            "headway_batch_size",
+            "The lane's sequences in the running batch, per step.",
+            self._batch,
         )
         yield families.histogram(
-            "vllm:iteration_tokens_total", "Tokens that a step has computed.", self._tokens
+            "vllm:iteration_tokens_total", "Tokens computed per step.", self._tokens
         )
         yield families.counter(
             "headway_waste_tokens",
-            "Tokens computed for nobody. padding, held: slots of an exclusive group, of no lane; "
-            "discarded: sampled past an end; recomputed: after a preemption.",
+            "Tokens computed for no answer. padding, held: slots of an exclusive group, without a "
+            "lane; discarded: sampled past the end of an answer; recomputed: after a preemption.",
             {**self._padding, **wasted},
             ("lane", "kind"),
         )
         yield families.counter(
             "headway_waste_seconds",
-            "Time of steps that went into padding, held slots and sequences that had ended.",
+            "Step time spent on padding, held slots and sequences that had ended.",
             seconds({(): self._wasted}),
         )

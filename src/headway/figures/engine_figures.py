@@ -1,0 +1,89 @@
+"""The figures of the engine (EngineFigures): throughput, use and waste."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headway.core.ledger import RequestRow
+from headway.core.request import Finish
+from headway.runs.outcome import Outcome
+
+SERVED = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """The figures of the engine under one strategy."""
+
+    seconds: float  # from the end of the warm-up to the end of the last step
+    served: int  # requests that ended by themselves
+    refused: int  # too long for the engine, or the lane was full
+    failed: int
+    unfinished: int  # expired, or unfinished at the end of the run
+    requests_per_second: float
+    tokens_per_second: float  # of answers, without discarded ones
+    slots: float  # that computed for a request: mean over the steps' time
+    busy: float  # share of the seconds in which a step ran
+    held: float  # share of the computed tokens that were for finished slots
+    padding: float  # share of the computed tokens that were padding
+    discarded: float  # share of them that were sampled past an answer's end
+    recomputed: float  # share of them that were computed before, and lost to a preemption
+    cached: float  # share of the prompts' tokens that the prefix cache had
+    preemptions: int
+    free_mean: float  # KV blocks: mean over the steps' time
+    free_least: int
+
+    @property
+    def waste(self) -> float:
+        """Share of the computed tokens that were padding or for finished slots."""
+        return self.held + self.padding
+
+    @property
+    def unserved(self) -> int:
+        """Offered requests that were not served."""
+        return self.refused + self.failed + self.unfinished
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As a report's JSON has it."""
+        return asdict(self) | {"unserved": self.unserved}
+
+
+def engine_figures(outcome: Outcome) -> EngineFigures:
+    """Throughput, use and waste of the engine in a run, over all lanes."""
+    steps = outcome.steps
+    served = [row for row in outcome.requests if row.finish in SERVED]
+    refused, failed = (
+        sum(row.finish is why for row in outcome.requests) for why in (Finish.REFUSED, Finish.ERROR)
+    )
+    seconds = outcome.nanoseconds / 1e9
+    spent = sum(row.nanoseconds for row in steps)
+    computed = sum(row.tokens + row.waste_tokens for row in steps)
+    return EngineFigures(
+        seconds=seconds,
+        served=len(served),
+        refused=refused,
+        failed=failed,
+        unfinished=sum(outcome.offered.values()) - len(served) - refused - failed,
+        requests_per_second=_share(len(served), seconds),
+        tokens_per_second=_share(answered_tokens(outcome.requests), seconds),
+        slots=_share(sum(row.rows * row.nanoseconds for row in steps), spent),
+        busy=_share(spent, outcome.nanoseconds),
+        held=_share(sum(row.held_tokens for row in steps), computed),
+        padding=_share(sum(row.padding_tokens for row in steps), computed),
+        discarded=_share(sum(row.discarded for row in outcome.requests), computed),
+        recomputed=_share(sum(row.recomputed for row in outcome.requests), computed),
+        cached=_share(sum(row.cached for row in served), sum(row.prompt for row in served)),
+        preemptions=sum(row.preemptions for row in outcome.requests),
+        free_mean=_share(sum(row.free_blocks * row.nanoseconds for row in steps), spent),
+        free_least=min((row.free_blocks for row in steps), default=0),
+    )
+
+
+def answered_tokens(rows: Sequence[RequestRow]) -> int:
+    """Tokens of all answers."""
+    return sum(row.generated for row in rows)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

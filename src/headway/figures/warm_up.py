@@ -1,0 +1,41 @@
+"""A run without its warm-up: the rows that all figures are computed from."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.runs.outcome import Outcome
+
+
+def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
+    """The outcome without the requests of the warm-up. A starting backlog counts."""
+    return _of(
+        outcome,
+        (
+            row
+            for row in outcome.requests
+            if row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget())
+        ),
+    )
+
+
+def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
+    """The outcome without the requests, steps and time of the warm-up.
+
+    All figures are computed from it.
+    """
+    return replace(
+        requests_after_warm_up(outcome, warm_up),
+        steps=tuple(row for row in outcome.steps if row.began >= warm_up),
+        nanoseconds=max(0, outcome.nanoseconds - warm_up),
+    )
+
+
+def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
+    """The outcome with only these rows, and with the offered counts reduced to match."""
+    kept = tuple(rows)
+    left = Counter(row.lane for row in outcome.requests) - Counter(row.lane for row in kept)
+    offered = {lane: count - left[lane] for lane, count in outcome.offered.items()}
+    return replace(outcome, offered=offered, requests=kept)

@@ -1,0 +1,49 @@
+"""The rows that a run leaves (Outcome)."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER, Request
+from headway.core.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The rows of a run. Times are nanoseconds from its beginning."""
+
+    offered: dict[str, int]  # requests, by lane
+    requests: tuple[RequestRow, ...]
+    steps: tuple[StepRow, ...]
+    nanoseconds: int  # from the beginning to the last step's end
+    complete: bool  # False: the run was interrupted, and unfinished requests have no row
+
+
+def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
+    """What a scheduler's ledger has of these requests. zero: the run's beginning."""
+    steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
+    counts = Counter(request.lane for request in requests)
+    return Outcome(
+        offered={lane.name: counts[lane.name] for lane in scheduler.settings.lanes},
+        requests=tuple(_from(zero, row) for row in scheduler.ledger.requests),
+        steps=steps,
+        nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
+        complete=scheduler.finished,
+    )
+
+
+def _from(zero: int, row: RequestRow) -> RequestRow:
+    """The row with its times counted from zero."""
+
+    def since(time: int) -> int:
+        return time if time == NEVER else time - zero
+
+    return replace(
+        row,
+        arrived=since(row.arrived),
+        first_scheduled=since(row.first_scheduled),
+        first_token=since(row.first_token),
+        last_token=since(row.last_token),
+        finished=since(row.finished),
+    )

@@ -1,0 +1,41 @@
+"""The testbed that simulates: virtual time, and steps priced by a cost model."""
+
+from headway.costing.calibration import Calibration
+from headway.runs.shared_executor import SharedExecutor
+from headway.runs.testbed import Testbed
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.strategies.strategy import SLOTS
+
+TEXT_LENGTH = 1 << 19  # tokens of the text that simulated prompts are cut from
+
+
+def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
+    """A testbed in virtual time: steps take as long as the cost model says, and compute nothing.
+
+    It has the slots of the cost file where that comes from a data sheet, and else those of a live
+    comparison. seed: of the steps' residuals. Prompts are cut from ascending numbers, so that
+    prompts that begin at different places share no block.
+    """
+    clock = VirtualClock()
+    priced = PricedExecutor(calibration.cost, clock, seed=seed)
+    kind = "data sheets" if calibration.analytical else "measured steps"
+    return Testbed(
+        model=calibration.model,
+        dtype=calibration.dtype,
+        device=calibration.device,
+        num_blocks=calibration.num_blocks,
+        block_size=calibration.block_size,
+        context=calibration.context,
+        text=tuple(range(TEXT_LENGTH)),
+        executor=SharedExecutor(priced),
+        clock=clock,
+        fit=calibration.fit,
+        slots=calibration.slots if calibration.analytical else SLOTS,
+        threads=calibration.threads,
+        engine=lambda scheduler, executor, inbox, _: VirtualEngine(
+            scheduler, executor, inbox, clock, priced, coasting=True
+        ),
+        simulated=f"a cost model of {kind}",
+    )

@@ -1,0 +1,35 @@
+"""The requests of a trace (RecordedTrace), scaled and spread."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from random import Random
+
+from headway.costing.request_spec import RequestSpec
+from headway.traffic.token_scale import scale_trace
+from headway.traffic.trace import Arrival
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrace:
+    """The arrivals of a trace. Those that its coarse clock has put at one moment are spread."""
+
+    arrivals: Sequence[Arrival] = field(repr=False)
+    name: str
+    scale: float  # that token counts are divided by
+
+    @property
+    def tick(self) -> int:
+        """The resolution of the trace's clock in nanoseconds; 0 where it tells arrivals apart."""
+        times = sorted({each.at for each in self.arrivals})
+        if len(times) < 2 or 2 * len(times) > len(self.arrivals):
+            return 0
+        return min(b - a for a, b in pairwise(times))
+
+    def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
+        """Yield the requests of the trace, by arrival."""
+        specs, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
+        if tick:
+            random = Random(f"{seed} jitter {lane}")
+            specs = [replace(spec, at=spec.at + random.randrange(tick)) for spec in specs]
+        yield from sorted(specs, key=lambda spec: spec.at)
