@@ -166,6 +166,16 @@ def test_ageing_is_for_those_who_run_too_and_the_relegated():
     assert numbers(order.rank(seen(line(CHAT), line(BULK), now=100), ())) == []
 
 
+def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
+    order = ByDeadline(patience=100, turn=4)
+    large, small = job(0, 10, 9_000), job(1, 2_000, 9)
+    for step, first in ((4, 0), (5, 1)):
+        view = seen(line(CHAT, large, small), line(BULK), now=100, step=step)
+        assert numbers(order.rank(view, ()))[0] == first
+    view = seen(line(CHAT, small), now=100, step=4, running=[large])
+    assert numbers(order.rank(view, [large]))[0] == 0
+
+
 def test_without_prices_all_is_in_time():
     """Where a step of one token costs nothing, those who decode take nothing of it."""
     running = [decoding(9, first_by=0)]

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 from headway.core.batch import Output
 from headway.core.commands import Add
-from headway.core.lane import Budget
+from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Static
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from tests.traces import ask, make
 
 
@@ -58,4 +60,13 @@ def test_the_time_of_overlapping_steps_is_not_counted_twice():
     steps, requests = scheduler.ledger.take()
     assert (len(steps), requests[0].nanoseconds) == (2, 15)
     assert scheduler.ledger.take() == ([], [])
-    scheduler.check()  # the sums are kept longer than the rows
+    scheduler.check()  # the sums outlive the rows
+
+
+def test_a_row_has_its_lanes_budget_even_when_nobody_else_waits():
+    lane = Lane(budget=Budget(ttft=1))
+    scheduler = Scheduler(Settings(8, lanes=(lane,)))
+    scheduler.apply([Add(ask("a", 4, 1))], 0)
+    scheduler.commit(scheduler.schedule(0), Output(((9,),)), 10)
+    (row,) = scheduler.ledger.requests
+    assert (row.budget, row.good) == (lane.budget, False)

@@ -30,8 +30,10 @@ def check_answers(case, scheduler, events):
     steps, rows = scheduler.ledger.steps, scheduler.ledger.requests
     assert sorted(row.id for row in rows) == sorted(case.requests)
     started = {row.id: row.first_scheduled for row in rows}
+    budgets = {lane.name: lane.budget for lane in case.lanes}
     for row in rows:
         request, tokens = case.requests[row.id], said[row.id]
+        assert row.budget == budgets[request.lane]
         alone = answer(request)
         event(f"{row.finish}, preempted {min(row.preemptions, 2)}, cached {row.cached > 0}")
         if request.limit > case.most(request.lane):
@@ -106,6 +108,7 @@ def test_two_steps_in_flight_need_no_second_loop(case):
     flight, events = deque(), []
     while not scheduler.finished:
         inbox.wait(inbox.clock.now() + 5 * MS)
+        assert inbox.clock.now() < 60_000 * MS, "it goes round in circles"
         now = inbox.clock.now()
         events += scheduler.apply(inbox.poll(), now)
         event(f"{len(flight)} in flight")

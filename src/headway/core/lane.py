@@ -64,7 +64,9 @@ class Lane:
     max_waiting: int = 10_000
     max_waiting_tokens: int = NEVER  # prompt tokens
     slots: Share = Share()  # sequences that run at once
-    blocks: Share = Share()  # of the KV memory; a block that sequences share counts for each
+    # Of the KV memory; a block that sequences share counts for each. Nobody joins beyond the most;
+    # those who run may grow beyond it.
+    blocks: Share = Share()
     step_tokens: Share = Share()  # of a step; it has no least
     chunk: int = NEVER  # prompt tokens of a step, at most
 

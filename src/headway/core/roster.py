@@ -48,7 +48,7 @@ class Roster:
     def budget(self, request: Request) -> Budget:
         """The budget of the request's lane; without limits if there is no such lane."""
         line = self.lines.get(request.lane)
-        return line.lane.budget if line else Budget()
+        return Budget() if line is None else line.lane.budget
 
     def add(self, request: Request) -> None:
         """A new sequence waits at the end of its lane's line."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headway.core.cost.estimates import Estimates
-from headway.core.cost.features import NONE, Features
+from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE
 
 
@@ -50,19 +50,18 @@ class Sizer:
         return self.estimates.predict(features) * sure // WHOLE
 
     def _features(self, start: int, length: int, logits: int) -> Features:
-        end, padded = start + length, self._padded
-        if length < 2:
-            padded = self._reads_with(end) if length else padded
-            own = NONE
-        else:
-            pairs = length * start + length * (length + 1) // 2
-            own = Features(prompts=1, reads=end, pairs=pairs)
+        end, padded, reads, pairs = start + length, self._padded, self._reads, self._pairs
+        if length > 1:
+            reads += end
+            pairs += length * start + length * (length + 1) // 2
+        elif length:
+            padded = self._reads_with(end)
         return Features(
             self._tokens + length,
             self._rows + int(length > 0),
-            self._prompts + own.prompts,
-            self._reads + padded + own.reads,
-            self._pairs + padded + own.pairs,
+            self._prompts + int(length > 1),
+            reads + padded,
+            pairs + padded,
             self._logits + (logits if length else 0),
             int(bool(self._singles) or length == 1),
         )

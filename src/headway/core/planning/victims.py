@@ -31,6 +31,7 @@ class Victims:
         self._robbed = set[str]()  # lanes that have lost somebody in this step
         self._first = UNTIMED  # the earliest tier that has
         self._oldest = dict[int, int]()  # number, by tier
+        self._bare = UNTIMED  # nobody can be taken for those who wait in this tier or a later one
 
     def taken(self, victim: Sequence) -> None:
         """It is preempted now."""
@@ -55,12 +56,14 @@ class Victims:
     def behind(self, needy: Sequence, slots: int, *, whole: bool) -> list[Sequence]:
         """Of later tiers than the needy's, who waits: the first that leave so many slots and the
         blocks that it needs. None if all of them are not enough."""
+        if needy.tier >= self._bare:
+            return []
         need, shared = demand(self.pool, needy, whole=whole)
         need -= self.pool.num_free
-        found, tables = list[Sequence](), list[list[int]]()
+        found, tables, freed = list[Sequence](), list[list[int]](), 0
         gone, held = Counter[str](), Counter[str]()
         for victim in self._remaining():
-            if len(found) >= slots and self.pool.freed_by(tables, shared) >= need:
+            if len(found) >= slots and freed >= need:
                 break
             lane = victim.request.lane
             line = self.roster.lines[lane]
@@ -69,7 +72,10 @@ class Victims:
                 tables.append(victim.blocks)
                 gone[lane] += 1
                 held[lane] += len(victim.blocks)
-        if len(found) < slots or self.pool.freed_by(tables, shared) < need:
+                freed = self.pool.freed_by(tables, shared)
+        if not found:
+            self._bare = needy.tier
+        if len(found) < slots or freed < need:
             return []
         self._left = [each for each in self._remaining() if each not in found]
         return found

@@ -27,11 +27,11 @@ class ByDeadline:
     machine no order has fewer jobs late (Moore, 1968). It moves by itself from the earliest
     deadline first to the least work first as the load rises.
 
-    Then come the relegated, then lanes without a budget, by priority and arrival. Of those, the
-    oldest goes first once it is older than `patience`: until one of them runs, so that it has the
-    next slot that comes free, and then in every `turn`-th step, so that its prompt moves on. Where
-    slots are taken back from later tiers (ByLane), it joins behind those in time all the
-    same, unless its lane has fewer slots than its least; from then on it moves as stated.
+    Then come the relegated, then lanes without a budget, by priority and arrival. As long as none
+    of these runs, the oldest of them goes first once it is older than `patience`: it has the next
+    slot. In every `turn`-th step, the oldest of all goes first if it is older than that. Where
+    slots are taken back from later tiers (ByLane), these join behind those in time all the same,
+    unless their lane has fewer slots than its least.
     """
 
     needs_cost: ClassVar[bool] = True
@@ -62,14 +62,17 @@ class ByDeadline:
                 yield from tuple(line.waiting)
 
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
-        """The one that came first of those behind the others, if it is its turn: in every so many
-        steps and, as long as none of them runs, in all."""
-        if view.step % self.turn and any(s.tier != TIMED for s in view.running):
+        """The oldest of those behind the others, if none of them runs; in every so many steps the
+        oldest of all."""
+        turn = view.step % self.turn == 0
+        if not turn and any(s.tier != TIMED for s in view.running):
             return []
         parts = [line.relegated for line in view.lines]
-        parts += [line.waiting for line in view.lines if not line.lane.budget.is_timed]
-        behind = [s for s in running if s.tier != TIMED] + [part[0] for part in parts if part]
-        oldest = min(behind, key=_number, default=None)
+        parts += [line.waiting for line in view.lines if turn or not line.lane.budget.is_timed]
+        found = [s for s in running if turn or s.tier != TIMED] + [
+            part[0] for part in parts if part
+        ]
+        oldest = min(found, key=_number, default=None)
         if oldest is None or oldest.request.arrived + self.patience > view.now:
             return []
         return [oldest]

@@ -16,7 +16,8 @@ class Order(Protocol):
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
         """Yield these of the running, which have prompts to compute or may miss a step, and all
-        who wait, first to last. Lazy, because a step rarely needs more than a few."""
+        who wait, first to last. Whoever is named twice has the first of these places. Lazy,
+        because a step rarely needs more than a few."""
         ...
 
 
