@@ -29,13 +29,11 @@ class Settings:
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
         self._check_shares()
-        for part in ("order", "chunk", "relegate"):
-            policy = getattr(self.policies, part)
-            if getattr(policy, "needs_cost", False) and not self.cost.is_known:
-                raise SettingError(
-                    f"{type(policy).__name__} predicts times, and there is no cost model: "
-                    "measure one with headway calibrate"
-                )
+        if (predicting := self.policies.predicting) and not self.cost.is_known:
+            raise SettingError(
+                f"{predicting[0]} predicts times, and there is no cost model: measure one with "
+                "headway calibrate"
+            )
         if widest > self.context:  # held slots would have positions beyond the context
             raise SettingError(
                 f"a bucket of {widest} tokens is wider than the {self.context} of the context"
