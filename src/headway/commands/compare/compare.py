@@ -185,7 +185,7 @@ class ComparisonRun:
         self.strategies = tuple(
             make(self.experiment.strategy_inputs) for make in self.makes.values()
         )
-        self._check_settings()
+        self.experiment.check(self.strategies)
         against = baseline(self.options, self.makes)
         self.reporter = Reporter(
             self.experiment,
@@ -196,14 +196,6 @@ class ComparisonRun:
             command=self.command,
             enforced=self.options.enforce,
         )
-
-    def _check_settings(self) -> None:
-        """SettingError, before anything is served, where a strategy cannot run here."""
-        for each in self.strategies:
-            try:
-                self.experiment.testbed.settings(each.policies, self.experiment.lanes)
-            except SettingError as error:
-                raise SettingError(f"the strategy {each.name}: {error}") from error
 
     def run(self) -> int:
         """Serve all strategies, write both reports, and return the exit status.
