@@ -147,6 +147,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
         "  preempt: by-lane\n"
         "  defer: without-deadline\n"
         "  relegate: hopeless\n"
+        "  memory: {ahead: {share: 0.6}}\n"
         "tuned:\n"
         "  order: {deadline: {patience: 250, turn: 3, most_in_time: false}}\n"
         "  chunk: {slack: {least: 8, stretch: 4, sure: 0.5}}\n"
@@ -176,6 +177,7 @@ def test_each_part_of_budgets_is_first_come_but_for_itself():
         "slack-steps": {"chunk", "step_tokens"},
         "relegation": {"relegate"},
         "filler": {"order", "preempt", "defer"},
+        "memory-ahead": {"memory"},
     }
     everything = made("budgets")
     assert (everything.preempt, everything.defer) == (ByLane(), WithoutDeadline())
@@ -209,6 +211,8 @@ def test_each_part_of_budgets_is_first_come_but_for_itself():
         ({"relegate": "hopless"}, "relegate: 'hopless' is not known; did you mean hopeless"),
         ({"defer": "without"}, "defer: 'without' is not known; did you mean without-deadline"),
         ({"preempt": "bylane"}, "preempt: 'bylane' is not known; did you mean by-lane"),
+        ({"memory": "ahed"}, "memory: 'ahed' is not known; did you mean ahead"),
+        ({"memory": {"ahead": {"shere": 1}}}, "ahead: 'shere' is not known; did you mean share"),
         ({"mix": "alternate", "defer": "without-deadline"}, "mine: who misses a step"),
         ({"join": "static", "chunk": {"slack": {}}}, "chunk: slack goes with join: continuous"),
         ({"join": "dynamic", "preempt": "by-lane"}, "by-lane goes with join: continuous"),

@@ -18,6 +18,7 @@ from headway.strategies.parts import (
     named,
     read_bool,
     read_chunk,
+    read_memory,
     read_named,
     read_order,
 )
@@ -33,7 +34,7 @@ JOINS = {
 }
 PARTS = (
     *("rule", "join", "order", "mix", "chunk", "step_tokens"),
-    *("preempt", "defer", "relegate"),
+    *("preempt", "defer", "relegate", "memory"),
 )
 # Parts that mean nothing to an exclusive group, whose members keep their places to its end.
 NOT_IN_GROUPS = {"chunk": ("slack",), "preempt": ("by-lane",), "defer": ("without-deadline",)}
@@ -95,6 +96,7 @@ def strategy_from_parts(
         "preempt": read_named(parts.get("preempt", "youngest"), PREEMPTS, f"{where}: preempt"),
         "defer": read_named(parts.get("defer", "nobody"), DEFERS, f"{where}: defer"),
         "relegate": read_named(parts.get("relegate", "keep"), RELEGATES, f"{where}: relegate"),
+        "memory": read_memory(parts.get("memory", "now"), f"{where}: memory"),
         "step_tokens": whole(parts.get("step_tokens", room), f"{where}: step_tokens", 1),
     }
     policies = named(lambda: Policies(join=join, chunk=chunk, **read), where)

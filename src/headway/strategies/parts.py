@@ -11,6 +11,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import Defer, Nobody, WithoutDeadline
+from headway.core.policies.memory import Ahead, Memory, Now
 from headway.core.policies.order import ORDERS, Order
 from headway.core.policies.preempt import ByLane, Preempt, Youngest
 from headway.core.policies.relegate import Hopeless, Keep, Relegate
@@ -62,6 +63,16 @@ def read_chunk(value: Any, where: str) -> Chunk:
     if "sure" in fields:
         given["sure"] = number(fields["sure"], f"{where}: sure")
     return named(partial(BySlack, **given), where)
+
+
+def read_memory(value: Any, where: str) -> Memory:
+    """now, or ahead with its share."""
+    name, fields = choice(value, ("now", "ahead"), where)
+    known(fields, ("share",) if name == "ahead" else (), f"{where}: {name}")
+    if name == "now":
+        return Now()
+    shares = {key: number(each, f"{where}: {name}: {key}") for key, each in fields.items()}
+    return named(partial(Ahead, **shares), f"{where}: {name}")
 
 
 def read_named(value: Any, choices: Mapping[str, Any], where: str) -> Any:
