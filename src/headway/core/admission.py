@@ -44,10 +44,10 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
         return Refuse("the engine is closing")
     if refused := full(line, load, now):
         return refused
-    drained = now + wait(line, load)
     if line.tokens + len(request.prompt) > line.lane.max_waiting_tokens:
-        return Refuse(f"{line.tokens} tokens wait in {request.lane!r} already", drained)
-    return Accept(drained + load.prefill * len(request.prompt))
+        reason = f"{line.tokens} tokens wait in {request.lane!r} already"
+        return Refuse(reason, now + until_drained(line, load))
+    return Accept(now + wait(line, load) + load.prefill * len(request.prompt))
 
 
 def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
@@ -55,7 +55,7 @@ def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
     if line.waiting < line.lane.max_waiting:
         return None
     reason = f"{line.waiting} requests wait in {line.lane.name!r} already"
-    return Refuse(reason, now + wait(line, load))
+    return Refuse(reason, now + until_drained(line, load))
 
 
 def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
@@ -93,20 +93,36 @@ def never(requests: Sequence[Request], load: Load) -> Refuse | None:
 
 
 def wait(line: LaneLoad, load: Load) -> int:
-    """Nanoseconds until all have started that wait now in this lane and in those before it.
+    """Nanoseconds until all have started that wait now and go before a new request of this lane.
+
+    Who goes before it is said by the lanes' ranks (Settings.ranks): first come, all that are not
+    relegated; by priority, its own lane and those before it. By deadline, a lane with a budget
+    waits for the others with one and not for lanes without, nor for relegated requests, of its own
+    lane or of another: all those go behind it, and where slots are short they give theirs back.
+    Which of two deadlines is the earlier is not asked, so the estimate errs on the long side. A
+    lane without a budget waits for all that have one, relegated or not.
 
     A line's drain rate already contains what the other lanes take. So the slowest line counts.
     """
-    ahead = list(load.lanes.values())
-    if load.by_priority:  # equal ones in the order of the configuration, as in order.Priority
-        ahead.sort(key=lambda each: each.lane.priority)
-        ahead = ahead[: ahead.index(line) + 1]
-    return max([_to_drain(each, load.prefill) for each in ahead])
+    return _to_drain(load, line.ranks.own)
 
 
-def _to_drain(line: LaneLoad, prefill: int) -> int:
-    """By the line's drain rate; if there is none yet, as if prompts were computed one by one."""
-    return int(line.tokens * 1e9 / line.drain) if line.drain else line.tokens * prefill
+def until_drained(line: LaneLoad, load: Load) -> int:
+    """As wait, until the line's relegated requests have started, too: they hold places in it."""
+    return _to_drain(load, max(line.ranks) if line.relegated else line.ranks.own)
+
+
+def _to_drain(load: Load, rank: int) -> int:
+    """Nanoseconds until all up to this rank have started: by each line's drain rate; if there is
+    none yet, as if prompts were computed one by one."""
+    longest = 0
+    for each in load.lanes.values():
+        tokens = each.relegated_tokens if each.ranks.relegated <= rank else 0
+        if each.ranks.own <= rank:
+            tokens += each.tokens - each.relegated_tokens
+        alone = int(tokens * 1e9 / each.drain) if each.drain else tokens * load.prefill
+        longest = max(longest, alone)
+    return longest
 
 
 def _problem(request: Request, line: LaneLoad, load: Load) -> str:

@@ -69,6 +69,7 @@ class Lane:
     blocks: Share = Share()
     step_tokens: Share = Share()  # of a step; it has no least
     chunk: int = NEVER  # prompt tokens of a step, at most
+    refuses_late: bool = False  # who waits and is relegated: ended at once; else served later
 
     @property
     def is_limited(self) -> bool:
@@ -83,13 +84,17 @@ class Line:
     Those that cannot keep their budget any more wait apart, behind the others.
     """
 
-    __slots__ = ("batch", "lane", "relegated", "running", "started", "tokens", "waiting")
+    __slots__ = (
+        *("lane", "waiting", "relegated", "tokens", "relegated_tokens"),
+        *("started", "running", "batch"),
+    )
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
         self.tokens = 0  # prompt tokens that wait, in both
+        self.relegated_tokens = 0  # of them, of the relegated
         self.started = 0  # prompt tokens of all sequences that have ever started
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
@@ -106,14 +111,19 @@ class Line:
     def insert(self, sequence: Sequence) -> None:
         """Insert by number: a new one at the end, a preempted one at its old place."""
         insort(self._part(sequence), sequence, key=_number)
-        self.tokens += len(sequence.request.prompt)
+        self._count(sequence, len(sequence.request.prompt))
 
     def remove(self, sequence: Sequence) -> None:
         """Take it out of the line."""
         part = self._part(sequence)
         at = bisect_left(part, sequence.number, key=_number)
         assert part.pop(at) is sequence, "it does not wait here"
-        self.tokens -= len(sequence.request.prompt)
+        self._count(sequence, -len(sequence.request.prompt))
+
+    def _count(self, sequence: Sequence, tokens: int) -> None:
+        self.tokens += tokens
+        if sequence.tier == RELEGATED:
+            self.relegated_tokens += tokens
 
     def _part(self, sequence: Sequence) -> list[Sequence]:
         return self.relegated if sequence.tier == RELEGATED else self.waiting

@@ -2,9 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headway.core.lane import Lane
 from headway.core.request import NEVER
+
+
+class Ranks(NamedTuple):
+    """Where a lane's requests stand among those of all lanes: the lowest rank starts first, equal
+    ranks share what starts."""
+
+    own: int = 0
+    relegated: int = 1  # of those that cannot keep their budget any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +21,7 @@ class LaneLoad:
     """What waits and runs in one lane."""
 
     lane: Lane
-    waiting: int  # requests
+    waiting: int  # requests, relegated ones included
     tokens: int  # prompt tokens that wait
     drain: float = 0.0  # prompt tokens that start per second while some wait; 0: not known yet
     oldest: int = NEVER  # when the first in line arrived; it may have been preempted
@@ -20,6 +29,9 @@ class LaneLoad:
     batch: int = 0  # sequences that ran when the latest step was built, ended or not
     blocks: int = 0  # that its sequences use; a shared block counts for each of them
     capacity: int = NEVER  # tokens that one of its requests may ever hold
+    relegated: int = 0  # of those that wait, requests that cannot keep their budget any more
+    relegated_tokens: int = 0  # of their prompts
+    ranks: Ranks = Ranks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +46,6 @@ class Load:
     num_blocks: int = 0
     capacity: int = 0  # tokens that one request may ever hold
     prefill: int = 0  # nanoseconds from start to first token, per prompt token; 0: not known
-    by_priority: bool = False  # lanes go by priority; else all requests wait in one line
     drift: int = 0  # measured over predicted step time, in thousandths; 0: no cost model
     closing: bool = False
     preemptions: int = 0  # so far

@@ -1,9 +1,12 @@
 """All that a scheduler is made from (Settings)."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
+from headway.core.load import Ranks
+from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
@@ -52,8 +55,12 @@ class Settings:
         whole["step_tokens"] = self.policies.step_tokens
         for name, most in whole.items():
             shares = {lane.name: getattr(lane, name) for lane in self.lanes}
-            if (kept := sum([share.least for share in shares.values()])) > most:
-                raise SettingError(f"the lanes keep {kept} {name} at least, and there are {most}")
+            least = {lane: share.least for lane, share in shares.items() if share.least}
+            if (kept := sum(least.values())) > most:
+                held = " and ".join([f"{lane} {count}" for lane, count in least.items()])
+                raise SettingError(
+                    f"the lanes keep {kept} {name} at least ({held}), and there are {most}"
+                )
             for named, share in shares.items():
                 if share.most < 1:
                     raise SettingError(
@@ -61,6 +68,16 @@ class Settings:
                     )
 
     @property
-    def by_priority(self) -> bool:
-        """Whether lanes go by priority; else all requests wait in one line."""
-        return isinstance(self.policies.order, Priority)
+    def ranks(self) -> dict[str, Ranks]:
+        """By lane: which requests start first, as far as lanes decide it. Least slots and ageing
+        aside: what they let go first is little."""
+        order, count = self.policies.order, len(self.lanes)
+        if not isinstance(order, Priority | ByDeadline):
+            return {lane.name: Ranks() for lane in self.lanes}
+        ranks = dict[str, Ranks]()
+        for place, lane in enumerate(sorted(self.lanes, key=attrgetter("priority"))):
+            if isinstance(order, Priority):
+                ranks[lane.name] = Ranks(place, count + place)
+            else:
+                ranks[lane.name] = Ranks() if lane.budget.is_timed else Ranks(2 + place, 2 + place)
+        return ranks

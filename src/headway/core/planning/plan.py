@@ -208,8 +208,10 @@ class Plan:
         if not self._runs(sequence):  # this step has preempted it
             return False
         need = self.pool.blocks_for(end) - len(sequence.blocks)
-        while self.pool.num_free < need:
-            if (victim := self._victims.next_for(sequence)) is None:
+        victims, limits = self._victims, self._limits
+        while (short := self.pool.num_free < need) or not limits.may_grow(sequence, need):
+            victim = victims.next_for(sequence) if short else victims.next_of_lane(sequence)
+            if victim is None:
                 return False  # the others are in flight: next time
             self._preempt(victim)
             if victim is sequence:
