@@ -14,10 +14,11 @@ from headway.core.settings import Settings
 from headway.errors import SettingError
 from tests.traces import ask
 
+YOUNGEST = Youngest()
 MANY = 200  # more than a step considers of those that do not fit
 
 
-def made(*lanes, slots=4, blocks=64, preempt=Youngest()):
+def made(*lanes, slots=4, blocks=64, preempt=YOUNGEST):
     policies = Policies(Continuous(slots), step_tokens=512, preempt=preempt)
     return Scheduler(Settings(blocks, 4, lanes, policies))
 
@@ -43,7 +44,7 @@ def test_a_lane_at_its_most_of_slots_holds_up_no_other():
     assert lanes["bulk"].waiting == MANY / 2, "two end in two steps"
 
 
-@pytest.mark.parametrize("preempt", [Youngest(), ByLane()])
+@pytest.mark.parametrize("preempt", [YOUNGEST, ByLane()])
 def test_a_lane_that_grows_takes_the_blocks_of_its_own_and_all_end(preempt):
     lanes = Lane("bulk", blocks=Share(most=5)), Lane("chat")
     scheduler = made(*lanes, preempt=preempt)
