@@ -8,33 +8,17 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headway.core.cost.step_cost import StepCost
-from headway.core.scheduler import Scheduler
-from headway.core.settings import Settings
-from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
 from tests.commands.small_cost_model import COST
-from tests.server.running_server import BLOCK, Local, relay, serving, tiny, until
-
-HOPELESS = StepCost.of(60 * 10**9)  # a step takes a minute, it says: every request will be late
-BLOCKS = 512
-
-
-def by_budgets(config, executor, blocks=BLOCKS, context=1_024, cost=HOPELESS):
-    """An engine that has the configuration's policies."""
-    settings = Settings(blocks, BLOCK, config.core_lanes, config.policies, context, cost=cost)
-    return Local(Scheduler(settings, b"0" * 16), executor)
-
-
-def made(late):
-    lanes = {"chat": {"ttft": "1s", "late": late}, "bulk": {}}
-    return ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes)
+from tests.server.running_server import by_budgets, hopeless, relay, serving, tiny, until
 
 
 @contextmanager
 def foreseeing(late):
-    config = made(late)
-    with serving(config, lambda _: by_budgets(config, FakeExecutor(BLOCKS, BLOCK))) as (url, front):
+    """A server that takes every request of the lane `chat` for a late one."""
+    lanes = {"chat": {"ttft": "1s", "late": late}, "bulk": {}}
+    config = ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes)
+    with serving(config, hopeless) as (url, front):
         yield url, front
 
 
@@ -110,7 +94,7 @@ def test_offline_answers_that_hold_all_slots_give_them_up_and_end_whole():
         relay().hand_over()
         gates.append(Gate(relay()))
         plan = tiny().plan
-        return by_budgets(config, gates[0], plan.num_blocks, plan.context, COST)
+        return by_budgets(config, gates[0], COST, plan.num_blocks, plan.context)
 
     with serving(config, embedded) as (url, front), ThreadPoolExecutor(16) as pool:
         front.admission.listeners.append(lambda steps, requests: rows.extend(requests))
