@@ -93,14 +93,14 @@ def never(requests: Sequence[Request], load: Load) -> Refuse | None:
 
 
 def wait(line: LaneLoad, load: Load) -> int:
-    """Nanoseconds until all have started that wait now and go before a new request of this lane.
+    """Nanoseconds until all requests have started that wait now and precede a new one of this lane.
 
-    Who goes before it is said by the lanes' ranks (Settings.ranks): first come, all that are not
-    relegated; by priority, its own lane and those before it. By deadline, a lane with a budget
-    waits for the others with one and not for lanes without, nor for relegated requests, of its own
-    lane or of another: all those go behind it, and where slots are short they give theirs back.
-    Which of two deadlines is the earlier is not asked, so the estimate errs on the long side. A
-    lane without a budget waits for all that have one, relegated or not.
+    The lanes' ranks tell which do (Settings.ranks). First come: all but relegated ones. By
+    priority: those of its own lane and of lanes before it. By deadline: a lane with a budget waits
+    for all lanes with one, but neither for lanes without a budget nor for relegated requests, its
+    own included: those come later, and give back their slots where these are short. Deadlines are
+    not compared, so the estimate is rather too long. A lane without a budget waits for all
+    requests of those that have one, and for its own lane and those before it.
 
     A line's drain rate already contains what the other lanes take. So the slowest line counts.
     """
@@ -108,7 +108,7 @@ def wait(line: LaneLoad, load: Load) -> int:
 
 
 def until_drained(line: LaneLoad, load: Load) -> int:
-    """As wait, until the line's relegated requests have started, too: they hold places in it."""
+    """As wait, but until the line's relegated requests have started, too: they take up places."""
     return _to_drain(load, max(line.ranks) if line.relegated else line.ranks.own)
 
 

@@ -9,8 +9,8 @@ from headway.core.request import NEVER
 
 
 class Ranks(NamedTuple):
-    """Where a lane's requests stand among those of all lanes: the lowest rank starts first, equal
-    ranks share what starts."""
+    """The place of a lane's requests among those of all lanes: lower ranks start first, equal ones
+    side by side."""
 
     own: int = 0
     relegated: int = 1  # of those that cannot keep their budget any more

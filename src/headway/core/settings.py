@@ -69,8 +69,8 @@ class Settings:
 
     @property
     def ranks(self) -> dict[str, Ranks]:
-        """By lane: which requests start first, as far as lanes decide it. Least slots and ageing
-        aside: what they let go first is little."""
+        """By lane, in which order requests start. Least slots and ageing are left out: few requests
+        go first because of them."""
         order, count = self.policies.order, len(self.lanes)
         if not isinstance(order, Priority | ByDeadline):
             return {lane.name: Ranks() for lane in self.lanes}

@@ -332,7 +332,7 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ),
         (
             "lanes: {a: {ttft: 1s, late: relegate}}",
-            "headway.yaml: lanes.a.late: the strategy relegates nobody",
+            "headway.yaml: lanes.a.late: the strategy relegates no request",
         ),
         (
             "engine: {strategy: {join: dynamic}}\nlanes: {a: {chunk: 8}}",

@@ -58,7 +58,7 @@ def check_set(
     why = {
         "priority": f"the order is {strategy.order}, which no priority changes; use "
         "engine.strategy: priority",
-        "late": "the strategy relegates nobody; use engine.strategy: budgets",
+        "late": "the strategy relegates no request; use engine.strategy: budgets",
         "slots.least": taken,
         "blocks.least": taken,
     }

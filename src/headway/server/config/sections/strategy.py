@@ -118,13 +118,13 @@ class StrategySettings(Section):
     preempt: Annotated[
         Literal["youngest", "by-lane"],
         Field(
-            description="Who gives up its blocks: the youngest; or lanes without a budget first, "
-            "which then give up slots, too."
+            description="Which running requests give up their blocks: the youngest; or those of "
+            "lanes without a budget first, which then give up their slots, too."
         ),
     ] = "youngest"
     defer: Annotated[
         Literal["nobody", "without-deadline"],
-        Field(description="Who may have to wait for a later step with its next token."),
+        Field(description="Which running requests may get their next token in a later step."),
     ] = "nobody"
     relegate: Annotated[
         Literal["keep", "hopeless"],
