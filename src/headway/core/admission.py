@@ -104,12 +104,12 @@ def wait(line: LaneLoad, load: Load) -> int:
 
     A line's drain rate already contains what the other lanes take. So the slowest line counts.
     """
-    return _to_drain(load, line.ranks.own)
+    return _to_drain(load, line.rank)
 
 
 def until_drained(line: LaneLoad, load: Load) -> int:
     """As wait, but until the line's relegated requests have started, too: they take up places."""
-    return _to_drain(load, max(line.ranks) if line.relegated else line.ranks.own)
+    return _to_drain(load, line.relegated_rank if line.relegated else line.rank)
 
 
 def _to_drain(load: Load, rank: int) -> int:
@@ -117,8 +117,8 @@ def _to_drain(load: Load, rank: int) -> int:
     none yet, as if prompts were computed one by one."""
     longest = 0
     for each in load.lanes.values():
-        tokens = each.relegated_tokens if each.ranks.relegated <= rank else 0
-        if each.ranks.own <= rank:
+        tokens = each.relegated_tokens if each.relegated_rank <= rank else 0
+        if each.rank <= rank:
             tokens += each.tokens - each.relegated_tokens
         alone = int(tokens * 1e9 / each.drain) if each.drain else tokens * load.prefill
         longest = max(longest, alone)

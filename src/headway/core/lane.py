@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from operator import attrgetter
 
+from headway.core.pickled import by_position
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, Sequence
 from headway.errors import SettingError
@@ -15,6 +16,7 @@ def _after(time: int, limit: int) -> int:
     return NEVER if limit == NEVER else time + limit
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limits in nanoseconds; a request inside all of them is good. NEVER: no limit."""
@@ -42,6 +44,7 @@ class Budget:
         return _after(arrived, self.e2e)
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Share:
     """How much of something a lane has: at least what others cannot take, and at most."""
@@ -54,6 +57,10 @@ class Share:
             raise SettingError(f"a share is from {self.least} to {self.most}: 0 <= least <= most")
 
 
+ALL = Share()  # one value, so that it is pickled once
+
+
+@by_position
 @dataclass(frozen=True, slots=True)
 class Lane:
     """What an operator configures for an endpoint."""
@@ -63,11 +70,9 @@ class Lane:
     priority: int = 0  # lower goes first
     max_waiting: int = 10_000
     max_waiting_tokens: int = NEVER  # prompt tokens
-    slots: Share = Share()  # sequences that run at once
-    # Of the KV memory; a block that sequences share counts for each. Nobody joins beyond the most;
-    # those who run may grow beyond it.
-    blocks: Share = Share()
-    step_tokens: Share = Share()  # of a step; it has no least
+    slots: Share = ALL  # sequences that run at once
+    blocks: Share = ALL  # of the KV memory; a block that sequences share counts for each
+    step_tokens: Share = ALL  # of a step; it has no least
     chunk: int = NEVER  # prompt tokens of a step, at most
     refuses_late: bool = False  # who waits and is relegated: ended at once; else served later
 

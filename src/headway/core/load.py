@@ -2,20 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from headway.core.lane import Lane
+from headway.core.pickled import by_position
 from headway.core.request import NEVER
 
 
-class Ranks(NamedTuple):
-    """The place of a lane's requests among those of all lanes: lower ranks start first, equal ones
-    side by side."""
-
-    own: int = 0
-    relegated: int = 1  # of those that cannot keep their budget any more
-
-
+@by_position
 @dataclass(frozen=True, slots=True)
 class LaneLoad:
     """What waits and runs in one lane."""
@@ -31,9 +24,12 @@ class LaneLoad:
     capacity: int = NEVER  # tokens that one of its requests may ever hold
     relegated: int = 0  # of those that wait, requests that cannot keep their budget any more
     relegated_tokens: int = 0  # of their prompts
-    ranks: Ranks = Ranks()
+    # Its place among all lanes: lower ranks start first, equal ones side by side.
+    rank: int = 0
+    relegated_rank: int = 1  # of its relegated requests
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Load:
     """The snapshot published after each step, for admission, routers and dashboards."""

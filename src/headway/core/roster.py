@@ -164,7 +164,7 @@ class Roster:
                 min(NEVER, line.lane.blocks.most * self.pool.block_size),
                 len(line.relegated),
                 line.relegated_tokens,
-                self._ranks[name],
+                *self._ranks[name],
             )
             for name, line in self.lines.items()
         }

@@ -5,7 +5,6 @@ from operator import attrgetter
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
-from headway.core.load import Ranks
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
@@ -68,16 +67,16 @@ class Settings:
                     )
 
     @property
-    def ranks(self) -> dict[str, Ranks]:
-        """By lane, in which order requests start. Least slots and ageing are left out: few requests
-        go first because of them."""
+    def ranks(self) -> dict[str, tuple[int, int]]:
+        """By lane, the ranks of its requests and of its relegated ones (LaneLoad). Least slots and
+        ageing are left out: few requests go first because of them."""
         order, count = self.policies.order, len(self.lanes)
         if not isinstance(order, Priority | ByDeadline):
-            return {lane.name: Ranks() for lane in self.lanes}
-        ranks = dict[str, Ranks]()
+            return {lane.name: (0, 1) for lane in self.lanes}
+        ranks = dict[str, tuple[int, int]]()
         for place, lane in enumerate(sorted(self.lanes, key=attrgetter("priority"))):
             if isinstance(order, Priority):
-                ranks[lane.name] = Ranks(place, count + place)
+                ranks[lane.name] = place, count + place
             else:
-                ranks[lane.name] = Ranks() if lane.budget.is_timed else Ranks(2 + place, 2 + place)
+                ranks[lane.name] = (0, 1) if lane.budget.is_timed else (2 + place, 2 + place)
         return ranks

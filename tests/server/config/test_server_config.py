@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
@@ -24,13 +25,15 @@ from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER
+from headway.costing.calibration import write_cost_file
 from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
-from headway.models import EMBEDDED
+from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import format_duration, parse_duration
 from headway.server.config.show import file_schema, show_settings, validate_file
 from headway.strategies.registry import StrategyInputs, find_strategy
+from tests.commands.small_cost_model import CALIBRATION
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -514,12 +517,20 @@ def shortened(folder):
         ("engine: {journal: TMP/a/run.jsonl}", "cannot be written: there is no such folder"),
         ("engine: {block_size: 100000000}", "KV blocks of"),
         ("engine: {context: 1000000}", "is longer than the"),
+        (
+            "engine: {cost: TMP/known.json}\nlanes: {a: {ttft: 1s, blocks: {least: 9999999}}}",
+            "the lanes keep 9999999 blocks at least (a 9999999), and there are",
+        ),
+        ("engine: {cost: TMP/free.json}", "prices every step at nothing: calibrate again"),
     ],
 )
 def test_validate_checks_what_a_file_names_without_torch(file, tmp_path, text, message):
     shortened(tmp_path / "short")
     shutil.copytree(EMBEDDED, tmp_path / "speechless")
     (tmp_path / "speechless" / "tokenizer.json").unlink()
+    for name, cost in (("known", CALIBRATION.cost), ("free", StepCost())):
+        made = replace(CALIBRATION, model=display_name(None), cost=cost)
+        write_cost_file(made, tmp_path / f"{name}.json")
     path = file(text.replace("TMP", str(tmp_path)))
     with pytest.raises(HeadwayError, match=re.escape(message)):
         validate_file(path)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from headway.core.lane import Share
+from headway.core.lane import ALL, Share
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.sections.durations import NONE
@@ -27,7 +27,7 @@ class MostSettings(Section):
 
     def to_share(self) -> Share:
         """As the scheduler knows it."""
-        return Share(most=self.most)
+        return Share(most=self.most) if self.most != NEVER else ALL
 
 
 class ShareSettings(MostSettings):
@@ -47,4 +47,4 @@ class ShareSettings(MostSettings):
             raise SettingError(f"least {self.least} is more than most {self.most}")
 
     def to_share(self) -> Share:
-        return Share(self.least, self.most)
+        return Share(self.least, self.most) if self.least else super().to_share()
