@@ -99,7 +99,7 @@ class Requests:
         self._outcomes[lane, OUTCOMES.get(finish, in_budget)] += 1
         if finish is Finish.REFUSED:  # at the door; or in the line, because it would be late
             self._refusals[lane, FULL] += 1
-            self._spent(row)
+            self._count_cost(row)
             return
         if finish is Finish.EXPIRED:
             self._refusals[lane, LATE] += 1
