@@ -64,6 +64,21 @@ def test_a_lane_that_grows_takes_the_blocks_of_its_own_and_all_end(preempt):
     assert load.preemptions == rows["b1"].preemptions + rows["b2"].preemptions > 0
 
 
+def test_a_lane_whose_others_are_in_flight_grows_in_a_later_step():
+    scheduler = made(Lane("bulk", blocks=Share(most=2)))
+    scheduler.apply([Add(ask("a", 4, 4, lane="bulk"))], 0)
+    first = scheduler.schedule(0)
+    scheduler.apply([Add(ask("b", (7,) * 4, 4, lane="bulk"))], 0)
+    second = scheduler.schedule(0)
+    scheduler.commit(first, Output(((9,),)), 1)
+    assert scheduler.schedule(1).rows == (), "a lacks a block, and b cannot be preempted"
+    scheduler.commit(second, Output(((9,),)), 2)
+    scheduler.check()
+    assert [row.sequence for row in scheduler.schedule(2).rows] == [0]
+    assert scheduler.roster.preemptions == 1
+    scheduler.check()
+
+
 def test_leasts_above_the_whole_name_their_lanes():
     lanes = Lane("a", slots=Share(3)), Lane("b"), Lane("c", slots=Share(2, 4))
     with pytest.raises(SettingError) as caught:
