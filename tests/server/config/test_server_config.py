@@ -19,6 +19,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses
+from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority
 from headway.core.policies.policies import Policies
@@ -32,7 +33,7 @@ from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import format_duration, parse_duration
 from headway.server.config.show import file_schema, show_settings, validate_file
-from headway.strategies.registry import StrategyInputs, find_strategy
+from headway.strategies.registry import PARTS_OF_BUDGETS, StrategyInputs, find_strategy
 from tests.commands.small_cost_model import CALIBRATION
 
 MS, S = 1_000_000, 1_000_000_000
@@ -152,6 +153,7 @@ BUDGETS = Policies(
     preempt=ByLane(),
     defer=WithoutDeadline(),
     relegate=Hopeless(),
+    memory=Ahead(),
     step_tokens=8 + 2_048,
 )
 
@@ -164,6 +166,7 @@ BUDGETS = Policies(
         ("deadline-order", {"chunk": Fixed(256)}),
         ("slack-steps", {"order": FirstCome()}),
         ("relegation", {"order": FirstCome(), "relegate": Hopeless(), "chunk": Fixed(256)}),
+        ("memory-ahead", {"order": FirstCome(), "memory": Ahead()}),
         ("filler", {"order": Priority(), "preempt": ByLane(), "defer": WithoutDeadline()}),
     ],
 )
@@ -174,8 +177,7 @@ def test_strategies_by_budgets_and_their_parts(load, said, wanted):
         plain = Policies(Continuous(8), ByDeadline(), chunk=chunk)
         wanted = replace(plain, step_tokens=8 + 2_048 if chunk == BySlack() else 264, **wanted)
     assert made == wanted
-    names = {"budgets", "deadline-order", "slack-steps", "relegation", "filler"}
-    if said in names:
+    if said in ("budgets", *PARTS_OF_BUDGETS):
         token_cost = TokenCost(prompt=1e6, answer=1e6)
         fitted = find_strategy(said)(StrategyInputs((Lane(),), token_cost, 512, slots=8)).policies
         same = replace(made, chunk=fitted.chunk, step_tokens=fitted.step_tokens)

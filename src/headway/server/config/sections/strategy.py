@@ -13,6 +13,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses
+from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import CHUNK, Policies
@@ -42,7 +43,9 @@ NAMED: dict[str, dict[str, Any]] = {
         "preempt": "by-lane",
         "defer": "without-deadline",
         "relegate": "hopeless",
+        "memory": "ahead",
     },
+    "memory-ahead": {"order": "first-come", "memory": "ahead"},
 }
 CHUNKED = "continuous-chunk-"  # followed by a number of tokens
 STEP = 2_048  # tokens of a step of whole prompts, the last of which may exceed it
@@ -133,6 +136,13 @@ class StrategySettings(Section):
             "their places. hopeless: they do not; it needs engine.cost."
         ),
     ] = "keep"
+    memory: Annotated[
+        Literal["now", "ahead"],
+        Field(
+            description="Whether a request starts if memory suffices now, or later on too, by the "
+            "lengths of answers seen so far."
+        ),
+    ] = "now"
     window: Annotated[
         Duration,
         Field(description="Window of lanes that set none. Only with dynamic and length-classes."),
@@ -173,6 +183,7 @@ class StrategySettings(Section):
             (f"preempt {self.preempt}", self.preempt != "youngest"),
             (f"defer {self.defer}", self.defer != "nobody"),
             (f"relegate {self.relegate}", self.relegate != "keep"),
+            (f"memory {self.memory}", self.memory != "now"),
         )
         return [said for said, holds in parts if holds]
 
@@ -197,6 +208,7 @@ class StrategySettings(Section):
             preempt=ByLane() if self.preempt == "by-lane" else Youngest(),
             defer=WithoutDeadline() if self.defer == "without-deadline" else Nobody(),
             relegate=Hopeless() if self.relegate == "hopeless" else Keep(),
+            memory=Ahead() if self.memory == "ahead" else Now(),
             step_tokens=step_tokens or self.default_step_tokens(slots),
         )
 
