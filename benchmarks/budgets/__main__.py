@@ -1,0 +1,113 @@
+"""What is each part of scheduling by budgets worth, on recorded traffic?
+
+Simulated: the real scheduler in virtual time, with the data-sheet cost model of an 8B model on one
+H100. Three mixes (mixes.py), six windows of the traces each, at several loads: a load divides the
+times of arrival. All variants (variants.py) are offered the same requests. First come has the
+chunk that is best for it at that load; first come with a queue timeout the best timeout and chunk.
+Shares are of the requests whose lane has a budget, all windows together; lower bounds are 95 %, by
+a paired bootstrap over windows. Each step takes as long as predicted and each answer is as long as
+its max_tokens, so no figure has a wrong prediction in it, but for `slower`: there the machine
+takes 1.3 times as long as the cost model says, until the drift is learned.
+
+Then the flood (flood.py): offline answers hold all slots when interactive requests come.
+
+    python -m benchmarks.budgets                  half an hour on two cores
+    python -m benchmarks.budgets --quick          two windows of two mixes: two minutes
+    python -m benchmarks.budgets --write          also brings docs/strategies.md up to date
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.budgets.ablation import CAPACITY_OF, Ablation
+from benchmarks.budgets.flood import flood
+from benchmarks.budgets.kept import Kept
+from benchmarks.budgets.mixes import MIXES, SEED, SHARED, Mix
+from benchmarks.budgets.picture import picture
+from benchmarks.budgets.tables import capacity, judged, part_of
+from benchmarks.report import Figure, finish
+from benchmarks.textbook.document import DOCUMENT, refreshed
+from headway.errors import SettingError
+
+LOADS, WINDOWS, WORKERS = "0.5,1,1.5,2,3", 6, 2
+PICTURE = Path("docs/pictures/budgets.svg")
+CONSOLE = Console(width=130)
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.budgets", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--part", choices=["ablation", "capacity", "flood"], help="default: all")
+    parser.add_argument("--traces", type=Path, help=f"folder; default: {SHARED}, or the shipped")
+    parser.add_argument("--mixes", default=",".join(MIXES), help="of " + ", ".join(MIXES))
+    parser.add_argument("--loads", default=LOADS, help=f"default: {LOADS}")
+    parser.add_argument("--windows", type=int, default=WINDOWS)
+    parser.add_argument("--workers", type=int, default=WORKERS, help="processes")
+    parser.add_argument("--quick", action="store_true", help="two windows at loads 1 and 1.5")
+    parser.add_argument("--raw", type=Path, help="scores as JSON lines: what it has is not run")
+    parser.add_argument("--told", action="store_true", help="run no variant: tell what --raw has")
+    parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, help=f"into {DOCUMENT}")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
+    given = parser.parse_args()
+    try:
+        given.loads = [float(load) for load in given.loads.split(",")]
+        if min(given.loads) <= 0:
+            raise ValueError
+    except ValueError:
+        parser.error(f"--loads are numbers above 0, not {given.loads}")
+    given.mixes = given.mixes.split(",")
+    if strange := [mix for mix in given.mixes if mix not in MIXES]:
+        parser.error(f"--mixes: there is no {strange[0]}; there are {', '.join(MIXES)}")
+    if min(given.windows, given.workers) < 1:
+        parser.error("--windows and --workers are 1 or more")
+    if given.quick:
+        given.loads, given.windows = [1.0, 1.5], 2
+    return given
+
+
+def offered(given: argparse.Namespace, folder: Path | None) -> dict[str, Mix]:
+    """The mixes whose traces are there."""
+    found = dict[str, Mix]()
+    for name in given.mixes:
+        try:
+            MIXES[name].windows(folder, given.windows)
+        except SettingError as error:
+            CONSOLE.print(f"The {name} mix is left out: {error}", highlight=False)
+        else:
+            found[name] = MIXES[name]
+    return found
+
+
+def main() -> int:
+    given = parsed()
+    folder: Path | None = given.traces or (SHARED if SHARED.is_dir() else None)
+    mixes = offered(given, folder)
+    if given.quick:
+        mixes.pop("long", None)
+    if not mixes:
+        sys.exit("no mix has its traces")
+    windows = {name: mix.windows(folder, given.windows) for name, mix in mixes.items()}
+    kept = Kept(given.raw)
+    figures, found = list[Figure](), Ablation(windows, given.loads, given.workers, CONSOLE, kept)
+    if given.part in (None, "ablation"):
+        if not given.told:
+            found.run()
+        part = part_of(found)
+        for table in part.tables:
+            table.show(f"budgets, {table.name}, {part.basis}")
+        figures += judged(found)
+        if given.write:
+            given.write.write_text(refreshed(given.write.read_text(), {"budgets": part}))
+            PICTURE.write_text(picture(found))
+    if given.part in (None, "capacity") and CAPACITY_OF in windows:
+        figures += capacity(*found.capacities())
+    if given.part in (None, "flood"):
+        figures += flood(MIXES["smooth"].windows(folder, 1)[0])
+    return finish("budgets", __doc__ or "", SEED, figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""The scores of all windows: pooled, paired and bounded from below."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+from benchmarks.budgets.trial import Done, Job, Score
+
+DRAWS, BOUND = 10_000, 0.05  # of the bootstrap over windows; the share of draws below the bound
+
+
+@dataclass(slots=True)
+class Kept:
+    """By mix, load and variant: a score for each window, by the window's beginning."""
+
+    path: Path | None = None  # where each is written as it comes, and read from at the beginning
+    scores: dict[tuple[str, float, str], dict[float, Score]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.path and self.path.exists():
+            for line in self.path.read_text().splitlines():
+                row = json.loads(line)
+                place = row.pop("mix"), row.pop("load"), row.pop("variant")
+                begin = row.pop("begin")
+                self.scores.setdefault(place, {})[begin] = Score(**row)
+
+    def keep(self, done: Done) -> None:
+        job = done.job
+        for name, score in done.scores.items():
+            self.scores.setdefault((job.mix, job.load, name), {})[job.source.begin] = score
+            if self.path:
+                row = {"mix": job.mix, "load": job.load, "variant": name, "begin": job.source.begin}
+                with self.path.open("a") as file:
+                    file.write(json.dumps(row | asdict(score)) + "\n")
+
+    def lacks(self, job: Job) -> Job:
+        """What of the job has not been done yet."""
+        lacking = [
+            each
+            for each in job.variants
+            if job.source.begin not in self.scores.get((job.mix, job.load, each.name), ())
+        ]
+        return replace(job, variants=tuple(lacking))
+
+    def has(self, mix: str, load: float, variant: str) -> bool:
+        """Whether there is any score of it."""
+        return (mix, load, variant) in self.scores
+
+    def windows(self, mix: str, load: float, variant: str) -> list[Score]:
+        """In their order, which is the same for all variants."""
+        found = self.scores[mix, load, variant]
+        return [found[begin] for begin in sorted(found)]
+
+    def names(self, mix: str, load: float) -> list[str]:
+        """The variants that were tried there."""
+        return [each[2] for each in self.scores if each[:2] == (mix, load)]
+
+    def share(self, mix: str, load: float, variant: str) -> float:
+        """Of the requests of all windows, those inside their budget."""
+        return pooled(self.windows(mix, load, variant))
+
+    def best(self, mix: str, load: float, prefix: str) -> str:
+        """Of the variants whose names begin so, the one with the most requests inside budget; "":
+        there is none. Those that have not been tried on all windows are left out."""
+        names = [name for name in self.names(mix, load) if name.startswith(prefix)]
+        counts = {name: len(self.scores[mix, load, name]) for name in names}
+        whole = [name for name in names if counts[name] == max(counts.values())]
+        return max(whole, key=lambda name: self.share(mix, load, name), default="")
+
+
+def pooled(scores: Iterable[Score]) -> float:
+    """Share inside budget of all their requests together."""
+    scores = list(scores)
+    good = sum(sum(each.good.values()) for each in scores)
+    return good / sum(sum(each.offered.values()) for each in scores)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two variants on the same windows."""
+
+    ours: Sequence[Score]
+    theirs: Sequence[Score]
+
+    @property
+    def swapped(self) -> "Pair":
+        return Pair(self.theirs, self.ours)
+
+    @property
+    def ratio(self) -> float:
+        return _ratio(self.ours, self.theirs)
+
+    @property
+    def least_ratio(self) -> float:
+        """Lower 95 % bound."""
+        return _low([_ratio(*each) for each in self._drawn()])
+
+    @property
+    def points(self) -> float:
+        """Percentage points that ours has more."""
+        return 100 * (pooled(self.ours) - pooled(self.theirs))
+
+    @property
+    def least_points(self) -> float:
+        """Lower 95 % bound."""
+        return _low([100 * (pooled(a) - pooled(b)) for a, b in self._drawn()])
+
+    def _drawn(self) -> Iterator[tuple[list[Score], list[Score]]]:
+        """Windows drawn with replacement, the same for both (a paired bootstrap)."""
+        draw, places = Random("windows"), range(len(self.ours))
+        for _ in range(DRAWS):
+            taken = draw.choices(places, k=len(places))
+            yield [self.ours[at] for at in taken], [self.theirs[at] for at in taken]
+
+
+def _ratio(ours: Sequence[Score], theirs: Sequence[Score]) -> float:
+    return pooled(ours) / max(pooled(theirs), 1e-9)
+
+
+def least_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Lower 95 % bound of the ratio of two paired means, drawn as the windows are."""
+    draw, places, found = Random("windows"), range(len(ours)), list[float]()
+    for _ in range(DRAWS):
+        taken = draw.choices(places, k=len(places))
+        found.append(sum(ours[at] for at in taken) / sum(theirs[at] for at in taken))
+    return _low(found)
+
+
+def _low(values: list[float]) -> float:
+    return sorted(values)[int(BOUND * len(values))]

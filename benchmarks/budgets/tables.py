@@ -1,0 +1,139 @@
+"""What the ablation says: tables for people and for the document, figures for machines."""
+
+from benchmarks.budgets.ablation import CAPACITY_OF, Ablation
+from benchmarks.budgets.kept import Pair, least_ratio
+from benchmarks.budgets.variants import (
+    ALONE,
+    FIRST_COME,
+    LADDER,
+    ORDERS,
+    SLOW,
+    TIMEOUT,
+    WITHOUT,
+)
+from benchmarks.report import Figure
+from benchmarks.textbook.part import SIMULATED, Part, Table
+
+JUDGED_MIX, JUDGED_LOAD, OURS = "bursty", 1.5, "budgets"
+BASELINES = (FIRST_COME, TIMEOUT)
+LEAST_RATIO = {FIRST_COME: 2.5, TIMEOUT: 1.05}  # at the judged load of the judged mix
+LEAST_POINTS, LEAST_CAPACITY = -1.0, 1.4
+NONE = "-"  # not run
+
+
+def part_of(found: Ablation) -> Part:
+    """A table for each mix, one of the parts, and one of the lanes."""
+    tables, figures = list[Table](), dict[str, float]()
+    for mix in found.windows:
+        rows = [_row(found, mix, title) for title in (*BASELINES, *LADDER)]
+        head = ["% of requests inside budget", *[f"load {load:g}" for load in found.loads]]
+        tables.append(Table(head, rows, mix))
+    tables.append(_details(found))
+    if JUDGED_MIX in found.windows:
+        tables.append(_lanes(found))
+    for mix in found.windows:
+        for load in found.loads:
+            for title in (*BASELINES, *LADDER, *ALONE, *WITHOUT, *ORDERS, *SLOW):
+                if name := found.name(mix, load, title):
+                    figures[_key(mix, title, load)] = 100 * found.kept.share(mix, load, name)
+    return Part(SIMULATED, tables, figures)
+
+
+def _key(mix: str, title: str, load: float) -> str:
+    words = title.replace("+ ", "with ").replace(",", "").replace(" ", "_")
+    return f"{mix}_{words}_{load:g}".replace(".", "_")
+
+
+def _row(found: Ablation, mix: str, title: str) -> list[str]:
+    """Where several were tried, the best is named."""
+    cells = list[str]()
+    for load in found.loads:
+        name = found.name(mix, load, title)
+        searched = name.removeprefix(title).replace(" chunk ", ", ").strip(" ,")
+        said = f"{100 * found.kept.share(mix, load, name):.1f}" if name else NONE
+        cells.append(f"{said} ({searched})" if name and searched else said)
+    return [title, *cells]
+
+
+def _details(found: Ablation) -> Table:
+    """Each mix at one load: how many points more or less than budgets has."""
+    load, rows = found.detailed, list[list[str]]()
+    for title in (*LADDER[:-1], *ALONE, *WITHOUT, *ORDERS, *SLOW):
+        cells = list[str]()
+        for mix in found.windows:
+            found_pair = pair(found, mix, load, title)
+            if found_pair is None:
+                cells += [NONE, NONE]
+                continue
+            share = 100 * found.kept.share(mix, load, found.name(mix, load, title))
+            low, points, high = (
+                found_pair.least_points,
+                found_pair.points,
+                -found_pair.swapped.least_points,
+            )
+            cells += [f"{share:.1f}", f"{points:+.1f} ({low:+.1f} to {high:+.1f})"]
+        rows.append([title, *cells])
+    head = [f"% inside budget, load {load:g}"]
+    for mix in found.windows:
+        head += [mix, "budgets has more"]
+    return Table(head, rows, "parts")
+
+
+def pair(found: Ablation, mix: str, load: float, title: str) -> Pair | None:
+    """Budgets beside this variant; None where one of them was not run on all windows."""
+    name = found.name(mix, load, title)
+    if not name or not found.kept.has(mix, load, OURS):
+        return None
+    ours, theirs = (found.kept.windows(mix, load, each) for each in (OURS, name))
+    return Pair(ours, theirs) if len(ours) == len(theirs) else None
+
+
+def _lanes(found: Ablation) -> Table:
+    """Who pays: each lane of the judged mix at one load."""
+    load, rows, lanes = found.detailed, list[list[str]](), list[str]()
+    for title in (*BASELINES, *LADDER):
+        if not (name := found.name(JUDGED_MIX, load, title)):
+            continue
+        windows = found.kept.windows(JUDGED_MIX, load, name)
+        lanes = sorted({lane for score in windows for lane in score.offered})
+        cells = list[str]()
+        for lane in lanes:
+            good = sum(score.good.get(lane, 0) for score in windows)
+            cells.append(f"{100 * good / sum(score.offered.get(lane, 0) for score in windows):.1f}")
+        rate = sum(score.untimed for score in windows) / len(windows)
+        rows.append([title, *cells, f"{rate:,.0f}"])
+    head = [f"% inside budget, {JUDGED_MIX}, load {load:g}", *lanes, "offline, tokens a second"]
+    return Table(head, rows, "lanes")
+
+
+def judged(found: Ablation) -> list[Figure]:
+    """What is asked of budgets holds for lower 95 % bounds over the windows."""
+    figures = list[Figure]()
+    for mix in found.windows:
+        for title in BASELINES:
+            pairs = {load: pair(found, mix, load, title) for load in found.loads}
+            ran = {load: each for load, each in pairs.items() if each is not None}
+            for load, each in ran.items():
+                is_judged = (mix, load) == (JUDGED_MIX, JUDGED_LOAD)
+                least = LEAST_RATIO[title] if is_judged else None
+                key = f"over_{_key(mix, title, load)}"
+                figures.append(Figure(key, [each.ratio]))
+                figures.append(Figure(f"{key}_least", [each.least_ratio], least=least))
+            if mix == JUDGED_MIX and ran:
+                worst = min(each.least_points for each in ran.values())
+                key = f"worst_points_over_{title.replace(' ', '_')}"
+                figures.append(Figure(key, [min(each.points for each in ran.values())]))
+                figures.append(Figure(f"{key}_least", [worst], least=LEAST_POINTS))
+    return figures
+
+
+def capacity(ours: list[float], theirs: list[float]) -> list[Figure]:
+    """Loads at which each lane keeps 95 %, window by window."""
+    ratio, low = sum(ours) / sum(theirs), least_ratio(ours, theirs)
+    key = f"{CAPACITY_OF}_capacity"
+    return [
+        Figure(f"{key}_budgets", ours, unit="load"),
+        Figure(f"{key}_first_come", theirs, unit="load"),
+        Figure(f"{key}_ratio", [ratio]),
+        Figure(f"{key}_ratio_least", [low], least=LEAST_CAPACITY),
+    ]
