@@ -184,7 +184,9 @@ def test_the_what_if_of_a_simulated_run_is_the_run_itself(case):
 @given(cases(), cases())
 def test_any_change_completes_and_gives_no_request_another_answer(case, other):
     rerun = rerun_journal(recorded(case))
-    changed = replace(rerun.recording.settings, policies=other.policies, num_blocks=other.blocks)
+    changed = replace(
+        rerun.recording.settings, policies=other.policies, num_blocks=other.blocks, cost=COST
+    )
     priced = what_if(rerun, changed, COST)
     assert priced.outcome.complete
     assert {row.id for row in priced.outcome.requests} == set(rerun.requests)
