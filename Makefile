@@ -12,7 +12,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 help:  ## this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: .venv/ready  ## serve recorded traffic under three strategies, about a minute
+demo: .venv/ready  ## serve recorded traffic under four strategies, a minute and a quarter
 	$(BIN)/headway demo
 
 serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's API

@@ -24,7 +24,7 @@ def test_what_a_step_waits_for_publishes_and_records():
     assert event.id == "a" and clock.now() == (23 + 10 + 6) * MS
     load = engine.load
     assert (load.now, load.step, load.running, load.free_blocks) == (39 * MS, 1, 1, 6)
-    assert load.lanes["default"].waiting == 0 and not load.by_priority
+    assert load.lanes["default"].waiting == 0
     assert [(record.step, record.now // MS, record.nanoseconds // MS) for record in kept] == [
         (0, 3, 0),  # commands but no rows
         (1, 23, 16),

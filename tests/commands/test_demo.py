@@ -54,9 +54,18 @@ def test_the_demo_ends_with_status_0_and_fits_80_columns(ran):
     plain = " ".join(said.split())
     for words in ("seed 0", "load 0.3", "held", "padding", "against static: relieved"):
         assert words in plain
-    for name in ("static", "dynamic", "continuous", "voice", "completion", "support", "labelling"):
+    for name in (
+        "static",
+        "dynamic",
+        "continuous",
+        "budgets",
+        "voice",
+        "completion",
+        "support",
+        "labelling",
+    ):
         assert name in said
-    assert [s.name for s in show.strategies] == ["static", "dynamic", "continuous"]
+    assert [s.name for s in show.strategies] == ["static", "dynamic", "continuous", "budgets"]
 
 
 def test_the_verdict_comes_first_then_tables_and_few_notes(ran):
@@ -71,11 +80,9 @@ def test_the_verdict_comes_first_then_tables_and_few_notes(ran):
     assert found.tail == 90 and "TTFT p90" in after and "p95" not in after
 
 
-def test_the_demo_takes_less_than_a_minute_with_its_measurements():
+def test_the_demo_takes_a_minute_and_a_quarter_with_its_measurements():
     seconds = inspect.signature(demo_command).parameters["seconds"].default
-    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 45, (
-        "a quarter of a minute is left for measurements"
-    )
+    assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 55, "20 s of 75 are left for measurements"
 
 
 def test_the_page_opens_with_the_verdict_and_is_made_from_the_json(ran):
@@ -142,7 +149,7 @@ def test_groups_waste_tokens_and_continuous_batching_does_not(ran):
     figures = {
         name: engine_figures(each) for name, each in report_json.read(ran[0]).outcomes.items()
     }
-    assert figures["continuous"].waste == 0
+    assert figures["continuous"].waste == figures["budgets"].waste == 0
     assert figures["static"].padding > 0 and figures["static"].held > 0
     assert figures["dynamic"].waste > 0
 

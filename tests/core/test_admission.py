@@ -7,9 +7,11 @@ import pytest
 from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, wait
 from headway.core.batch import Output
 from headway.core.commands import Add, Close
-from headway.core.lane import Lane
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.join import Continuous
-from headway.core.policies.order import Priority
+from headway.core.policies.order import FirstCome, Priority
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.sampling import Sampling
@@ -29,12 +31,12 @@ def loaded():
     return scheduler
 
 
-def learned(load, prefill=10, by_priority=False, **drains):
+def learned(load, prefill=10, **drains):
     """The same load with learned drain rates: prompt tokens per nanosecond, by lane."""
     lanes = {
         name: replace(lane, drain=1e9 * drains.get(name, 0)) for name, lane in load.lanes.items()
     }
-    return replace(load, lanes=lanes, prefill=prefill, by_priority=by_priority)
+    return replace(load, lanes=lanes, prefill=prefill)
 
 
 def test_nothing_is_promised_before_anything_is_known():
@@ -51,18 +53,63 @@ def test_the_promise_is_the_wait_of_the_lane_plus_the_prompts_own_time():
     assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 10 * 6 + 10 * 4)
 
 
+def waits(order, lanes, late=""):
+    """By lane, after one request of each: as many tokens as its place, counted from one. late: a
+    lane whose request is relegated."""
+    policies = Policies(order=order)
+    scheduler = Scheduler(Settings(4, 4, lanes, policies, cost=StepCost.of(1)))
+    for tokens, lane in enumerate(lanes, 1):
+        scheduler.apply([Add(ask(lane.name, tokens, 2, lane=lane.name))], 0)
+    if late:
+        scheduler.roster.relegate(scheduler.roster.by_id[late])
+    load = learned(scheduler.load(0), prefill=1)
+    return {name: wait(line, load) for name, line in load.lanes.items()}
+
+
 def test_a_request_of_higher_priority_does_not_wait_for_others():
     lanes = (Lane("low", priority=1), Lane("high"), Lane("high too"), Lane("other", priority=1))
-    scheduler = Scheduler(Settings(4, 4, lanes, Policies(order=Priority())))
-    for lane, tokens in (("low", 1), ("high", 2), ("high too", 3), ("other", 4)):
-        scheduler.apply([Add(ask(lane, tokens, 2, lane=lane))], 0)
-    load = scheduler.load(0)
-    assert load.by_priority
-    load = learned(load, prefill=1, by_priority=True)
-    waits = {name: wait(lane, load) for name, lane in load.lanes.items()}
-    assert waits == {"low": 3, "high": 2, "high too": 3, "other": 4}
-    load = learned(load, prefill=1)
-    assert [wait(lane, load) for lane in load.lanes.values()] == [4] * 4, "one line for all"
+    assert waits(Priority(), lanes) == {"low": 3, "high": 2, "high too": 3, "other": 4}
+    assert waits(FirstCome(), lanes) == dict.fromkeys(["low", "high", "high too", "other"], 4)
+    late = waits(Priority(), lanes, "other")
+    assert late == {"low": 3, "high": 2, "high too": 3, "other": 3}, "the relegated come last"
+
+
+def test_by_deadline_a_lane_with_a_budget_waits_for_no_other_lane_and_no_relegated_request():
+    timed = Budget(ttft=100)
+    chat, voice = Lane("chat", timed, priority=9), Lane("voice", timed)
+    lanes = (chat, voice, Lane("bulk", priority=1), Lane("nightly"))
+    order = ByDeadline()
+    assert waits(order, lanes) == {"chat": 2, "voice": 2, "nightly": 4, "bulk": 4}
+    assert waits(order, lanes, "voice") == {"chat": 1, "voice": 1, "nightly": 4, "bulk": 4}
+    lanes = (*lanes[2:], chat, voice)
+    assert waits(order, lanes) == {"bulk": 4, "nightly": 4, "chat": 4, "voice": 4}
+    lanes = (Lane("nightly"), chat, Lane("bulk", priority=-1), Lane("none", priority=1))
+    assert waits(order, lanes) == {"nightly": 3, "chat": 2, "bulk": 3, "none": 4}
+    assert waits(order, lanes, "chat") == {"nightly": 3, "chat": 0, "bulk": 3, "none": 4}
+
+
+def test_a_line_full_of_late_requests_has_places_once_they_have_started():
+    lane = Lane("default", Budget(ttft=1), max_waiting=1, max_waiting_tokens=3)
+    policies = Policies(order=ByDeadline())
+    scheduler = Scheduler(Settings(4, 4, (lane,), policies, cost=StepCost.of(1)))
+    scheduler.apply([Add(ask("a", 3, 1))], 0)
+    scheduler.roster.relegate(scheduler.roster.by_id["a"])
+    scheduler.check()
+    load = learned(scheduler.load(0))
+    line = load.lanes["default"]
+    assert (line.waiting, line.relegated, line.relegated_tokens) == (1, 1, 3)
+    assert wait(line, load) == 0
+    assert full(line, load, 5).retry_at == 5 + 10 * 3
+
+
+def test_a_request_that_its_lanes_blocks_could_never_hold_is_refused():
+    lanes = (Lane("default", blocks=Share(most=2)), Lane("free"))
+    load = Scheduler(Settings(4, 4, lanes)).load(0)
+    refused = admit(ask("a", 4, 5), load, 0)
+    said = "4 prompt tokens and 5 to generate cannot fit: a request may hold 8"
+    assert refused == Refuse(said)
+    assert isinstance(admit(ask("a", 4, 4), load, 0), Accept)
+    assert isinstance(admit(ask("a", 4, 5, lane="free"), load, 0), Accept)
 
 
 @pytest.mark.parametrize(

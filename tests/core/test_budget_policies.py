@@ -296,11 +296,11 @@ def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
         (lambda: settings(relegate=Hopeless()), "Hopeless predicts times"),
         (
             lambda: Settings(8, BLOCK, tuple(Lane(n, slots=Share(33)) for n in "ab")),
-            "the lanes keep 66 slots at least, and there are 64",
+            r"the lanes keep 66 slots at least \(.*\), and there are 64",
         ),
         (
             lambda: Settings(8, BLOCK, tuple(Lane(n, blocks=Share(5)) for n in "ab")),
-            "the lanes keep 10 blocks at least, and there are 8",
+            r"the lanes keep 10 blocks at least \(a 5 and b 5\), and there are 8",
         ),
         (
             lambda: Settings(8, BLOCK, (Lane("a", slots=Share(0, 0)),)),

@@ -42,6 +42,7 @@ def add(scheduler, *names, prompt=3, most=30, now=0):
 def step(scheduler, now=0, said=(9,)):
     """The ids and tokens of the next step's rows; each that wants a token says 9."""
     names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
+    scheduler.apply((), now)
     batch = scheduler.schedule(now)
     scheduler.check()
     outputs = tuple(said if row.want is Want.LAST else () for row in batch.rows)

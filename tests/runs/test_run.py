@@ -3,7 +3,7 @@
 import pytest
 
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Lane
+from headway.core.lane import Budget, Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.policies import Policies
@@ -79,3 +79,65 @@ def test_one_executor_serves_another_run_after_an_interrupted_one():
     assert not left.complete and len(left.requests) == 2 and left.offered == {"chat": 5}
     again = Run(machine, Policies(), LANES, requests(5, 5 * MS)).serve()
     assert again.complete and len(again.requests) == 5
+
+
+def outcomes(lane, asked, enforce=True, slots=1):
+    run = Run(fake_testbed(cost=FLAT), Policies(Continuous(slots)), [lane], asked, enforce=enforce)
+    rows = run.serve().requests
+    run.scheduler.check()
+    return {row.id: (row.finish, row.finished // MS) for row in rows}
+
+
+def test_limits_are_counted_and_where_they_are_enforced_late_requests_are_dropped():
+    """Answers of 40 ms, one after the other; the third would begin at 80 ms."""
+    lane = Lane("chat", Budget(queue=60 * MS))
+    served = dict.fromkeys(("r0", "r1", "r2"), Finish.LENGTH)
+    counted = outcomes(lane, requests(3), enforce=False)
+    assert {id: finish for id, (finish, _) in counted.items()} == served
+    assert outcomes(lane, requests(3)) == {
+        "r0": (Finish.LENGTH, 40),
+        "r1": (Finish.LENGTH, 80),
+        "r2": (Finish.EXPIRED, 70),  # after the step in which it was too late
+    }
+    ending = Lane("chat", Budget(e2e=60 * MS))
+    assert outcomes(ending, requests(2)) == {
+        "r0": (Finish.LENGTH, 40),
+        "r1": (Finish.EXPIRED, 60),
+    }
+
+
+def test_limits_count_from_each_arrival_and_from_the_runs_beginning():
+    machine = fake_testbed(cost=FLAT)
+    machine.clock.advance_to(500 * MS)
+    lane = Lane("chat", Budget(queue=25 * MS))
+    run = Run(machine, Policies(Continuous(1)), [lane], requests(3, every=30 * MS), enforce=True)
+    finished = {row.id: (row.finish, row.finished // MS) for row in run.serve().requests}
+    assert finished["r0"] == (Finish.LENGTH, 40) and finished["r1"] == (Finish.LENGTH, 80)
+    assert finished["r2"] == (Finish.LENGTH, 120), "it waits from 60 to 80 ms"
+
+
+def test_whoever_would_wait_in_vain_is_refused_at_the_door():
+    """Once it is known how fast the line drains: a request each 40 ms, and one comes each 10 ms."""
+    lane = Lane("chat", Budget(queue=100 * MS))
+    run = Run(
+        fake_testbed(cost=FLAT),
+        Policies(Continuous(1)),
+        [lane],
+        requests(40, 10 * MS),
+        enforce=True,
+    )
+    rows = {row.id: row for row in run.serve().requests}
+    assert len(rows) == 40
+    ends = {finish: [r for r in rows.values() if r.finish is finish] for finish in Finish}
+    assert len(ends[Finish.REFUSED]) > 10
+    for row in ends[Finish.REFUSED]:
+        assert row.finished - row.arrived <= 10 * MS, "it is told at once, after the step"
+        assert not row.good and row.budget == lane.budget
+    assert all(row.queue <= 100 * MS for row in ends[Finish.LENGTH])
+    run.scheduler.check()
+
+
+def test_whoever_leaves_an_empty_line_is_held_to_its_lanes_budget():
+    lane = Lane("chat", Budget(ttft=5 * MS))
+    (row,) = Run(fake_testbed(cost=FLAT), Policies(), [lane], requests(1)).serve().requests
+    assert row.budget == lane.budget and row.ttft == 10 * MS and not row.good

@@ -114,6 +114,17 @@ def priced(config):
     return Local(scheduler(config, cost=StepCost.of(1)), FakeExecutor(512, BLOCK))
 
 
+def by_budgets(config, executor, cost, blocks=512, context=1_024):
+    """An engine with the policies of the configuration."""
+    settings = Settings(blocks, BLOCK, config.core_lanes, config.policies, context, cost=cost)
+    return Local(Scheduler(settings, b"0" * 16), executor)
+
+
+def hopeless(config):
+    """An engine whose cost model predicts a minute for each step."""
+    return by_budgets(config, FakeExecutor(512, BLOCK), StepCost.of(60 * 10**9))
+
+
 class Permitted(FakeExecutor):
     """An executor whose steps wait for a permit."""
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headway.core.commands import Add, Cancel
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Start, Static
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
@@ -183,6 +184,14 @@ def test_coasting_works_with_other_block_sizes(size, blocks):
     timed = [*((each.arrived, Add(each)) for each in asks), (555 * MS, Cancel("r1"))]
     built, fewer = assert_same(Case(blocks, Policies(), timed), size)
     assert fewer < built / 2
+
+
+def test_one_lacks_a_block_where_another_has_a_whole_one_to_fill():
+    """Computed again in chunks of a block, it has one more than it has begun to fill."""
+    asks = [ask(f"r{i}", (i,) * 4, 14, lane="chat", arrived=30 * i * MS) for i in range(3)]
+    policies = Policies(Continuous(4), chunk=Fixed(BLOCK))
+    built, fewer = assert_same(Case(9, policies, [(each.arrived, Add(each)) for each in asks]))
+    assert fewer < built
 
 
 def test_equal_blocks_are_evicted_and_published_in_the_order_of_single_steps():

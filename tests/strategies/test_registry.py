@@ -1,6 +1,6 @@
 """Strategies by name and by YAML: those that are made, and refusals with the nearest name."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -8,10 +8,12 @@ from headway.core.lane import Budget, Lane
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
-from headway.core.policies.relegate import Hopeless
+from headway.core.policies.preempt import ByLane, Youngest
+from headway.core.policies.relegate import Hopeless, Keep
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies, strategy_from_parts
@@ -136,6 +138,52 @@ def test_a_file_of_strategies_is_read(tmp_path):
     assert (policies.mix, policies.chunk, policies.step_tokens) == (Alternate(), Fixed(128), 144)
 
 
+def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "all:\n"
+        "  order: deadline\n"
+        "  chunk: slack\n"
+        "  preempt: by-lane\n"
+        "  defer: without-deadline\n"
+        "  relegate: hopeless\n"
+        "  memory: {ahead: {share: 0.6}}\n"
+        "tuned:\n"
+        "  order: {deadline: {patience: 250, turn: 3, most_in_time: false}}\n"
+        "  chunk: {slack: {least: 8, stretch: 4, sure: 0.5}}\n"
+        "plain: {preempt: youngest, defer: nobody, relegate: keep}\n"
+    )
+    whole, tuned, plain = (make(INPUTS).policies for make in read_strategies(str(path)).values())
+    assert whole == made("budgets")
+    assert tuned.order == ByDeadline(False, 250 * MS, 3)
+    assert tuned.chunk == BySlack(8, 4, 0.5)
+    assert (tuned.preempt, tuned.defer, tuned.relegate) == (Youngest(), Nobody(), Keep())
+    assert plain == strategy_from_parts("plain", {}).policies
+    assert whole.predicting == ("ByDeadline", "BySlack", "Hopeless")
+    assert plain.predicting == ()
+
+
+def test_each_part_of_budgets_is_first_come_but_for_itself():
+    plain, parts = made("first-come"), {}
+    for name in PARTS_OF_BUDGETS:
+        policies = made(name)
+        parts[name] = {
+            each.name
+            for each in fields(policies)
+            if getattr(policies, each.name) != getattr(plain, each.name)
+        }
+    assert parts == {
+        "deadline-order": {"order"},
+        "slack-steps": {"chunk", "step_tokens"},
+        "relegation": {"relegate"},
+        "filler": {"order", "preempt", "defer"},
+        "memory-ahead": {"memory"},
+    }
+    everything = made("budgets")
+    assert (everything.preempt, everything.defer) == (ByLane(), WithoutDeadline())
+    assert everything.relegate == Hopeless()
+
+
 @pytest.mark.parametrize(
     "parts, said",
     [
@@ -151,6 +199,23 @@ def test_a_file_of_strategies_is_read(tmp_path):
         ({"order": "fist-come"}, "did you mean first-come"),
         ({"chunk": {"fixed": {}}}, "not a number"),
         ({"step_tokens": True}, "not a number"),
+        ({"order": {"deadlin": {}}}, "order: 'deadlin' is not known; did you mean deadline"),
+        ({"order": {"deadline": {"patiens": 5}}}, "'patiens' is not known; did you mean patience"),
+        ({"order": {"deadline": {"turn": 0}}}, "deadline: turn is 0; it must be 1 or more"),
+        ({"order": {"deadline": {"most_in_time": 1}}}, "most_in_time is 1, not true or false"),
+        ({"order": {"priority": {"turn": 2}}}, "priority: 'turn' is not known"),
+        ({"chunk": "slak"}, "chunk: 'slak' is not known; did you mean slack"),
+        ({"chunk": {"slack": {"leest": 5}}}, "slack: 'leest' is not known; did you mean least"),
+        ({"chunk": {"slack": {"sure": 2}}}, "mine: chunk: slack: least and stretch must be"),
+        ({"chunk": {"whole": 5}}, "chunk: whole: a mapping of names"),
+        ({"relegate": "hopless"}, "relegate: 'hopless' is not known; did you mean hopeless"),
+        ({"defer": "without"}, "defer: 'without' is not known; did you mean without-deadline"),
+        ({"preempt": "bylane"}, "preempt: 'bylane' is not known; did you mean by-lane"),
+        ({"memory": "ahed"}, "memory: 'ahed' is not known; did you mean ahead"),
+        ({"memory": {"ahead": {"shere": 1}}}, "ahead: 'shere' is not known; did you mean share"),
+        ({"mix": "alternate", "defer": "without-deadline"}, "mine: who misses a step"),
+        ({"join": "static", "chunk": {"slack": {}}}, "chunk: slack goes with join: continuous"),
+        ({"join": "dynamic", "preempt": "by-lane"}, "by-lane goes with join: continuous"),
     ],
 )
 def test_an_invalid_strategy_is_refused_with_its_place_in_the_file(parts, said):

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.lane import Budget
+from headway.core.lane import Budget, Lane, Share
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies
+from headway.strategies.registry import StrategyInputs, find_strategy
 from headway.traffic.endpoint import UnloadedLatency
 from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
 from headway.traffic.offered_traffic import offered_traffic
@@ -311,4 +312,8 @@ def test_the_examples_in_the_docs_are_read(tmp_path):
     chat, voice, nightly = read_endpoints(tmp_path / "lanes.yaml")
     assert len(chat.source.arrivals) == 3_888 and nightly.is_backlog
     assert voice.endpoint.fixed.queue == 40 * MS
-    assert len(read_strategies(str(tmp_path / "strategies.yaml"))) == 5
+    assert nightly.endpoint.place.slots == Share(1, 8) and nightly.endpoint.place.chunk == 64
+    made = read_strategies(str(tmp_path / "strategies.yaml"))
+    assert len(made) == 6
+    inputs = StrategyInputs((Lane(),), PRICE, 2_048)
+    assert made["by-budget"](inputs).policies == find_strategy("budgets")(inputs).policies

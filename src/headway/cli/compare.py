@@ -8,6 +8,7 @@ from rich.console import Console
 
 from headway.cli.options import (
     Baseline,
+    Enforce,
     Lanes,
     Load,
     Model,
@@ -36,6 +37,16 @@ def compare(
     price_per_hour: Annotated[
         float, typer.Option(min=0, metavar="PRICE", help="What the machine costs per hour.")
     ] = 1.0,
+    cost: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="A cost file of headway calibrate, for strategies that predict times. Default: "
+            "cost.json here, if it is of this model and machine; else one is learned.",
+        ),
+    ] = None,
+    enforce: Enforce = False,
     journals: Annotated[
         Path | None,
         typer.Option(
@@ -70,6 +81,8 @@ def compare(
         price_per_hour=price_per_hour,
         token_scale=token_scale,
         journals=journals,
+        cost=cost,
+        enforce=enforce,
         out=out,
     )
     raise typer.Exit(run_compare(options, Console()))

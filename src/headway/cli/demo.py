@@ -19,14 +19,15 @@ def demo(
         typer.Option(
             min=5, max=600, metavar="SECONDS", help="How long requests arrive, per strategy."
         ),
-    ] = 12.0,
+    ] = 11.0,
     seed: Seed = 0,
 ) -> None:
-    """Serve recorded traffic under static, dynamic and continuous batching, and compare.
+    """Serve recorded traffic under static, dynamic and continuous batching, and by budgets.
 
     Four endpoints share one model: inline completion and support drafts from recorded Azure
-    traffic, a sparse voice endpoint, and a backlog of nightly labelling. It takes about a minute,
-    says which strategies keep every budget, and writes report.html and report.json (the raw rows).
+    traffic, a sparse voice endpoint, and a backlog of nightly labelling. It takes a minute and a
+    quarter, says which strategies keep every budget, and writes report.html and report.json (the
+    raw rows).
 
     Example: headway demo --seconds 40
     """

@@ -57,7 +57,7 @@ Strategies = Annotated[
     str,
     typer.Option(
         metavar="NAMES",
-        help="Names separated by commas, or a YAML file. Default: fourteen strategies.",
+        help="Names separated by commas, or a YAML file. Default: fifteen strategies.",
     ),
 ]
 Baseline = Annotated[
@@ -97,6 +97,14 @@ Load = Annotated[
 ]
 Repeat = Annotated[
     int, typer.Option(min=1, metavar="N", help="Runs of each strategy, to see the spread.")
+]
+Enforce = Annotated[
+    bool,
+    typer.Option(
+        "--enforce",
+        help="Refuse and drop requests by the endpoints' queue and e2e limits, as headway serve "
+        "does. Default: limits are only counted.",
+    ),
 ]
 TokenScale = Annotated[
     float,

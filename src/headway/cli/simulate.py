@@ -9,6 +9,7 @@ from rich.console import Console
 from headway.cli.options import (
     Baseline,
     Cost,
+    Enforce,
     Lanes,
     Load,
     PricePerHour,
@@ -64,6 +65,7 @@ def simulate(
     repeat: Repeat = 1,
     seed: Seed = 0,
     price_per_hour: PricePerHour = 0.0,
+    enforce: Enforce = False,
     sweep: Sweep = "",
     capacity: Annotated[
         bool, typer.Option("--capacity", help="Find the rate that keeps 95 % in budget.")
@@ -97,6 +99,7 @@ def simulate(
         repeat=repeat,
         seed=seed,
         model=model,
+        enforce=enforce,
         price_per_hour=price_per_hour,
         out=out,
     )

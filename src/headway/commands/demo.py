@@ -1,21 +1,23 @@
-"""`headway demo`: recorded traffic under three strategies in a minute, and its report."""
+"""`headway demo`: recorded traffic under four strategies, and its report."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
 
 from headway.commands.compare.compare import CompareOptions, ComparisonRun, prepare, run_comparison
+from headway.commands.compare.cost_source import possible, predicting, with_cost
 from headway.report.report_json import writable
 from headway.runs.testbed import Testbed
-from headway.strategies.registry import StrategyInputs
+from headway.strategies.from_yaml import StrategyMaker
+from headway.strategies.registry import StrategyInputs, find_strategy
 from headway.strategies.strategy import Strategy, demo_strategies
 from headway.traffic.demo_workload import DEMO_LOAD
 from headway.traffic.selection import DEFAULT_LOAD
 from headway.yaml_values import number
 
-NAMES = ("static", "dynamic", "continuous")
-BASELINE = NAMES[0]
+BASELINE = "static"
+BY_BUDGETS = "budgets"
+NAMES = (BASELINE, "dynamic", "continuous", BY_BUDGETS)
 
 
 def run_demo(model: str | None, out: Path, seconds: float, seed: int, console: Console) -> int:
@@ -44,15 +46,17 @@ def demo_options(out: Path, seconds: float, seed: int, model: str | None = None)
 
 
 def demo_comparison(testbed: Testbed, options: CompareOptions, console: Console) -> ComparisonRun:
-    """Measure the machine, and select the requests that all three strategies are offered."""
-    makes = {name: _maker(name) for name in NAMES}
-    return ComparisonRun(
-        prepare(testbed, options, []), makes, options, options.out, console, command="demo"
-    )
+    """Measure the machine, and select the requests that all strategies are offered."""
+    wanted = {name: _maker(name) for name in NAMES}
+    makes = possible(wanted, None, False, console)
+    measured = with_cost(prepare(testbed, options, []), predicting(makes), None, console)
+    return ComparisonRun(measured, makes, options, options.out, console, command="demo")
 
 
-def _maker(name: str) -> Callable[[StrategyInputs], Strategy]:
-    """One of the three, fitted to the endpoints and the machine."""
+def _maker(name: str) -> StrategyMaker:
+    """One of them, fitted to the endpoints and the machine."""
+    if name == BY_BUDGETS:
+        return find_strategy(name)
 
     def make(inputs: StrategyInputs) -> Strategy:
         strategies = demo_strategies(inputs.lanes, inputs.token_cost, inputs.context)

@@ -44,10 +44,10 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
         return Refuse("the engine is closing")
     if refused := full(line, load, now):
         return refused
-    drained = now + wait(line, load)
     if line.tokens + len(request.prompt) > line.lane.max_waiting_tokens:
-        return Refuse(f"{line.tokens} tokens wait in {request.lane!r} already", drained)
-    return Accept(drained + load.prefill * len(request.prompt))
+        reason = f"{line.tokens} tokens wait in {request.lane!r} already"
+        return Refuse(reason, now + until_drained(line, load))
+    return Accept(now + wait(line, load) + load.prefill * len(request.prompt))
 
 
 def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
@@ -55,7 +55,7 @@ def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
     if line.waiting < line.lane.max_waiting:
         return None
     reason = f"{line.waiting} requests wait in {line.lane.name!r} already"
-    return Refuse(reason, now + wait(line, load))
+    return Refuse(reason, now + until_drained(line, load))
 
 
 def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
@@ -93,20 +93,36 @@ def never(requests: Sequence[Request], load: Load) -> Refuse | None:
 
 
 def wait(line: LaneLoad, load: Load) -> int:
-    """Nanoseconds until all have started that wait now in this lane and in those before it.
+    """Nanoseconds until all requests have started that wait now and precede a new one of this lane.
+
+    The lanes' ranks tell which do (Settings.ranks). First come: all but relegated ones. By
+    priority: those of its own lane and of lanes before it. By deadline: a lane with a budget waits
+    for all lanes with one, but neither for lanes without a budget nor for relegated requests, its
+    own included: those come later, and give back their slots where these are short. Deadlines are
+    not compared, so the estimate is rather too long. A lane without a budget waits for all
+    requests of those that have one, and for its own lane and those before it.
 
     A line's drain rate already contains what the other lanes take. So the slowest line counts.
     """
-    ahead = list(load.lanes.values())
-    if load.by_priority:  # equal ones in the order of the configuration, as in order.Priority
-        ahead.sort(key=lambda each: each.lane.priority)
-        ahead = ahead[: ahead.index(line) + 1]
-    return max([_to_drain(each, load.prefill) for each in ahead])
+    return _to_drain(load, line.rank)
 
 
-def _to_drain(line: LaneLoad, prefill: int) -> int:
-    """By the line's drain rate; if there is none yet, as if prompts were computed one by one."""
-    return int(line.tokens * 1e9 / line.drain) if line.drain else line.tokens * prefill
+def until_drained(line: LaneLoad, load: Load) -> int:
+    """As wait, but until the line's relegated requests have started, too: they take up places."""
+    return _to_drain(load, line.relegated_rank if line.relegated else line.rank)
+
+
+def _to_drain(load: Load, rank: int) -> int:
+    """Nanoseconds until all up to this rank have started: by each line's drain rate; if there is
+    none yet, as if prompts were computed one by one."""
+    longest = 0
+    for each in load.lanes.values():
+        tokens = each.relegated_tokens if each.relegated_rank <= rank else 0
+        if each.rank <= rank:
+            tokens += each.tokens - each.relegated_tokens
+        alone = int(tokens * 1e9 / each.drain) if each.drain else tokens * load.prefill
+        longest = max(longest, alone)
+    return longest
 
 
 def _problem(request: Request, line: LaneLoad, load: Load) -> str:

@@ -96,7 +96,7 @@ class Output:
 
 
 class Event(NamedTuple):
-    """New tokens of a request, or its end, or both."""
+    """New tokens of a request, or its end, or both; or that it was relegated."""
 
     id: str
     tokens: tuple[int, ...] = ()
@@ -104,6 +104,7 @@ class Event(NamedTuple):
     error: str = ""
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if asked for
     prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on
+    relegated: bool = False  # it cannot keep its budget any more: told once, by an event of its own
 
 
 def add_scores(events: list[Event], id: str, scores: Logprobs) -> None:

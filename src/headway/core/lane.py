@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass
 from operator import attrgetter
 
+from headway.core.pickled import by_position
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, Sequence
 from headway.errors import SettingError
@@ -15,6 +16,7 @@ def _after(time: int, limit: int) -> int:
     return NEVER if limit == NEVER else time + limit
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limits in nanoseconds; a request inside all of them is good. NEVER: no limit."""
@@ -42,6 +44,7 @@ class Budget:
         return _after(arrived, self.e2e)
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Share:
     """How much of something a lane has: at least what others cannot take, and at most."""
@@ -54,6 +57,10 @@ class Share:
             raise SettingError(f"a share is from {self.least} to {self.most}: 0 <= least <= most")
 
 
+ALL = Share()  # one value, so that it is pickled once
+
+
+@by_position
 @dataclass(frozen=True, slots=True)
 class Lane:
     """What an operator configures for an endpoint."""
@@ -63,12 +70,11 @@ class Lane:
     priority: int = 0  # lower goes first
     max_waiting: int = 10_000
     max_waiting_tokens: int = NEVER  # prompt tokens
-    slots: Share = Share()  # sequences that run at once
-    # Of the KV memory; a block that sequences share counts for each. Nobody joins beyond the most;
-    # those who run may grow beyond it.
-    blocks: Share = Share()
-    step_tokens: Share = Share()  # of a step; it has no least
+    slots: Share = ALL  # sequences that run at once
+    blocks: Share = ALL  # of the KV memory; a block that sequences share counts for each
+    step_tokens: Share = ALL  # of a step; it has no least
     chunk: int = NEVER  # prompt tokens of a step, at most
+    refuses_late: bool = False  # who waits and is relegated: ended at once; else served later
 
     @property
     def is_limited(self) -> bool:
@@ -83,13 +89,17 @@ class Line:
     Those that cannot keep their budget any more wait apart, behind the others.
     """
 
-    __slots__ = ("batch", "lane", "relegated", "running", "started", "tokens", "waiting")
+    __slots__ = (
+        *("lane", "waiting", "relegated", "tokens", "relegated_tokens"),
+        *("started", "running", "batch"),
+    )
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
         self.tokens = 0  # prompt tokens that wait, in both
+        self.relegated_tokens = 0  # of them, of the relegated
         self.started = 0  # prompt tokens of all sequences that have ever started
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
@@ -106,14 +116,19 @@ class Line:
     def insert(self, sequence: Sequence) -> None:
         """Insert by number: a new one at the end, a preempted one at its old place."""
         insort(self._part(sequence), sequence, key=_number)
-        self.tokens += len(sequence.request.prompt)
+        self._count(sequence, len(sequence.request.prompt))
 
     def remove(self, sequence: Sequence) -> None:
         """Take it out of the line."""
         part = self._part(sequence)
         at = bisect_left(part, sequence.number, key=_number)
         assert part.pop(at) is sequence, "it does not wait here"
-        self.tokens -= len(sequence.request.prompt)
+        self._count(sequence, -len(sequence.request.prompt))
+
+    def _count(self, sequence: Sequence, tokens: int) -> None:
+        self.tokens += tokens
+        if sequence.tier == RELEGATED:
+            self.relegated_tokens += tokens
 
     def _part(self, sequence: Sequence) -> list[Sequence]:
         return self.relegated if sequence.tier == RELEGATED else self.waiting

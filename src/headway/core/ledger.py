@@ -6,9 +6,10 @@ Every metric is a property of a row.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headway.core.batch import Batch
 from headway.core.lane import Budget
 from headway.core.request import NEVER, Finish
-from headway.core.sequence import Sequence
+from headway.core.sequence import RELEGATED, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class RequestRow:
     preemptions: int
     nanoseconds: int  # its shares of the steps it was in
     recomputed: int = 0  # tokens computed again after preemptions
+    relegated: bool = False  # it could not keep its budget any more, and went behind the others
 
     @property
     def ttft(self) -> int:
@@ -100,6 +102,30 @@ class StepRow(NamedTuple):
         return self.tokens / (self.tokens + self.waste_tokens)
 
 
+def step_row(
+    batch: Batch, tokens: int, spent: tuple[int, int, int, int], left: tuple[int, int, int]
+) -> StepRow:
+    """The row of a step. spent: when it began, its nanoseconds, those wasted and the host's; left:
+    after it, how many run and wait, and free blocks."""
+    (began, nanoseconds, wasted, host), (running, waiting, free_blocks) = spent, left
+    rows = len(batch.rows)
+    return StepRow(
+        step=batch.step,
+        began=began,
+        nanoseconds=nanoseconds,
+        waste_nanoseconds=wasted,
+        rows=rows,
+        tokens=tokens,
+        decodes=rows if tokens == rows else [len(row.tokens) for row in batch.rows].count(1),
+        held=batch.held,
+        width=batch.width,
+        running=running,
+        waiting=waiting,
+        free_blocks=free_blocks,
+        host=host,
+    )
+
+
 class Ledger:
     """Keeps rows until they are taken, and sums with which `check` proves them."""
 
@@ -143,6 +169,7 @@ class Ledger:
             preemptions=sequence.preemptions,
             nanoseconds=sequence.nanoseconds,
             recomputed=sequence.recomputed,
+            relegated=sequence.tier == RELEGATED,
         )
         self.requests.append(row)
 

@@ -4,15 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.core.lane import Lane
+from headway.core.pickled import by_position
 from headway.core.request import NEVER
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class LaneLoad:
     """What waits and runs in one lane."""
 
     lane: Lane
-    waiting: int  # requests
+    waiting: int  # requests, relegated ones included
     tokens: int  # prompt tokens that wait
     drain: float = 0.0  # prompt tokens that start per second while some wait; 0: not known yet
     oldest: int = NEVER  # when the first in line arrived; it may have been preempted
@@ -20,8 +22,14 @@ class LaneLoad:
     batch: int = 0  # sequences that ran when the latest step was built, ended or not
     blocks: int = 0  # that its sequences use; a shared block counts for each of them
     capacity: int = NEVER  # tokens that one of its requests may ever hold
+    relegated: int = 0  # of those that wait, requests that cannot keep their budget any more
+    relegated_tokens: int = 0  # of their prompts
+    # Its place among all lanes: lower ranks start first, equal ones side by side.
+    rank: int = 0
+    relegated_rank: int = 1  # of its relegated requests
 
 
+@by_position
 @dataclass(frozen=True, slots=True)
 class Load:
     """The snapshot published after each step, for admission, routers and dashboards."""
@@ -34,7 +42,6 @@ class Load:
     num_blocks: int = 0
     capacity: int = 0  # tokens that one request may ever hold
     prefill: int = 0  # nanoseconds from start to first token, per prompt token; 0: not known
-    by_priority: bool = False  # lanes go by priority; else all requests wait in one line
     drift: int = 0  # measured over predicted step time, in thousandths; 0: no cost model
     closing: bool = False
     preemptions: int = 0  # so far

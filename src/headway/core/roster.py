@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from headway.core.batch import Row
+from headway.core.batch import Begun, Row
 from headway.core.block_table import release
 from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
@@ -29,6 +29,7 @@ class Roster:
         self.pool = pool
         self.lines = {lane.name: Line(lane) for lane in settings.lanes}
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
+        self._ranks = settings.ranks
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
@@ -128,10 +129,15 @@ class Roster:
         if not sequence.in_flight:
             release(self.pool, self._in_flight.pop(row.sequence))
 
-    def start(self, sequence: Sequence, now: int) -> None:
-        """Its first row is being built."""
-        sequence.first_scheduled, sequence.cached = now, sequence.scheduled
-        self.lines[sequence.request.lane].started += len(sequence.request.prompt)
+    def begin(self, sequence: Sequence, now: int) -> Begun:
+        """Its first row is being built, or the first since it was preempted."""
+        request, sequence.begun = sequence.request, True
+        if not sequence.is_started:
+            sequence.first_scheduled, sequence.cached = now, sequence.scheduled
+            self.lines[request.lane].started += len(request.prompt)
+        sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
+        known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
+        return Begun(sequence.number, len(request.prompt), request.sampling, known)
 
     def note_batch(self) -> None:
         """A step is being built, of all who run now."""
@@ -156,6 +162,9 @@ class Roster:
                 line.batch,
                 self.pool.blocks_of_lane[name],
                 min(NEVER, line.lane.blocks.most * self.pool.block_size),
+                len(line.relegated),
+                line.relegated_tokens,
+                *self._ranks[name],
             )
             for name, line in self.lines.items()
         }
@@ -200,6 +209,8 @@ class Roster:
                 assert part == sorted(part, key=lambda s: s.number)
             assert all(s.tier != RELEGATED for s in line.waiting)
             assert all(s.tier == RELEGATED for s in line.relegated)
-            assert line.tokens == sum(
-                len(s.request.prompt) for s in waiting if s.request.lane == name
-            )
+            parts = [
+                sum([len(s.request.prompt) for s in part])
+                for part in (line.waiting, line.relegated)
+            ]
+            assert [line.tokens, line.relegated_tokens] == [sum(parts), parts[1]]

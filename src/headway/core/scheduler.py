@@ -15,7 +15,7 @@ from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
-from headway.core.ledger import Ledger, StepRow
+from headway.core.ledger import Ledger, step_row
 from headway.core.load import Load
 from headway.core.planning.plan import Plan
 from headway.core.request import NEVER, Finish, Request
@@ -49,7 +49,8 @@ class Scheduler:
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Obey commands in order, then drop what has missed its deadline, the earliest first.
+        """Obey commands in order, then drop what has missed its deadline, the earliest first, and
+        relegate who cannot keep its budget any more.
 
         Returns what callers are to hear.
         """
@@ -71,6 +72,7 @@ class Scheduler:
                     events.append(self._end(by_id[id], Finish.STOP, now))
         while due := self.roster.deadlines.missed(now):
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
+        events += self._relegate(now)
         return events + self._answer_group(now) if self._group_is_over else events
 
     def _add(self, request: Request, now: int) -> list[Event]:
@@ -82,28 +84,43 @@ class Scheduler:
         self.roster.add(request)
         return []
 
+    def _relegate(self, now: int) -> list[Event]:
+        """Those that cannot keep their budget any more go behind the others. Where their lane does
+        not want that, those that wait end."""
+        events, roster = list[Event](), self.roster
+        for late in tuple(self.settings.policies.relegate.relegated(self._view(now))):
+            waits = late.number not in roster.running
+            if waits and roster.lines[late.request.lane].lane.refuses_late:
+                limit = roster.budget(late.request).ttft / 1e9
+                words = f"its first token cannot come within {limit:g} s of its arrival any more"
+                events.append(self._end(late, Finish.REFUSED, now, words))
+            else:
+                roster.relegate(late)
+                events.append(Event(late.request.id, relegated=True))
+        return events
+
     # -- decide
+
+    def _view(self, now: int) -> View:
+        roster, pool = self.roster, self.pool
+        lines, running = tuple(roster.lines.values()), roster.running.values()
+        blocks = pool.num_free, pool.num_blocks, pool.block_size
+        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps
+        return View(now, lines, running, self._closing or self._enough, *known)
 
     def schedule(self, now: int) -> Batch:
         """The next step, with its blocks reserved.
 
         If there is nothing to do yet, it has no rows and says when to ask again (`wake_at`).
         """
-        roster, pool, policies = self.roster, self.pool, self.settings.policies
-        since = self.committed if roster.running else now  # else it slept, with nobody waiting
-        lines, running = tuple(roster.lines.values()), roster.running.values()
-        blocks = pool.num_free, pool.num_blocks, pool.block_size
-        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps
-        view = View(now, lines, running, self._closing or self._enough, *known)
-        for late in tuple(policies.relegate.relegated(view)):
-            roster.relegate(late)
-        plan = Plan(policies, pool, roster, view)
+        since = self.committed if self.roster.running else now  # else it slept: nobody waited
+        plan = Plan(self.settings.policies, self.pool, self.roster, self._view(now))
         plan.choose()
         if plan.joined and plan.start.exclusive:
             start = plan.start
             self.group = Group(len(plan.joined), start.buckets, start.together)
         if not plan.shares:
-            return Batch(wake_at=min(plan.start.wake_at, roster.deadlines.next))
+            return Batch(wake_at=min(plan.start.wake_at, self.roster.deadlines.next))
         return self._build(plan, now, since)
 
     def _build(self, plan: Plan, now: int, since: int) -> Batch:
@@ -112,7 +129,7 @@ class Scheduler:
             start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
             end = start + take
             if not sequence.begun:
-                begun.append(self._begin(sequence, now))
+                begun.append(self.roster.begin(sequence, now))
             added: tuple[int, ...] = ()
             if sequence.sent < len(blocks):
                 added = tuple(blocks[sequence.sent :])
@@ -132,15 +149,6 @@ class Scheduler:
         held, width = self.group.rectangle(len(self.roster.running), longest)
         dropped = self.roster.take_dropped()
         return Batch(self.steps, tuple(rows), tuple(begun), dropped, held, width)
-
-    def _begin(self, sequence: Sequence, now: int) -> Begun:
-        sequence.begun = True
-        if not sequence.is_started:
-            self.roster.start(sequence, now)
-        sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
-        request = sequence.request
-        known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
-        return Begun(sequence.number, len(request.prompt), request.sampling, known)
 
     # -- learn
 
@@ -182,13 +190,13 @@ class Scheduler:
                     events.append(self._complete(sequence, sampled, row_logprobs, now))
                 else:
                     id = sequence.request.id
-                    events.append(make(Event, (id, sampled, NOT_YET, "", row_logprobs, ())))
+                    events.append(make(Event, (id, sampled, NOT_YET, "", row_logprobs, (), False)))
             elif sequence.computed == sequence.limit:
                 events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
                 scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
                 add_scores(events, sequence.request.id, scores)
-        self.ledger.add(self._row(batch, tokens, began, now, wasted, output.host))
+        self._keep(batch, tokens, (began, spent, wasted, output.host))
         self.estimates.see(batch, spent)
         self.estimates.drain(self.roster.lines.values(), now - since)
         if not self.group.together:
@@ -196,25 +204,9 @@ class Scheduler:
         self.group.withheld += events
         return self._answer_group(now) if self._group_is_over else []
 
-    def _row(
-        self, batch: Batch, tokens: int, began: int, now: int, wasted: int, host: int
-    ) -> StepRow:
-        rows = len(batch.rows)
-        return StepRow(
-            step=batch.step,
-            began=began,
-            nanoseconds=now - began,
-            waste_nanoseconds=wasted,
-            rows=rows,
-            tokens=tokens,
-            decodes=rows if tokens == rows else [len(row.tokens) for row in batch.rows].count(1),
-            held=batch.held,
-            width=batch.width,
-            running=len(self.roster.running),
-            waiting=self.roster.waiting,
-            free_blocks=self.pool.num_free,
-            host=host,
-        )
+    def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
+        left = len(self.roster.running), self.roster.waiting, self.pool.num_free
+        self.ledger.add(step_row(batch, tokens, spent, left))
 
     def _complete(
         self, sequence: Sequence, sampled: tuple[int, ...], logprobs: tuple[Logprob, ...], now: int
@@ -285,7 +277,6 @@ class Scheduler:
             num_blocks=pool.num_blocks,
             capacity=min(pool.num_blocks * pool.block_size, settings.context),
             prefill=self.estimates.prefill,
-            by_priority=settings.by_priority,
             drift=self.estimates.drift,
             closing=self._closing,
             preemptions=self.roster.preemptions,

@@ -1,9 +1,11 @@
 """All that a scheduler is made from (Settings)."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
+from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
@@ -29,13 +31,11 @@ class Settings:
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
         self._check_shares()
-        for part in ("order", "chunk", "relegate"):
-            policy = getattr(self.policies, part)
-            if getattr(policy, "needs_cost", False) and not self.cost.is_known:
-                raise SettingError(
-                    f"{type(policy).__name__} predicts times, and there is no cost model: "
-                    "measure one with headway calibrate"
-                )
+        if (predicting := self.policies.predicting) and not self.cost.is_known:
+            raise SettingError(
+                f"{predicting[0]} predicts times, and there is no cost model: measure one with "
+                "headway calibrate"
+            )
         if widest > self.context:  # held slots would have positions beyond the context
             raise SettingError(
                 f"a bucket of {widest} tokens is wider than the {self.context} of the context"
@@ -54,8 +54,12 @@ class Settings:
         whole["step_tokens"] = self.policies.step_tokens
         for name, most in whole.items():
             shares = {lane.name: getattr(lane, name) for lane in self.lanes}
-            if (kept := sum([share.least for share in shares.values()])) > most:
-                raise SettingError(f"the lanes keep {kept} {name} at least, and there are {most}")
+            least = {lane: share.least for lane, share in shares.items() if share.least}
+            if (kept := sum(least.values())) > most:
+                held = " and ".join([f"{lane} {count}" for lane, count in least.items()])
+                raise SettingError(
+                    f"the lanes keep {kept} {name} at least ({held}), and there are {most}"
+                )
             for named, share in shares.items():
                 if share.most < 1:
                     raise SettingError(
@@ -63,6 +67,16 @@ class Settings:
                     )
 
     @property
-    def by_priority(self) -> bool:
-        """Whether lanes go by priority; else all requests wait in one line."""
-        return isinstance(self.policies.order, Priority)
+    def ranks(self) -> dict[str, tuple[int, int]]:
+        """By lane, the ranks of its requests and of its relegated ones (LaneLoad). Least slots and
+        ageing are left out: few requests go first because of them."""
+        order, count = self.policies.order, len(self.lanes)
+        if not isinstance(order, Priority | ByDeadline):
+            return {lane.name: (0, 1) for lane in self.lanes}
+        ranks = dict[str, tuple[int, int]]()
+        for place, lane in enumerate(sorted(self.lanes, key=attrgetter("priority"))):
+            if isinstance(order, Priority):
+                ranks[lane.name] = place, count + place
+            else:
+                ranks[lane.name] = (0, 1) if lane.budget.is_timed else (2 + place, 2 + place)
+        return ranks

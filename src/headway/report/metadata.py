@@ -12,7 +12,7 @@ from headway.traffic.workload import Workload
 
 def of_model(testbed: Testbed) -> dict[str, Any]:
     """The model, its dtype, device and memory, for the JSON of a report."""
-    return {
+    about = {
         "name": testbed.model,
         "dtype": testbed.dtype,
         "device": testbed.device,
@@ -21,6 +21,7 @@ def of_model(testbed: Testbed) -> dict[str, Any]:
         "num_blocks": testbed.num_blocks,
         "block_size": testbed.block_size,
     }
+    return about | ({"cost_model": testbed.cost_source} if testbed.cost_source else {})
 
 
 def of_endpoints(

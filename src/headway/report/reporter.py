@@ -15,6 +15,7 @@ from headway.report.analysis import Analysis
 from headway.report.formatting import pressed
 from headway.report.metadata import of_endpoints, of_model
 from headway.report.page import page
+from headway.report.run_description import ENFORCED
 from headway.report.verdict import caution, verdict
 from headway.runs.experiment import Experiment
 from headway.runs.outcome import Outcome
@@ -38,6 +39,7 @@ class Reporter:
     console: Console
     origin: Provenance = field(default_factory=dict)  # of simulated times
     command: str = "compare"
+    enforced: bool = False  # limits of the endpoints
 
     def opening(self) -> None:
         """What will be offered, before minutes are spent."""
@@ -53,6 +55,8 @@ class Reporter:
         budgets = terminal_tables.endpoints_table(experiment.endpoints, lanes, unloaded, offered)
         self.console.print(budgets)
         self.console.print(Text(f"{self._where()}, seed {experiment.seed}.", style="dim"))
+        if self.enforced:
+            self.console.print(Text(f"Enforced: {ENFORCED}."))
         if not self.origin:
             self._complain({MEASURING: experiment.cores_taken})
 
@@ -146,6 +150,7 @@ class Reporter:
             "headway": __version__,
             "command": self.command,
             "all_runs": complete,
+            **({"enforced": True} if self.enforced else {}),
             "planned": [each.name for each in self.strategies],
             "rules": [
                 {"name": each.name, "rule": each.rule, "policies": each.settings}

@@ -8,6 +8,12 @@ from headway.report.formatting import share
 from headway.runs import provenance
 from headway.strategies.strategy import SLOTS
 
+ENFORCED = (
+    "a request that has not started within its endpoint's queue limit, or not ended within its "
+    "e2e limit, is dropped; one that would probably wait too long is refused. Both count as "
+    "outside the budget"
+)
+
 
 def stated(found: Analysis) -> list[tuple[str, str]]:
     """What the report states about its runs: (title, sentence) for model, memory and so on."""
@@ -40,9 +46,12 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
         ),
         ("Traffic", _traffic(work)),
         ("Repeats", _repeated(found)),
+        *enforcement(about),
         ("Price", f"{found.price:g} per hour of this machine, in your currency"),
         ("Baseline", found.baseline),
     ]
+    if "cost_model" in model:
+        lines.insert(2, ("Cost model", f"{model['cost_model']}, for strategies that predict times"))
     others = {
         name: cores
         for name, cores in about.get("cores_of_other_processes", {}).items()
@@ -57,6 +66,11 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
             )
         )
     return lines
+
+
+def enforcement(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Whether limits were enforced, if they were."""
+    return [("Enforced", ENFORCED)] if about.get("enforced") else []
 
 
 def _repeated(found: Analysis) -> str:

@@ -1,6 +1,6 @@
 """What a comparison keeps the same for all strategies: machine, budgets and traffic."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -9,9 +9,11 @@ from headway.core.request import NEVER
 from headway.costing.machine import Neighbours
 from headway.costing.request_spec import RequestSpec, truncation
 from headway.costing.token_cost import TokenCost
+from headway.errors import SettingError
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.testbed import Testbed
 from headway.strategies.registry import StrategyInputs
+from headway.strategies.strategy import Strategy
 from headway.traffic.demo_workload import (
     VOICE_SAMPLE,
     build_demo_workload,
@@ -52,6 +54,14 @@ class Experiment:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         return tuple(each.lane(self.speed.unloaded) for each in self.endpoints)
+
+    def check(self, strategies: Iterable[Strategy]) -> None:
+        """SettingError, before anything is served, where one of them cannot run here."""
+        for each in strategies:
+            try:
+                self.testbed.settings(each.policies, self.lanes)
+            except SettingError as error:
+                raise SettingError(f"the strategy {each.name}: {error}") from error
 
     def counted(self, least: int = 0) -> dict[str, int]:
         """Requests after the warm-up, by lane, with at least so many tokens to generate."""

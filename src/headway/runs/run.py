@@ -3,17 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headway.core.commands import Cancel, Command
 from headway.core.lane import Lane
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
-from headway.core.settings import Settings
 from headway.engine import forgotten
 from headway.journal.record import Record
 from headway.runs.outcome import Outcome, outcome_of
-from headway.runs.testbed import Clock, Testbed
-from headway.sim.inbox import TraceInbox, arrivals
+from headway.runs.run_inbox import BoundedInbox, EnforcingInbox, with_deadlines
+from headway.runs.testbed import Testbed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +24,6 @@ class Progress:
     running: int
 
 
-class BoundedInbox(TraceInbox):
-    """Requests at their scheduled arrivals; those unfinished at the limit are cancelled.
-
-    Requests arrive when the trace says, whatever the engine is doing (open loop), so that a slow
-    engine does not delay them and shortens no wait.
-    """
-
-    def __init__(self, requests: Sequence[Request], limit: int, clock: Clock) -> None:
-        super().__init__(arrivals(requests), clock)
-        self.limit = limit
-        self._cancels: list[Command] = [Cancel(request.id) for request in requests]
-
-    def poll(self) -> list[Command]:
-        due = super().poll()
-        if self.clock.now() >= self.limit:
-            due += self._cancels
-            self._cancels = []
-        return due
-
-    @property
-    def next_at(self) -> int:
-        return min(super().next_at, self.limit) if self._cancels else super().next_at
-
-
 class Run:
     """One strategy on one workload, served once. An interrupted run has an outcome too."""
 
@@ -60,13 +34,15 @@ class Run:
         lanes: Sequence[Lane],
         requests: Sequence[Request],
         limit: int = NEVER,
+        enforce: bool = False,
     ) -> None:
-        """limit: nanoseconds after the beginning, when unfinished requests are cancelled."""
+        """limit: nanoseconds after the beginning, when unfinished requests are cancelled.
+
+        enforce: refuse and drop requests by their lanes' budgets, as `headway serve` does.
+        """
         self.testbed, self.requests, self.limit = testbed, requests, limit
-        settings = Settings(
-            testbed.num_blocks, testbed.block_size, tuple(lanes), policies, testbed.context
-        )
-        self.scheduler = Scheduler(settings)
+        self.scheduler = Scheduler(testbed.settings(policies, lanes))
+        self.enforce = enforce
         self.began = testbed.clock.now()
 
     def serve(
@@ -90,6 +66,10 @@ class Run:
         timed = [replace(each, arrived=self.began + each.arrived) for each in self.requests]
         limit = min(NEVER, self.began + self.limit)
         inbox = BoundedInbox(timed, limit, clock)
+        if self.enforce:
+            lines = self.scheduler.roster.lines
+            timed = [with_deadlines(each, lines[each.lane].lane.budget) for each in timed]
+            inbox = EnforcingInbox(timed, limit, clock, self.scheduler)
         engine = testbed.engine(self.scheduler, testbed.executor, inbox, clock)
         engine.keep = keep
         ledger = self.scheduler.ledger

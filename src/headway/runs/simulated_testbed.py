@@ -38,4 +38,5 @@ def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
             scheduler, executor, inbox, clock, priced, coasting=True
         ),
         simulated=f"a cost model of {kind}",
+        cost=calibration.cost,
     )

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headway.core.cost.gathering import UNPADDED, Gathering
-from headway.core.cost.step_cost import Rounding
+from headway.core.cost.step_cost import Rounding, StepCost
+from headway.core.lane import Lane
+from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.engine import Engine, Executor
 from headway.runs.shared_executor import SharedExecutor
 from headway.sim.inbox import TraceInbox
@@ -48,3 +51,11 @@ class Testbed:
     gathering: Gathering = UNPADDED  # how the executor reads keys
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
     simulated: str = ""  # by which cost model, in words; empty: it is a real machine
+    cost: StepCost = StepCost()  # that policies predict with; unknown: they cannot
+    cost_source: str = ""  # where that is from, in words; empty: there is none, or it simulates
+
+    def settings(self, policies: Policies, lanes: Sequence[Lane]) -> Settings:
+        """Of a scheduler on this testbed. SettingError where they do not go together."""
+        return Settings(
+            self.num_blocks, self.block_size, tuple(lanes), policies, self.context, self.cost
+        )

@@ -29,6 +29,7 @@ EXPOSED_HEADERS = [
     "retry-after",
     "retry-after-ms",
     "x-headway-lane",
+    "x-headway-relegated",
     "x-request-id",
     "x-should-retry",
 ]

@@ -14,12 +14,14 @@ def served_at(host: str, port: int) -> str:
 
 
 def banner(config: ServerConfig, welcome: Welcome, port: int) -> str:
-    """Version, model, URL, lanes with their budgets, and memory; warnings are printed apart."""
+    """Version, model, URL, lanes with their budgets, notes, and memory; warnings are printed
+    apart."""
     name = config.model.served_name
     lines = [
         f"headway {__version__} serves {name} ({welcome.dtype}, {welcome.device})",
         f"  on {served_at(config.server.host, port)}",
         *_lanes(config),
+        *[f"  {note}" for note in config.notes],
         *[f"  {line}" for line in welcome.memory.splitlines()],
     ]
     return "\n".join(lines)

@@ -184,6 +184,8 @@ class Server:
             for warning in warnings:
                 self.logs.say(f"  {warning}", "bold yellow")
         else:
+            for note in self.config.notes:
+                self.log.info(note)
             for warning in warnings:
                 self.log.warning(warning)
         self.log.info(

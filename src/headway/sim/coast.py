@@ -99,8 +99,7 @@ class Coast:
         for step in range(after, after + steps):
             places = [place for place in due.pop(step, ()) if not running[place].ended]
             if places:
-                assert step + size not in due, "due in a block from here are only these"
-                due[step + size] = places
+                due[step + size] = sorted([*due.get(step + size, ()), *places])
             by_step.append(places)
         return by_step
 

@@ -1,17 +1,28 @@
 """Strategies from a list of names or from YAML. An unknown key is an error."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import MIXES
-from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import Policies
 from headway.errors import SettingError
-from headway.strategies.registry import REGISTRY, StrategyInputs, find_strategy
+from headway.strategies.parts import (
+    DEFERS,
+    PREEMPTS,
+    RELEGATES,
+    choice,
+    named,
+    read_bool,
+    read_chunk,
+    read_memory,
+    read_named,
+    read_order,
+)
+from headway.strategies.registry import LONG_STEP, REGISTRY, StrategyInputs, find_strategy
 from headway.strategies.strategy import SLOTS, Strategy
 from headway.yaml_values import known, mapping, number, read_yaml, whole, wholes
 
@@ -21,7 +32,12 @@ JOINS = {
     "length-classes": ("size", "bounds", "window"),
     "continuous": ("size",),
 }
-PARTS = ("rule", "join", "order", "mix", "chunk", "step_tokens")
+PARTS = (
+    *("rule", "join", "order", "mix", "chunk", "step_tokens"),
+    *("preempt", "defer", "relegate", "memory"),
+)
+# Parts that mean nothing to an exclusive group, whose members keep their places to its end.
+NOT_IN_GROUPS = {"chunk": ("slack",), "preempt": ("by-lane",), "defer": ("without-deadline",)}
 
 StrategyMaker = Callable[[StrategyInputs], Strategy]
 
@@ -68,20 +84,35 @@ def strategy_from_parts(
     where = f"{file}: {name}"
     known(parts, PARTS, where)
     join = _join(parts.get("join", "continuous"), where, slots)
-    chunk = _chunk(parts.get("chunk", "whole"), where)
+    if not isinstance(join, Continuous):
+        _refuse_in_groups(parts, where)
+    chunk = read_chunk(parts.get("chunk", "whole"), f"{where}: chunk")
     room = SLOTS * 2_048 if not isinstance(join, Continuous) else max(512, 2 * slots)
-    policies = Policies(
-        join=join,
-        order=_one(parts.get("order", "first-come"), ORDERS, f"{where}: order"),
-        mix=_one(parts.get("mix", "mixed"), MIXES, f"{where}: mix"),
-        chunk=chunk,
-        step_tokens=whole(parts.get("step_tokens", room), f"{where}: step_tokens", 1),
-    )
+    if isinstance(chunk, BySlack):
+        room = (join.size if isinstance(join, Continuous) else slots) + LONG_STEP
+    read = {
+        "order": read_order(parts.get("order", "first-come"), f"{where}: order"),
+        "mix": read_named(parts.get("mix", "mixed"), MIXES, f"{where}: mix"),
+        "preempt": read_named(parts.get("preempt", "youngest"), PREEMPTS, f"{where}: preempt"),
+        "defer": read_named(parts.get("defer", "nobody"), DEFERS, f"{where}: defer"),
+        "relegate": read_named(parts.get("relegate", "keep"), RELEGATES, f"{where}: relegate"),
+        "memory": read_memory(parts.get("memory", "now"), f"{where}: memory"),
+        "step_tokens": whole(parts.get("step_tokens", room), f"{where}: step_tokens", 1),
+    }
+    policies = named(lambda: Policies(join=join, chunk=chunk, **read), where)
     return Strategy(name, str(parts.get("rule", f"as {file} says")), policies)
 
 
+def _refuse_in_groups(parts: Mapping[str, Any], where: str) -> None:
+    for part, names in NOT_IN_GROUPS.items():
+        given = parts.get(part)
+        name = next(iter(given), None) if isinstance(given, dict) else given
+        if name in names:
+            raise SettingError(f"{where}: {part}: {name} goes with join: continuous, not in groups")
+
+
 def _join(value: Any, where: str, slots: int) -> Join:
-    name, fields = _choice(value, JOINS, f"{where}: join")
+    name, fields = choice(value, JOINS, f"{where}: join")
     where = f"{where}: {name}"
     known(fields, JOINS[name], where)
     usual = slots if name == "continuous" else min(SLOTS, slots)
@@ -90,9 +121,7 @@ def _join(value: Any, where: str, slots: int) -> Join:
     if name == "continuous":
         return Continuous(size)
     if name == "static":
-        together = fields.get("together", False)
-        if not isinstance(together, bool):
-            raise SettingError(f"{where}: together is {together!r}, not true or false")
+        together = read_bool(fields.get("together", False), f"{where}: together")
         return Static(size, buckets, together)
     window = number(fields.get("window", 0), f"{where}: window")
     if name == "length-classes":
@@ -104,28 +133,3 @@ def _join(value: Any, where: str, slots: int) -> Join:
         for lane, ms in windows.items()
     }
     return Dynamic(size, round(window * 1e6), each, buckets)
-
-
-def _chunk(value: Any, where: str) -> Chunk:
-    name, fields = _choice(value, ("whole", "fixed"), f"{where}: chunk", scalar=True)
-    if name == "whole":
-        return Whole()
-    return Fixed(whole(fields, f"{where}: chunk: fixed", 1))
-
-
-def _choice(
-    value: Any, choices: Collection[str], where: str, scalar: bool = False
-) -> tuple[str, Any]:
-    """The name and fields of a value that is `name` or `name: fields`."""
-    if isinstance(value, str):
-        value = {value: {}}
-    if not isinstance(value, dict) or len(value) != 1:
-        raise SettingError(f"{where}: name one of {', '.join(choices)}")
-    ((name, fields),) = value.items()
-    known([str(name)], choices, where)
-    return str(name), fields if scalar else mapping(fields or {}, f"{where}: {name}")
-
-
-def _one(value: Any, choices: Mapping[str, Any], where: str) -> Any:
-    known([str(value)], choices, where)
-    return choices[str(value)]

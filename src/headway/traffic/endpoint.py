@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.core.lane import Budget, Lane
+from headway.core.request import NEVER
+from headway.traffic.endpoint_place import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,16 @@ class Endpoint:
     tpot: float = 0.0
     e2e: float = 0.0
     fixed: Budget = Budget()  # where a limit is stated both ways, the lower one holds
+    place: Place = Place()  # what its lane may have of the engine
 
     @property
     def is_offline(self) -> bool:
         return not (self.ttft or self.tpot or self.e2e) and self.fixed == Budget()
+
+    @property
+    def can_enforce(self) -> bool:
+        """Whether it has a limit after which a request can be dropped."""
+        return self.e2e > 0 or min(self.fixed.e2e, self.fixed.queue) != NEVER
 
     def lane(self, unloaded: Mapping[str, UnloadedLatency]) -> Lane:
         """The lane of this endpoint. Each limit is the lower of the fixed one and the one
@@ -45,7 +53,18 @@ class Endpoint:
             e2e=_lower(self.e2e, alone.e2e, self.fixed.e2e),
             queue=self.fixed.queue,
         )
-        return Lane(self.name, budget, self.priority)
+        place = self.place
+        return Lane(
+            self.name,
+            budget,
+            self.priority,
+            place.max_waiting,
+            place.max_waiting_tokens,
+            place.slots,
+            place.blocks,
+            place.step_tokens,
+            place.chunk,
+        )
 
 
 def _lower(times: float, alone: int, fixed: int) -> int:

@@ -21,8 +21,10 @@ from typing import Any
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.traffic import endpoint_place
 from headway.traffic.arrival_process import ArrivalProcess, Lengths
 from headway.traffic.endpoint import Endpoint
+from headway.traffic.endpoint_place import read_place
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.token_scale import TOKEN_SCALE
@@ -33,6 +35,7 @@ SHIPPED_TRACES = ("azure2023-code", "azure2023-conv")
 KEYS = (
     *("trace", "token_scale", "arrivals", "prompt", "answer"),
     *("budget", "window", "weight", "rate", "priority", "serves"),
+    *endpoint_place.KEYS,
 )
 LIMITS = ("ttft", "tpot", "e2e", "queue")
 TRACE_BUDGET = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
@@ -86,9 +89,9 @@ def _service(
     times, fixed = _budget(limits, f"{where}: budget")
     serves = str(fields.get("serves", "as its file says"))
     priority = whole(fields.get("priority", default[0]), f"{where}: priority")
-    window = fields.get("window")
+    window, place = fields.get("window"), read_place(fields, where)
     return EndpointTraffic(
-        Endpoint(name, serves, description, priority, fixed=fixed, **times),
+        Endpoint(name, serves, description, priority, fixed=fixed, place=place, **times),
         source,
         number(fields.get("weight", 1.0), f"{where}: weight"),
         number(fields.get("rate", 0.0), f"{where}: rate"),

@@ -20,10 +20,15 @@ from headway.core.commands import Add, Cancel, Close, Stop
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import StepCost
 from headway.core.ledger import RequestRow, StepRow
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed
+from headway.core.policies.defer import WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER, Finish
 from headway.costing import calibration
 from headway.costing.calibration import Calibration
@@ -285,7 +290,8 @@ def test_a_strategy_is_fitted_to_the_recorded_endpoints(lived, cost, tmp_path):
 def test_every_key_is_obeyed():
     rerun = rerun_journal(recorded(THRASH))
     values = ["slots=3", "step_tokens=9", "chunk=5", "order=priority", "mix=alternate"]
-    assert {each.split("=")[0] for each in values} | {"window", "num_blocks"} == set(KEYS)
+    tested = {each.split("=")[0] for each in values} | {"window", "num_blocks"}
+    assert tested | {"preempt", "defer", "relegate"} == set(KEYS)
     made = parse_change("", [*values, "num_blocks=70"]).apply(rerun, PRICES)
     policies = made.policies
     assert (policies.join, policies.step_tokens, policies.chunk) == (Continuous(3), 9, Fixed(5))
@@ -306,9 +312,25 @@ def test_every_key_is_obeyed():
     assert classes.window == 4 * MS
 
 
+def test_what_goes_by_budgets_predicts_by_the_recorded_cost_model_or_the_files():
+    rerun = rerun_journal(recorded(THRASH))
+    assert not rerun.recording.settings.cost.is_known
+    made = parse_change("budgets", []).apply(rerun, PRICES)
+    assert made.policies.predicting == ("ByDeadline", "BySlack", "Hopeless")
+    assert made.cost == PRICES
+    sets = ["order={deadline: {turn: 3}}", "chunk=slack", "relegate=hopeless", "preempt=by-lane"]
+    made = parse_change("", [*sets, "defer=without-deadline"]).apply(rerun, PRICES).policies
+    assert (made.order, made.chunk) == (ByDeadline(turn=3), BySlack())
+    assert (made.preempt, made.defer) == (ByLane(), WithoutDeadline())
+    assert made.relegate == Hopeless()
+    known = replace(rerun.recording, settings=replace(rerun.recording.settings, cost=COST))
+    assert parse_change("budgets", []).apply(replace(rerun, recording=known), PRICES).cost == COST
+
+
 @pytest.mark.parametrize(
     "wishes, words",
     [
+        ({"sets": ["relegate=hopeful"]}, "'hopeful' is not known; did you mean hopeless"),
         ({"sets": ["slot=3"]}, "'slot' is not known; did you mean slots"),
         ({"sets": ["slots"]}, "write slots=VALUE"),
         ({"sets": ["slots=3", "slots=4"]}, "slots is given twice"),

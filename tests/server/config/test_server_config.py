@@ -5,23 +5,36 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.lane import Budget, Lane
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.defer import WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses
+from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority
+from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER
+from headway.costing.calibration import write_cost_file
+from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
-from headway.models import EMBEDDED
+from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import format_duration, parse_duration
 from headway.server.config.show import file_schema, show_settings, validate_file
+from headway.strategies.registry import PARTS_OF_BUDGETS, StrategyInputs, find_strategy
+from tests.commands.small_cost_model import CALIBRATION
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -133,6 +146,101 @@ def test_a_strategy_is_given_by_name_or_by_parts(load, said, join, order, mix, c
     assert (made.chunk, made.step_tokens) == (chunk, step)
 
 
+BUDGETS = Policies(
+    Continuous(8),
+    ByDeadline(),
+    chunk=BySlack(),
+    preempt=ByLane(),
+    defer=WithoutDeadline(),
+    relegate=Hopeless(),
+    memory=Ahead(),
+    step_tokens=8 + 2_048,
+)
+
+
+@pytest.mark.parametrize(
+    "said, wanted",
+    [
+        ("budgets", BUDGETS),
+        ("{order: deadline, chunk: slack, preempt: by-lane}", {"preempt": ByLane()}),
+        ("deadline-order", {"chunk": Fixed(256)}),
+        ("slack-steps", {"order": FirstCome()}),
+        ("relegation", {"order": FirstCome(), "relegate": Hopeless(), "chunk": Fixed(256)}),
+        ("memory-ahead", {"order": FirstCome(), "memory": Ahead()}),
+        ("filler", {"order": Priority(), "preempt": ByLane(), "defer": WithoutDeadline()}),
+    ],
+)
+def test_strategies_by_budgets_and_their_parts(load, said, wanted):
+    made = load(f"engine: {{slots: 8, strategy: {said}, cost: a.json}}").policies
+    if isinstance(wanted, dict):
+        chunk = BySlack() if "slack" in said else Fixed(256)
+        plain = Policies(Continuous(8), ByDeadline(), chunk=chunk)
+        wanted = replace(plain, step_tokens=8 + 2_048 if chunk == BySlack() else 264, **wanted)
+    assert made == wanted
+    if said in ("budgets", *PARTS_OF_BUDGETS):
+        token_cost = TokenCost(prompt=1e6, answer=1e6)
+        fitted = find_strategy(said)(StrategyInputs((Lane(),), token_cost, 512, slots=8)).policies
+        same = replace(made, chunk=fitted.chunk, step_tokens=fitted.step_tokens)
+        assert fitted == same, "as headway compare has it, but for a chunk of its own"
+
+
+def test_budgets_are_the_default_where_lanes_have_some_and_times_can_be_predicted(load):
+    assert load("engine: {slots: 8, cost: a.json}").policies == BUDGETS
+    assert load("engine: {slots: 8, cost: a.json}").notes == ()
+    config = load("engine: {slots: 8}")
+    assert config.policies.order == Priority()
+    assert config.notes == (
+        "lanes go by priority, not by budgets: no engine.cost (headway calibrate)",
+    )
+    config = load("engine: {cost: a.json}\nlanes: {bulk: {}}")
+    assert (config.policies.order, config.notes) == (Priority(), ())
+    config = load("engine: {strategy: priority}")
+    assert (config.policies.order, config.notes) == (Priority(), ())
+    config = load("engine: {strategy: , cost: a.json}")
+    assert config.policies.order == ByDeadline()
+
+
+def test_what_a_lane_may_have_is_read_in_full_and_shown(load, file):
+    text = """
+engine: {cost: a.json}
+lanes:
+  voice: {ttft: 300ms, late: refuse, slots: {least: 4, most: 8}, blocks: {least: 10}}
+  bulk: {slots: {least: 1}, blocks: {most: 100}, step_tokens: {most: 64}, chunk: 32}
+"""
+    voice, bulk = load(text).core_lanes
+    assert voice.slots == Share(4, 8) and voice.blocks == Share(10) and voice.refuses_late
+    assert bulk.slots == Share(1) and bulk.blocks == Share(most=100) and not bulk.refuses_late
+    assert (bulk.step_tokens, bulk.chunk) == (Share(most=64), 32)
+    found = rows(show_settings(file(text), False))
+    assert found["lanes.voice.slots.most"] == ["8", "headway.yaml"]
+    assert found["lanes.voice.blocks.most"] == ["none", "default"]
+    assert found["lanes.voice.late"] == ["refuse", "headway.yaml"]
+    assert found["lanes.bulk.chunk"] == ["32", "headway.yaml"]
+    assert found["engine.strategy.chunk"] == ["slack", "default"]
+    assert "lanes.bulk.late" not in found, "nothing is late there"
+    config = load(text)
+    again = ServerConfig(**config.effective())
+    assert again.effective() == config.effective() and again.core_lanes == config.core_lanes
+
+
+def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load):
+    offline = load("engine: {cost: a.json}").effective()["lanes"]["offline"]
+    assert offline["slots"] == {"least": 1, "most": "none"}
+    config = load("")
+    assert config.core_lanes[2].slots == Share(1)
+    assert config.effective()["lanes"]["offline"]["slots"] == {"most": "none"}, "none takes it"
+    assert "late" not in config.effective()["lanes"]["interactive"]
+    load("engine: {slots: 1}")
+    words = refusal(load, "engine: {slots: 1, cost: a}\nlanes: {b: {slots: {least: 2}}}")
+    assert words == "headway.yaml: lanes: the lanes keep 2 slots at least (b 2), and there are 1"
+
+
+def test_a_variable_sets_a_share_of_a_lane_that_ships(load, monkeypatch):
+    monkeypatch.setenv("HEADWAY_LANES__OFFLINE__SLOTS__LEAST", "3")
+    monkeypatch.setenv("HEADWAY_ENGINE__COST", "a.json")
+    assert load("").core_lanes[2].slots == Share(3)
+
+
 def test_a_flag_overrides_the_environment_then_the_file_then_the_default(load, monkeypatch):
     text = "server: {port: 1, host: 0.0.0.0}\nengine: {slots: 2, context: 64}"
     assert load(text).server.port == 1
@@ -191,10 +299,58 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("engine: {slots: 0}", "engine.slots should be greater than or equal to 1, not 0"),
         ("engine: {slots: yes}", "engine.slots: true is not a number"),
         ("engine: 3", "headway.yaml: engine should be a mapping of names to values, not 3"),
+        (
+            "engine: {strategy: budgets}",
+            "headway.yaml: engine.strategy: it goes by what steps will take, and engine.cost names "
+            "no cost file; make one with headway calibrate",
+        ),
+        ("engine: {strategy: {relegate: hopeless}}", "engine.cost names no cost file"),
+        (
+            "engine: {strategy: {join: dynamic, order: deadline}, cost: a}",
+            "engine.strategy: order deadline is for join continuous and mix mixed, not dynamic and",
+        ),
+        (
+            "lanes: {a: {slots: {least: 3, most: 2}}}",
+            "headway.yaml: lanes.a.slots: least 3 is more than most 2",
+        ),
+        (
+            "lanes: {a: {blocks: {most: 0}}}",
+            "lanes.a.blocks.most should be greater than or equal to 1, not 0",
+        ),
+        ("lanes: {a: {slots: {least: -1}}}", "lanes.a.slots.least should be greater than or equal"),
+        ("lanes: {a: {slots: 3}}", "lanes.a.slots should be a mapping of names to values, not 3"),
+        ("lanes: {a: {step_tokens: {least: 3}}}", "lanes.a.step_tokens.least is not known"),
+        ("lanes: {a: {late: refuse}}", "lanes.a: late refuse is for lanes with a ttft"),
+        (
+            "engine: {slots: 4, cost: a}\n"
+            "lanes: {a: {slots: {least: 3}}, b: {}, c: {slots: {least: 2}}}",
+            "lanes: the lanes keep 5 slots at least (a 3 and c 2), and there are 4",
+        ),
+        (
+            "lanes: {a: {slots: {least: 3}}}",
+            "headway.yaml: lanes.a.slots.least: the strategy takes nothing from a lane; use "
+            "engine.strategy: budgets",
+        ),
+        (
+            "engine: {strategy: deadline-order, cost: a}\nlanes: {a: {blocks: {least: 3}}}",
+            "headway.yaml: lanes.a.blocks.least: the strategy takes nothing from a lane",
+        ),
+        (
+            "lanes: {a: {ttft: 1s, late: relegate}}",
+            "headway.yaml: lanes.a.late: the strategy relegates no request",
+        ),
+        (
+            "engine: {strategy: {join: dynamic}}\nlanes: {a: {chunk: 8}}",
+            "headway.yaml: lanes.a.chunk: it is for join continuous, not dynamic",
+        ),
+        (
+            "engine: {strategy: {join: dynamic}}\nlanes: {a: {slots: {most: 8}}}",
+            "headway.yaml: lanes.a.slots: it is for join continuous, not dynamic",
+        ),
         ("engine: {slots: 8, step_tokens: 4}", "engine: step_tokens 4 is less than slots 8"),
         ("engine: {strategy: priorty}", "no strategy 'priorty'; did you mean priority?"),
         ("engine: {strategy: static}", "never knows whether more will come: use dynamic-lanes"),
-        ("engine: {strategy: continuous-chunk-0}", "strategy.chunk: a chunk is whole or 1"),
+        ("engine: {strategy: continuous-chunk-0}", "strategy.chunk: a chunk is whole, slack or 1"),
         ("engine: {strategy: {window: 1s}}", "window is for join dynamic or length-classes"),
         ("engine: {strategy: {join: length-classes}}", "needs bounds, such as [128, 512]"),
         (
@@ -336,12 +492,13 @@ def test_validate_names_what_would_be_served_and_warns(file):
     assert validate_file(None).splitlines() == [
         "the configuration is sound: model headway-tiny, lanes interactive, standard, offline, "
         "0 keys",
+        "lanes go by priority, not by budgets: no engine.cost (headway calibrate)",
         "no API keys: open to everybody on this machine",
     ]
     said = validate_file(file("server: {host: 0.0.0.0}"))
     assert "OPEN TO EVERYBODY who can reach 0.0.0.0:8000" in said
     said = validate_file(file(f"keys: [{{name: a, sha256: '{HASH}'}}]"))
-    assert said.endswith("1 key")
+    assert said.splitlines()[0].endswith("1 key")
 
 
 def shortened(folder):
@@ -362,12 +519,20 @@ def shortened(folder):
         ("engine: {journal: TMP/a/run.jsonl}", "cannot be written: there is no such folder"),
         ("engine: {block_size: 100000000}", "KV blocks of"),
         ("engine: {context: 1000000}", "is longer than the"),
+        (
+            "engine: {cost: TMP/known.json}\nlanes: {a: {ttft: 1s, blocks: {least: 9999999}}}",
+            "the lanes keep 9999999 blocks at least (a 9999999), and there are",
+        ),
+        ("engine: {cost: TMP/free.json}", "prices every step at nothing: calibrate again"),
     ],
 )
 def test_validate_checks_what_a_file_names_without_torch(file, tmp_path, text, message):
     shortened(tmp_path / "short")
     shutil.copytree(EMBEDDED, tmp_path / "speechless")
     (tmp_path / "speechless" / "tokenizer.json").unlink()
+    for name, cost in (("known", CALIBRATION.cost), ("free", StepCost())):
+        made = replace(CALIBRATION, model=display_name(None), cost=cost)
+        write_cost_file(made, tmp_path / f"{name}.json")
     path = file(text.replace("TMP", str(tmp_path)))
     with pytest.raises(HeadwayError, match=re.escape(message)):
         validate_file(path)

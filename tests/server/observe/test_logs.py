@@ -20,6 +20,7 @@ from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged, logger
 from tests.server.asgi_client import LONG, Client, inside, paced
 from tests.server.asgi_client import until as turns
+from tests.server.running_server import hopeless
 
 EVIL = "a\nrequest status=200\r\x1b[2J\u2028\u202e\x9b"
 
@@ -119,7 +120,7 @@ BEARER = {"authorization": f"Bearer {KEY}"}
 SECRET = "the prompt is a secret"
 
 
-def played(scene, config=None, level="info", requests=True):
+def played(scene, config=None, level="info", requests=True, engine=paced):
     """The log lines of the requests made in `scene(client, front)` over ASGI."""
     lines = []
 
@@ -129,8 +130,21 @@ def played(scene, config=None, level="info", requests=True):
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             await scene(client, service)
 
-    inside(config or ServerConfig(), paced, play)
+    inside(config or ServerConfig(), engine, play)
     return lines
+
+
+def test_a_relegated_request_is_logged_as_such():
+    async def scene(client, service):
+        for lane in ("chat", "bulk"):
+            headers = {"x-headway-lane": lane}
+            await client.post("/v1/completions", json={"prompt": "x"}, headers=headers)
+
+    lanes = {"chat": {"ttft": "1s"}, "bulk": {}}
+    config = ServerConfig(engine={"cost": "cost.json"}, lanes=lanes)
+    late, other = played(scene, config, engine=hopeless)
+    assert late["status"] == other["status"] == 200
+    assert late["relegated"] is True and "relegated" not in other
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -136,6 +136,7 @@ def test_a_call_is_a_span_of_the_callers_trace_with_its_phases_below(monkeypatch
         "headway.lane": "interactive",
         "headway.request_id": "mine",
         "headway.outcome": "good",
+        "headway.relegated": False,
         "headway.preemptions": 0,
     }
 

@@ -12,6 +12,7 @@ from types import FrameType
 from rich.console import Console
 from rich.text import Text
 
+from headway.commands.compare.cost_source import possible, predicting, with_cost
 from headway.commands.compare.like import Like
 from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
@@ -39,6 +40,7 @@ from headway.traffic.token_scale import TOKEN_SCALE
 from headway.yaml_values import number
 
 NUMBERS = ("seconds", "rate", "load", "token_scale", "price_per_hour")  # options that are numbers
+ENFORCEABLE = "queue limit or an e2e limit"
 NO_REPORT = "Broken off before any strategy ran: no report."
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses: Ctrl-C, and SIGTERM
 
@@ -62,6 +64,8 @@ class CompareOptions:
     token_scale: float = TOKEN_SCALE  # divides the traces' token counts
     out: Path = Path("headway-compare")
     journals: Path | None = None  # a new or empty folder, for the journal of each run
+    cost: Path | None = None  # a cost file to predict with; None: see cost_source
+    enforce: bool = False  # refuse and drop as headway serve does
 
 
 class Terminated(BaseException):
@@ -75,13 +79,16 @@ def run_compare(options: CompareOptions, console: Console) -> int:
     """
     services = services_of(options)
     makes = read_strategies(options.strategies or ",".join(DEFAULT_STRATEGIES))
+    makes = possible(makes, options.cost, bool(options.strategies), console)
     baseline(options, makes)
     folder = writable(options.out)
     if options.journals is not None and list(writable(options.journals).iterdir()):
         raise SettingError(f"{options.journals} is not empty: name a new folder for the journals")
 
     def make_run(testbed: Testbed) -> ComparisonRun:
-        return ComparisonRun(prepare(testbed, options, services), makes, options, folder, console)
+        measured = prepare(testbed, options, services)
+        costed = with_cost(measured, predicting(makes), options.cost, console)
+        return ComparisonRun(costed, makes, options, folder, console)
 
     return run_comparison(options, console, make_run)
 
@@ -116,7 +123,14 @@ def services_of(options: CompareOptions) -> list[EndpointTraffic]:
     if options.rate and options.load:
         raise SettingError("say --rate or --load, not both")
     if options.lanes is not None:
-        return read_endpoints(options.lanes, options.token_scale)
+        services = read_endpoints(options.lanes, options.token_scale)
+        if options.enforce and not any(each.endpoint.can_enforce for each in services):
+            raise SettingError(
+                f"--enforce: no endpoint of {options.lanes.name} has a {ENFORCEABLE}"
+            )
+        return services
+    if options.enforce:
+        raise SettingError(f"--enforce needs --lanes with endpoints that have a {ENFORCEABLE}")
     if options.traces:
         return endpoints_from_traces(options.traces, options.token_scale)
     if options.rate or options.token_scale != TOKEN_SCALE:
@@ -171,6 +185,7 @@ class ComparisonRun:
         self.strategies = tuple(
             make(self.experiment.strategy_inputs) for make in self.makes.values()
         )
+        self.experiment.check(self.strategies)
         against = baseline(self.options, self.makes)
         self.reporter = Reporter(
             self.experiment,
@@ -179,6 +194,7 @@ class ComparisonRun:
             self.options.price_per_hour,
             self.console,
             command=self.command,
+            enforced=self.options.enforce,
         )
 
     def run(self) -> int:
@@ -213,7 +229,8 @@ class ComparisonRun:
         experiment, others, name = self.experiment, Neighbours(), strategy.name
         requests, limit = experiment.work.requests, round(experiment.work.window * (1 + DRAIN))
         testbed = self.testbed(len(self.runs.get(name, ())))
-        run = Run(testbed, strategy.policies, experiment.lanes, requests, limit)
+        enforce = self.options.enforce
+        run = Run(testbed, strategy.policies, experiment.lanes, requests, limit, enforce)
         try:
             with (
                 show_progress(self.console, title, len(requests), experiment.work.window) as watch,

@@ -9,16 +9,23 @@ import yaml
 from headway.commands.replay.rerun import Rerun
 from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
-from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Dynamic, LengthClasses
 from headway.core.policies.mix import MIXES
-from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies
+from headway.strategies.parts import (
+    DEFERS,
+    PREEMPTS,
+    RELEGATES,
+    read_chunk,
+    read_named,
+    read_order,
+)
 from headway.strategies.registry import STEP_TOKENS, StrategyInputs
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import known, number, whole
@@ -37,6 +44,8 @@ class Change:
     def apply(self, rerun: Rerun, cost: StepCost) -> Settings:
         """The recorded settings with this change."""
         settings = rerun.recording.settings
+        if not settings.cost.is_known:  # what predicts times does so by the model that prices them
+            settings = replace(settings, cost=cost)
         if self.strategy:
             settings = replace(settings, policies=_policies(self.strategy, rerun, cost))
         if LAST in self.keys:  # lift the recorded limit until the slots are set
@@ -115,13 +124,26 @@ def _window(settings: Settings, value: Any, where: str) -> Settings:
 
 
 def _chunk(settings: Settings, value: Any, where: str) -> Settings:
-    chunk: Chunk = Whole() if value == "whole" else Fixed(whole(value, where, 1))
-    return _policy(settings, chunk=chunk)
+    """A number of tokens, or as a strategy file has it."""
+    if isinstance(value, str | dict):
+        return _policy(settings, chunk=read_chunk(value, where))
+    return _policy(settings, chunk=Fixed(whole(value, where, 1)))
 
 
 def _order(settings: Settings, value: Any, where: str) -> Settings:
-    known([str(value)], ORDERS, where)
-    return _policy(settings, order=ORDERS[str(value)])
+    return _policy(settings, order=read_order(value, where))
+
+
+def _preempt(settings: Settings, value: Any, where: str) -> Settings:
+    return _policy(settings, preempt=read_named(value, PREEMPTS, where))
+
+
+def _defer(settings: Settings, value: Any, where: str) -> Settings:
+    return _policy(settings, defer=read_named(value, DEFERS, where))
+
+
+def _relegate(settings: Settings, value: Any, where: str) -> Settings:
+    return _policy(settings, relegate=read_named(value, RELEGATES, where))
 
 
 def _mix(settings: Settings, value: Any, where: str) -> Settings:
@@ -143,6 +165,9 @@ KEYS: dict[str, Callable[[Settings, Any, str], Settings]] = {
     "chunk": _chunk,
     "order": _order,
     "mix": _mix,
+    "preempt": _preempt,
+    "defer": _defer,
+    "relegate": _relegate,
     "window": _window,
     "num_blocks": _num_blocks,
 }

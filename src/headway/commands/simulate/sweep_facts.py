@@ -2,6 +2,7 @@
 
 from headway.commands.simulate.sweep_report import SweepJson, has_requests
 from headway.report.formatting import share
+from headway.report.run_description import enforcement
 from headway.runs import provenance
 
 
@@ -27,6 +28,7 @@ def facts(sweep: SweepJson) -> list[tuple[str, str]]:
             f"a warm-up of {share(sweep['warm_up'])} of each simulation, served and not counted; "
             f"{share(sweep['drain'])} more to drain",
         ),
+        *enforcement(sweep),
         ("Seed", str(sweep["seed"])),
         ("Repeats", f"{sweep['repeats']}{other if sweep['repeats'] > 1 else ''}"),
     ]

@@ -94,7 +94,8 @@ def _figures(job: Job, experiment: Experiment, strategies: Iterable[Strategy]) -
     for repeat in range(job.options.repeat):
         for strategy in strategies:
             testbed = noisy_testbed(calibration, seed, repeat)
-            run = Run(testbed, strategy.policies, experiment.lanes, work.requests, limit)
+            enforce = job.options.enforce
+            run = Run(testbed, strategy.policies, experiment.lanes, work.requests, limit, enforce)
             yield figures_of(strategy.name, repeat, run.serve(), work, testbed.num_blocks)
 
 

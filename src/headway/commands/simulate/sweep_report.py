@@ -46,6 +46,7 @@ def header_of(
         "rate": options.rate,
         "load": options.load,
         "token_scale": options.token_scale,
+        **({"enforced": True} if options.enforce else {}),
         "traffic": options.lanes.name
         if options.lanes
         else ", ".join(traces) or "the demo's four endpoints",

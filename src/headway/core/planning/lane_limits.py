@@ -68,6 +68,12 @@ class LaneLimits:
             self._closed.add(lane.name)
         return False
 
+    def may_grow(self, sequence: Sequence, blocks: int) -> bool:
+        """Whether its lane may hold so many blocks more. If it runs alone in its lane, it may: a
+        request that could never fit is not admitted."""
+        lane = self._limit_of(sequence)
+        return lane is None or self.pool.blocks_of_lane[lane.name] + blocks <= lane.blocks.most
+
     def join(self, sequence: Sequence) -> None:
         """It joins; the roster counts it only at the end of the step."""
         lane = sequence.request.lane

@@ -12,7 +12,7 @@ from headway.core.policies.mix import RowKinds
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequence import TIMED, Sequence
 from headway.core.view import View
 
 MISFITS = 16  # a step stops looking after so many waiting sequences that do not fit
@@ -73,7 +73,9 @@ class Plan:
     @property
     def _takes_slots(self) -> bool:
         """Whether somebody waits who may take the slot of a later tier."""
-        return self._victims.across and self.view.waiting > 0
+        if not self._victims.across or not self.view.waiting:
+            return False
+        return any(s.tier != TIMED for s in self.roster.running.values())
 
     def _take_in_turns(self, kinds: RowKinds) -> None:
         """If not all can get a token: in the order they are served, prompts or not."""
@@ -206,8 +208,10 @@ class Plan:
         if not self._runs(sequence):  # this step has preempted it
             return False
         need = self.pool.blocks_for(end) - len(sequence.blocks)
-        while self.pool.num_free < need:
-            if (victim := self._victims.next_for(sequence)) is None:
+        victims, limits = self._victims, self._limits
+        while (short := self.pool.num_free < need) or not limits.may_grow(sequence, need):
+            victim = victims.next_for(sequence) if short else victims.next_of_lane(sequence)
+            if victim is None:
                 return False  # the others are in flight: next time
             self._preempt(victim)
             if victim is sequence:

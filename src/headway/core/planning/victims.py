@@ -53,6 +53,16 @@ class Victims:
                 return left.pop(place)
         return None
 
+    def next_of_lane(self, needy: Sequence) -> Sequence | None:
+        """The next one of its own lane, perhaps itself, but not the lane's oldest: so that ends."""
+        left, lane = self._remaining(), needy.request.lane
+        running = self.roster.running.values()
+        oldest = min([each.number for each in running if each.request.lane == lane])
+        for place, victim in enumerate(left):
+            if victim.request.lane == lane and victim.number != oldest:
+                return left.pop(place)
+        return None
+
     def behind(self, needy: Sequence, slots: int, *, whole: bool) -> list[Sequence]:
         """Of later tiers than the needy's, who waits: the first that leave so many slots and the
         blocks that it needs. None if all of them are not enough."""

@@ -61,6 +61,12 @@ class Policies:
         across = getattr(self.preempt, "across", False)
         return across or self.defer != Nobody() or self.relegate != Keep()
 
+    @property
+    def predicting(self) -> tuple[str, ...]:
+        """Names of the policies that predict times: they need a cost model."""
+        parts = (self.order, self.chunk, self.relegate)
+        return tuple([type(each).__name__ for each in parts if getattr(each, "needs_cost", False)])
+
     def cells(self, context: int) -> int:
         """The most cells that one step computes, if no sequence holds more tokens than the context.
 

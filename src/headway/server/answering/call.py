@@ -34,6 +34,10 @@ class CallOwner(Protocol):
         """Raises Problem unless the engine takes requests."""
         ...
 
+    def refusal(self, call: "Call", reason: str) -> Problem:
+        """The answer if the engine refuses one of its requests, with a time to come back."""
+        ...
+
     def stop(self, id: str, keep: int) -> None:
         """One of its requests ends after so many generated tokens."""
         ...
@@ -64,6 +68,7 @@ class Call:
         self.rows: dict[str, RequestRow] = {}
         self.problem: Problem | None = None
         self.done = False
+        self.relegated = False  # one of its requests was
         self.charged = 0  # tokens that its key was charged
         self._owner = owner
         self._open = dict.fromkeys(self.choices)
@@ -74,6 +79,12 @@ class Call:
     @property
     def id(self) -> str:
         return self.routed.id
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of its answer, as far as is known now."""
+        said = {"x-headway-lane": self.routed.lane}
+        return said | {"x-headway-relegated": "true"} if self.relegated else said
 
     @property
     def arrived(self) -> int:
@@ -190,11 +201,13 @@ class Call:
     # -- events
 
     def _hear(self, event: Event) -> None:
+        self.relegated = self.relegated or event.relegated
         if event.finish:
             self._open.pop(event.id, None)
         if event.finish in UNANSWERED:
             if event.finish is Finish.REFUSED:  # it has begun to drain in between
                 self._owner.check_open()
+                raise self._owner.refusal(self, event.error)
             raise _failure(event)
         choice = self.choices[event.id]
         before = choice.answer.stopped
@@ -247,8 +260,6 @@ def _failure(event: Event) -> Problem:
     """What a client is told of an end that is no answer. A call that was cancelled on request has
     ended before it could hear of that here."""
     match event.finish:
-        case Finish.REFUSED:
-            return Problem(429, event.error, code="lane_full", retry=jittered(0))
         case Finish.CANCELLED:
             return Problem(503, "the server is shutting down", code="draining", retry=jittered(0))
         case Finish.ERROR:

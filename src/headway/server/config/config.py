@@ -12,10 +12,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
+from headway.core.settings import Settings
 from headway.errors import SettingError, did_you_mean
+from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.durations import format_duration
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeySettings
@@ -32,6 +35,7 @@ from headway.server.config.sections.models import ModelSettings
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import SettingAtError, refuse_unknown
 from headway.server.config.sections.server import ServerSettings
+from headway.server.config.sections.strategy import BY_BUDGETS, StrategySettings
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,
@@ -112,18 +116,8 @@ class ServerConfig(BaseSettings):
         layers.add(read_environment(cls, [FILE]), lambda where: variable_name(cls, where))
         layers.add(without_none(flags), lambda where: FLAG)
         config = layers.build(cls)
-        config._check_priorities(layers)
+        check_set(config.lanes, config.strategy, layers.origins)
         return config, layers
-
-    def _check_priorities(self, layers: Layers) -> None:
-        """Raises SettingError for a priority that was set and that the order ignores."""
-        for name in self.lanes:
-            origin = layers.origins.get(("lanes", name, "priority"), DEFAULT)
-            if origin != DEFAULT and self.engine.strategy.order != "priority":
-                raise SettingError(
-                    f"{origin}: lanes.{name}.priority: the order is {self.engine.strategy.order}, "
-                    "which no priority changes; use engine.strategy: priority"
-                )
 
     @model_validator(mode="before")
     @classmethod
@@ -140,22 +134,28 @@ class ServerConfig(BaseSettings):
             raise SettingAtError(("lanes",), "at least one is needed")
         if self.default_lane not in self.lanes:
             raise SettingAtError(("server", "default_lane"), self._no_lane(self.default_lane))
-        self._check_windows()
+        check_lanes(self.lanes, self.strategy)
         self._check_keys()
         try:
-            self.engine_options()
+            policies = self.policies
         except SettingError as error:  # from the core's own checks
             raise SettingAtError(("engine", "strategy"), str(error)) from None
+        if policies.predicting and not self.engine.cost:
+            raise SettingAtError(
+                ("engine", "strategy"),
+                "it goes by what steps will take, and engine.cost names no cost file; make one "
+                "with headway calibrate",
+            )
+        try:
+            self.check_shares()
+        except SettingError as error:
+            raise SettingAtError(("lanes",), str(error)) from None
         return self
 
-    def _check_windows(self) -> None:
-        strategy = self.engine.strategy
-        held = [name for name, lane in self.lanes.items() if lane.window != NEVER]
-        if held and strategy.join != "dynamic":
-            raise SettingAtError(
-                ("lanes", held[0], "window"),
-                f"join {strategy.join} has no window per lane; use engine.strategy: dynamic-lanes",
-            )
+    def check_shares(self, num_blocks: int = NEVER) -> None:
+        """Raises SettingError if the lanes' shares do not fit into the whole."""
+        known = StepCost.of(1)  # whether there is a cost model is another question
+        Settings(num_blocks, self.engine.block_size, self.core_lanes, self.policies, cost=known)
 
     def _check_keys(self) -> None:
         for field in ("name", "sha256"):
@@ -185,10 +185,29 @@ class ServerConfig(BaseSettings):
         return self.server.default_lane or first
 
     @property
+    def strategy(self) -> StrategySettings:
+        """The strategy in force. The default goes by budgets if there are some and if times can be
+        predicted, else by priority."""
+        if self.engine.strategy is not None:
+            return self.engine.strategy
+        return BY_BUDGETS if self.engine.cost and self._has_budgets else StrategySettings()
+
+    @property
+    def _has_budgets(self) -> bool:
+        return any(lane.budget.is_timed for lane in self.core_lanes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What an operator may want to change, one line each."""
+        if self.engine.strategy is not None or self.engine.cost or not self._has_budgets:
+            return ()
+        return ("lanes go by priority, not by budgets: no engine.cost (headway calibrate)",)
+
+    @property
     def policies(self) -> Policies:
-        """The policies of the configured strategy."""
+        """The policies of the strategy in force."""
         engine = self.engine
-        return engine.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
+        return self.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
 
     @property
     def core_lanes(self) -> tuple[Lane, ...]:
@@ -230,19 +249,15 @@ class ServerConfig(BaseSettings):
         settings = self.model_dump(mode="json")
         settings["models"][0]["name"] = self.model.served_name
         settings["server"]["default_lane"] = self.default_lane
-        engine, strategy = settings["engine"], self.engine.strategy
+        engine, strategy = settings["engine"], self.strategy
         engine["step_tokens"] = self.policies.step_tokens
-        engine["strategy"] |= {
-            "mix": strategy.effective_mix,
-            "chunk": strategy.effective_chunk or "whole",
-        }
+        mix, chunk = strategy.effective_mix, strategy.effective_chunk
+        filled = strategy.model_copy(update={"mix": mix, "chunk": chunk})
+        engine["strategy"] = filled.model_dump(mode="json")
         windows = strategy.windows(self.lanes)
-        for name, lane in settings["lanes"].items():  # not what the strategy ignores
+        for name, lane in settings["lanes"].items():
             lane["window"] = format_duration(windows[name])
-            if strategy.join != "dynamic":
-                del lane["window"]
-            if strategy.order != "priority":
-                del lane["priority"]
+            leave_out_ignored(lane, strategy)
         for key, own in zip(self.keys, settings["keys"], strict=True):
             tenant = key.to_tenant(self.lanes, self.default_lane)
             own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane

@@ -21,7 +21,7 @@ def validate_file(path: Path | None) -> str:
     keys = f"{len(config.keys)} keys" if len(config.keys) != 1 else "1 key"
     lanes = ", ".join(config.lanes)
     summary = f"{name} is sound: model {config.model.served_name}, lanes {lanes}, {keys}"
-    return "\n".join((summary, *notes, *config.warnings))
+    return "\n".join((summary, *notes, *config.notes, *config.warnings))
 
 
 def show_settings(path: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None) -> str:

@@ -50,6 +50,8 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
     if engine.cost:
         cost = read_cost_file(Path(engine.cost))
         cost.check_model(display_name(config.model.path or None))
+        if config.policies.predicting and not cost.cost.is_known:
+            raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
     if model:
         return ()
     return (f"{config.model.path} is not a folder here: it is looked up on the hub at the start",)
@@ -75,9 +77,10 @@ def check_memory(config: ServerConfig) -> None:
     step = config.policies.step_tokens
     limits = Limits(engine.slots, step, engine.context, engine.block_size)
     try:
-        plan_memory(model, limits, itemsize, weights, free - weights, gather_budget("cpu"))
+        plan = plan_memory(model, limits, itemsize, weights, free - weights, gather_budget("cpu"))
     except MemoryPlanError as error:
         raise MemoryPlanError(f"engine.slots {engine.slots}: {error}") from None
+    config.check_shares(plan.num_blocks)
 
 
 def _weights(model: ModelConfig) -> int:

@@ -10,7 +10,7 @@ from headway.server.answering.call import Call
 from headway.server.http.disconnect import Client
 
 
-async def json_answer(call: Call, client: Client, headers: dict[str, str]) -> Response:
+async def json_answer(call: Call, client: Client) -> Response:
     """Wait for the whole answer. Raises Problem.
 
     An answer with log-probabilities can be large and is sent in pieces; then the response closes
@@ -20,9 +20,9 @@ async def json_answer(call: Call, client: Client, headers: dict[str, str]) -> Re
     if call.problem:
         raise call.problem
     if call.is_scored:
-        return PiecewiseResponse(call.response(), client, headers)
+        return PiecewiseResponse(call.response(), client, call.headers)
     client.close()
-    return Response("".join(call.response()), 200, headers, "application/json")
+    return Response("".join(call.response()), 200, call.headers, "application/json")
 
 
 class PiecewiseResponse(Response):

@@ -71,7 +71,7 @@ async def _answer(
         client = Client(request.receive, permit)
         call = await service.call(arrival, parsed, client, size)
         answer = stream_answer if parsed.stream else json_answer
-        return await answer(call, client, {"x-headway-lane": call.routed.lane})
+        return await answer(call, client)
     except BaseException:
         if client:
             client.close()

@@ -112,6 +112,7 @@ def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
         "preparing": preparing,  # requests being tokenized; they have their places in the line
         "waiting": load.waiting,
         "waiting_tokens": load.tokens,
+        "relegated": load.relegated,  # of those that wait
         "drain_tokens_per_second": round(load.drain, 3),  # 0: not measured yet
         "max_waiting": _bound(lane.max_waiting),
         "max_waiting_tokens": _bound(lane.max_waiting_tokens),

@@ -20,17 +20,17 @@ HEADERS = {
 }
 
 
-async def stream_answer(call: Call, client: Client, headers: dict[str, str]) -> Response:
+async def stream_answer(call: Call, client: Client) -> Response:
     """Wait for the first token, or for KEEPALIVE seconds. Raises Problem.
 
-    So a request that is dropped from its lane's line still gets its true status. The response
-    closes the client, when all has been sent.
+    So a request that is dropped from its lane's line still gets its true status, and one that is
+    relegated its header. The response closes the client, when all has been sent.
     """
     with suppress(TimeoutError):
         await asyncio.wait_for(call.wait(), KEEPALIVE)
     if call.problem:
         raise call.problem
-    return EventStream(call, client, headers)
+    return EventStream(call, client)
 
 
 class EventStream(Response):
@@ -39,8 +39,8 @@ class EventStream(Response):
     A call that has collected too much cancels this task, and uvicorn closes the connection.
     """
 
-    def __init__(self, call: Call, client: Client, headers: dict[str, str]) -> None:
-        super().__init__(b"", 200, HEADERS | headers)
+    def __init__(self, call: Call, client: Client) -> None:
+        super().__init__(b"", 200, HEADERS | call.headers)
         del self.headers["content-length"]
         self._call, self._client = call, client
         self._loop = asyncio.get_running_loop()

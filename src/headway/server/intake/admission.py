@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from headway.core.admission import full, late
+from headway.core.admission import full, late, until_drained
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
@@ -196,6 +196,11 @@ class Admission:
         return len(mine)
 
     # -- what a running call asks for (a CallOwner)
+
+    def refusal(self, call: Call, reason: str) -> Problem:
+        routed, load = call.routed, self.engine.load
+        drained = self._now() + until_drained(load.lanes[routed.lane], load)
+        return self._full((routed.lane, routed.tenant.key), reason, drained, len(call.choices))
 
     def stop(self, id: str, keep: int) -> None:
         self.engine.stop(id, keep)

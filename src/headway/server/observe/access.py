@@ -102,6 +102,8 @@ def _learned(record: AccessRecord) -> dict[str, object]:
         values |= {"code": problem.code if problem else "", "answer": call.id}
         values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
         firsts = [row.first_token for row in call.rows.values() if row.first_token != NEVER]
+        if call.relegated:
+            values["relegated"] = True
         if firsts:
             values["ttft_ms"] = round((min(firsts) - call.arrived) / 1e6, 1)
     return {name: value for name, value in values.items() if value != ""}

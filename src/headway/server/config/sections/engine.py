@@ -6,7 +6,7 @@ from pydantic import Field
 
 from headway.errors import SettingError
 from headway.server.config.sections.section import Count, Number, Section
-from headway.server.config.sections.strategy import Strategy, StrategySettings
+from headway.server.config.sections.strategy import Strategy
 
 MOST_SLOTS = 4_096  # each slot holds a row of every step's tables
 
@@ -29,14 +29,17 @@ class EngineSettings(Section):
     block_size: Annotated[Count, Field(description="Tokens per block of KV memory.")] = 16
     strategy: Annotated[
         Strategy,
-        Field(description="Batching strategy: a name, as in `headway compare`, or its parts."),
-    ] = StrategySettings()
+        Field(
+            description="Batching strategy: a name, as in `headway compare`, or its parts. "
+            "Default: budgets where lanes have budgets and `cost` is set, else priority."
+        ),
+    ] = None
     step_tokens: Annotated[
         int,
         Field(
             ge=0,
-            description="Tokens that one step may compute; 0: slots + chunk, or 2048 with "
-            "whole prompts.",
+            description="Tokens that one step may compute; 0: slots + chunk, slots + 2048 with "
+            "chunk slack, or 2048 with whole prompts.",
         ),
         Number,
     ] = 0
@@ -79,8 +82,9 @@ class EngineSettings(Section):
     cost: Annotated[
         str,
         Field(
-            description="A cost file of `headway calibrate` for this model and dtype. Step "
-            "times are compared with it, and the drift is shown. Default: none."
+            description="A cost file of `headway calibrate` for this model and dtype. "
+            "Strategies by budgets predict times with it; step times are compared with it, and the "
+            "drift is shown. Default: none."
         ),
     ] = ""
 

@@ -1,15 +1,16 @@
 """`lanes`: the waiting lines with their budgets, and the three that ship."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints, WithJsonSchema
+from pydantic import Field, StringConstraints
 
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.sections.durations import NONE, Duration, Limit, format_duration
+from headway.server.config.sections.durations import Duration, Limit, format_duration
 from headway.server.config.sections.section import Count, Number, Section
+from headway.server.config.sections.shares import Bound, MostSettings, ShareSettings
 
 # Written as in a file. Where the numbers come from:
 # interactive: somebody looks at the screen. Half a second is below the one second after which a
@@ -17,8 +18,8 @@ from headway.server.config.sections.section import Count, Number, Section
 #   times as fast as people read. After 2 s of waiting, a retry elsewhere serves the client better.
 # standard: 2 s and 200 ms are MLPerf's limits for a chat server with a 70B model: still as fast as
 #   people read. 30 s is half of the minute after which proxies usually give up.
-# offline: no budget, last in priority. A request starts when no other lane waits, and then keeps
-#   its slot until it ends.
+# offline: no budget, last in priority. A request starts when no other lane waits. By priority it
+#   then keeps its slot until it ends; by budgets the lane keeps one slot, and gives up the others.
 # The bounds on waiting requests bound the memory. A waiting token takes about 36 bytes in each
 # process, so the three lanes take 400 MB there at worst. Texts that are being tokenized have their
 # own bound, admission.MOST_HELD.
@@ -39,20 +40,17 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
         "max_waiting": 1_024,
         "max_waiting_tokens": 2_097_152,
     },
-    "offline": {"priority": 2, "max_waiting": 10_000, "max_waiting_tokens": 8_388_608},
+    "offline": {
+        "priority": 2,
+        "max_waiting": 10_000,
+        "max_waiting_tokens": 8_388_608,
+        "slots": {"least": 1},
+    },
 }
 STANDARD = "standard"  # the default lane, if there is one of that name
 
 # Valid in headers, in `model@lane`, in metrics' labels and, without hyphens, in variables' names.
 LaneName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
-Tokens = Annotated[
-    int,
-    Number,
-    BeforeValidator(lambda value: NEVER if value in (None, NONE) else value),
-    Field(ge=1),
-    PlainSerializer(lambda count: NONE if count == NEVER else count),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"enum": [NONE, None]}]}),
-]
 
 
 class LaneSettings(Section):
@@ -86,9 +84,32 @@ class LaneSettings(Section):
     max_waiting: Annotated[
         Count, Field(description="Requests that may wait; the next one gets 429.")
     ] = 1_024
-    max_waiting_tokens: Annotated[Tokens, Field(description="Prompt tokens that may wait.")] = NEVER
+    max_waiting_tokens: Annotated[Bound, Field(description="Prompt tokens that may wait.")] = NEVER
+    slots: Annotated[
+        ShareSettings, Field(description="Sequences that run at once: least, most.")
+    ] = ShareSettings()
+    blocks: Annotated[
+        ShareSettings,
+        Field(description="KV blocks: least, most. One that sequences share counts for each."),
+    ] = ShareSettings()
+    step_tokens: Annotated[MostSettings, Field(description="Tokens of a step: most.")] = (
+        MostSettings()
+    )
+    chunk: Annotated[
+        Bound, Field(description="Prompt tokens of a step, at most. Default: the strategy's.")
+    ] = NEVER
+    late: Annotated[
+        Literal["relegate", "refuse"],
+        Field(
+            description="What becomes of a waiting request whose first token cannot come within "
+            "ttft any more: it is served behind the others, or gets 429. Only with a strategy by "
+            "budgets."
+        ),
+    ] = "relegate"
 
     def check(self) -> None:
+        if self.late == "refuse" and self.ttft == NEVER:
+            raise SettingError("late refuse is for lanes with a ttft: nothing is late without one")
         for name in ("ttft", "tpot", "queue"):
             if (limit := getattr(self, name)) != NEVER and limit > self.e2e:
                 raise SettingError(
@@ -98,8 +119,18 @@ class LaneSettings(Section):
 
     def to_lane(self, name: str) -> Lane:
         """The lane as the scheduler knows it."""
-        budget = Budget(self.ttft, self.tpot, self.e2e, self.queue)
-        return Lane(name, budget, self.priority, self.max_waiting, self.max_waiting_tokens)
+        return Lane(
+            name,
+            Budget(self.ttft, self.tpot, self.e2e, self.queue),
+            self.priority,
+            self.max_waiting,
+            self.max_waiting_tokens,
+            slots=self.slots.to_share(),
+            blocks=self.blocks.to_share(),
+            step_tokens=self.step_tokens.to_share(),
+            chunk=self.chunk,
+            refuses_late=self.late == "refuse",
+        )
 
 
 def shipped_lanes() -> dict[str, LaneSettings]:

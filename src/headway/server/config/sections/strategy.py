@@ -8,11 +8,17 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from pydantic_settings import NoDecode
 
-from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses
+from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import CHUNK, Policies
+from headway.core.policies.preempt import ByLane, Youngest
+from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import NEVER
 from headway.errors import SettingError, did_you_mean
 from headway.server.config.sections.durations import SECOND, Duration
@@ -27,11 +33,26 @@ NAMED: dict[str, dict[str, Any]] = {
     "continuous-prefill-first": {"order": "first-come", "mix": "prefill-first"},
     "continuous-alternate": {"order": "first-come", "mix": "alternate"},
     "dynamic-lanes": {"join": "dynamic", "order": "first-come"},
+    "deadline-order": {"order": "deadline"},
+    "slack-steps": {"order": "first-come", "chunk": "slack"},
+    "relegation": {"order": "first-come", "relegate": "hopeless"},
+    "filler": {"preempt": "by-lane", "defer": "without-deadline"},
+    "budgets": {
+        "order": "deadline",
+        "chunk": "slack",
+        "preempt": "by-lane",
+        "defer": "without-deadline",
+        "relegate": "hopeless",
+        "memory": "ahead",
+    },
+    "memory-ahead": {"order": "first-come", "memory": "ahead"},
 }
 CHUNKED = "continuous-chunk-"  # followed by a number of tokens
-STEP = 2_048  # tokens of a step of whole prompts; the last prompt may exceed it
+STEP = 2_048  # tokens of a step of whole prompts, the last of which may exceed it
+LONG_STEP = 2_048  # prompt tokens of a step that is sized by slack, at most
 WINDOW_SHARE = 0.25  # default window of a lane, as a share of its ttft
-WHOLE = "whole"
+WHOLE, SLACK = "whole", "slack"
+BY_SLACK = -1  # instead of a number of tokens
 
 
 def _expand_name(value: Any) -> Any:
@@ -54,20 +75,20 @@ def _expand_name(value: Any) -> Any:
 
 
 def _chunk(value: Any) -> int | None:
-    """Tokens; 0: whole prompts; None: whatever suits the other parts."""
-    if value is None or value == WHOLE:
-        return None if value is None else 0
+    """Tokens; 0: whole prompts; BY_SLACK; None: whatever suits the other parts."""
+    if value is None or value in (WHOLE, SLACK):
+        return None if value is None else 0 if value == WHOLE else BY_SLACK
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        raise SettingError(f"a chunk is {WHOLE} or 1 token or more, not {value!r}")
+        raise SettingError(f"a chunk is {WHOLE}, {SLACK} or 1 token or more, not {value!r}")
     return size
 
 
 Chunked = Annotated[
     int | None,
     BeforeValidator(_chunk),
-    PlainSerializer(lambda size: WHOLE if size == 0 else size),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"enum": [WHOLE, None]}]}),
+    PlainSerializer(lambda size: {0: WHOLE, BY_SLACK: SLACK}.get(size, size)),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"enum": [WHOLE, SLACK, None]}]}),
 ]
 
 
@@ -79,8 +100,8 @@ class StrategySettings(Section):
         Field(description="When waiting requests may start; each kind has engine.slots places."),
     ] = "continuous"
     order: Annotated[
-        Literal["first-come", "priority", "shortest-first"],
-        Field(description="Which waiting request goes first."),
+        Literal["first-come", "priority", "shortest-first", "deadline"],
+        Field(description="Which waiting request goes first. deadline needs engine.cost."),
     ] = "priority"
     mix: Annotated[
         Literal["mixed", "prefill-first", "alternate"] | None,
@@ -92,10 +113,36 @@ class StrategySettings(Section):
     chunk: Annotated[
         Chunked,
         Field(
-            description="Prompt tokens per step, or whole. Default: 256 if continuous and "
-            "mixed, else whole."
+            description="Prompt tokens per step, whole, or slack: as many as the running answers "
+            "have time for, which needs engine.cost. Default: 256 if continuous and mixed, else "
+            "whole."
         ),
     ] = None
+    preempt: Annotated[
+        Literal["youngest", "by-lane"],
+        Field(
+            description="Which running requests give up their blocks: the youngest; or those of "
+            "lanes without a budget first, which then give up their slots, too."
+        ),
+    ] = "youngest"
+    defer: Annotated[
+        Literal["nobody", "without-deadline"],
+        Field(description="Which running requests may get their next token in a later step."),
+    ] = "nobody"
+    relegate: Annotated[
+        Literal["keep", "hopeless"],
+        Field(
+            description="Whether requests whose first token cannot come in time any more keep "
+            "their places. hopeless: they do not; it needs engine.cost."
+        ),
+    ] = "keep"
+    memory: Annotated[
+        Literal["now", "ahead"],
+        Field(
+            description="Whether a request starts if memory suffices now, or later on too, by the "
+            "lengths of answers seen so far."
+        ),
+    ] = "now"
     window: Annotated[
         Duration,
         Field(description="Window of lanes that set none. Only with dynamic and length-classes."),
@@ -121,6 +168,24 @@ class StrategySettings(Section):
                 raise SettingError(f"{name} is for join {' or '.join(joins)}, not {self.join}")
         if self.join == "length-classes" and not self.bounds:
             raise SettingError("length-classes needs bounds, such as [128, 512]")
+        if self.by_budgets and (self.join != "continuous" or self.effective_mix != "mixed"):
+            raise SettingError(
+                f"{self.by_budgets[0]} is for join continuous and mix mixed, not {self.join} and "
+                f"{self.effective_mix}"
+            )
+
+    @property
+    def by_budgets(self) -> list[str]:
+        """Its parts that go by the lanes' budgets."""
+        parts = (
+            ("order deadline", self.order == "deadline"),
+            (f"chunk {SLACK}", self.chunk == BY_SLACK),
+            (f"preempt {self.preempt}", self.preempt != "youngest"),
+            (f"defer {self.defer}", self.defer != "nobody"),
+            (f"relegate {self.relegate}", self.relegate != "keep"),
+            (f"memory {self.memory}", self.memory != "now"),
+        )
+        return [said for said, holds in parts if holds]
 
     @property
     def effective_mix(self) -> str:
@@ -128,7 +193,7 @@ class StrategySettings(Section):
 
     @property
     def effective_chunk(self) -> int:
-        """Tokens; 0: whole prompts."""
+        """Tokens; 0: whole prompts; BY_SLACK."""
         if self.chunk is None:
             return CHUNK if self.join == "continuous" and self.effective_mix == "mixed" else 0
         return self.chunk
@@ -137,14 +202,30 @@ class StrategySettings(Section):
         """The scheduler's policies. step_tokens: 0 for default_step_tokens."""
         return Policies(
             join=self._join(slots, lanes),
-            order=ORDERS[self.order],
+            order=ByDeadline() if self.order == "deadline" else ORDERS[self.order],
             mix=MIXES[self.effective_mix],
-            chunk=Fixed(self.effective_chunk) if self.effective_chunk else Whole(),
+            chunk=self._chunk,
+            preempt=ByLane() if self.preempt == "by-lane" else Youngest(),
+            defer=WithoutDeadline() if self.defer == "without-deadline" else Nobody(),
+            relegate=Hopeless() if self.relegate == "hopeless" else Keep(),
+            memory=Ahead() if self.memory == "ahead" else Now(),
             step_tokens=step_tokens or self.default_step_tokens(slots),
         )
 
+    @property
+    def _chunk(self) -> Chunk:
+        match self.effective_chunk:
+            case 0:
+                return Whole()
+            case size if size == BY_SLACK:
+                return BySlack()
+            case size:
+                return Fixed(size)
+
     def default_step_tokens(self, slots: int) -> int:
         """Room for a chunk and the next token of every slot; STEP if prompts are computed whole."""
+        if self.effective_chunk == BY_SLACK:
+            return slots + LONG_STEP
         return slots + self.effective_chunk if self.effective_chunk else max(STEP, slots)
 
     def windows(self, lanes: Mapping[str, LaneSettings]) -> dict[str, int]:
@@ -175,4 +256,7 @@ class _NameOrParts:
         return {"anyOf": [{"type": "string", "examples": list(NAMED)}, handler(core)]}
 
 
-Strategy = Annotated[StrategySettings, NoDecode, BeforeValidator(_expand_name), _NameOrParts()]
+Strategy = Annotated[
+    StrategySettings | None, NoDecode, BeforeValidator(_expand_name), _NameOrParts()
+]
+BY_BUDGETS = StrategySettings.model_validate(NAMED["budgets"])

@@ -48,6 +48,7 @@ class Requests:
         self._outcomes = Counter({(lane, outcome): 0 for lane in lanes for outcome in outcomes})
         self._refusals = Counter({(lane, reason): 0 for lane in lanes for reason in REASONS})
         self._left = Counter({(lane, reason): 0 for lane in lanes for reason in LEFT})
+        self._relegated = Counter({(lane,): 0 for lane in lanes})
         kinds = ("discarded", "recomputed")
         self.wasted = Counter({(lane, kind): 0 for lane in lanes for kind in kinds})
         # Ids of failed requests whose row may still come. The set stays small: a call fails once,
@@ -93,10 +94,12 @@ class Requests:
             self._failed.remove(row.id)
             self._count_cost(row)
             return
+        self._relegated[lane,] += row.relegated
         in_budget = "good" if row.good else "late"
         self._outcomes[lane, OUTCOMES.get(finish, in_budget)] += 1
-        if finish is Finish.REFUSED:
+        if finish is Finish.REFUSED:  # at the door; or in the line, because it would be late
             self._refusals[lane, FULL] += 1
+            self._count_cost(row)
             return
         if finish is Finish.EXPIRED:
             self._refusals[lane, LATE] += 1
@@ -164,6 +167,13 @@ class Requests:
             "Ended requests by reason: stop, length, abort (cancelled or too late), error.",
             self._finished,
             ("finished_reason",),
+        )
+        yield count(
+            "headway_relegated",
+            "Requests that have ended and were served behind the others, because their first token "
+            "could not come within the lane's ttft any more.",
+            self._relegated,
+            ("lane",),
         )
         cached = {(): self._cached}
         yield count(

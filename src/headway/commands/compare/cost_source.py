@@ -1,0 +1,112 @@
+"""The cost model that some strategies of a live comparison predict with: a file's, or learned."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.commands.calibrate.quick import learn_quickly
+from headway.core.lane import Lane
+from headway.costing.calibration import Calibration, read_cost_file
+from headway.costing.machine import describe_machine
+from headway.costing.token_cost import TokenCost
+from headway.errors import SettingError
+from headway.runs.experiment import Experiment
+from headway.runs.testbed import Testbed
+from headway.strategies.from_yaml import StrategyMaker
+from headway.strategies.registry import StrategyInputs
+
+LYING_HERE = Path("cost.json")  # where headway calibrate writes it
+SECONDS = 4.0  # of learning
+ANY = StrategyInputs((Lane(),), TokenCost(1.0, 1.0), 2_048)  # what a strategy is, fitted to nothing
+SAME_MACHINE = ("processor", "cores")
+
+
+def predicting(makes: Mapping[str, StrategyMaker]) -> list[str]:
+    """The names of those that predict times."""
+    return [name for name, make in makes.items() if make(ANY).policies.predicting]
+
+
+def possible(
+    makes: Mapping[str, StrategyMaker], cost: Path | None, named: bool, console: Console
+) -> dict[str, StrategyMaker]:
+    """The strategies for which there is a cost model, or will be one.
+
+    named: the user has named them, and none can be left out: SettingError. Asked before minutes
+    are spent.
+    """
+    names = predicting(makes)
+    if cost is not None:
+        read_cost_file(cost)
+    if not names or cost is not None or LYING_HERE.is_file() or find_spec("scipy") is not None:
+        return dict(makes)
+    remedy = (
+        "name a cost file of headway calibrate with --cost, or pip install 'headway[calibrate]' "
+        "to have one learned"
+    )
+    if named:
+        raise SettingError(f"{_predict(names)} times, and there is no cost model: {remedy}")
+    console.print(Text(f"Without {', '.join(names)}: {remedy}.", style="yellow"))
+    return {name: make for name, make in makes.items() if name not in names}
+
+
+def with_cost(
+    experiment: Experiment, names: Collection[str], cost: Path | None, console: Console
+) -> Experiment:
+    """The experiment with a cost model, and a line that says where it is from.
+
+    names: of the strategies that predict; without them only a file that was named is read. cost:
+    that file; None: the one that lies here, if it is of this model and machine, else a model is
+    learned now, with the threads that were chosen. SettingError for a named file of another model.
+    """
+    testbed = experiment.testbed
+    if cost is not None:
+        found = read_cost_file(cost)
+        found.check_model(testbed.model, testbed.dtype)
+        if found.device != testbed.device:
+            raise SettingError(
+                f"{cost.name} is of a model on {found.device}, and this one runs on "
+                f"{testbed.device}: run headway calibrate here"
+            )
+        testbed = replace(testbed, cost=found.cost, cost_source=_of_file(cost, found))
+    elif not names:
+        return experiment
+    elif (lying := _lying_here(testbed)) is not None:
+        testbed = replace(testbed, cost=lying.cost, cost_source=_of_file(LYING_HERE, lying))
+    else:
+        quick = learn_quickly(testbed, experiment.seed, SECONDS)
+        source = f"learned in {SECONDS:g} s from {quick.steps} steps (mean error {quick.error:.0%})"
+        testbed = replace(testbed, cost=quick.cost, cost_source=source)
+    said = f"{_predict(names)} times; the cost model was {testbed.cost_source}."
+    if not names:
+        said = f"No strategy predicts times; the cost model {testbed.cost_source} is only recorded."
+    console.print(Text(said))
+    return replace(experiment, testbed=testbed)
+
+
+def _of_file(path: Path, found: Calibration) -> str:
+    doubt = f", which is unreliable: {found.doubt}" if found.doubt else ""
+    return f"read from {path.name}{doubt}"
+
+
+def _lying_here(testbed: Testbed) -> Calibration | None:
+    """The cost file of this folder if it was measured on this machine with this model."""
+    try:
+        found = read_cost_file(LYING_HERE)
+    except SettingError:
+        return None
+    here, there = describe_machine(), found.machine
+    is_same = (
+        (found.model, found.dtype, found.device) == (testbed.model, testbed.dtype, testbed.device)
+        and not found.analytical
+        and not found.doubt
+        and all(here.get(name) == there.get(name) for name in SAME_MACHINE)
+    )
+    return found if is_same else None
+
+
+def _predict(names: Collection[str]) -> str:
+    return f"{', '.join(names)} predict{'' if len(names) > 1 else 's'}"

@@ -1,0 +1,69 @@
+"""The inbox of a run: requests at their scheduled arrivals, and who is turned away before them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from headway.core.admission import full, late
+from headway.core.commands import Add, Cancel, Command
+from headway.core.lane import Budget
+from headway.core.request import NEVER, Finish, Request
+from headway.core.scheduler import Scheduler
+from headway.core.sequence import Sequence
+from headway.runs.testbed import Clock
+from headway.sim.inbox import TraceInbox, arrivals
+
+
+class BoundedInbox(TraceInbox):
+    """Requests at their scheduled arrivals; those unfinished at the limit are cancelled.
+
+    Requests arrive when the trace says, whatever the engine is doing (open loop), so that a slow
+    engine does not delay them and shortens no wait.
+    """
+
+    def __init__(self, requests: Iterable[Request], limit: int, clock: Clock) -> None:
+        requests = tuple(requests)
+        super().__init__(arrivals(requests), clock)
+        self.limit = limit
+        self._cancels: list[Command] = [Cancel(request.id) for request in requests]
+
+    def poll(self) -> list[Command]:
+        due = super().poll()
+        if self.clock.now() >= self.limit:
+            due += self._cancels
+            self._cancels = []
+        return due
+
+    @property
+    def next_at(self) -> int:
+        return min(super().next_at, self.limit) if self._cancels else super().next_at
+
+
+class EnforcingInbox(BoundedInbox):
+    """As the server's door: whoever would probably wait in vain is refused before coming in."""
+
+    def __init__(
+        self, requests: Iterable[Request], limit: int, clock: Clock, scheduler: Scheduler
+    ) -> None:
+        super().__init__(requests, limit, clock)
+        self.scheduler = scheduler
+
+    def poll(self) -> list[Command]:
+        return [each for each in super().poll() if not self._is_refused(each)]
+
+    def _is_refused(self, command: Command) -> bool:
+        if not isinstance(command, Add) or command.request.start_by == NEVER:
+            return False
+        request, scheduler, now = command.request, self.scheduler, self.clock.now()
+        load = scheduler.load(now)
+        line = load.lanes[request.lane]
+        if full(line, load, now) or late(line, load, now, request.start_by):
+            refused = Sequence(-1, request, list(request.prompt))
+            scheduler.ledger.close(refused, line.lane.budget, Finish.REFUSED, now)
+            return True
+        return False
+
+
+def with_deadlines(request: Request, budget: Budget) -> Request:
+    """The request with the limits after which the engine drops it."""
+    arrived = request.arrived
+    return replace(request, start_by=budget.start_by(arrived), end_by=budget.done_by(arrived))

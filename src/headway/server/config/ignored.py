@@ -1,0 +1,81 @@
+"""Settings of lanes that the strategy in force does not read: refused, or left out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.server.config.sections.durations import NONE
+from headway.server.config.sections.lanes import LaneSettings
+from headway.server.config.sections.section import Location, SettingAtError
+from headway.server.config.sections.strategy import StrategySettings
+from headway.server.config.sources import DEFAULT
+
+GROUPLESS = ("slots", "blocks", "step_tokens", "chunk")  # of no use where whole groups run
+
+
+def is_read(setting: str, strategy: StrategySettings) -> bool:
+    """Whether this setting of a lane changes anything."""
+    takes = strategy.preempt == "by-lane"
+    by_deadline = strategy.order == "deadline"
+    match setting:
+        case "window":
+            return strategy.join == "dynamic"
+        case "priority":
+            return strategy.order == "priority" or by_deadline or takes
+        case "late":
+            return strategy.relegate == "hopeless"
+        case "slots.least":
+            return takes or by_deadline or strategy.defer == "without-deadline"
+        case "blocks.least":
+            return takes
+        case _:
+            return strategy.join == "continuous"
+
+
+def check_lanes(lanes: Mapping[str, LaneSettings], strategy: StrategySettings) -> None:
+    """Raises SettingAtError for a setting that no default has and that nothing would read."""
+    for name, lane in lanes.items():
+        if lane.window != NEVER and not is_read("window", strategy):
+            raise SettingAtError(
+                ("lanes", name, "window"),
+                f"join {strategy.join} has no window per lane; use engine.strategy: dynamic-lanes",
+            )
+        for each in GROUPLESS:
+            said = getattr(lane, each)
+            if getattr(said, "most", said) != NEVER and not is_read(each, strategy):
+                raise SettingAtError(
+                    ("lanes", name, each), f"it is for join continuous, not {strategy.join}"
+                )
+
+
+def check_set(
+    lanes: Mapping[str, LaneSettings], strategy: StrategySettings, origins: Mapping[Location, str]
+) -> None:
+    """Raises SettingError for a setting that somebody has set and that nothing would read. A lane
+    that ships may have it: there it is in force with another strategy."""
+    taken = "the strategy takes nothing from a lane; use engine.strategy: budgets"
+    why = {
+        "priority": f"the order is {strategy.order}, which no priority changes; use "
+        "engine.strategy: priority",
+        "late": "the strategy relegates no request; use engine.strategy: budgets",
+        "slots.least": taken,
+        "blocks.least": taken,
+    }
+    for name in lanes:
+        for setting, reason in why.items():
+            said = origins.get(("lanes", name, *setting.split(".")), DEFAULT)
+            if said != DEFAULT and not is_read(setting, strategy):
+                raise SettingError(f"{said}: lanes.{name}.{setting}: {reason}")
+
+
+def leave_out_ignored(lane: dict[str, Any], strategy: StrategySettings) -> None:
+    """Remove from a lane's settings, as JSON, what is not in force."""
+    for share in ("slots", "blocks"):
+        if not is_read(f"{share}.least", strategy):
+            del lane[share]["least"]
+    if lane["ttft"] == NONE or not is_read("late", strategy):
+        del lane["late"]
+    for each in ("window", "priority", *GROUPLESS):
+        if not is_read(each, strategy):
+            del lane[each]

@@ -1,0 +1,50 @@
+"""How much of something a lane may have: `{least: 1, most: 8}`."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from headway.core.lane import ALL, Share
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.server.config.sections.durations import NONE
+from headway.server.config.sections.section import Number, Section
+
+Bound = Annotated[  # a number from 1 on, or none
+    int,
+    Number,
+    BeforeValidator(lambda value: NEVER if value in (None, NONE) else value),
+    Field(ge=1),
+    PlainSerializer(lambda count: NONE if count == NEVER else count),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"enum": [NONE, None]}]}),
+]
+
+
+class MostSettings(Section):
+    """What a lane may have at most."""
+
+    most: Annotated[Bound, Field(description="At most.")] = NEVER
+
+    def to_share(self) -> Share:
+        """As the scheduler knows it."""
+        return Share(most=self.most) if self.most != NEVER else ALL
+
+
+class ShareSettings(MostSettings):
+    """What a lane may have, and what others cannot take from it."""
+
+    least: Annotated[
+        int,
+        Number,
+        Field(
+            ge=0,
+            description="What others cannot take from the lane. Only with a strategy by budgets.",
+        ),
+    ] = 0
+
+    def check(self) -> None:
+        if self.least > self.most:
+            raise SettingError(f"least {self.least} is more than most {self.most}")
+
+    def to_share(self) -> Share:
+        return Share(self.least, self.most) if self.least else super().to_share()

@@ -1,0 +1,109 @@
+"""The parts of a strategy as YAML names them: `name`, or `name: fields`.
+
+An unknown name or field is refused with the nearest; so is a value that a part cannot have.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Chunk, Fixed, Whole
+from headway.core.policies.defer import Defer, Nobody, WithoutDeadline
+from headway.core.policies.memory import Ahead, Memory, Now
+from headway.core.policies.order import ORDERS, Order
+from headway.core.policies.preempt import ByLane, Preempt, Youngest
+from headway.core.policies.relegate import Hopeless, Keep, Relegate
+from headway.errors import SettingError
+from headway.yaml_values import known, mapping, number, whole
+
+Made = TypeVar("Made")
+DEADLINE = ("patience", "turn", "most_in_time")
+SLACK = ("least", "stretch", "sure")
+PREEMPTS: dict[str, Preempt] = {"youngest": Youngest(), "by-lane": ByLane()}
+DEFERS: dict[str, Defer] = {"nobody": Nobody(), "without-deadline": WithoutDeadline()}
+RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
+
+
+def read_order(value: Any, where: str) -> Order:
+    """first-come, priority, shortest-first, or deadline with its fields."""
+    name, fields = choice(
+        value, (*(each for each in ORDERS if each != "deadline"), "deadline"), where
+    )
+    where = f"{where}: {name}"
+    known(fields, DEADLINE if name == "deadline" else (), where)
+    if name != "deadline":
+        return ORDERS[name]
+    given = dict[str, Any]()
+    if "patience" in fields:
+        given["patience"] = round(number(fields["patience"], f"{where}: patience") * 1e6)
+    if "turn" in fields:
+        given["turn"] = whole(fields["turn"], f"{where}: turn", 1)
+    if "most_in_time" in fields:
+        given["most_in_time"] = read_bool(fields["most_in_time"], f"{where}: most_in_time")
+    return ByDeadline(**given)
+
+
+def read_chunk(value: Any, where: str) -> Chunk:
+    """whole, fixed with its tokens, or slack with its fields."""
+    name, fields = choice(value, ("whole", "fixed", "slack"), where, scalar=True)
+    where = f"{where}: {name}"
+    if name == "fixed":
+        return Fixed(whole(fields, where, 1))
+    fields = mapping(fields or {}, where)
+    known(fields, SLACK if name == "slack" else (), where)
+    if name == "whole":
+        return Whole()
+    given: dict[str, Any] = {
+        each: whole(fields[each], f"{where}: {each}", 1)
+        for each in ("least", "stretch")
+        if each in fields
+    }
+    if "sure" in fields:
+        given["sure"] = number(fields["sure"], f"{where}: sure")
+    return named(partial(BySlack, **given), where)
+
+
+def read_memory(value: Any, where: str) -> Memory:
+    """now, or ahead with its share."""
+    name, fields = choice(value, ("now", "ahead"), where)
+    known(fields, ("share",) if name == "ahead" else (), f"{where}: {name}")
+    if name == "now":
+        return Now()
+    shares = {key: number(each, f"{where}: {name}: {key}") for key, each in fields.items()}
+    return named(partial(Ahead, **shares), f"{where}: {name}")
+
+
+def read_named(value: Any, choices: Mapping[str, Any], where: str) -> Any:
+    """A part without fields."""
+    known([str(value)], choices, where)
+    return choices[str(value)]
+
+
+def read_bool(value: Any, where: str) -> bool:
+    """true or false; else SettingError."""
+    if not isinstance(value, bool):
+        raise SettingError(f"{where} is {value!r}, not true or false")
+    return value
+
+
+def named(make: Callable[[], Made], where: str) -> Made:
+    """What is made; where it refuses its values, the error names the place in the file."""
+    try:
+        return make()
+    except SettingError as error:
+        raise SettingError(f"{where}: {error}") from error
+
+
+def choice(
+    value: Any, choices: Collection[str], where: str, scalar: bool = False
+) -> tuple[str, Any]:
+    """The name and fields of a value that is `name` or `name: fields`."""
+    if isinstance(value, str):
+        value = {value: {}}
+    if not isinstance(value, dict) or len(value) != 1:
+        raise SettingError(f"{where}: name one of {', '.join(choices)}")
+    ((name, fields),) = value.items()
+    known([str(name)], choices, where)
+    return str(name), fields if scalar else mapping(fields or {}, f"{where}: {name}")

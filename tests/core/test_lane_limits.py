@@ -1,0 +1,91 @@
+"""The most that a lane may have is kept, and holds up nobody else."""
+
+import pytest
+
+from headway.core.batch import Output, Want
+from headway.core.commands import Add
+from headway.core.lane import Lane, Share
+from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane, Youngest
+from headway.core.request import NEVER
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.errors import SettingError
+from tests.traces import ask
+
+YOUNGEST = Youngest()
+MANY = 200  # more than a step considers of those that do not fit
+
+
+def made(*lanes, slots=4, blocks=64, preempt=YOUNGEST):
+    policies = Policies(Continuous(slots), step_tokens=512, preempt=preempt)
+    return Scheduler(Settings(blocks, 4, lanes, policies))
+
+
+def step(scheduler, now):
+    batch = scheduler.schedule(now)
+    if not batch.rows:
+        return scheduler.load(now)
+    output = Output(tuple((9,) if row.want & Want.LAST else () for row in batch.rows))
+    scheduler.commit(batch, output, now)
+    scheduler.check()
+    return scheduler.load(now)
+
+
+def test_a_lane_at_its_most_of_slots_holds_up_no_other():
+    scheduler = made(Lane("bulk", slots=Share(most=2)), Lane("chat"))
+    adds = [Add(ask(f"b{i}", 3, 2, lane="bulk")) for i in range(MANY)]
+    scheduler.apply([*adds, Add(ask("c", 3, 40, lane="chat"))], 0)
+    for now in range(100):
+        lanes = step(scheduler, now).lanes
+        assert lanes["bulk"].running <= 2 and lanes["chat"].waiting == 0
+        scheduler.apply([Add(ask(f"c{now}", 3, 1, lane="chat"))], now)
+    assert lanes["bulk"].waiting == MANY / 2, "two end in two steps"
+
+
+@pytest.mark.parametrize("preempt", [YOUNGEST, ByLane()])
+def test_a_lane_that_grows_takes_the_blocks_of_its_own_and_all_end(preempt):
+    lanes = Lane("bulk", blocks=Share(most=5)), Lane("chat")
+    scheduler = made(*lanes, preempt=preempt)
+    adds = [Add(ask(f"b{i}", (i,) * 4, 12, lane="bulk")) for i in range(3)]
+    scheduler.apply([Add(ask("c", 4, 30, lane="chat")), *adds], 0)
+    for now in range(80):
+        load = step(scheduler, now)
+        assert load.lanes["bulk"].blocks <= 5
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    assert {id: row.generated for id, row in rows.items()} == {
+        "c": 30,
+        "b0": 12,
+        "b1": 12,
+        "b2": 12,
+    }
+    assert rows["c"].preemptions == rows["b0"].preemptions == 0
+    assert load.preemptions == rows["b1"].preemptions + rows["b2"].preemptions > 0
+
+
+def test_a_lane_whose_others_are_in_flight_grows_in_a_later_step():
+    scheduler = made(Lane("bulk", blocks=Share(most=2)))
+    scheduler.apply([Add(ask("a", 4, 4, lane="bulk"))], 0)
+    first = scheduler.schedule(0)
+    scheduler.apply([Add(ask("b", (7,) * 4, 4, lane="bulk"))], 0)
+    second = scheduler.schedule(0)
+    scheduler.commit(first, Output(((9,),)), 1)
+    assert scheduler.schedule(1).rows == (), "a lacks a block, and b cannot be preempted"
+    scheduler.commit(second, Output(((9,),)), 2)
+    scheduler.check()
+    assert [row.sequence for row in scheduler.schedule(2).rows] == [0]
+    assert scheduler.roster.preemptions == 1
+    scheduler.check()
+
+
+def test_leasts_above_the_whole_name_their_lanes():
+    lanes = Lane("a", slots=Share(3)), Lane("b"), Lane("c", slots=Share(2, 4))
+    with pytest.raises(SettingError) as caught:
+        made(*lanes)
+    assert str(caught.value) == "the lanes keep 5 slots at least (a 3 and c 2), and there are 4"
+    with pytest.raises(SettingError, match="lane 'a' has no blocks: nothing of it could ever run"):
+        made(Lane("a", blocks=Share(0, 0)))
+    with pytest.raises(SettingError, match="from 3 to 2: 0 <= least <= most"):
+        Share(3, 2)
+    assert Share().most == NEVER

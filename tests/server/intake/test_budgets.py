@@ -1,0 +1,124 @@
+"""Lanes that go by their budgets, as clients of a server see them."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+
+import httpx2
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headway.server.config.config import ServerConfig
+from tests.commands.small_cost_model import COST
+from tests.server.running_server import by_budgets, hopeless, relay, serving, tiny, until
+
+
+@contextmanager
+def foreseeing(late):
+    """A server that takes every request of the lane `chat` for a late one."""
+    lanes = {"chat": {"ttft": "1s", "late": late}, "bulk": {}}
+    config = ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes)
+    with serving(config, hopeless) as (url, front):
+        yield url, front
+
+
+def ask(url, lane, **more):
+    asked = {"prompt": "x", "max_tokens": 3, "ignore_eos": True, "temperature": 0} | more
+    headers = {"x-headway-lane": lane}
+    return httpx2.post(f"{url}/v1/completions", json=asked, headers=headers, timeout=60)
+
+
+def counted(url, name):
+    families = text_string_to_metric_families(httpx2.get(f"{url}/metrics").text)
+    samples = [each for family in families for each in family.samples if each.name == name]
+    return {each.labels["lane"]: each.value for each in samples}
+
+
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"logprobs": 1}, {"n": 2}])
+def test_a_late_request_is_served_and_says_so(more):
+    with foreseeing("relegate") as (url, _):
+        late, other = ask(url, "chat", **more), ask(url, "bulk", **more)
+        assert (late.status_code, other.status_code) == (200, 200)
+        assert late.headers["x-headway-relegated"] == "true"
+        assert late.headers["x-headway-lane"] == "chat"
+        assert "x-headway-relegated" not in other.headers
+        count = more.get("n", 1)
+        assert counted(url, "headway_relegated_total") == {"chat": count, "bulk": 0}
+
+
+def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
+    with foreseeing("refuse") as (url, front):
+        answers = [ask(url, "chat"), ask(url, "chat", stream=True), ask(url, "chat", n=2)]
+        for answer in answers:
+            assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
+            said = answer.json()["error"]
+            assert said["code"] == "lane_full"
+            assert said["message"] == (
+                "its first token cannot come within 1 s of its arrival any more"
+            )
+        until(lambda: front.engine.load.lanes["chat"].waiting == 0)
+        assert counted(url, "headway_relegated_total") == {"chat": 0, "bulk": 0}
+        assert ask(url, "bulk").status_code == 200
+
+
+class Gate:
+    """An executor that takes no step while it is shut."""
+
+    def __init__(self, executor):
+        self.executor, self.open = executor, Event()
+        self.open.set()
+        self.rows = 0  # of the step that it was handed last
+        self.collect = executor.collect
+
+    def submit(self, batch):
+        self.rows = len(batch.rows)
+        assert self.open.wait(60)
+        return self.executor.submit(batch)
+
+
+LANES = {
+    "interactive": {"ttft": "5m", "tpot": "5m"},
+    "offline": {"priority": 1, "slots": {"least": 1}},
+}
+LONG, SHORT = 64, 8  # tokens of an answer
+
+
+def test_offline_answers_that_hold_all_slots_give_them_up_and_end_whole():
+    """The flood: interactive answers end while offline ones still run, all of which end, with the
+    tokens that they have alone."""
+    engine = {"slots": 4, "cost": "cost.json", "step_tokens": 512}
+    config = ServerConfig(engine=engine, lanes=LANES)
+    gates, rows = [], []
+
+    def embedded(config):
+        relay().hand_over()
+        gates.append(Gate(relay()))
+        plan = tiny().plan
+        return by_budgets(config, gates[0], COST, plan.num_blocks, plan.context)
+
+    with serving(config, embedded) as (url, front), ThreadPoolExecutor(16) as pool:
+        front.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        prompts = [f"The {word} module" for word in ("json", "os", "math", "time", "abc", "re")]
+        offline = [
+            pool.submit(ask, url, "offline", prompt=prompt, max_tokens=LONG) for prompt in prompts
+        ]
+        (gate,) = gates
+        until(lambda: gate.rows == 4)
+        gate.open.clear()
+        before = front.admission.open
+        interactive = [
+            pool.submit(ask, url, "interactive", prompt=f"Why {i}?", max_tokens=SHORT)
+            for i in range(5)
+        ]
+        until(lambda: front.admission.open == before + 5)
+        gate.open.set()
+        texts = [each.result().json()["choices"][0]["text"] for each in offline]
+        assert [each.result().status_code for each in interactive] == [200] * 5
+        ended = [row.lane for row in rows]
+        assert ended == ["interactive"] * 5 + ["offline"] * 6
+        assert [row.generated for row in rows] == [SHORT] * 5 + [LONG] * 6
+        assert all(row.good and not row.relegated for row in rows[:5])
+        assert sum([row.preemptions for row in rows[:5]]) == 0
+        assert sum([row.preemptions for row in rows[5:]]) >= 3, "all but the slot that it keeps"
+        alone = [ask(url, "offline", prompt=prompt, max_tokens=LONG) for prompt in prompts]
+        assert texts == [each.json()["choices"][0]["text"] for each in alone]

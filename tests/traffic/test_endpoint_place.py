@@ -1,0 +1,51 @@
+"""What an endpoint may have of the engine, from YAML to its lane."""
+
+import pytest
+
+from headway.core.lane import Lane, Share
+from headway.errors import SettingError
+from headway.traffic.from_yaml import read_endpoints
+
+ENDPOINT = "chat: {{arrivals: poisson, prompt: 9, answer: 9, {}}}"
+
+
+def lane_of(folder, fields):
+    path = folder / "lanes.yaml"
+    path.write_text(ENDPOINT.format(fields))
+    (service,) = read_endpoints(path)
+    return service.endpoint.lane({})
+
+
+def test_what_is_stated_comes_to_the_lane(tmp_path):
+    fields = (
+        "slots: {least: 1, most: 8}, blocks: {most: 40}, step_tokens: {most: 96}, chunk: 64, "
+        "max_waiting: 5, max_waiting_tokens: 700"
+    )
+    assert lane_of(tmp_path, fields) == Lane(
+        "chat",
+        max_waiting=5,
+        max_waiting_tokens=700,
+        slots=Share(1, 8),
+        blocks=Share(0, 40),
+        step_tokens=Share(0, 96),
+        chunk=64,
+    )
+    assert lane_of(tmp_path, "weight: 1") == Lane("chat")
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ("slot: {most: 3}", "lanes.yaml: chat: 'slot' is not known; did you mean slots"),
+        ("slots: {mots: 3}", "chat: slots: 'mots' is not known; did you mean most"),
+        ("step_tokens: {least: 9}", "chat: step_tokens: 'least' is not known"),
+        ("slots: 3", "chat: slots: a mapping of names to values is wanted, not 3"),
+        ("slots: {least: 3, most: 2}", "chat: slots: a share is from 3 to 2"),
+        ("blocks: {most: 1.5}", "chat: blocks: most is 1.5; a whole number is wanted"),
+        ("chunk: 0", "chat: chunk is 0; it must be 1 or more"),
+        ("max_waiting: many", "chat: max_waiting is 'many', not a number"),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused_by_its_place(fields, said, tmp_path):
+    with pytest.raises(SettingError, match=said):
+        lane_of(tmp_path, fields)
