@@ -10,6 +10,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.policies.preempt import ByLane, Youngest
@@ -154,7 +155,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
         "plain: {preempt: youngest, defer: nobody, relegate: keep}\n"
     )
     whole, tuned, plain = (make(INPUTS).policies for make in read_strategies(str(path)).values())
-    assert whole == made("budgets")
+    assert whole == replace(made("budgets"), memory=Ahead(0.6))
     assert tuned.order == ByDeadline(False, 250 * MS, 3)
     assert tuned.chunk == BySlack(8, 4, 0.5)
     assert (tuned.preempt, tuned.defer, tuned.relegate) == (Youngest(), Nobody(), Keep())
@@ -165,7 +166,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
 
 def test_each_part_of_budgets_is_first_come_but_for_itself():
     plain, parts = made("first-come"), {}
-    for name in PARTS_OF_BUDGETS:
+    for name in (*PARTS_OF_BUDGETS, "memory-ahead"):
         policies = made(name)
         parts[name] = {
             each.name

@@ -203,7 +203,6 @@ def by_budgets(slots: int) -> Policies:
         preempt=ByLane(),
         defer=WithoutDeadline(),
         relegate=Hopeless(),
-        memory=Ahead(),
     )
 
 
@@ -249,8 +248,8 @@ def _slack_steps(inputs: StrategyInputs) -> Strategy:
 
 def _budgets(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"{inputs.slots} slots; deadline-order, slack-steps, relegation, filler and memory-ahead "
-        "together: as many requests as possible inside their budgets"
+        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together: as "
+        "many requests as possible inside their budgets"
     )
     return Strategy("budgets", rule, by_budgets(inputs.slots))
 
@@ -278,10 +277,10 @@ REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "memory-ahead": _memory_ahead,
     "budgets": _budgets,
 }
-PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler", "memory-ahead")
-DEFAULT_STRATEGIES = tuple(
-    name for name in REGISTRY if name != "first-come" and name not in PARTS_OF_BUDGETS
-)  # first-come is one of the chunks
+PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler")
+# first-come is one of the chunks, and memory-ahead differs from it only where memory is short.
+LEFT_OUT = ("first-come", "memory-ahead", *PARTS_OF_BUDGETS)
+DEFAULT_STRATEGIES = tuple(name for name in REGISTRY if name not in LEFT_OUT)
 
 
 def find_strategy(name: str) -> Callable[[StrategyInputs], Strategy]:

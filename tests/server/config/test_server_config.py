@@ -153,7 +153,6 @@ BUDGETS = Policies(
     preempt=ByLane(),
     defer=WithoutDeadline(),
     relegate=Hopeless(),
-    memory=Ahead(),
     step_tokens=8 + 2_048,
 )
 
@@ -177,7 +176,7 @@ def test_strategies_by_budgets_and_their_parts(load, said, wanted):
         plain = Policies(Continuous(8), ByDeadline(), chunk=chunk)
         wanted = replace(plain, step_tokens=8 + 2_048 if chunk == BySlack() else 264, **wanted)
     assert made == wanted
-    if said in ("budgets", *PARTS_OF_BUDGETS):
+    if said in ("budgets", "memory-ahead", *PARTS_OF_BUDGETS):
         token_cost = TokenCost(prompt=1e6, answer=1e6)
         fitted = find_strategy(said)(StrategyInputs((Lane(),), token_cost, 512, slots=8)).policies
         same = replace(made, chunk=fitted.chunk, step_tokens=fitted.step_tokens)

@@ -43,7 +43,6 @@ NAMED: dict[str, dict[str, Any]] = {
         "preempt": "by-lane",
         "defer": "without-deadline",
         "relegate": "hopeless",
-        "memory": "ahead",
     },
     "memory-ahead": {"order": "first-come", "memory": "ahead"},
 }
