@@ -79,6 +79,11 @@ class Watched(Plan):
 
     # -- its lanes
 
+    def would_suffice(self, joining) -> bool:
+        """Whether memory suffices for it later on too, beside those in time who run."""
+        in_time = [s for s in self.roster.running.values() if s.tier == TIMED]
+        return self.policies.memory.suffices(self.view, in_time, joining)
+
     def check_lanes(self) -> None:
         """While a lane without a budget has more than its least, nobody who is in time loses its
         blocks, or waits for what that lane has."""
@@ -93,7 +98,7 @@ class Watched(Plan):
             for each in line.waiting:
                 if each.tier != TIMED or each.awaits_leader or line.lane.name in robbed:
                     continue
-                if not limits.may_join(each, whole=False):
+                if not limits.may_join(each, whole=False) or not self.would_suffice(each):
                     continue
                 self.met["one in time waits"] += 1
                 need, shared = demand(self.pool, each, whole=False)
