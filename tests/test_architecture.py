@@ -226,6 +226,12 @@ def test_folders_stay_small():
     } == set()
 
 
+def test_no_two_test_files_have_the_same_name():
+    """Folders of tests are no packages, so pytest imports a file by its name alone."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
+
+
 def test_files_and_functions_stay_small():
     for path, tree in FILES.items():
         lines = len((SOURCE / path).read_text().splitlines())
