@@ -28,6 +28,7 @@ from headway.errors import SettingError
 from tests.traces import BLOCK, MS
 
 COST = StepCost.of(10 * MS, per_token=MS)
+BY_SLACK = BySlack()
 CHAT, VOICE, BULK = Lane("chat", Budget(ttft=9)), Lane("voice", Budget(ttft=5)), Lane("bulk")
 
 
@@ -195,7 +196,7 @@ def test_the_other_orders_put_the_relegated_behind_all_who_wait(order):
 # -- how long a step may take
 
 
-def times(*running, now=0, policy=BySlack()):  # noqa: B008
+def times(*running, now=0, policy=BY_SLACK):
     return policy.allow(seen(now=now, running=running)).nanoseconds
 
 

@@ -18,6 +18,7 @@ from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
 from headway.core.load import Load
 from headway.core.planning.plan import Plan
+from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
@@ -41,6 +42,7 @@ class Scheduler:
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
+        self._relegates = settings.policies.relegate != Keep()
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
         self.steps = 0  # scheduled so far
@@ -72,7 +74,8 @@ class Scheduler:
                     events.append(self._end(by_id[id], Finish.STOP, now))
         while due := self.roster.deadlines.missed(now):
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
-        events += self._relegate(now)
+        if self._relegates:
+            events += self._relegate(now)
         return events + self._answer_group(now) if self._group_is_over else events
 
     def _add(self, request: Request, now: int) -> list[Event]:

@@ -8,6 +8,7 @@ from headway.core.blocks import BlockPool
 from headway.core.cost.sizer import Sizer
 from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.planning.victims import Victims
+from headway.core.policies.memory import Now
 from headway.core.policies.mix import RowKinds
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
@@ -255,6 +256,8 @@ class Plan:
 
     def _has_future(self, sequence: Sequence) -> bool:
         """Whether memory suffices for it later on too, beside those who keep their blocks."""
+        if isinstance(self.policies.memory, Now):
+            return True
         holders = [*self.roster.running.values(), *self.joined]
         if self._victims.across:  # it may take the blocks of those behind it
             holders = [each for each in holders if each.tier <= sequence.tier]
