@@ -80,10 +80,11 @@ def with_cost(
         quick = learn_quickly(testbed, experiment.seed, SECONDS)
         source = f"learned in {SECONDS:g} s from {quick.steps} steps (mean error {quick.error:.0%})"
         testbed = replace(testbed, cost=quick.cost, cost_source=source)
-    said = f"{_predict(names)} times; the cost model was {testbed.cost_source}."
+    sentence = f"{_predict(names)} times; the cost model was {testbed.cost_source}."
     if not names:
-        said = f"No strategy predicts times; the cost model {testbed.cost_source} is only recorded."
-    console.print(Text(said))
+        source = testbed.cost_source
+        sentence = f"No strategy predicts times; the cost model {source} is only recorded."
+    console.print(Text(sentence))
     return replace(experiment, testbed=testbed)
 
 

@@ -83,8 +83,8 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
-        said = {"x-headway-lane": self.routed.lane}
-        return said | {"x-headway-relegated": "true"} if self.relegated else said
+        lane = {"x-headway-lane": self.routed.lane}
+        return lane | {"x-headway-relegated": "true"} if self.relegated else lane
 
     @property
     def arrived(self) -> int:

@@ -42,8 +42,8 @@ def check_lanes(lanes: Mapping[str, LaneSettings], strategy: StrategySettings) -
                 f"join {strategy.join} has no window per lane; use engine.strategy: dynamic-lanes",
             )
         for each in GROUPLESS:
-            said = getattr(lane, each)
-            if getattr(said, "most", said) != NEVER and not is_read(each, strategy):
+            value = getattr(lane, each)
+            if getattr(value, "most", value) != NEVER and not is_read(each, strategy):
                 raise SettingAtError(
                     ("lanes", name, each), f"it is for join continuous, not {strategy.join}"
                 )
@@ -64,9 +64,9 @@ def check_set(
     }
     for name in lanes:
         for setting, reason in why.items():
-            said = origins.get(("lanes", name, *setting.split(".")), DEFAULT)
-            if said != DEFAULT and not is_read(setting, strategy):
-                raise SettingError(f"{said}: lanes.{name}.{setting}: {reason}")
+            origin = origins.get(("lanes", name, *setting.split(".")), DEFAULT)
+            if origin != DEFAULT and not is_read(setting, strategy):
+                raise SettingError(f"{origin}: lanes.{name}.{setting}: {reason}")
 
 
 def leave_out_ignored(lane: dict[str, Any], strategy: StrategySettings) -> None:

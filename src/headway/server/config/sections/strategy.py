@@ -184,7 +184,7 @@ class StrategySettings(Section):
             (f"relegate {self.relegate}", self.relegate != "keep"),
             (f"memory {self.memory}", self.memory != "now"),
         )
-        return [said for said, holds in parts if holds]
+        return [name for name, holds in parts if holds]
 
     @property
     def effective_mix(self) -> str:
