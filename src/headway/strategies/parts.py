@@ -28,9 +28,7 @@ RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
 def read_order(value: Any, where: str) -> Order:
     """first-come, priority, shortest-first, or deadline with its fields."""
-    name, fields = choice(
-        value, (*(each for each in ORDERS if each != "deadline"), "deadline"), where
-    )
+    name, fields = choice(value, (*ORDERS, "deadline"), where)
     where = f"{where}: {name}"
     known(fields, DEADLINE if name == "deadline" else (), where)
     if name != "deadline":
