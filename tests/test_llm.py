@@ -335,6 +335,20 @@ def test_n_answers_share_the_prompt_and_differ(llm):
     assert one[0].tokens == answers[0].tokens, "the first choice is what n = 1 gives"
 
 
+def test_the_requests_say_how_many_tokens_the_caller_expects(llm, monkeypatch):
+    sent, offer = [], llm._engine.offer
+
+    def heard(requests, *more):
+        sent.extend(requests)
+        offer(requests, *more)
+
+    monkeypatch.setattr(llm._engine, "offer", heard)
+    llm.generate("x", Options(max_tokens=4, expected_tokens=3, n=2))
+    llm.generate("x", Options(max_tokens=4, expected_tokens=9))
+    llm.generate("x", Options(max_tokens=4))
+    assert [each.expected for each in sent] == [3, 3, 4, 0]
+
+
 def test_a_text_can_be_scored_without_an_answer(llm):
     text = "The json module reads and writes JSON."
     (scored,) = llm.generate(text, Options(max_tokens=0, echo=True, prompt_logprobs=2))
@@ -374,6 +388,7 @@ def test_truncation_keeps_the_end(llm):
         ({"frequency_penalty": 3.0}, "frequency_penalty must be in"),
         ({"n": 0}, "n must be 1 or more"),
         ({"truncate": -1}, "truncate 0 or more"),
+        ({"expected_tokens": -1}, "expected_tokens must be 0 or more, not -1"),
     ],
 )
 def test_impossible_sampling_is_refused(llm, options, words):

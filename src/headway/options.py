@@ -20,6 +20,7 @@ class Options:
 
     max_tokens: int | None = None  # None: 256, or what is left of the context if that is less
     min_tokens: int = 0
+    expected_tokens: int = 0  # that the caller expects; 0: unknown. For policies that look ahead
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0
     top_p: float = 1.0
@@ -83,6 +84,8 @@ class Options:
             raise SettingError(
                 f"n must be 1 or more and truncate 0 or more, not {self.n} and {self.truncate}"
             )
+        if self.expected_tokens < 0:
+            raise SettingError(f"expected_tokens must be 0 or more, not {self.expected_tokens}")
         if self.grammar and self.ignore_eos:
             raise SettingError(
                 "an answer with a grammar ends with a stop token of the model: leave out ignore_eos"

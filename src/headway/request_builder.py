@@ -83,7 +83,8 @@ class RequestBuilder:
         if most is None:
             most = max(1, min(DEFAULT_TOKENS, capacity - len(prompt)))
         sampling = options.sampling(self._random.getrandbits(62), self.eos, self.tokenizer)
-        first = Request(self._next_id(), prompt, most, now, sampling=sampling)
+        expected = min(options.expected_tokens, most)
+        first = Request(self._next_id(), prompt, most, now, sampling=sampling, expected=expected)
         return [first, *(first.sibling(self._next_id(), i) for i in range(1, options.n))]
 
     def empty(self, now: int) -> Request:

@@ -16,6 +16,7 @@ from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.protocol import reading
 from headway.server.protocol.chunks import Chunks, failed
 from headway.server.protocol.deadlines import deadlines_of
+from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.fields import ChatBody, CompletionBody
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.server.protocol.problem import Problem
@@ -355,6 +356,17 @@ def test_headers_tighten_limits_and_never_loosen_them():
     for wrong in ("0", "-1", "soon", "nan", "inf", ""):
         with pytest.raises(Problem, match="x-slo-ttft-ms"):
             deadlines_of(lane, {"x-slo-ttft-ms": wrong}, 5)
+
+
+def test_the_expected_tokens_are_a_whole_number_above_zero():
+    assert expected_tokens({}) == 0
+    assert expected_tokens({"x-headway-expected-tokens": "250"}) == 250
+    assert expected_tokens({"x-headway-expected-tokens": "1000000000"}) == 10**9
+    for wrong in ("0", "-1", "2.5", "many", "", " 7", "1_0", "\u0663", "1000000001", "9" * 5_000):
+        with pytest.raises(Problem, match="x-headway-expected-tokens must be a whole") as caught:
+            expected_tokens({"x-headway-expected-tokens": wrong})
+        assert (caught.value.status, caught.value.param) == (400, "x-headway-expected-tokens")
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
 
 
 @given(st.floats(min_value=-1e9, max_value=1e12))

@@ -18,6 +18,7 @@ class Routed:
     model: str  # the name that it was asked by
     lane: str
     deadlines: Deadlines  # and the lane's budget, perhaps tightened
+    expected: int = 0  # tokens that the caller expects in each answer; 0: it does not say
 
     @property
     def tenant(self) -> Tenant:

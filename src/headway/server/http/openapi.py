@@ -48,6 +48,7 @@ DESCRIPTIONS = {
 HEADERS = {
     "X-Headway-Lane": "The lane; goes before all other ways to name one.",
     "X-Headway-Supersede": "Replaces the tenant's request that has the same value.",
+    "X-Headway-Expected-Tokens": "Tokens that the caller expects in each answer.",
     "X-Headway-Timeout-Ms": "The request is dropped if it has not ended by then.",
     "X-Slo-Ttft-Ms": "Budget of the first token; may tighten the lane's, never loosen it.",
     "X-Slo-Tpot-Ms": "Budget of the mean time per further token; likewise.",

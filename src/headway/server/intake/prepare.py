@@ -77,6 +77,7 @@ def choices_of(
             routed.lane,
             sampling,
             routed.tenant.salt,
+            expected=min(routed.expected, max_tokens),
             start_by=deadlines.start_by,
             end_by=deadlines.end_by,
         )

@@ -35,6 +35,7 @@ from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, to
 from headway.server.intake.tokenizing import AsyncTokenizer, most_bytes
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.deadlines import deadlines_of, late
+from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
@@ -162,7 +163,7 @@ class Service:
         access_record().lane = lane
         deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
         id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid4().hex}"
-        return Routed(id, request, arrival, model, lane, deadlines)
+        return Routed(id, request, arrival, model, lane, deadlines, expected_tokens(headers))
 
     async def _prepare(
         self, routed: Routed, model: ServedModel, client: Client, size: int

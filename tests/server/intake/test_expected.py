@@ -1,0 +1,64 @@
+"""How long an answer the caller expects, from the header to the scheduler."""
+
+import httpx2
+import pytest
+
+from headway.core.cost.step_cost import StepCost
+from headway.executor.fake import FakeExecutor
+from headway.server.config.config import ServerConfig
+from tests.server.running_server import BLOCK, by_budgets, fake, serving, until
+
+ASKED = {"prompt": ["one two", "three four"], "ignore_eos": True, "temperature": 0}
+HEADER = "X-Headway-Expected-Tokens"
+
+
+def ask(url, path="completions", headers=(), **asked):
+    return httpx2.post(f"{url}/v1/{path}", json=asked, headers=dict(headers), timeout=60)
+
+
+@pytest.mark.parametrize("said, heard", [({HEADER: "7"}, 7), ({HEADER: "900"}, 12), ({}, 0)])
+def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said, heard):
+    with serving(engine=fake) as (url, front):
+        sent, submit = [], front.engine.submit
+
+        def heard_by(requests, *more):
+            sent.extend(requests)
+            submit(requests, *more)
+
+        front.engine.submit = heard_by
+        asked = ASKED | {"n": 2, "max_tokens": 12}
+        assert ask(url, headers=said, **asked).status_code == 200
+        chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
+        assert ask(url, "chat/completions", headers=said, **chat).status_code == 200
+        assert [each.expected for each in sent] == [heard] * 5
+
+
+def test_a_wrong_value_is_refused_and_named():
+    with serving(engine=fake) as (url, _):
+        error = ask(url, headers={HEADER: "soon"}, prompt="x")
+        assert error.status_code == 400
+        assert error.json()["error"] | {"type": ""} == {
+            "message": "x-headway-expected-tokens must be a whole number from 1 to 1000000000, "
+            "not 'soon'",
+            "type": "",
+            "param": "x-headway-expected-tokens",
+            "code": None,
+        }
+        path = httpx2.get(f"{url}/openapi.json").json()["paths"]["/v1/chat/completions"]
+        assert HEADER in [each["name"] for each in path["post"]["parameters"]]
+
+
+def small(config):
+    """An engine that has room for 640 tokens, and no cost model."""
+    return by_budgets(config, FakeExecutor(40, BLOCK), StepCost(), blocks=40, context=640)
+
+
+@pytest.mark.parametrize("said, together", [({}, 1), ({HEADER: "50"}, 2)])
+def test_memory_ahead_counts_on_what_the_caller_expects(said, together):
+    config = ServerConfig(engine={"strategy": "memory-ahead"})
+    with serving(config, small) as (url, front):
+        steps = []
+        front.admission.listeners.append(lambda rows, _: steps.extend(rows))
+        assert ask(url, headers=said, **ASKED, max_tokens=400).status_code == 200
+        until(lambda: steps)
+        assert steps[0].rows == together
