@@ -278,7 +278,8 @@ def plain_cases(draw: st.DrawFn) -> Case:
     timed.sort(key=lambda pair: pair[0])
     # Mostly a little more than the largest request needs, so that running ones outgrow it.
     blocks, burst = draw(st.integers(8, 14)), draw(st.sampled_from([1, 1, 6]))
-    return Case(blocks, draw(plain_policies), timed, burst)
+    cost = draw(st.sampled_from([StepCost(), COST]))
+    return Case(blocks, draw(plain_policies), timed, burst, cost=cost)
 
 
 @st.composite

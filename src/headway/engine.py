@@ -76,6 +76,7 @@ class Engine:
         now = done = self.clock.now()
         events = self.scheduler.apply(commands, now)
         batch, output = self.scheduler.schedule(now), Output()
+        events += self.scheduler.newcomers.take_events()
         if batch.rows:
             decided = self.clock.now() - now
             output = self.executor.collect(self.executor.submit(batch))

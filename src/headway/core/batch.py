@@ -96,7 +96,7 @@ class Output:
 
 
 class Event(NamedTuple):
-    """New tokens of a request, or its end, or both; or that it was relegated."""
+    """New tokens of a request, or its end, or both; or that it was relegated; or its promise."""
 
     id: str
     tokens: tuple[int, ...] = ()
@@ -105,6 +105,9 @@ class Event(NamedTuple):
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if asked for
     prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on
     relegated: bool = False  # it cannot keep its budget any more: told once, by an event of its own
+    # When its first token comes, and by when it has ended, on the engine's clock (Promise). Told
+    # once, by an event of its own.
+    promise: tuple[int, ...] = ()
 
 
 def add_scores(events: list[Event], id: str, scores: Logprobs) -> None:

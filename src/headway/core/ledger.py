@@ -33,6 +33,8 @@ class RequestRow:
     nanoseconds: int  # its shares of the steps it was in
     recomputed: int = 0  # tokens computed again after preemptions
     relegated: bool = False  # it could not keep its budget any more, and went behind the others
+    promised_first: int = NEVER  # when its first token was to come; as likely earlier as later
+    promised_end: int = NEVER  # by when it was to have ended, 9 times in 10
 
     @property
     def ttft(self) -> int:
@@ -54,10 +56,33 @@ class RequestRow:
         return NEVER if self.first_scheduled == NEVER else self.first_scheduled - self.arrived
 
     @property
+    def first_error(self) -> int:
+        """How much later its first token came than promised; NEVER: it or the promise is missing.
+        Negative: earlier."""
+        if NEVER in (self.first_token, self.promised_first):
+            return NEVER
+        return self.first_token - self.promised_first
+
+    @property
+    def was_promised(self) -> bool:
+        """Whether it ended by itself, and was promised when."""
+        return self.promised_end != NEVER and self.is_whole
+
+    @property
+    def kept_promise(self) -> bool:
+        """Whether it ended by itself by the time that was promised."""
+        return self.was_promised and self.finished <= self.promised_end
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it ended by itself."""
+        return self.finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+
+    @property
     def good(self) -> bool:
         """Whether it ended by itself, inside every limit of its lane."""
         return (
-            self.finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+            self.is_whole
             and (self.ttft <= self.budget.ttft or self.generated == 0)
             and self.tpot <= self.budget.tpot
             and self.e2e <= self.budget.e2e
@@ -170,6 +195,8 @@ class Ledger:
             nanoseconds=sequence.nanoseconds,
             recomputed=sequence.recomputed,
             relegated=sequence.tier == RELEGATED,
+            promised_first=sequence.promise.first,
+            promised_end=sequence.promise.end,
         )
         self.requests.append(row)
 

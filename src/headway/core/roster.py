@@ -51,7 +51,7 @@ class Roster:
         line = self.lines.get(request.lane)
         return Budget() if line is None else line.lane.budget
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Request) -> Sequence:
         """A new sequence waits at the end of its lane's line."""
         assert request.id not in self.by_id, "ids are ours, and unique"
         leader = self.by_id.get(request.follows)
@@ -66,6 +66,7 @@ class Roster:
             sequence.first_by = budget.first_by(request.arrived)
             sequence.done_by = budget.done_by(request.arrived)
         line.insert(sequence)
+        return sequence
 
     def join(self, sequences: Iterable[Sequence]) -> None:
         """They wait no longer: they run, with the blocks that were reserved for them."""

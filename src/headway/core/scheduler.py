@@ -17,6 +17,7 @@ from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
 from headway.core.load import Load
+from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
@@ -38,6 +39,7 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self.estimates = Estimates(settings.cost)
+        self.newcomers = Newcomers(self.estimates)
         # By step in flight: when it was scheduled, its tokens, since when lines have waited for it.
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         self.group = Group()  # the latest; without slots if there was none
@@ -84,7 +86,7 @@ class Scheduler:
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
         self._enough = False
-        self.roster.add(request)
+        self.newcomers.add(self.roster.add(request))
         return []
 
     def _relegate(self, now: int) -> list[Event]:
@@ -122,9 +124,12 @@ class Scheduler:
         if plan.joined and plan.start.exclusive:
             start = plan.start
             self.group = Group(len(plan.joined), start.buckets, start.together)
+        self.newcomers.look_ahead(plan)
         if not plan.shares:
             return Batch(wake_at=min(plan.start.wake_at, self.roster.deadlines.next))
-        return self._build(plan, now, since)
+        batch = self._build(plan, now, since)
+        self.newcomers.promise(batch, now, self.group.together)
+        return batch
 
     def _build(self, plan: Plan, now: int, since: int) -> Batch:
         rows, begun = list[Row](), list[Begun]()
@@ -163,8 +168,7 @@ class Scheduler:
         # The step's time is divided among its tokens. The remainder, less than a nanosecond a
         # token, goes to the first row, so that the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
-        wasted = rate * waste
-        self.committed = now
+        wasted, self.committed = rate * waste, now
         events, running = list[Event](), self.roster.running
         errors, logprobs = output.errors, output.logprobs
         for i, row, sampled in zip(range(len(batch.rows)), batch.rows, output.tokens, strict=True):
@@ -186,14 +190,15 @@ class Scheduler:
                 row_logprobs = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
                     sequence.first_token = now
+                    self.estimates.first_came(sequence)
                 sequence.last_token = now
                 known = sequence.tokens
                 known += sampled
                 if len(known) >= sequence.limit or not sequence.stops.isdisjoint(sampled):
                     events.append(self._complete(sequence, sampled, row_logprobs, now))
                 else:
-                    id = sequence.request.id
-                    events.append(make(Event, (id, sampled, NOT_YET, "", row_logprobs, (), False)))
+                    plain = sequence.request.id, sampled, NOT_YET, "", row_logprobs, (), False, ()
+                    events.append(make(Event, plain))
             elif sequence.computed == sequence.limit:
                 events.append(self.finish(sequence, Finish.COMPUTED, now))
             if sequence.scores and row.want & Want.PROMPT:
@@ -258,7 +263,7 @@ class Scheduler:
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         self.roster.close(sequence)
-        self.estimates.ended(sequence, finish)
+        self.estimates.ended(sequence, finish, now)
         self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
 
     # -- out

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from headway.core.batch import Logprobs, Row
+from headway.core.cost.promise import NO_PROMISE, Promise
 from headway.core.request import NEVER, Finish, Request
 
 # Who goes before whom, where a strategy goes by budgets (Sequence.tier):
@@ -46,6 +47,7 @@ class Sequence:
     alone: int = 0  # nanoseconds of a step of these tokens alone
     priced: tuple[int, int] = (0, 0)  # scheduled and pending, when these two were computed
     expected_end: int = 0  # tokens with which it probably ends (Lengths.end); 0: not asked yet
+    promise: Promise = NO_PROMISE
     misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit() when it did not fit last
     full_at: int = 0  # value of computed at which its next block is full and can be published
     published: int = 0  # blocks offered to the prefix cache, or taken from it

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from headway.core.batch import Batch
 from headway.core.cost.features import Features, batch_features, row_features
 from headway.core.cost.lengths import Lengths
+from headway.core.cost.promise import Promise
+from headway.core.cost.promises import SURE, Promises
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
 from headway.core.request import NEVER, Finish
@@ -53,24 +55,24 @@ class Estimates:
     def __init__(self, cost: StepCost) -> None:
         self.cost = cost
         self._drift = 1_000_000  # millionths
-        self._is_known = cost.is_known
+        self.is_known = cost.is_known
         # A step in which a token costs what it costs in the largest: above the last bend.
         self._full = Features(max([0, *[begin for begin, _ in cost.pieces]]), 1, 1, 0, 0, 1, 1)
         self._full_price = cost.predict(self._full)
         self._shortest = cost.predict(row_features(0, 1, 1))
         self._drains: dict[str, Drain] = {}  # by lane
-        self.lengths = Lengths()
+        self.lengths, self.promises = Lengths(), Promises()
         self._prompts = 0  # prompt tokens, in thousandths
         self._prefills = 0  # nanoseconds from their starts to their first tokens
 
     @property
     def drift(self) -> int:
         """Measured over predicted step time, in thousandths; 0: there is no cost model."""
-        return self._drift // (1_000_000 // WHOLE) if self._is_known else 0
+        return self._drift // (1_000_000 // WHOLE) if self.is_known else 0
 
     def looks_at(self, step: int) -> bool:
         """Whether this step is one of those that are compared with the cost model."""
-        return self._is_known and step % EVERY == 0
+        return self.is_known and step % EVERY == 0
 
     def see(self, batch: Batch, nanoseconds: int) -> None:
         """Learn from a step that took so long, if it is one of those that are compared."""
@@ -93,14 +95,25 @@ class Estimates:
         drain = self._drains.get(lane)
         return drain.millitokens * 1e6 / max(1, drain.nanoseconds) if drain else 0.0
 
-    def ended(self, sequence: Sequence, finish: Finish) -> None:
+    def ended(self, sequence: Sequence, finish: Finish, now: int) -> None:
         """Learn from a sequence how long its prompt took, and its answer if that is whole."""
+        lane = sequence.request.lane
         if finish in (Finish.STOP, Finish.LENGTH):
             self.lengths.ended(sequence)
+            if (gaps := sequence.generated - 1) > 0:
+                spent = sequence.last_token - sequence.first_token
+                self.promises.decoded(lane, spent, gaps)
+        if finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED):
+            self.promises.ended(lane, sequence.promise, now)
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled
             self._prompts += 1_000 * len(sequence.request.prompt) - self._prompts // PREFILL_DECAY
             self._prefills += spent - self._prefills // PREFILL_DECAY
+
+    def first_came(self, sequence: Sequence) -> None:
+        """Learn from a sequence whose first token has come."""
+        lane, promise = sequence.request.lane, sequence.promise
+        self.promises.first_came(lane, promise, sequence.first_token)
 
     @property
     def prefill(self) -> int:
@@ -109,12 +122,16 @@ class Estimates:
 
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, corrected by the drift."""
-        return self.cost.predict(features) * self._drift // 1_000_000
+        return self.drifted(self.cost.predict(features))
+
+    def drifted(self, nanoseconds: int) -> int:
+        """A price, corrected by the drift."""
+        return nanoseconds * self._drift // 1_000_000
 
     @property
     def shortest(self) -> int:
         """Nanoseconds of a step of one token; 0: there is no cost model."""
-        return self._shortest * self._drift // 1_000_000
+        return self.drifted(self._shortest)
 
     def decoding(self, rows: int, keys: int) -> int:
         """Nanoseconds of a step of so many rows of one token, which read so many keys in all."""
@@ -123,7 +140,7 @@ class Estimates:
     def first_token(self, sequence: Sequence) -> int:
         """Nanoseconds until its first token if its prompt were computed now, alone."""
         self.work(sequence)
-        return sequence.alone * self._drift // 1_000_000
+        return self.drifted(sequence.alone)
 
     def work(self, sequence: Sequence) -> int:
         """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.
@@ -137,3 +154,17 @@ class Estimates:
             sequence.alone = self.cost.predict(own)
             sequence.work = self.cost.predict(self._full + own) - self._full_price
         return sequence.work
+
+    def promise(self, sequence: Sequence, now: int, after: int, wait: int) -> Promise:
+        """What is promised now to a request: its prompt will have been computed so many nanoseconds
+        after a step that ends at `after`."""
+        lane, promises = sequence.request.lane, self.promises
+        computed = after + promises.wait(lane, wait)
+        left, basis = 1, ""
+        if sequence.request.max_tokens:
+            left, basis = self.lengths.left(sequence, SURE)
+        pace = promises.pace(lane) or after - now
+        span = computed - now + (left - 1) * pace
+        first = computed if sequence.request.max_tokens else NEVER
+        end = now + promises.span(lane, basis, span)
+        return Promise(now, first, max(end, computed), after, wait, span, basis)

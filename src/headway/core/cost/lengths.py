@@ -7,6 +7,7 @@ from math import ceil
 from headway.core.sequence import Sequence
 
 KEPT = 512  # answers per lane and class of prompts, the latest
+TOLD, LEARNED, ALLOWED = "told", "learned", "allowed"  # where an expected length is from
 ENOUGH = 16  # answers; with fewer that were longer, a class says nothing
 
 
@@ -61,20 +62,25 @@ class Lengths:
         allows is expected.
         """
         if sequence.expected_end <= len(sequence.tokens):
-            left = max(1, self._remaining(sequence, share))
-            sequence.expected_end = len(sequence.tokens) + left
+            sequence.expected_end = len(sequence.tokens) + self.left(sequence, share)[0]
         return sequence.expected_end
 
-    def _remaining(self, sequence: Sequence, share: float) -> int:
+    def left(self, sequence: Sequence, share: float) -> tuple[int, str]:
+        """Tokens that it will still generate, 1 or more, as `end` counts them; and how that is
+        known: TOLD by the caller, LEARNED, or only ALLOWED."""
+        left, basis = self._remaining(sequence, share)
+        return max(1, left), basis
+
+    def _remaining(self, sequence: Sequence, share: float) -> tuple[int, str]:
         request, generated = sequence.request, sequence.generated
         allowed = request.max_tokens - generated
         if request.expected > generated:
-            return min(allowed, request.expected - generated)
+            return min(allowed, request.expected - generated), TOLD
         digits = len(request.prompt).bit_length()
         for sample in (
             self._of_class.get((request.lane, digits)),
             self._of_lane.get(request.lane),
         ):
             if sample and (length := sample.quantile(share, generated)):
-                return min(allowed, length - generated)
-        return allowed
+                return min(allowed, length - generated), LEARNED
+        return allowed, ALLOWED

@@ -1,0 +1,87 @@
+"""Requests that have come and wait for their promise (Newcomers)."""
+
+from dataclasses import replace
+
+from headway.core.batch import Batch, Event
+from headway.core.cost.estimates import Estimates
+from headway.core.cost.features import batch_features
+from headway.core.planning.outlook import Outlook
+from headway.core.planning.plan import Plan
+from headway.core.policies.join import Dynamic, LengthClasses, Static
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
+
+BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
+
+
+class Newcomers:
+    """Each is promised its times with the first step that is chosen after it came, in the order of
+    arrival. Where requests start as a group, that is the first step of their group.
+
+    Without a cost model nothing is predicted, and nothing is promised.
+    """
+
+    def __init__(self, estimates: Estimates) -> None:
+        self.estimates = estimates
+        self._new: list[Sequence] = []
+        self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
+        self._events: list[Event] = []
+
+    def add(self, sequence: Sequence) -> None:
+        """It has come."""
+        if self.estimates.is_known:
+            self._new.append(sequence)
+
+    def look_ahead(self, plan: Plan) -> None:
+        """See who goes before them. The step is chosen, and its rows are not built yet."""
+        if not self._new or not plan.shares:
+            return
+        self._new = [each for each in self._new if not each.ended]
+        due, behind, shares = self._new, set[Sequence](), plan.shares
+        if isinstance(plan.policies.join, Static | Dynamic | LengthClasses):
+            due = [each for each in due if each.number in plan.roster.running]
+        else:
+            behind = {each for each in due if each.awaits_leader}
+        self._waits = dict.fromkeys(due, 0)
+        later = {each for each in due if shares.get(each, 0) < each.pending} - behind
+        if later:
+            view = replace(plan.view, free_blocks=plan.pool.num_free)
+            self._waits |= Outlook(plan.policies, view, shares).waits(later)
+        self._waits |= dict.fromkeys(behind, BEHIND_LEADER)
+
+    def promise(self, batch: Batch, now: int, together: bool) -> None:
+        """The step begins now. together: the callers of a group are answered when it ends."""
+        if not self._waits:
+            return
+        estimates = self.estimates
+        after = now + estimates.predict(batch_features(batch, estimates.cost.gathering))
+        for sequence, wait in self._waits.items():
+            if wait == BEHIND_LEADER:
+                wait = self._behind_leader(sequence, after)
+            sequence.promise = estimates.promise(sequence, now, after, wait)
+        if together:
+            self._promise_together()
+        for sequence in self._waits:
+            told = sequence.promise.first, sequence.promise.end
+            self._events.append(Event(sequence.request.id, promise=told))
+        self._new = [each for each in self._new if each not in self._waits]
+        self._waits = {}
+
+    def _behind_leader(self, sequence: Sequence, after: int) -> int:
+        """Nanoseconds until a sequence has its first token that waits for its leader's."""
+        assert sequence.leader, "it waits for one"
+        leader = sequence.leader.promise
+        computed = leader.end if leader.first == NEVER else leader.first
+        return max(0, computed - after) + self.estimates.shortest
+
+    def _promise_together(self) -> None:
+        """Nobody of the group hears of a token before the last of it has ended."""
+        end = max([each.promise.end for each in self._waits])
+        for each in self._waits:
+            first = end if each.request.max_tokens else each.promise.first
+            each.promise = replace(each.promise, first=first, end=end, wait=0)
+
+    def take_events(self) -> list[Event]:
+        """What callers are to hear of their promises, once."""
+        events, self._events = self._events, []
+        return events

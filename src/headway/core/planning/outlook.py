@@ -1,0 +1,146 @@
+"""When a prompt will have been computed, beside those that go before it (Outlook)."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from headway.core.cost.features import NONE
+from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
+from headway.core.view import View
+
+LONGEST = 1_000_000  # steps; more say only that there is hardly any time for prompts
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Of those that go before a sequence, and of itself."""
+
+    work: int = 0  # nanoseconds of their prompts, without the drift
+    tokens: int = 0  # of their prompts
+    joins: int = 0  # how many of them wait
+    blocks: int = 0  # that these need
+
+    def and_then(self, work: int, tokens: int, blocks: int) -> "Ahead":
+        """With one more. blocks: that it needs; 0: it runs."""
+        joins = self.joins + int(blocks > 0)
+        return Ahead(self.work + work, self.tokens + tokens, joins, self.blocks + blocks)
+
+
+class Outlook:
+    """The steps after the one that was chosen last, as far as they are decided by what is known.
+
+    Prompts are computed in the order policy's order, as many in a step as the chunk policy allows
+    beside those that decode. Whoever waits also needs a slot and blocks. If there are too few, they
+    come free as answers end, at their expected lengths. Requests that come later are unknown.
+    """
+
+    def __init__(self, policies: Policies, view: View, shares: Mapping[Sequence, int]) -> None:
+        """view: before the step; shares: tokens that it computes of each."""
+        self.policies, self.view, self._shares = policies, view, shares
+        self._decoding = [s for s in view.running if self._will_decode(s)]
+        self._empty = view.estimates.predict(NONE)  # nanoseconds of a step without rows
+        self._decode = self._step_that_decodes()
+        self._allow = policies.chunk.allow(view)
+        self._releases: list[tuple[int, Sequence]] | None = None  # made only if it is needed
+
+    def _left(self, sequence: Sequence) -> int:
+        """Its tokens that are not computed in this step."""
+        return sequence.pending - self._shares.get(sequence, 0)
+
+    def _will_decode(self, sequence: Sequence) -> bool:
+        """Whether it needs only its next token in the steps after this one."""
+        if self._left(sequence) > 0:
+            return sequence.pending == 1
+        return len(sequence.tokens) + 1 < sequence.limit  # else it ends with this step
+
+    def _step_that_decodes(self) -> int:
+        """Nanoseconds of a step without prompts."""
+        if not self._decoding:
+            return self._empty
+        keys = sum([len(sequence.tokens) + 1 for sequence in self._decoding])
+        return self.view.estimates.decoding(len(self._decoding), keys)
+
+    def waits(self, sought: Collection[Sequence]) -> dict[Sequence, int]:
+        """Nanoseconds from the end of this step until their prompts are computed."""
+        view, found, ahead = self.view, dict[Sequence, int](), Ahead()
+        running = {sequence.number for sequence in view.running}
+        prompts = [s for s in view.running if s.pending > 1]
+        seen = set[Sequence]()  # an order may name somebody twice
+        for sequence in self.policies.order.rank(view, prompts):
+            if (left := self._left(sequence)) <= 0 or sequence in seen:
+                continue
+            seen.add(sequence)
+            waits = sequence.number not in running
+            work = view.estimates.work(sequence) * left // sequence.pending
+            blocks = -(-len(sequence.tokens) // view.block_size) if waits else 0
+            then = ahead.and_then(work, left, blocks)
+            if sequence in sought:
+                found[sequence] = self._until_computed(sequence, then)
+                if len(found) == len(sought):
+                    break
+            ahead = then if sequence.number >= 0 else ahead  # nobody waits for who is only imagined
+        return found
+
+    def _until_computed(self, sequence: Sequence, ahead: Ahead) -> int:
+        """Nanoseconds, whichever takes longer: to compute them, or to get a slot and blocks."""
+        work, beside = self.view.estimates.drifted(ahead.work), self._beside()
+        steps = -(-ahead.tokens // self._tokens_of_a_step(sequence))
+        if self._allow.nanoseconds != NEVER:
+            least = work * min(self._allow.least, ahead.tokens) // ahead.tokens
+            spare = max(1, least, self._allow.nanoseconds - beside)
+            steps = max(steps, -(-work // spare))
+        computing = work + min(LONGEST, steps) * beside
+        if not (free := self._until_free(sequence, ahead)):
+            return computing
+        return max(computing, free + self.view.estimates.first_token(sequence))
+
+    def _beside(self) -> int:
+        """Nanoseconds that come with each step of prompts, and are not for them."""
+        busy = View(self.view.now, self.view.lines, self.view.running, prefilled=True)
+        kinds = self.policies.mix.choices(busy)[0]
+        if not self._decoding or not kinds.decode:
+            return self._empty
+        return self._decode if kinds.prefill else self._empty + self._decode
+
+    def _tokens_of_a_step(self, sequence: Sequence) -> int:
+        """Prompt tokens of a step, at most."""
+        lines = {line.lane.name: line.lane for line in self.view.lines}
+        chunk = min(self._allow.tokens, lines[sequence.request.lane].chunk)
+        return max(1, min(chunk, self.policies.step_tokens - len(self._decoding)))
+
+    def _until_free(self, sequence: Sequence, ahead: Ahead) -> int:
+        """Nanoseconds until there are slots and blocks for it and for those before it."""
+        if not ahead.joins:
+            return 0
+        across = getattr(self.policies.preempt, "across", False)
+        held, free = self._holders(sequence.tier if across else NEVER), self.view.free_blocks
+        if across:
+            free += sum(len(s.blocks) for s in self.view.running if s.tier > sequence.tier)
+        slots = (self.policies.slots or NEVER) - len(held)
+        short, blocks = ahead.joins - slots, ahead.blocks - free
+        if short <= 0 and blocks <= 0:
+            return 0
+        pace = max(self._decode, self.view.estimates.promises.pace(sequence.request.lane))
+        for count, (left, holder) in enumerate(held, 1):
+            blocks -= len(holder.blocks)
+            if count >= short and blocks <= 0:
+                return left * pace
+        # More than there are: those that join meanwhile have to end, too.
+        longest = max([left for left, _ in held], default=1)
+        return longest * pace * max(1, short) // max(1, len(held))
+
+    def _holders(self, tier: int) -> list[tuple[int, Sequence]]:
+        """Those that run, up to this tier, and the tokens that each is expected to have left, the
+        fewest first."""
+        if self._releases is None:
+            self._releases = sorted(
+                [(self._steps_left(s), s) for s in self.view.running],
+                key=lambda each: (each[0], each[1].number),
+            )
+        return [each for each in self._releases if each[1].tier <= tier]
+
+    def _steps_left(self, sequence: Sequence) -> int:
+        """After this one, until it has probably ended."""
+        left, _ = self.view.estimates.lengths.left(sequence, 0.5)
+        return left - int(self._left(sequence) <= 0)

@@ -1,0 +1,204 @@
+"""When first tokens are expected: exactly, where nothing is left to chance."""
+
+from dataclasses import replace
+
+import pytest
+
+from headway.core.commands import Add, Cancel
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
+from headway.core.policies.order import Priority
+from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.request import NEVER, Finish
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import Engine
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+from tests.traces import COST, MS, ask
+
+ONE = (Lane(),)
+PLAIN = Policies(Continuous(4), chunk=Fixed(4), step_tokens=8)
+CHAT, BULK = Lane("chat", Budget(ttft=10**10, tpot=10**9)), Lane("bulk", priority=1)
+
+
+def served(*requests, policies=PLAIN, blocks=99, lanes=ONE, cost=COST, others=()):
+    """The row of each request by id, and the events. Steps take exactly their price."""
+    scheduler, clock = Scheduler(Settings(blocks, 4, lanes, policies, cost=cost)), VirtualClock()
+    timed = sorted([*((each.arrived, Add(each)) for each in requests), *others], key=lambda t: t[0])
+    priced, events = PricedExecutor(COST, clock), []
+    engine = Engine(scheduler, priced, TraceInbox(timed, clock), clock)
+    while not scheduler.finished:
+        events += engine.step()
+        scheduler.check()
+    return {row.id: row for row in scheduler.ledger.requests}, events
+
+
+def other(id, prompt, most, **rest):
+    """Without a prefix in common with anybody."""
+    return ask(id, tuple(1_000 * (1 + sum(map(ord, id))) + i for i in range(prompt)), most, **rest)
+
+
+def on_time(rows):
+    return {id: row.first_error for id, row in rows.items()}
+
+
+def test_a_prompt_of_one_step_comes_when_the_step_ends():
+    rows, events = served(other("a", 4, 3))
+    row = rows["a"]
+    assert row.promised_first == row.first_token == 14 * MS
+    assert row.promised_end == 14 * MS + 2 * 14 * MS, "no answer has shown a pace yet"
+    assert events[0] == events[0]._replace(tokens=(), promise=(14 * MS, 42 * MS))
+    assert [event.promise for event in events[1:]] == [()] * 3
+
+
+@pytest.mark.parametrize("chunk", [Fixed(2), Fixed(3), Fixed(4), Whole()])
+def test_prompts_are_computed_one_after_the_other_in_chunks(chunk):
+    rows, _ = served(
+        other("a", 12, 1), other("b", 4, 1), policies=replace(PLAIN, chunk=chunk, step_tokens=4)
+    )
+    assert on_time(rows) == {"a": 0, "b": 0}
+
+
+@pytest.mark.parametrize("mix", [Mixed(), PrefillFirst()])
+def test_those_that_decode_take_their_part_of_each_step(mix):
+    rows, _ = served(
+        other("runs", 4, 30), other("b", 8, 1, arrived=MS), policies=replace(PLAIN, mix=mix)
+    )
+    assert on_time(rows) == {"runs": 0, "b": 0}
+
+
+def test_steps_that_alternate_are_counted_in_pairs():
+    policies = replace(PLAIN, mix=Alternate())
+    rows, _ = served(other("runs", 4, 30), other("b", 8, 1, arrived=MS), policies=policies)
+    assert rows["b"].first_error == -11 * MS, "this step decodes, so one pair has its half already"
+
+
+def test_who_goes_first_by_the_order_is_ahead_whenever_it_came():
+    policies = replace(PLAIN, order=Priority())
+    asked = other("late", 4, 1, lane="bulk"), other("soon", 8, 1, lane="chat")
+    rows, _ = served(*asked, policies=policies, lanes=(BULK, replace(CHAT, priority=0)))
+    assert on_time(rows) == {"late": 0, "soon": 0}
+    assert rows["late"].first_token > rows["soon"].first_token
+
+
+def test_a_lanes_own_chunk_counts():
+    rows, _ = served(other("a", 6, 1), lanes=(Lane(chunk=2),))
+    assert on_time(rows) == {"a": 0}
+    assert rows["a"].first_token == 36 * MS
+
+
+def test_a_slot_comes_free_when_the_first_of_those_that_run_has_ended():
+    policies = replace(PLAIN, join=Continuous(2))
+    asked = other("long", 2, 9), other("short", 2, 5), other("waits", 2, 1)
+    rows, _ = served(*asked, policies=policies)
+    assert rows["waits"].first_error == -rows["waits"].promised_first + rows["waits"].first_token
+    assert abs(rows["waits"].first_error) <= 10 * MS, "a step of two rows is priced as one of two"
+    assert rows["waits"].first_scheduled == rows["short"].finished
+
+
+def test_more_may_wait_than_run():
+    policies = replace(PLAIN, join=Continuous(1))
+    rows, _ = served(*[other(f"r{i}", 2, 5) for i in range(4)], policies=policies)
+    errors = [rows[f"r{i}"].first_error for i in range(4)]
+    assert errors[:2] == [0, 0]
+    firsts = [rows[f"r{i}"].promised_first for i in range(4)]
+    assert firsts == sorted(firsts) and firsts[3] > 3 * firsts[1] // 2
+
+
+def test_blocks_come_free_when_answers_end():
+    asked = other("holds", 8, 8), other("waits", 14, 1)
+    rows, _ = served(*asked, blocks=5, policies=replace(PLAIN, chunk=Whole(), step_tokens=20))
+    assert rows["waits"].first_scheduled == rows["holds"].finished
+    assert on_time(rows) == {"holds": 0, "waits": 0}
+
+
+def test_who_may_take_slots_and_blocks_need_not_wait_for_them():
+    policies = replace(
+        PLAIN, join=Continuous(1), order=ByDeadline(), preempt=ByLane(), defer=WithoutDeadline()
+    )
+    asked = other("fills", 4, 20, lane="bulk"), other("soon", 8, 1, arrived=20 * MS, lane="chat")
+    rows, _ = served(*asked, policies=policies, lanes=(CHAT, BULK), blocks=8)
+    assert rows["fills"].preemptions == 1
+    assert rows["soon"].first_error == 0
+
+
+def test_a_step_takes_the_time_that_can_be_spared():
+    policies = replace(PLAIN, chunk=BySlack(least=1, stretch=2, sure=0.5), step_tokens=99)
+    asked = other("runs", 4, 30, lane="chat"), other("b", 200, 1, arrived=20 * MS, lane="chat")
+    rows, _ = served(*asked, policies=policies, lanes=(CHAT,))
+    assert on_time(rows) == {"runs": 0, "b": 0}
+    tight = replace(policies, chunk=BySlack(least=50, stretch=1))
+    rows, _ = served(other("a", 200, 1, lane="chat"), policies=tight, lanes=(CHAT,))
+    assert rows["a"].first_error == 0, "the least, whatever the time"
+
+
+def test_nothing_is_sampled_for_0_tokens_and_the_end_is_promised():
+    rows, events = served(other("a", 10, 0))
+    row = rows["a"]
+    assert (row.promised_first, row.first_error) == (NEVER, NEVER)
+    assert row.promised_end == row.finished and row.was_promised and row.kept_promise
+    assert events[0].promise == (NEVER, row.finished)
+
+
+@pytest.mark.parametrize("most", [3, 0])
+def test_siblings_follow_their_leader(most):
+    first = other("a", 8, most)
+    rows, _ = served(first, replace(first.sibling("b", 1), max_tokens=2))
+    assert abs(rows["b"].first_error) <= 5 * MS, "a block of its prompt is not shared"
+
+
+@pytest.mark.parametrize("join", [Static(2), Dynamic(2, 50 * MS)])
+def test_a_group_is_promised_its_times_when_it_starts(join):
+    first = other("a", 8, 3)
+    asked = first, first.sibling("b", 1), other("c", 4, 2, arrived=MS)
+    rows, events = served(*asked, policies=replace(PLAIN, join=join))
+    assert all(row.was_promised for row in rows.values())
+    told = [event.id for event in events if event.promise]
+    assert told == ["a", "b", "c"]
+    assert rows["c"].promised_first > rows["a"].finished
+
+
+def test_a_group_answered_together_is_promised_one_time():
+    join = Static(2, together=True)
+    asked = other("a", 4, 2), other("b", 4, 5)
+    rows, _ = served(*asked, policies=replace(PLAIN, join=join, chunk=Whole()))
+    one, two = rows["a"], rows["b"]
+    assert one.promised_first == one.promised_end == two.promised_first == two.promised_end
+    assert one.kept_promise and two.kept_promise
+    scoring = other("c", 4, 0)
+    rows, _ = served(scoring, policies=replace(PLAIN, join=join))
+    assert rows["c"].promised_first == NEVER
+
+
+def test_without_a_cost_model_nothing_is_promised():
+    rows, events = served(other("a", 4, 3), cost=StepCost())
+    assert (rows["a"].promised_first, rows["a"].promised_end) == (NEVER, NEVER)
+    assert not rows["a"].was_promised and not any(event.promise for event in events)
+
+
+def test_who_leaves_before_its_first_step_is_promised_nothing():
+    gone = other("gone", 4, 3)
+    rows, events = served(gone, other("a", 4, 1), others=[(0, Cancel("gone"))])
+    assert rows["gone"].finish is Finish.CANCELLED and rows["gone"].promised_end == NEVER
+    assert [event.id for event in events if event.promise] == ["a"]
+    static = replace(PLAIN, join=Static(2))
+    rows, _ = served(gone, other("a", 4, 1), policies=static, others=[(MS, Cancel("gone"))])
+    assert rows["a"].was_promised
+
+
+def test_who_is_cut_short_is_no_kept_promise():
+    rows, _ = served(other("a", 4, 9), others=[(20 * MS, Cancel("a"))])
+    row = rows["a"]
+    assert row.promised_end != NEVER and not row.was_promised and not row.kept_promise
+    assert replace(row, finish=Finish.LENGTH).kept_promise
+    assert not replace(row, finish=Finish.LENGTH, finished=NEVER).kept_promise
+    assert replace(row, first_token=NEVER).first_error == NEVER
