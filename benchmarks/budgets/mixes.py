@@ -116,7 +116,7 @@ def _bursty(source: Source, context: int) -> list[RequestSpec]:
     return [spec if spec.lane != "offline" else replace(spec, at=0) for spec in specs]
 
 
-def _in_turn(trace: str, lanes: tuple[str, ...]) -> Callable[[Source, int], list[RequestSpec]]:
+def in_turn(trace: str, lanes: tuple[str, ...]) -> Callable[[Source, int], list[RequestSpec]]:
     """One trace, its requests to these lanes in turn."""
 
     def make(source: Source, context: int) -> list[RequestSpec]:
@@ -151,7 +151,7 @@ MIXES = {
         context=8_192,
         slots=256,
         every=180.0,
-        make=_in_turn(CONV, ("tight", "loose", "batch")),
+        make=in_turn(CONV, ("tight", "loose", "batch")),
     ),
     "long": Mix(
         (
@@ -163,6 +163,6 @@ MIXES = {
         context=65_536,
         slots=128,
         every=180.0,
-        make=_in_turn(LONG, ("chat", "agent", "batch")),
+        make=in_turn(LONG, ("chat", "agent", "batch")),
     ),
 }
