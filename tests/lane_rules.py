@@ -89,7 +89,9 @@ class Watched(Plan):
         blocks, or waits for what that lane has."""
         spare = self.spare()
         if spare:
-            assert not [s for s in self.lost if s.tier == TIMED]
+            lost = [s for s in self.lost if s.tier == TIMED]
+            lanes = [self.roster.lines[s.request.lane].lane for s in lost]
+            assert all(lane.blocks.most != NEVER for lane in lanes), "but to their own lane's most"
         if self._is_full or not (self.kinds.prefill or not self.shares):
             return
         robbed = {s.request.lane for s in self.lost}

@@ -16,6 +16,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
@@ -151,11 +152,20 @@ JOINS = (
     Dynamic(3, 50 * MS),
     Dynamic(2, 500 * MS, {"chat": 0}),
 )
+TENANTS = st.sampled_from(["", "acme", "bell", "bell"])
+WEIGHTS = {"acme": 3, "bell": 2}
+
+
+def fair_or_not(orders: list[Any]) -> list[Any]:
+    """These orders, and each of them shared fairly among tenants."""
+    return [*orders, *(Fairly(order, WEIGHTS) for order in orders)]
+
+
 plain_policies = st.sampled_from(JOINS).flatmap(
     lambda join: st.builds(
         Policies,
         join=st.just(join),
-        order=st.sampled_from([FirstCome(), Priority(), ShortestFirst()]),
+        order=st.sampled_from(fair_or_not([FirstCome(), Priority(), ShortestFirst()])),
         mix=st.sampled_from([Mixed(), PrefillFirst(), Alternate()]),
         chunk=st.sampled_from([Whole(), Fixed(1), Fixed(5)]),
         step_tokens=st.integers(getattr(join, "size", 1), 24),
@@ -176,7 +186,7 @@ def budget_policies(draw: st.DrawFn) -> Policies:
     by_deadline = [ByDeadline(), ByDeadline(most_in_time=False), ByDeadline(True, 0, 2)]
     return Policies(
         join,
-        draw(st.sampled_from(orders + by_deadline)),
+        draw(st.sampled_from(fair_or_not(orders + by_deadline))),
         draw(st.sampled_from(mixes)),
         draw(st.sampled_from(chunks if in_groups else chunks + slack)),
         Youngest() if in_groups else draw(st.sampled_from([Youngest(), ByLane(), ByLane()])),
@@ -240,6 +250,7 @@ def crowded(draw: st.DrawFn) -> Case:
             max_tokens=draw(st.integers(4, 16)),
             arrived=draw(st.sampled_from([0, 0, 20, 100])) * MS,
             lane=draw(st.sampled_from(["bulk", "chat"])),
+            tenant=draw(TENANTS),
         )
         timed.append((request.arrived, Add(request)))
     timed.sort(key=lambda pair: pair[0])
@@ -269,6 +280,7 @@ def plain_cases(draw: st.DrawFn) -> Case:
             follows=draw(st.sampled_from(["", *(f"r{each}" for each in range(i))])),
             start_by=NEVER if start is None else arrived + start * MS,
             end_by=NEVER if end is None else arrived + 2 * end * MS,
+            tenant=draw(TENANTS),
         )
         timed.append((request.arrived, Add(request)))
         if draw(st.integers(0, 4)) == 0:

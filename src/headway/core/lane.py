@@ -125,6 +125,15 @@ class Line:
         assert part.pop(at) is sequence, "it does not wait here"
         self._count(sequence, -len(sequence.request.prompt))
 
+    def join(self, sequence: Sequence) -> None:
+        """It waits no longer: it runs, with its blocks reserved."""
+        self.remove(sequence)
+        self.running += 1
+
+    def leave(self, sequence: Sequence) -> None:
+        """It runs no longer."""
+        self.running -= 1
+
     def _count(self, sequence: Sequence, tokens: int) -> None:
         self.tokens += tokens
         if sequence.tier == RELEGATED:

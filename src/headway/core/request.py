@@ -36,6 +36,7 @@ class Request:
     expected: int = 0  # tokens that the caller expects to be generated; 0: it does not say
     start_by: int = NEVER  # the latest time to start, on the clock that stamps arrivals
     end_by: int = NEVER  # the latest time to end; later it is dropped
+    tenant: str = ""  # whose it is, where the tenants of a lane share it fairly
 
     @property
     def limit(self) -> int:

@@ -7,8 +7,10 @@ from headway.core.batch import Begun, Row
 from headway.core.block_table import release
 from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
+from headway.core.fairness.fair_line import FairLine
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
+from headway.core.policies.fairly import Fairly
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.settings import Settings
@@ -27,7 +29,11 @@ class Roster:
 
     def __init__(self, settings: Settings, pool: BlockPool) -> None:
         self.pool = pool
-        self.lines = {lane.name: Line(lane) for lane in settings.lanes}
+        order = settings.policies.order
+        self.lines: dict[str, Line] = {
+            lane.name: FairLine(lane, order.weights) if isinstance(order, Fairly) else Line(lane)
+            for lane in settings.lanes
+        }
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
         self._ranks = settings.ranks
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
@@ -71,9 +77,7 @@ class Roster:
     def join(self, sequences: Iterable[Sequence]) -> None:
         """They wait no longer: they run, with the blocks that were reserved for them."""
         for sequence in sequences:
-            line = self.lines[sequence.request.lane]
-            line.remove(sequence)
-            line.running += 1
+            self.lines[sequence.request.lane].join(sequence)
             self.running[sequence.number] = sequence
 
     def preempt(self, sequence: Sequence) -> None:
@@ -173,7 +177,7 @@ class Roster:
     def _stop_running(self, sequence: Sequence) -> Line:
         del self.running[sequence.number]
         line = self.lines[sequence.request.lane]
-        line.running -= 1
+        line.leave(sequence)
         if sequence.begun:
             self._dropped.append(sequence.number)
             sequence.begun = False
@@ -206,6 +210,8 @@ class Roster:
         running = Counter(s.request.lane for s in self.running.values())
         for name, line in self.lines.items():
             assert line.running == running[name]
+            if isinstance(line, FairLine):
+                line.check()
             for part in (line.waiting, line.relegated):
                 assert part == sorted(part, key=lambda s: s.number)
             assert all(s.tier != RELEGATED for s in line.waiting)

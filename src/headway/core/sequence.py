@@ -52,6 +52,7 @@ class Sequence:
     full_at: int = 0  # value of computed at which its next block is full and can be published
     published: int = 0  # blocks offered to the prefix cache, or taken from it
     cached: int = 0  # prompt tokens found in the prefix cache when it first joined
+    counted: int = 0  # tokens that its tenant's counter has (TokenCounters); 0: it never joined
     overtaken: int = 0  # how often another joined before it, because it did not fit
     preemptions: int = 0
     lost: int = 0  # tokens that its last preemption took: they had been computed

@@ -70,7 +70,7 @@ class Settings:
     def ranks(self) -> dict[str, tuple[int, int]]:
         """By lane, the ranks of its requests and of its relegated ones (LaneLoad). Least slots and
         ageing are left out: few requests go first because of them."""
-        order, count = self.policies.order, len(self.lanes)
+        order, count = self.policies.inner_order, len(self.lanes)
         if not isinstance(order, Priority | ByDeadline):
             return {lane.name: (0, 1) for lane in self.lanes}
         ranks = dict[str, tuple[int, int]]()

@@ -15,6 +15,7 @@ from headway.core.policies import (
     by_slack,
     chunk,
     defer,
+    fairly,
     join,
     memory,
     mix,
@@ -44,7 +45,7 @@ TYPES: dict[str, type] = {
             gathering.Gathering,
         ),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
-        *(by_deadline.ByDeadline, by_slack.BySlack, preempt.ByLane),
+        *(by_deadline.ByDeadline, by_slack.BySlack, preempt.ByLane, fairly.Fairly),
         *(defer.Nobody, defer.WithoutDeadline, relegate.Keep, relegate.Hopeless),
         *(memory.Now, memory.Ahead),
     )

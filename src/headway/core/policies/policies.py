@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import Defer, Nobody
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.memory import Memory, Now
 from headway.core.policies.mix import Mix, Mixed
@@ -62,9 +63,14 @@ class Policies:
         return across or self.defer != Nobody() or self.relegate != Keep()
 
     @property
+    def inner_order(self) -> Order:
+        """The order itself, without the fairness within lanes."""
+        return self.order.order if isinstance(self.order, Fairly) else self.order
+
+    @property
     def predicting(self) -> tuple[str, ...]:
         """Names of the policies that predict times: they need a cost model."""
-        parts = (self.order, self.chunk, self.relegate)
+        parts = (self.inner_order, self.chunk, self.relegate)
         return tuple([type(each).__name__ for each in parts if getattr(each, "needs_cost", False)])
 
     def cells(self, context: int) -> int:

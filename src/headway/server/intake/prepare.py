@@ -80,6 +80,7 @@ def choices_of(
             expected=min(routed.expected, max_tokens),
             start_by=deadlines.start_by,
             end_by=deadlines.end_by,
+            tenant=routed.tenant.name,
         )
         leader = None
         for choice in range(options.n):
