@@ -9,6 +9,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
@@ -55,6 +56,7 @@ def test_all_but_the_strategies_about_order_have_the_same_order():
     assert orders.pop("priority") == orders.pop("filler") == Priority()
     assert orders.pop("shortest-first") == ShortestFirst()
     assert orders.pop("deadline-order") == orders.pop("budgets") == ByDeadline()
+    assert orders.pop("fair") == Fairly(FirstCome())
     assert set(orders.values()) == {FirstCome()}
 
 
@@ -152,7 +154,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
         "tuned:\n"
         "  order: {deadline: {patience: 250, turn: 3, most_in_time: false}}\n"
         "  chunk: {slack: {least: 8, stretch: 4, sure: 0.5}}\n"
-        "plain: {preempt: youngest, defer: nobody, relegate: keep}\n"
+        "plain: {preempt: youngest, defer: nobody, relegate: keep, fair: false}\n"
     )
     whole, tuned, plain = (make(INPUTS).policies for make in read_strategies(str(path)).values())
     assert whole == replace(made("budgets"), memory=Ahead(0.6))
@@ -166,7 +168,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
 
 def test_each_part_of_budgets_is_first_come_but_for_itself():
     plain, parts = made("first-come"), {}
-    for name in (*PARTS_OF_BUDGETS, "memory-ahead"):
+    for name in (*PARTS_OF_BUDGETS, "memory-ahead", "fair"):
         policies = made(name)
         parts[name] = {
             each.name
@@ -179,15 +181,27 @@ def test_each_part_of_budgets_is_first_come_but_for_itself():
         "relegation": {"relegate"},
         "filler": {"order", "preempt", "defer"},
         "memory-ahead": {"memory"},
+        "fair": {"order"},
     }
     everything = made("budgets")
     assert (everything.preempt, everything.defer) == (ByLane(), WithoutDeadline())
     assert everything.relegate == Hopeless()
 
 
+def test_any_order_can_be_shared_fairly():
+    order = strategy_from_parts("all", {"order": "priority", "fair": True}).policies.order
+    assert order == Fairly(Priority())
+    parts = {"order": "deadline", "fair": {"acme": 3, "bell": 1}}
+    assert strategy_from_parts("weighed", parts).policies.order == Fairly(
+        ByDeadline(), {"acme": 3, "bell": 1}
+    )
+
+
 @pytest.mark.parametrize(
     "parts, said",
     [
+        ({"fair": 2}, "fair is 2, not true or false"),
+        ({"fair": {"acme": 0}}, "fair: the weight of tenant 'acme' is 0: it must be from 1"),
         ({"joyn": "static"}, "'joyn' is not known; did you mean join"),
         ({"join": {"static": {"sise": 3}}}, "static: 'sise' is not known; did you mean size"),
         ({"join": "statc"}, "'statc' is not known; did you mean static"),

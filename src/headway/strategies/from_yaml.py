@@ -18,6 +18,7 @@ from headway.strategies.parts import (
     named,
     read_bool,
     read_chunk,
+    read_fair,
     read_memory,
     read_named,
     read_order,
@@ -34,7 +35,7 @@ JOINS = {
 }
 PARTS = (
     *("rule", "join", "order", "mix", "chunk", "step_tokens"),
-    *("preempt", "defer", "relegate", "memory"),
+    *("preempt", "defer", "relegate", "memory", "fair"),
 )
 # Parts that mean nothing to an exclusive group, whose members keep their places to its end.
 NOT_IN_GROUPS = {"chunk": ("slack",), "preempt": ("by-lane",), "defer": ("without-deadline",)}
@@ -90,8 +91,9 @@ def strategy_from_parts(
     room = SLOTS * 2_048 if not isinstance(join, Continuous) else max(512, 2 * slots)
     if isinstance(chunk, BySlack):
         room = (join.size if isinstance(join, Continuous) else slots) + LONG_STEP
+    order = read_order(parts.get("order", "first-come"), f"{where}: order")
     read = {
-        "order": read_order(parts.get("order", "first-come"), f"{where}: order"),
+        "order": read_fair(order, parts.get("fair", False), f"{where}: fair"),
         "mix": read_named(parts.get("mix", "mixed"), MIXES, f"{where}: mix"),
         "preempt": read_named(parts.get("preempt", "youngest"), PREEMPTS, f"{where}: preempt"),
         "defer": read_named(parts.get("defer", "nobody"), DEFERS, f"{where}: defer"),

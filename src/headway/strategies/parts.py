@@ -11,6 +11,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import Defer, Nobody, WithoutDeadline
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.memory import Ahead, Memory, Now
 from headway.core.policies.order import ORDERS, Order
 from headway.core.policies.preempt import ByLane, Preempt, Youngest
@@ -41,6 +42,14 @@ def read_order(value: Any, where: str) -> Order:
     if "most_in_time" in fields:
         given["most_in_time"] = read_bool(fields["most_in_time"], f"{where}: most_in_time")
     return ByDeadline(**given)
+
+
+def read_fair(order: Order, value: Any, where: str) -> Order:
+    """The order as it is, or shared fairly among tenants: true, or weights by tenant."""
+    if not isinstance(value, dict):
+        return Fairly(order) if read_bool(value, where) else order
+    weights = {str(name): whole(each, f"{where}: {name}") for name, each in value.items()}
+    return named(partial(Fairly, order, weights), where)
 
 
 def read_chunk(value: Any, where: str) -> Chunk:

@@ -14,6 +14,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
@@ -28,10 +29,7 @@ from headway.strategies.strategy import SLOTS, Strategy, chunk_within_budgets, w
 
 FIRST_COME = FirstCome()
 CHUNKED_PREFIX = "continuous-chunk-"  # and a number of tokens
-DYNAMIC_GLOBAL, DYNAMIC_LANES = (
-    "dynamic-global",
-    "dynamic-lanes",
-)  # the pair that is always compared
+DYNAMIC_GLOBAL, DYNAMIC_LANES = "dynamic-global", "dynamic-lanes"  # they are always compared
 STEP_TOKENS = 512  # of a step of whole prompts; the last prompt may overrun it
 LONG_STEP = 2_048  # prompt tokens of a step at most, where its time is bounded
 BUCKETS = (32, 64, 128, 256, 512, 1_024, 2_048)  # tokens
@@ -238,6 +236,11 @@ def _memory_ahead(inputs: StrategyInputs) -> Strategy:
     return _first_come_but("memory-ahead", rule, inputs, memory=Ahead())
 
 
+def _fair(inputs: StrategyInputs) -> Strategy:
+    rule = "the tenants of an endpoint share its places: who has had the least service goes next"
+    return _first_come_but("fair", rule, inputs, order=Fairly(FIRST_COME))
+
+
 def _slack_steps(inputs: StrategyInputs) -> Strategy:
     rule = (
         f"{inputs.slots} slots; a step has the prompts, first come, that fit into the time which "
@@ -275,11 +278,13 @@ REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "relegation": _relegation,
     "filler": _filler,
     "memory-ahead": _memory_ahead,
+    "fair": _fair,
     "budgets": _budgets,
 }
 PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler")
-# first-come is one of the chunks, and memory-ahead differs from it only where memory is short.
-LEFT_OUT = ("first-come", "memory-ahead", *PARTS_OF_BUDGETS)
+# first-come is one of the chunks. memory-ahead differs from it only where memory is short, and fair
+# where an endpoint has several tenants.
+LEFT_OUT = ("first-come", "memory-ahead", "fair", *PARTS_OF_BUDGETS)
 DEFAULT_STRATEGIES = tuple(name for name in REGISTRY if name not in LEFT_OUT)
 
 

@@ -18,6 +18,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses
 from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Mixed, PrefillFirst
@@ -197,6 +198,49 @@ def test_budgets_are_the_default_where_lanes_have_some_and_times_can_be_predicte
     assert (config.policies.order, config.notes) == (Priority(), ())
     config = load("engine: {strategy: , cost: a.json}")
     assert config.policies.order == ByDeadline()
+
+
+def with_keys(*rest):
+    """A file's keys, of these tenants and with these weights."""
+    entries = [
+        f"  - {{name: k{i}, sha256: '{i:064x}', {each}}}\n" for i, each in enumerate(rest, 1)
+    ]
+    return "keys:\n" + "".join(entries)
+
+
+def test_several_tenants_share_their_lanes_fairly_by_the_weights_of_their_keys(load):
+    several = with_keys("tenant: acme, weight: 3", "tenant: bell", "tenant: acme, weight: 3")
+    config = load("engine: {slots: 8, cost: a.json}\n" + several)
+    weights = {"acme": 3, "bell": 1}
+    assert config.policies == replace(BUDGETS, order=Fairly(ByDeadline(), weights))
+    assert config.effective()["engine"]["strategy"]["fair"] is True
+    assert [key["weight"] for key in config.effective()["keys"]] == [3, 1, 3]
+    assert load("engine: {strategy: fair}").policies.order == Fairly(FirstCome())
+    for one in ("", with_keys("tenant: acme", "tenant: acme"), with_keys("weight: 2")):
+        assert load(one).policies.order == Priority()
+        assert load(one).effective()["engine"]["strategy"]["fair"] is False
+    never = load("engine: {strategy: {fair: false}}\n" + with_keys("tenant: a", "tenant: b"))
+    assert never.policies.order == Priority()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            with_keys("tenant: acme", "tenant: bell, weight: 2", "tenant: acme, weight: 2"),
+            "keys[2].weight: the keys of tenant acme have different weights: 1 and 2",
+        ),
+        (
+            "engine: {strategy: {fair: false}}\n" + with_keys("weight: 2", "weight: 1"),
+            "keys[0].weight: engine.strategy has fair: false, and then no weight counts",
+        ),
+        (with_keys("weight: 0"), "greater than or equal to 1"),
+        (with_keys("weight: 1001"), "less than or equal to 1000"),
+    ],
+)
+def test_weights_that_mean_nothing_are_refused(load, text, message):
+    with pytest.raises(SettingError, match=re.escape(message)):
+        load(text)
 
 
 def test_what_a_lane_may_have_is_read_in_full_and_shown(load, file):

@@ -6,6 +6,7 @@ also reads the file and the environment; see sources.py.
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -14,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
@@ -21,7 +23,7 @@ from headway.errors import SettingError, did_you_mean
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.durations import format_duration
 from headway.server.config.sections.engine import EngineSettings
-from headway.server.config.sections.keys import KeySettings
+from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.lanes import (
     SHIPPED,
     STANDARD,
@@ -162,6 +164,7 @@ class ServerConfig(BaseSettings):
             values = [getattr(key, field) for key in self.keys]
             if len(set(values)) < len(values):
                 raise SettingAtError(("keys",), f"two have the same {field}")
+        weights_of(self.keys, count=self.strategy.fair is not False)
         names = [key.name for key in self.keys]
         if (scraper := self.metrics.key) and scraper not in names:
             why = f"there is no key {scraper!r}{did_you_mean(scraper, names)}"
@@ -207,7 +210,16 @@ class ServerConfig(BaseSettings):
     def policies(self) -> Policies:
         """The policies of the strategy in force."""
         engine = self.engine
-        return self.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
+        made = self.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
+        if not self.is_fair:
+            return made
+        return replace(made, order=Fairly(made.order, weights_of(self.keys, count=True)))
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether tenants share the places of each lane."""
+        fair = self.strategy.fair
+        return len({key.owner for key in self.keys}) > 1 if fair is None else fair
 
     @property
     def core_lanes(self) -> tuple[Lane, ...]:
@@ -252,7 +264,8 @@ class ServerConfig(BaseSettings):
         engine, strategy = settings["engine"], self.strategy
         engine["step_tokens"] = self.policies.step_tokens
         mix, chunk = strategy.effective_mix, strategy.effective_chunk
-        filled = strategy.model_copy(update={"mix": mix, "chunk": chunk})
+        effective = {"mix": mix, "chunk": chunk, "fair": self.is_fair}
+        filled = strategy.model_copy(update=effective)
         engine["strategy"] = filled.model_dump(mode="json")
         windows = strategy.windows(self.lanes)
         for name, lane in settings["lanes"].items():

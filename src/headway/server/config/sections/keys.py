@@ -20,9 +20,10 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from headway.core.policies.fairly import MOST_WEIGHT
 from headway.errors import SettingError
 from headway.server.config.sections.lanes import LaneName
-from headway.server.config.sections.section import Number, Section
+from headway.server.config.sections.section import Number, Section, SettingAtError
 from headway.server.config.tenant import Tenant
 
 PREFIX = "hw-"  # lets scanners recognise a leaked key
@@ -74,6 +75,15 @@ class KeySettings(Section):
             "or the key's first lane."
         ),
     ] = ""
+    weight: Annotated[
+        int,
+        Number,
+        Field(
+            ge=1,
+            le=MOST_WEIGHT,
+            description="The tenant's share of each lane, relative to the other tenants' weights.",
+        ),
+    ] = 1
     requests_per_minute: Annotated[Rate, Field(description="Requests per minute; 0: no limit.")] = 0
     tokens_per_minute: Annotated[
         Rate,
@@ -101,8 +111,25 @@ class KeySettings(Section):
         default = self.default_lane or default_lane
         if default not in allowed:
             default = self.lanes[0]
-        tenant = self.tenant or self.name
-        return Tenant(tenant, self.name, allowed, default, tenant)
+        return Tenant(self.owner, self.name, allowed, default, self.owner)
+
+    @property
+    def owner(self) -> str:
+        """The name of its tenant."""
+        return self.tenant or self.name
+
+
+def weights_of(keys: Collection[KeySettings], *, count: bool) -> dict[str, int]:
+    """The weight of each tenant. SettingAtError if its keys differ, or if weights do not count."""
+    weights = dict[str, int]()
+    for at, key in enumerate(keys):
+        if (known := weights.setdefault(key.owner, key.weight)) != key.weight:
+            why = f"the keys of tenant {key.owner} have different weights: {known} and {key.weight}"
+            raise SettingAtError(("keys", at, "weight"), why)
+        if key.weight != 1 and not count:
+            why = "engine.strategy has fair: false, and then no weight counts"
+            raise SettingAtError(("keys", at, "weight"), why)
+    return weights
 
 
 def digest(key: str) -> bytes:

@@ -45,6 +45,7 @@ NAMED: dict[str, dict[str, Any]] = {
         "relegate": "hopeless",
     },
     "memory-ahead": {"order": "first-come", "memory": "ahead"},
+    "fair": {"order": "first-come", "fair": True},
 }
 CHUNKED = "continuous-chunk-"  # followed by a number of tokens
 STEP = 2_048  # tokens of a step of whole prompts, the last of which may exceed it
@@ -142,6 +143,13 @@ class StrategySettings(Section):
             "lengths of answers seen so far."
         ),
     ] = "now"
+    fair: Annotated[
+        bool | None,
+        Field(
+            description="Whether tenants share the places of each lane, by the weights of their "
+            "keys. Default: yes if there are several tenants."
+        ),
+    ] = None
     window: Annotated[
         Duration,
         Field(description="Window of lanes that set none. Only with dynamic and length-classes."),
