@@ -25,6 +25,7 @@ class Watched(Plan):
 
     def choose(self) -> None:
         self.before = {s: s.pending for s in self.roster.running.values()}
+        self.spared = self.spare() if self._victims.across else []
         super().choose()
         self.lost = [s for s in self.before if not self._runs(s)]
         for each in self.lost:
@@ -88,7 +89,7 @@ class Watched(Plan):
         """While a lane without a budget has more than its least, nobody who is in time loses its
         blocks, or waits for what that lane has."""
         spare = self.spare()
-        if spare:
+        if {*spare} & {*self.spared}:  # else the lane has grown since
             lost = [s for s in self.lost if s.tier == TIMED]
             lanes = [self.roster.lines[s.request.lane].lane for s in lost]
             assert all(lane.blocks.most != NEVER for lane in lanes), "but to their own lane's most"

@@ -7,7 +7,13 @@ from rich.console import Console
 
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
-from headway.report.terminal_tables import engine_table, latency_notes, latency_table
+from headway.figures.tenant_figures import TenantFigures
+from headway.report.terminal_tables import (
+    engine_table,
+    latency_notes,
+    latency_table,
+    tenants_table,
+)
 from headway.strategies.registry import REGISTRY
 
 MEDIANS = ("queue_p50", "ttft_p50", "tpot_p50")
@@ -38,6 +44,19 @@ def test_the_latency_table_fits_80_columns():
     for name in REGISTRY:
         assert said.count([name, "1000", *[LONGEST] * 6, "100", "%"]) == 2
     assert ["support-drafts:"] in said and ["voice:"] in said
+
+
+def test_the_tenants_table_fits_80_columns_and_names_each_endpoint_once():
+    tenant = figures(
+        TenantFigures, requests=1_000, good=1_000, tokens=9_999_999, queue_p50=99_999_000_000
+    )
+    lanes = {"support-drafts": {"acme": tenant, "bell": replace(tenant, good=0)}}
+    said = printed(tenants_table({"first-come": lanes, "deadline-order": {"support-drafts": {}}}))
+    counts = ["1000", "9,999,999", LONGEST, "0.0"]
+    assert said.count(["support-drafts:"]) == 1
+    assert ["first-come", "acme", *counts, "100", "%"] in said
+    assert ["first-come", "bell", *counts, "0", "%"] in said
+    assert not [line for line in said if line[:1] == ["deadline-order"]], "it served none of them"
 
 
 def test_a_percentile_without_samples_has_no_column_and_a_lane_without_times_no_line():

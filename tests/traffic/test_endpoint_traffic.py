@@ -208,6 +208,21 @@ def test_a_lane_with_its_own_rate_keeps_it_at_any_rate_of_the_others(lanes):
         assert counts["b"] == pytest.approx(2 * made.window / S, abs=1)
 
 
+def test_the_tenants_of_an_endpoint_are_drawn_in_their_proportion(lanes):
+    text = "a: {arrivals: poisson, prompt: 9, answer: 3, tenants: {acme: 3, bell: 1, none: 0}}"
+    first, again = (fixed(lanes(text), Demand(rate=20), 100 * S).specs for _ in range(2))
+    assert first == again
+    counts = Counter(spec.tenant for spec in first)
+    assert set(counts) == {"acme", "bell"}
+    assert counts["acme"] / len(first) == pytest.approx(0.75, abs=0.05)
+    nobody = text.replace("{acme: 3, bell: 1, none: 0}", "{}")
+    plain = fixed(lanes(nobody), Demand(rate=20), 100 * S).specs
+    assert [replace(spec, tenant="") for spec in first] == plain, "and nothing else changes"
+    made = with_prompts(first, Prompts(TEXT, 16, 0))
+    assert [request.tenant for request in made] == [spec.tenant for spec in first]
+    assert all(request.salt == request.tenant for request in made), "no prefix is shared"
+
+
 @pytest.mark.parametrize("rows", ["0,40,10\n", "7,40,10\n" * 90])
 def test_a_trace_without_two_moments_has_no_rate_and_is_refused(lanes, rows):
     services = lanes("{a: {trace: chat.csv}}", TRACE.splitlines()[0] + "\n" + rows)
@@ -276,6 +291,9 @@ def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
         ("a: {trace: chat.csv, budget: {tftt: 3}}", "'tftt' is not known; did you mean ttft"),
         ("a: {trace: chat.csv, budget: {ttft: fast}}", "ttft is 'fast', not a number"),
         ("a: {trace: chat.csv, budget: {queue: 2 x}}", "alone nobody queues"),
+        ("a: {trace: chat.csv, tenants: {acme: -1}}", "tenants: acme is -1; it must be 0"),
+        ("a: {trace: chat.csv, tenants: {acme: 0}}", "tenants: nobody sends anything"),
+        ("a: {trace: chat.csv, tenants: acme}", "tenants"),
         ("a: {trace: chat.csv, weight: -1}", "weight is -1; it must be 0 or more"),
         ("a: {arrivals: poisson, prompt: 3}", "needs answer lengths"),
         ("a: {arrivals: posson, prompt: 3, answer: 2}", "did you mean poisson"),

@@ -35,6 +35,7 @@ class RequestRow:
     relegated: bool = False  # it could not keep its budget any more, and went behind the others
     promised_first: int = NEVER  # when its first token was to come; as likely earlier as later
     promised_end: int = NEVER  # by when it was to have ended, 9 times in 10
+    tenant: str = ""  # whose it was
 
     @property
     def ttft(self) -> int:
@@ -197,6 +198,7 @@ class Ledger:
             relegated=sequence.tier == RELEGATED,
             promised_first=sequence.promise.first,
             promised_end=sequence.promise.end,
+            tenant=request.tenant,
         )
         self.requests.append(row)
 

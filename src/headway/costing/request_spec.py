@@ -15,6 +15,7 @@ class RequestSpec:
     blocks: tuple[int, ...] = ()  # ids of the prompt's first blocks, which requests may share
     block: int = 0  # tokens of one such block, after scaling
     cut: int = 0  # tokens that were cut off to fit the context
+    tenant: str = ""  # whose it is
 
 
 @dataclass(frozen=True, slots=True)

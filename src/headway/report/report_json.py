@@ -14,6 +14,7 @@ from headway.errors import SettingError
 from headway.figures.engine_figures import engine_figures
 from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import PressureCard
+from headway.figures.tenant_figures import tenant_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import pressed
 from headway.runs.outcome import Outcome
@@ -99,6 +100,11 @@ def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
         "latency": {
             lane: _nulled(asdict(figures)) | {"attainment": figures.attainment}
             for lane, figures in lanes.items()
+        },
+        "tenants": {
+            lane: {name: _nulled(asdict(each)) for name, each in tenants.items()}
+            for lane in outcome.offered
+            if (tenants := tenant_figures(figured, lane))
         },
         "engine": engine_figures(figured).plain,
         "requests": _rows(REQUEST, outcome.requests),

@@ -119,6 +119,9 @@ class Reporter:
         print_()
         print_(terminal_tables.latency_table(first, tail))
         print_()
+        if any(found.tenants.values()):
+            print_(terminal_tables.tenants_table(found.tenants))
+            print_()
         engine = {name: each[0] for name, each in found.engine.items()}
         print_(terminal_tables.engine_table(engine))
         print_()

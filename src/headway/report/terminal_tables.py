@@ -13,6 +13,7 @@ from headway.core.request import NEVER
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
 from headway.figures.percentile import MIN_BEYOND, Quantile
+from headway.figures.tenant_figures import TenantFigures
 from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
@@ -147,6 +148,21 @@ def latency_notes(figures: Figures, tail: int = 95) -> list[str]:
     if NEVER in quantiles:
         note += " never: not within the run."
     return [note]
+
+
+def tenants_table(figures: Mapping[str, Mapping[str, Mapping[str, TenantFigures]]]) -> Table:
+    """What each tenant got. figures: by strategy, endpoint and tenant."""
+    heads = ("n", "tokens", "queue p50", "queue p95", "in budget")
+    table = _table("Tenants, by endpoint and strategy; queue in ms", ("strategy", "tenant"), heads)
+    lanes = next(iter(figures.values()))
+    for lane in lanes:
+        table.add_row(f"{lane}:", style="bold")
+        for strategy, tenant in product(figures, lanes[lane]):
+            if mine := figures[strategy][lane].get(tenant):
+                queue = [milliseconds(value) for value in (mine.queue_p50, mine.queue_p95)]
+                counts = str(mine.requests), f"{mine.tokens:,}"
+                table.add_row(strategy, tenant, *counts, *queue, share(mine.attainment))
+    return table
 
 
 def engine_table(figures: Mapping[str, EngineFigures]) -> Table:

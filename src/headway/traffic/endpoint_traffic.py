@@ -6,6 +6,7 @@ from headway.core.request import NEVER
 from headway.traffic.arrival_process import ArrivalProcess
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.recorded_trace import RecordedTrace
+from headway.traffic.tenants import NOBODY, Tenants
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,7 @@ class EndpointTraffic:
     weight: float = 1.0  # its share of the arrival rate, relative to the other weights
     rate: float = 0.0  # requests per second; 0: by its weight
     window: int = NEVER  # nanoseconds; NEVER: a share of its budget
+    tenants: Tenants = NOBODY  # who sends its requests
 
     @property
     def name(self) -> str:

@@ -5,6 +5,7 @@ chat:
   budget: {ttft: 6 x unloaded, tpot: 80}   # multiples of a request alone, or milliseconds
   window: 30                 # ms that dynamic-lanes may hold its oldest
   weight: 3                  # its share of the arrival rate
+  tenants: {acme: 9, bell: 1}  # who sends its requests, in which proportion
 voice:
   arrivals: {gamma: {cv: 2}}  # or poisson, or at-once
   prompt: [16, 48]           # tokens: from, to; or one number; or {mean: 200, cv: 1}
@@ -27,6 +28,7 @@ from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_place import read_place
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.recorded_trace import RecordedTrace
+from headway.traffic.tenants import read_tenants
 from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace, read_trace
 from headway.yaml_values import known, mapping, number, read_yaml, whole
@@ -34,7 +36,7 @@ from headway.yaml_values import known, mapping, number, read_yaml, whole
 SHIPPED_TRACES = ("azure2023-code", "azure2023-conv")
 KEYS = (
     *("trace", "token_scale", "arrivals", "prompt", "answer"),
-    *("budget", "window", "weight", "rate", "priority", "serves"),
+    *("budget", "window", "weight", "rate", "priority", "serves", "tenants"),
     *endpoint_place.KEYS,
 )
 LIMITS = ("ttft", "tpot", "e2e", "queue")
@@ -96,6 +98,7 @@ def _service(
         number(fields.get("weight", 1.0), f"{where}: weight"),
         number(fields.get("rate", 0.0), f"{where}: rate"),
         NEVER if window is None else round(number(window, f"{where}: window") * 1e6),
+        read_tenants(fields.get("tenants", {}), f"{where}: tenants"),
     )
 
 

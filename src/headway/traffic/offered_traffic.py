@@ -34,7 +34,7 @@ def offered_traffic(
                 f"{MAX_REQUESTS:,} are the most: lower the rate, or the seconds"
             )
         mine, times, ends = _taken(service, portion, taken.window, seed, context)
-        specs += mine
+        specs += service.tenants.dealt(mine, f"{seed} {service.name}")
         about[service.name] = {
             "time_scale": times,
             "trace_ends": ends,

@@ -1,7 +1,7 @@
 """The requests that every strategy is offered (Workload)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.request import Request
 from headway.costing.request_spec import RequestSpec, Truncation
@@ -46,5 +46,9 @@ def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Reques
     for spec in specs:
         number = numbers[spec.lane] = numbers.get(spec.lane, 0) + 1
         prompt = prompts.shared(spec) if spec.blocks else prompts.draw(spec.lane, spec.prompt)
-        requests.append(Request(f"{spec.lane}-{number}", prompt, spec.answer, spec.at, spec.lane))
+        id = f"{spec.lane}-{number}"
+        made = Request(id, prompt, spec.answer, spec.at, spec.lane)
+        if spec.tenant:  # tenants share no prefixes, as on a server
+            made = replace(made, tenant=spec.tenant, salt=spec.tenant)
+        requests.append(made)
     return tuple(requests)

@@ -433,6 +433,21 @@ def test_a_chat_without_max_tokens_is_charged_a_minute_at_most_and_then_what_it_
         )
 
 
+def test_a_request_is_its_keys_tenants():
+    keys = [KeySettings(name=name, sha256=digest(name).hex()) for name in ("acme", "bell")]
+    config = ServerConfig(keys=keys)
+
+    async def scene(app, service, rows):
+        for name in ("acme", "bell", "acme"):
+            header = [(b"authorization", f"Bearer {name}".encode())]
+            client = Client(app, LONG | {"max_tokens": 3}, header)
+            await client.task
+            assert client.status == 200
+        assert [row.tenant for row in rows] == ["acme", "bell", "acme"]
+
+    inside(config, paced, scene)
+
+
 def test_effective_settings_are_shown_only_to_those_they_concern():
     """Callers with a key see their own entry and lanes, but no key, whole hash or path."""
     keys = [
