@@ -30,6 +30,7 @@ class Watched(Plan):
         self.lost = [s for s in self.before if not self._runs(s)]
         for each in self.lost:
             self.met[f"a {NAMES[each.tier]} sequence is preempted"] += 1
+        self.met["one waits for a prefix"] += len(self._prefixes.waiting)
         self.check_it_does_not_idle()
         self.check_its_time()
         if self._victims.across:
@@ -96,10 +97,14 @@ class Watched(Plan):
         if self._is_full or not (self.kinds.prefill or not self.shares):
             return
         robbed = {s.request.lane for s in self.lost}
-        limits = LaneLimits(self.roster, self.pool)
+        limits, for_prefixes = LaneLimits(self.roster, self.pool), self._prefixes.waiting
+        for each in for_prefixes:
+            limits.keep_slot(each)
         for line in self.view.lines:
             for each in line.waiting:
                 if each.tier != TIMED or each.awaits_leader or line.lane.name in robbed:
+                    continue
+                if each in for_prefixes:
                     continue
                 if not limits.may_join(each, whole=False) or not self.would_suffice(each):
                     continue

@@ -92,14 +92,14 @@ def fitting(prefix: int) -> int:
         count += 1
 
 
-def prompts(prefix: int, count: int, together: bool) -> int:
-    """Prompt tokens that the scheduler computes for so many requests with a common beginning."""
+def prompts(prefix: int, count: int, sharing: bool) -> int:
+    """Prompt tokens that the scheduler computes for so many requests with a common beginning, all
+    at once. sharing: they are of one tenant; else each is of a tenant of its own."""
     common = (1,) * prefix
     requests = []
     for i in range(count):
-        at = 0 if together or not i else 10_000_000_000
         own = (i + 2,) * OWN
-        requests.append(Request(f"r{i}", (*common, *own), 1, at))
+        requests.append(Request(f"r{i}", (*common, *own), 1, 0, salt="" if sharing else f"{i}"))
     policies = Policies(join=Continuous(count), step_tokens=ROOM)
     return serve(requests, policies, cost=STEPS).tokens
 
@@ -111,14 +111,14 @@ def prefix() -> Part:
         alone, fit = POOL // need, fitting(shared)
         saved = shared // BLOCK
         assert fit == 1 + (POOL - need) // (need - saved), "the formula of the page"
-        cold, warm = prompts(shared, 16, together=True), prompts(shared, 16, together=False)
+        apart, once = prompts(shared, 16, sharing=False), prompts(shared, 16, sharing=True)
         figures |= {f"alone_{shared}": alone, f"fit_{shared}": fit, f"ratio_{shared}": fit / alone}
-        figures |= {f"cold_{shared}": cold, f"warm_{shared}": warm}
-        figures[f"saved_{shared}"] = (1 - warm / cold) * 100
-        cells = [str(alone), str(fit), f"{fit / alone:.2f}", f"{cold:,}", f"{warm:,}"]
-        rows.append([f"{shared:,} shared + 128 + 128", *cells, percent(1 - warm / cold)])
+        figures |= {f"apart_{shared}": apart, f"once_{shared}": once}
+        figures[f"saved_{shared}"] = (1 - once / apart) * 100
+        cells = [str(alone), str(fit), f"{fit / alone:.2f}", f"{apart:,}", f"{once:,}"]
+        rows.append([f"{shared:,} shared + 128 + 128", *cells, percent(1 - once / apart)])
     head = ["tokens: prefix + own + answer", "fit alone", "fit sharing", "ratio"]
-    head += ["16 at once: computed", "1, then 15: computed", "saved"]
+    head += ["16 of as many tenants: computed", "16 of one: computed", "saved"]
     return Part(ARITHMETIC, [Table(head, rows)], figures)
 
 

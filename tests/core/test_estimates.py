@@ -67,7 +67,7 @@ def step(scheduler, spent, now):
 def test_a_drain_rate_is_the_tokens_started_over_the_time_with_waiting_requests():
     scheduler = Scheduler(Settings(99, BLOCK, policies=Policies(Continuous(2))))
     assert scheduler.load(0).lanes["default"].drain == 0, "not known yet"
-    scheduler.apply([Add(ask(f"r{i}", 10, 4)) for i in range(3)], 0)
+    scheduler.apply([Add(ask(f"r{i}", (i,) * 10, 4)) for i in range(3)], 0)
     now = step(scheduler, 100 * MS, 0)
     assert scheduler.load(now).lanes["default"].drain == 200, (
         "two prompts of ten tokens in a tenth of a second"

@@ -15,7 +15,7 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
 
     Blocks of the prefix cache are used where they match. False, and no block, if it does not fit.
     """
-    full, most = _matchable(pool, sequence), _blocks_for(pool, sequence, whole)
+    full, most = matchable(pool, sequence), _blocks_for(pool, sequence, whole)
     if pool.still_lacks(sequence.misfit, sequence.hashes, full, most):
         return False
     matched = pool.match(sequence.hashes[:full])
@@ -34,11 +34,11 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
 
 def demand(pool: BlockPool, sequence: Sequence, *, whole: bool) -> tuple[int, set[int]]:
     """How many blocks must be free for `reserve`, and which blocks in use it would share."""
-    shared = pool.in_use(pool.match(sequence.hashes[: _matchable(pool, sequence)]))
+    shared = pool.in_use(pool.match(sequence.hashes[: matchable(pool, sequence)]))
     return _blocks_for(pool, sequence, whole) - len(shared), shared
 
 
-def _matchable(pool: BlockPool, sequence: Sequence) -> int:
+def matchable(pool: BlockPool, sequence: Sequence) -> int:
     """How many of its first blocks may be found in the prefix cache; they are hashed now."""
     # The last token is never matched: it must be computed, for its logits.
     full = (len(sequence.tokens) - 1) // pool.block_size

@@ -77,9 +77,13 @@ class LaneLimits:
     def join(self, sequence: Sequence) -> None:
         """It joins; the roster counts it only at the end of the step."""
         lane = sequence.request.lane
-        self._joined[lane] += 1
+        self.keep_slot(sequence)
         for passed in self._passed:
             passed.overtaken += passed.request.lane == lane
+
+    def keep_slot(self, sequence: Sequence) -> None:
+        """One of its lane's slots is taken by it, or kept for it."""
+        self._joined[sequence.request.lane] += 1
 
     def _limit_of(self, sequence: Sequence) -> Lane | None:
         return self._limited.get(sequence.request.lane) if self._limited else None

@@ -7,6 +7,7 @@ from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
 from headway.core.cost.sizer import Sizer
 from headway.core.planning.lane_limits import PATIENCE, LaneLimits
+from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.victims import Victims
 from headway.core.policies.memory import Now
 from headway.core.policies.mix import RowKinds
@@ -40,6 +41,7 @@ class Plan:
         self._deferred = policies.defer.deferred(view)
         self._victims = Victims(policies.preempt, roster, pool, view)
         self._limits = LaneLimits(roster, pool)
+        self._prefixes = Prefixes(pool, roster, view)
         self._time_is_up = False
         self._misfits: list[Sequence] = []
         self._in_turns = False  # more run than the step has tokens
@@ -237,6 +239,8 @@ class Plan:
             return True
         if not self._limits.may_join(sequence, whole=self.start.exclusive):
             return True  # other lanes are not held back by the limits of this one
+        if not self.start.exclusive and self._awaits_prefix(sequence):
+            return (self._places > 0 or self._victims.across) and not self._prefixes.is_full
         if not self._has_future(sequence) or not self._makes_room(sequence):
             return self._is_worth_trying(sequence)
         self._places -= 1
@@ -246,6 +250,17 @@ class Plan:
         for passed in self._misfits:
             passed.overtaken += 1
         return self._places > 0 or self._victims.across
+
+    def _awaits_prefix(self, sequence: Sequence) -> bool:
+        """Whether it waits while another computes a prefix that they share; its slot is kept."""
+        own = sequence.pending
+        if self._allow.split:
+            own = self._limits.within(sequence, min(own, self._left, self._prompt_left))
+        if not self._prefixes.keep(sequence, self.shares, self.joined, own):
+            return False
+        self._places -= 1
+        self._limits.keep_slot(sequence)
+        return True
 
     def _is_worth_trying(self, misfit: Sequence) -> bool:
         """Whether to try others after this one; if not, blocks that come free are kept for it."""
