@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headway.core.commands import Add, Cancel
+from headway.core.cost.lengths import ENOUGH
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane
 from headway.core.policies.by_deadline import ByDeadline
@@ -177,6 +178,28 @@ def test_a_group_answered_together_is_promised_one_time():
     scoring = other("c", 4, 0)
     rows, _ = served(scoring, policies=replace(PLAIN, join=join))
     assert rows["c"].promised_first == NEVER
+
+
+def test_each_lane_is_seen_as_a_request_would_that_came_now():
+    policies = replace(PLAIN, join=Continuous(1))
+    scheduler = Scheduler(Settings(999, 4, (CHAT, BULK), policies, cost=COST))
+    clock = VirtualClock()
+    asked = [other(f"r{i}", 4, 2, arrived=i * 100 * MS, lane="chat") for i in range(ENOUGH)]
+    asked += [other("runs", 4, 400, arrived=2_000 * MS, lane="chat")]
+    priced = PricedExecutor(COST, clock)
+    inbox = TraceInbox([(each.arrived, Add(each)) for each in asked], clock)
+    engine = Engine(scheduler, priced, inbox, clock)
+    while clock.now() < 1_900 * MS:
+        engine.step()
+    idle = engine.load.lanes
+    assert (idle["chat"].eta, idle["chat"].eta_prompt) == (14 * MS, 4)
+    assert (idle["bulk"].eta, idle["bulk"].eta_prompt) == (NEVER, 0), "it had no prompts yet"
+    while clock.now() < 2_500 * MS:
+        engine.step()
+    busy = engine.load.lanes["chat"]
+    assert busy.eta > 11 * MS, "there is no slot before the running answer has ended"
+    assert scheduler.roster.waiting == 0, "who is only imagined is nowhere"
+    scheduler.check()
 
 
 def test_without_a_cost_model_nothing_is_promised():

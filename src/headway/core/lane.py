@@ -118,6 +118,13 @@ class Line:
         insort(self._part(sequence), sequence, key=_number)
         self._count(sequence, len(sequence.request.prompt))
 
+    def with_imagined(self, sequence: Sequence) -> "Line":
+        """A copy to look at, in which it waits behind the others."""
+        copy = Line(self.lane)
+        copy.waiting, copy.relegated = [*self.waiting, sequence], self.relegated
+        copy.running = self.running
+        return copy
+
     def remove(self, sequence: Sequence) -> None:
         """Take it out of the line."""
         part = self._part(sequence)

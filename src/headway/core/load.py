@@ -27,6 +27,10 @@ class LaneLoad:
     # Its place among all lanes: lower ranks start first, equal ones side by side.
     rank: int = 0
     relegated_rank: int = 1  # of its relegated requests
+    # Nanoseconds until the first token of a request that came now, with so many prompt tokens: its
+    # median. Looked at in every few steps. NEVER: not known.
+    eta: int = NEVER
+    eta_prompt: int = 0
 
 
 @by_position

@@ -1,7 +1,7 @@
 """Who waits, who runs, and who has ended but is not gone yet. Nothing else moves a sequence."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from headway.core.batch import Begun, Row
 from headway.core.block_table import release
@@ -14,6 +14,8 @@ from headway.core.policies.fairly import Fairly
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.settings import Settings
+
+UNKNOWN = NEVER, 0  # when a first token would come
 
 
 class Roster:
@@ -61,17 +63,21 @@ class Roster:
         """A new sequence waits at the end of its lane's line."""
         assert request.id not in self.by_id, "ids are ours, and unique"
         leader = self.by_id.get(request.follows)
-        sequence = Sequence(self._next_number, request, list(request.prompt), leader)
+        sequence = self.imagined(self._next_number, request, leader)
         self._next_number += 1
         self.by_id[request.id] = sequence
         self.deadlines.add(sequence)
-        line = self.lines[request.lane]
-        budget = line.lane.budget
+        self.lines[request.lane].insert(sequence)
+        return sequence
+
+    def imagined(self, number: int, request: Request, leader: Sequence | None = None) -> Sequence:
+        """What a request would be if it came now. It is in no place."""
+        sequence = Sequence(number, request, list(request.prompt), leader)
+        budget = self.lines[request.lane].lane.budget
         if budget.is_timed:
             sequence.tier, sequence.tpot = TIMED, budget.tpot
             sequence.first_by = budget.first_by(request.arrived)
             sequence.done_by = budget.done_by(request.arrived)
-        line.insert(sequence)
         return sequence
 
     def join(self, sequences: Iterable[Sequence]) -> None:
@@ -154,8 +160,11 @@ class Roster:
         taken, self._dropped = tuple(self._dropped), []
         return taken
 
-    def loads(self, drain_rate: Callable[[str], float]) -> dict[str, LaneLoad]:
-        """A snapshot of each lane. drain_rate: prompt tokens per second, by lane."""
+    def loads(
+        self, drain_rate: Callable[[str], float], etas: Mapping[str, tuple[int, int]]
+    ) -> dict[str, LaneLoad]:
+        """A snapshot of each lane. drain_rate: prompt tokens per second, by lane; etas: of the
+        first token, and for how many prompt tokens, by lane."""
         return {
             name: LaneLoad(
                 line.lane,
@@ -170,6 +179,7 @@ class Roster:
                 len(line.relegated),
                 line.relegated_tokens,
                 *self._ranks[name],
+                *etas.get(name, UNKNOWN),
             )
             for name, line in self.lines.items()
         }

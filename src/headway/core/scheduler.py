@@ -279,7 +279,7 @@ class Scheduler:
         return Load(
             now=now,
             step=self.steps,
-            lanes=self.roster.loads(self.estimates.drain_rate),
+            lanes=self.roster.loads(self.estimates.drain_rate, self.newcomers.etas),
             running=len(self.roster.running),
             free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,

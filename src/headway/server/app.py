@@ -28,6 +28,7 @@ MAX_ID_BYTES = 256  # of a client's id that is echoed
 EXPOSED_HEADERS = [
     "retry-after",
     "retry-after-ms",
+    "x-headway-eta-ms",
     "x-headway-lane",
     "x-headway-relegated",
     "x-request-id",

@@ -145,6 +145,7 @@ def test_a_relegated_request_is_logged_as_such():
     late, other = played(scene, config, engine=hopeless)
     assert late["status"] == other["status"] == 200
     assert late["relegated"] is True and "relegated" not in other
+    assert 50_000 < other["eta_first_ms"] < other["eta_done_ms"]
 
 
 @pytest.mark.parametrize("stream", [True, False])

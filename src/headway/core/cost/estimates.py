@@ -159,6 +159,7 @@ class Estimates:
         """What is promised now to a request: its prompt will have been computed so many nanoseconds
         after a step that ends at `after`."""
         lane, promises = sequence.request.lane, self.promises
+        promises.came(lane, len(sequence.request.prompt))
         computed = after + promises.wait(lane, wait)
         left, basis = 1, ""
         if sequence.request.max_tokens:

@@ -46,6 +46,7 @@ class Promises:
         self._waits: dict[str, Sample] = {}  # by lane
         self._spans: dict[tuple[str, str], Spans] = {}  # by lane, and where lengths are from
         self._paces: dict[str, tuple[int, int]] = {}  # nanoseconds and gaps, in thousandths
+        self._prompts: dict[str, Sample] = {}  # tokens of those that got a promise, by lane
 
     def wait(self, lane: str, predicted: int) -> int:
         """The wait for a first token, corrected."""
@@ -61,6 +62,15 @@ class Promises:
         """Nanoseconds from one token to the next, in recent answers; 0: not known yet."""
         spent, gaps = self._paces.get(lane, (0, 0))
         return WHOLE * spent // max(1, gaps)
+
+    def prompt(self, lane: str) -> int:
+        """Tokens of the median prompt; 0: not known yet."""
+        known = self._prompts.get(lane)
+        return known.quantile(0.5, beyond=0) if known else 0
+
+    def came(self, lane: str, prompt: int) -> None:
+        """Learn the tokens of a request's prompt."""
+        self._prompts.setdefault(lane, Sample()).add(prompt)
 
     def first_came(self, lane: str, promise: Promise, now: int) -> None:
         """Learn from a request whose first token has come."""

@@ -5,12 +5,14 @@ from dataclasses import replace
 from headway.core.batch import Batch, Event
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
-from headway.core.planning.outlook import Outlook
+from headway.core.lane import Line
+from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
 from headway.core.policies.join import Dynamic, LengthClasses, Static
-from headway.core.request import NEVER
+from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
 
+EVERY = 16  # steps from one look at the lanes to the next
 BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
 
 
@@ -19,6 +21,9 @@ class Newcomers:
     arrival. Where requests start as a group, that is the first step of their group.
 
     Without a cost model nothing is predicted, and nothing is promised.
+
+    In every so many steps, and when there is nothing to do, it is also seen when the first token
+    of a request would come that came now, for each lane (`etas`).
     """
 
     def __init__(self, estimates: Estimates) -> None:
@@ -26,6 +31,9 @@ class Newcomers:
         self._new: list[Sequence] = []
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
         self._events: list[Event] = []
+        # By lane: nanoseconds, and prompt tokens; the median of the lane.
+        self.etas: dict[str, tuple[int, int]] = {}
+        self._imagined: dict[str, tuple[int, int]] = {}  # the same, but after this step
 
     def add(self, sequence: Sequence) -> None:
         """It has come."""
@@ -34,27 +42,30 @@ class Newcomers:
 
     def look_ahead(self, plan: Plan) -> None:
         """See who goes before them. The step is chosen, and its rows are not built yet."""
+        grouped = isinstance(plan.policies.join, Static | Dynamic | LengthClasses)
+        if not ((plan.view.step % EVERY and plan.shares) or grouped) and self.estimates.is_known:
+            self._imagine(plan)
         if not self._new or not plan.shares:
             return
         self._new = [each for each in self._new if not each.ended]
         due, behind, shares = self._new, set[Sequence](), plan.shares
-        if isinstance(plan.policies.join, Static | Dynamic | LengthClasses):
+        if grouped:
             due = [each for each in due if each.number in plan.roster.running]
         else:
             behind = {each for each in due if each.awaits_leader}
         self._waits = dict.fromkeys(due, 0)
         later = {each for each in due if shares.get(each, 0) < each.pending} - behind
         if later:
-            view = replace(plan.view, free_blocks=plan.pool.num_free)
-            self._waits |= Outlook(plan.policies, view, shares).waits(later)
+            self._waits |= _outlook(plan, plan.view.lines).waits(later)
         self._waits |= dict.fromkeys(behind, BEHIND_LEADER)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:
         """The step begins now. together: the callers of a group are answered when it ends."""
-        if not self._waits:
+        if not (self._waits or self._imagined):
             return
         estimates = self.estimates
         after = now + estimates.predict(batch_features(batch, estimates.cost.gathering))
+        self._publish(after - now)
         for sequence, wait in self._waits.items():
             if wait == BEHIND_LEADER:
                 wait = self._behind_leader(sequence, after)
@@ -66,6 +77,31 @@ class Newcomers:
             self._events.append(Event(sequence.request.id, promise=told))
         self._new = [each for each in self._new if each not in self._waits]
         self._waits = {}
+
+    def _imagine(self, plan: Plan) -> None:
+        """One more request in each lane, as long as its median."""
+        promises, lines, asked = self.estimates.promises, list[Line](), dict[Sequence, str]()
+        for line in plan.view.lines:
+            lane = line.lane.name
+            if tokens := promises.prompt(lane):
+                request = Request("", (0,) * tokens, 1, plan.view.now, lane)
+                sequence = plan.roster.imagined(IMAGINED + len(asked), request)
+                line = line.with_imagined(sequence)
+                asked[sequence] = lane
+            lines.append(line)
+        self._imagined = {
+            asked[sequence]: (wait, len(sequence.tokens))
+            for sequence, wait in _outlook(plan, tuple(lines)).waits(asked).items()
+        }
+        if not plan.shares:
+            self._publish(0)
+
+    def _publish(self, spent: int) -> None:
+        """This step takes so many nanoseconds."""
+        promises = self.estimates.promises
+        for lane, (wait, tokens) in self._imagined.items():
+            self.etas[lane] = spent + promises.wait(lane, wait), tokens
+        self._imagined = {}
 
     def _behind_leader(self, sequence: Sequence, after: int) -> int:
         """Nanoseconds until a sequence has its first token that waits for its leader's."""
@@ -85,3 +121,8 @@ class Newcomers:
         """What callers are to hear of their promises, once."""
         events, self._events = self._events, []
         return events
+
+
+def _outlook(plan: Plan, lines: tuple[Line, ...]) -> Outlook:
+    view = replace(plan.view, lines=lines, free_blocks=plan.pool.num_free)
+    return Outlook(plan.policies, view, plan.shares)

@@ -9,6 +9,7 @@ from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
+IMAGINED = NEVER  # from this number on a sequence is only thought of, and nobody waits for it
 LONGEST = 1_000_000  # steps; more say only that there is hardly any time for prompts
 
 
@@ -79,7 +80,8 @@ class Outlook:
                 found[sequence] = self._until_computed(sequence, then)
                 if len(found) == len(sought):
                     break
-            ahead = then if sequence.number >= 0 else ahead  # nobody waits for who is only imagined
+            if sequence.number < IMAGINED:
+                ahead = then
         return found
 
     def _until_computed(self, sequence: Sequence, ahead: Ahead) -> int:

@@ -13,6 +13,7 @@ from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
 from headway.live.callers import News
 from headway.server.answering.choice import Change, Choice
+from headway.server.answering.eta import Eta
 from headway.server.answering.outgoing import Outgoing, Parts
 from headway.server.answering.routed import Routed
 from headway.server.config.sections.prices import PriceSettings
@@ -69,6 +70,7 @@ class Call:
         self.problem: Problem | None = None
         self.done = False
         self.relegated = False  # one of its requests was
+        self.eta = Eta(self.arrived)
         self.charged = 0  # tokens that its key was charged
         self._owner = owner
         self._open = dict.fromkeys(self.choices)
@@ -83,7 +85,7 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
-        lane = {"x-headway-lane": self.routed.lane}
+        lane = {"x-headway-lane": self.routed.lane} | self.eta.headers
         return lane | {"x-headway-relegated": "true"} if self.relegated else lane
 
     @property
@@ -202,6 +204,7 @@ class Call:
 
     def _hear(self, event: Event) -> None:
         self.relegated = self.relegated or event.relegated
+        self.eta.hear(event.promise)
         if event.finish:
             self._open.pop(event.id, None)
         if event.finish in UNANSWERED:

@@ -114,6 +114,7 @@ def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
         "waiting_tokens": load.tokens,
         "relegated": load.relegated,  # of those that wait
         "drain_tokens_per_second": round(load.drain, 3),  # 0: not measured yet
+        "eta": _eta(load),
         "max_waiting": _bound(lane.max_waiting),
         "max_waiting_tokens": _bound(lane.max_waiting_tokens),
         "priority": lane.priority,
@@ -121,6 +122,13 @@ def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
             name: None if limit == NEVER else limit / 1e6 for name, limit in limits.items()
         },
     }
+
+
+def _eta(load: LaneLoad) -> dict[str, float] | None:
+    """Of the first token of a request that came now; null: not known."""
+    if load.eta == NEVER:
+        return None
+    return {"first_token_ms": round(load.eta / 1e6, 1), "prompt_tokens": load.eta_prompt}
 
 
 def _bound(limit: int) -> int | None:

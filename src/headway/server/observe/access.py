@@ -102,6 +102,7 @@ def _learned(record: AccessRecord) -> dict[str, object]:
         values |= {"code": problem.code if problem else "", "answer": call.id}
         values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
         firsts = [row.first_token for row in call.rows.values() if row.first_token != NEVER]
+        values |= {f"eta_{name}_ms": value for name, value in call.eta.ms.items()}
         if call.relegated:
             values["relegated"] = True
         if firsts:

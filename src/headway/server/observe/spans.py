@@ -239,6 +239,7 @@ def _answered(call: Call, model: str, rows: dict[str, RequestRow]) -> Attributes
         "gen_ai.usage.input_tokens": usage["prompt_tokens"],
         "gen_ai.usage.output_tokens": usage["completion_tokens"],
         "gen_ai.usage.cache_read.input_tokens": usage["prompt_tokens_details"]["cached_tokens"],
+        **{f"headway.eta_{name}_ms": value for name, value in call.eta.ms.items()},
         "headway.relegated": call.relegated,
         "headway.preemptions": sum([row.preemptions for row in rows.values()]),
         "headway.device_seconds": sum([row.nanoseconds for row in rows.values()]) / 1e9,

@@ -31,6 +31,7 @@ from headway.server.intake.service import Service
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys
+from headway.server.observe.metrics.promises import Promises
 from headway.server.observe.metrics.requests import FAILED, Requests
 from headway.server.observe.metrics.steps import Steps
 from headway.server.observe.metrics.tokens import Silent, Tokens
@@ -64,7 +65,7 @@ class Metrics:
         self._families = Families(model)
         self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
         self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
-        self._keys = Keys()
+        self._keys, self._promises = Keys(), Promises(names)
         self._preemptions = 0  # by the present engine
         self._earlier_preemptions = 0  # by engines that have failed
         self._step_ended = 0  # when the step ended whose events come next
@@ -123,6 +124,7 @@ class Metrics:
         self._preemptions = load.preemptions
         for row in requests:
             self._requests.ended(row)
+            self._promises.ended(row)
             if row.finish is Finish.COMPUTED:  # it ends without a token
                 self._tokens.prompted += row.prompt
 
@@ -151,6 +153,7 @@ class Metrics:
         yield from self._keys.collect(families)
         yield from self._tokens.collect(families)
         yield from self._requests.collect(families)
+        yield from self._promises.collect(families)
         yield from self._steps.collect(families, self._requests.wasted, idle_until)
 
     async def text(self) -> bytes:
