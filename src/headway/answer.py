@@ -57,7 +57,7 @@ class Answer:
 
         Raises RefusedError or EngineError if the request has ended without its answer.
         """
-        if event.finish in FAILED:
+        if event.finish and event.finish in FAILED:
             self.finish = event.finish
             raise _error_of(event)
         new = () if self.stopped else event.tokens

@@ -51,7 +51,8 @@ class TextStream:
         """Add ids; return the text that can be given out now. After a stop string, nothing more."""
         if not self._stop:
             self._take(ids)
-            return self._say(len(self.text))
+            new, self._emitted = self.text[self._emitted :], len(self.text)
+            return new
         for id in ids:
             if self.kept:
                 break

@@ -73,6 +73,7 @@ class Call:
         self.eta = Eta(self.arrived)
         self.charged = 0  # tokens that its key was charged
         self._owner = owner
+        self._stream = routed.request.stream
         self._open = dict.fromkeys(self.choices)
         self._index = {id: index for index, id in enumerate(self.choices)}
         self._chunks = Chunks(self.request.chat, *self.about, usage=self.request.usage)
@@ -121,12 +122,10 @@ class Call:
     def flush(self) -> None:
         """Wake the task that sends, if there is something to send. A client that does not read its
         stream is let go."""
-        if self.out.is_abandoned() and not self.done:
+        if self.out.flush(self.done) and not self.done:
             assert self.out.writer
             self.end(Problem(408, "the client does not read its stream", code=SLOW))
             self.out.writer.cancel()
-        if self.out or self.done:
-            self.out.wake()
 
     # -- its end
 
@@ -203,24 +202,26 @@ class Call:
     # -- events
 
     def _hear(self, event: Event) -> None:
-        self.relegated = self.relegated or event.relegated
-        self.eta.hear(event.promise)
+        if event.relegated:
+            self.relegated = True
+        if event.promise:
+            self.eta.hear(event.promise)
         if event.finish:
             self._open.pop(event.id, None)
-        if event.finish in UNANSWERED:
-            if event.finish is Finish.REFUSED:  # it has begun to drain in between
-                self._owner.check_open()
-                raise self._owner.refusal(self, event.error)
-            raise _failure(event)
+            if event.finish in UNANSWERED:
+                if event.finish is Finish.REFUSED:  # it has begun to drain in between
+                    self._owner.check_open()
+                    raise self._owner.refusal(self, event.error)
+                raise _failure(event)
         choice = self.choices[event.id]
         before = choice.answer.stopped
         delta = choice.hear(event)
         if choice.answer.stopped and not before and not event.finish:
             self._owner.stop(event.id, choice.answer.text.kept)
-        if self.request.stream and (delta.text or delta.tokens or delta.finish):
+        if self._stream and (delta.text or delta.tokens or delta.finish):
             self._send(self._index[event.id], choice, delta)
         if not self._open:
-            if self.request.stream:
+            if self._stream:
                 if self.request.usage:
                     self.out.put(self._chunks.usage(self.usage(), self._metrics()))
                 self.out.put(DONE)
@@ -229,8 +230,12 @@ class Call:
     def _send(self, index: int, choice: Choice, delta: Delta) -> None:
         if self.request.chat and not choice.begun:
             self.out.put(self._chunks.role(index))
-        echo = "" if choice.begun or choice.echo is None else choice.echo
         so_far = self.usage() if self.request.running_usage else None
+        if choice.begun and not (choice.scores or delta.finish):  # nearly every token
+            if delta.text:
+                self.out.put(self._chunks.text(index, delta.text, usage=so_far))
+            return
+        echo = "" if choice.begun or choice.echo is None else choice.echo
         chunks = self._chunks_of(index, choice.changes(delta), so_far)
         if choice.echo is None or not (echo or choice.scores):
             for chunk in chunks:

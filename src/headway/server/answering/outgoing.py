@@ -28,6 +28,7 @@ class Outgoing:
         self.held = self._untaken = 0  # bytes without echoes: now, and before the latest news
         self._sending = 0  # bytes of the echo that is being sent
         self.writer: asyncio.Task[Any] | None = None  # the task that sends what it has taken
+        self._taker: asyncio.Task[Any] | None = None  # the task that takes; always the same one
         self._wake: asyncio.Future[None] | None = None
 
     def __bool__(self) -> bool:
@@ -43,27 +44,25 @@ class Outgoing:
         self._line.append(parts)
         self.held += 0 if parts.echo else parts.size
 
-    def is_abandoned(self) -> bool:
-        """Whether the client has stopped reading. Asked once per step that brings news.
+    def flush(self, done: bool) -> bool:
+        """A step's news are queued: wake the task that waits for them. Returns whether the client
+        has stopped reading. done: nothing more will come.
 
         A client that reads as fast as the answer is made is never judged so. The latest step's news
         may have any size and does not count. Neither does an echo with its scores; while one is
         being sent, as many bytes of the answers may gather.
         """
+        if (wake := self._wake) and (self._line or done) and not wake.done():
+            wake.set_result(None)
         left = self._untaken > MOST_HELD + self._sending and self.writer is not None
         self._untaken = self.held
         return left
 
-    def wake(self) -> None:
-        """Wake the task that waits for something to take."""
-        if self._wake and not self._wake.done():
-            self._wake.set_result(None)
-
     def beat(self) -> None:
         """Nothing was sent for long: give the task that waits a comment to send."""
-        if self._wake and not self._wake.done() and not self._line:
+        if (wake := self._wake) and not wake.done() and not self._line:
             self.put(WAITING)
-            self.wake()
+            wake.set_result(None)
 
     async def wait(self, done: bool) -> None:
         """Wait until there is something to take. done: nothing more will come."""
@@ -78,10 +77,17 @@ class Outgoing:
     def take(self) -> bytes:
         """All chunks up to the next parts, or one part; it may be empty. The calling task counts as
         sending until it waits again."""
-        self.writer, self._untaken = asyncio.current_task(), 0
-        if self._line and isinstance(parts := self._line[0], Parts):
-            return self._part(parts)
-        return self._ready()
+        self.writer = self._taker = self._taker or asyncio.current_task()
+        self._untaken = 0
+        first = self._line[0] if self._line else b""
+        if isinstance(first, Parts):
+            return self._part(first)
+        self._sending = 0
+        if len(self._line) != 1:
+            return self._ready()
+        self._line.clear()  # nearly always: one chunk for each step
+        self.held = 0
+        return first
 
     def take_last(self) -> bytes:
         """All chunks that are ready; parts that are not made yet are dropped."""
@@ -93,9 +99,8 @@ class Outgoing:
         while self._line and isinstance(chunk := self._line[0], bytes):
             found.append(chunk)
             self._line.popleft()
-        data = found[0] if len(found) == 1 else b"".join(found)
+        data = b"".join(found)
         self.held -= len(data)
-        self._sending = 0
         return data
 
     def _part(self, parts: Parts) -> bytes:

@@ -4,8 +4,10 @@ front  -- tuple of commands -------------------------------->  engine process
        <-- Progress*, then Welcome or Failed, then a Step per step, at the end perhaps Failed --
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import repeat
+from typing import Any, NamedTuple
 
 from headway.core.batch import Event
 from headway.core.lane import Lane
@@ -14,6 +16,9 @@ from headway.core.load import Load
 from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
 from headway.tokenizer import Tokenizer
+
+Columns = tuple[tuple[Any, ...], ...]  # of an Event's fields, in their order
+EMPTY = Event("")  # the fields as they are where they are empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +81,29 @@ class Step(NamedTuple):
     load: Load
     taken: int  # requests taken in so far, which `load` has seen
     journal: str = ""  # why it has stopped; empty: it has not, or there is none
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (columns(self.events), *self[1:])
+
+
+def columns(events: Sequence[Event]) -> Columns:
+    """The events, field by field. A field that is empty in all of them is an empty tuple.
+
+    A step of decoding brings an event for each sequence, and all have but an id and tokens. Pickled
+    one by one, sixty-four of them took five times as long.
+    """
+    if not events:
+        return ()
+    ids, *others = zip(*events, strict=True)
+    return ids, *[field if any(field) else () for field in others]
+
+
+def events_of(columns: Columns) -> list[Event]:
+    """The events that `columns` was given."""
+    filled = [column or repeat(empty) for column, empty in zip(columns, EMPTY, strict=False)]
+    # As Event._make does it, without a call of Python's for each.
+    return list(map(tuple.__new__, repeat(Event), zip(*filled, strict=False)))
+
+
+def _unpickled(columns: Columns, *others: Any) -> Step:
+    return Step(events_of(columns), *others)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from headway.server.answering.call import SLOW, Call
+from headway.server.http.direct_send import direct
 from headway.server.http.disconnect import Client
 from headway.server.protocol.chunks import DONE, WAITING, failed
 
@@ -51,28 +52,29 @@ class EventStream(Response):
         """The events are sent by a task of its own. Below the application's twenty coroutines, each
         token would wake it through all of them."""
         try:
-            await asyncio.create_task(self._stream(send))
+            await asyncio.create_task(self._stream(send, direct(scope, send)))
         finally:
             if self._timer:
                 self._timer.cancel()
             self._client.close()
 
-    async def _stream(self, send: Send) -> None:
-        call = self._call
+    async def _stream(self, send_start: Send, send: Send) -> None:
+        call, time = self._call, self._loop.time
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send_start(start)
             if not (call.out or call.done):
                 await send({"type": "http.response.body", "body": WAITING, "more_body": True})
             self._keep_alive()
             more = True
             while more:
-                await call.wait()
+                await call.out.wait(call.done)
                 data = call.take()
                 more = not call.is_over
                 if call.problem:
                     data += failed(call.problem) + DONE
                 await send({"type": "http.response.body", "body": data, "more_body": more})
-                self._last_sent = self._loop.time()
+                self._last_sent = time()
         except asyncio.CancelledError:
             if not (call.problem and call.problem.code == SLOW):
                 raise

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.config.sections.server import ServerSettings
+from headway.server.http.direct_send import DirectSend
 from headway.server.http.errors import error_response
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
@@ -30,7 +31,7 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, settings: ServerSettings, descriptors: int) -> None:
         super().__init__(
             uvicorn.Config(
-                app,
+                DirectSend(app),
                 lifespan="off",
                 ws="none",
                 log_config=None,

@@ -5,6 +5,7 @@ data: {"id":..,"object":..,"created":..,"model":..,"choices":[..]}
 """
 
 import json
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from headway.server.protocol.problem import Problem
@@ -22,6 +23,10 @@ class Chunks:
         self.chat = chat
         self._head = f'data: {compact(head)[:-1]},"choices":['
         self._tail = '],"usage":null}\n\n' if usage else "]}\n\n"
+        self._text_head = '"delta":{"content":' if chat else '"text":'
+        self._text_tail = (
+            f'{"}" if chat else ""},"logprobs":null,"finish_reason":null}}{self._tail}'
+        )
 
     def role(self, choice: int) -> bytes:
         """The first chunk of a choice in a chat."""
@@ -37,7 +42,10 @@ class Chunks:
         usage: dict[str, Any] | None = None,
     ) -> bytes:
         """New text, the finish reason, or both. usage: so far, if this chunk is to have it."""
-        spelled = json.dumps(text)
+        spelled = encode_basestring_ascii(text)  # json.dumps, without its way to there
+        if not (finish or logprobs or usage):
+            head = f'{self._head}{{"index":{choice},{self._text_head}'
+            return f"{head}{spelled}{self._text_tail}".encode()
         if not self.chat:
             content = f'"text":{spelled}'
         elif finish and not text:
