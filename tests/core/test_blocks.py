@@ -125,6 +125,20 @@ def test_plain_blocks_are_reused_first_then_a_tail_then_its_prefix():
     assert pool.allocate(4) == [3, 4, 2, 1]
 
 
+def test_what_was_freed_before_is_reused_before_a_victims_blocks():
+    pool = BlockPool(5, 2)
+    cold, victim = pool.allocate(2), pool.allocate(3)
+    pool.publish(cold, [b"c1", b"c2"])
+    pool.publish(victim[:2], [b"v1", b"v2"])
+    pool.release(cold, [b"c1", b"c2"])
+    pool.release(victim, [b"v1", b"v2"])
+    left = []
+    for _ in range(4):
+        pool.allocate(1)
+        left.append([name for name in (b"c1", b"c2", b"v1", b"v2") if pool.match([name])])
+    assert left == [[b"c1", b"c2", b"v1", b"v2"], [b"c1", b"v1", b"v2"], [b"v1", b"v2"], [b"v1"]]
+
+
 def test_a_shared_block_is_free_when_its_last_holder_frees_it():
     pool = BlockPool(8, 2)
     first = pool.allocate(2)

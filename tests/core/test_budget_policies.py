@@ -265,6 +265,19 @@ def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():
     assert numbers(ByLane().victims(spared)) == [3, 2, 1, 4, 5, 0], "but never before a later tier"
 
 
+def test_a_victim_does_not_lose_the_blocks_that_others_use():
+    """Three have computed 40, 20 and 9 tokens in blocks of four, of which they share some."""
+    runs = [
+        one(1, "bulk", UNTIMED, computed=40, blocks=[*range(1, 11)]),  # 8 tokens of its own
+        one(2, "bulk", UNTIMED, computed=20, blocks=[1, 2, 21, 22, 23]),  # 12
+        one(3, "bulk", UNTIMED, computed=9, blocks=[31, 32, 33]),
+    ]
+    view = seen(line(BULK), running=runs)
+    assert numbers(ByLane().victims(view)) == [3, 2, 1], "if nothing is shared"
+    view = replace(view, block_size=4, shared={1, 2, 3, 4, 5, 6, 7, 8})
+    assert numbers(ByLane().victims(view)) == [1, 3, 2]
+
+
 @pytest.mark.parametrize("join", [Dynamic(3, 10), LengthClasses(3, (9,), 10)])
 def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
     lines = line(CHAT, one(0, tier=RELEGATED, arrived=5))

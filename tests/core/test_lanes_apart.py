@@ -105,6 +105,29 @@ def test_blocks_that_others_use_too_do_not_come_free():
         assert scheduler.roster.preemptions == taken
 
 
+@pytest.mark.parametrize(
+    "prompt, victims",
+    [
+        (3, ["a"]),
+        (7, ["b"]),
+        (15, ["c"]),
+        (19, ["a", "c"]),
+        (23, ["b", "c"]),
+        (27, ["a", "b", "c"]),
+    ],
+)
+def test_nobody_is_taken_who_is_not_needed_beside_the_others(prompt, victims):
+    """They hold 1, 2 and 4 blocks, no block is free, and whoever has the fewest is taken first."""
+    scheduler = scheduler_of(7, replace(TAKING, join=Continuous(5)))
+    for name, tokens in (("a", 3), ("b", 7), ("c", 15)):
+        add(scheduler, f"bulk{name}", prompt=tokens, most=9)
+    assert len(step(scheduler)) == 3 and scheduler.pool.num_free == 0
+    add(scheduler, "chatd", prompt=prompt, most=1)
+    assert step(scheduler)["chatd"] == prompt
+    waiting = [each.request.id for each in scheduler.roster.lines["bulk"].waiting]
+    assert waiting == [f"bulk{name}" for name in victims]
+
+
 def test_a_prefix_that_is_in_use_need_not_come_free():
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(4)))
     scheduler.apply([Add(ask("keeps", (1,) * 8, 5, lane="chat"))], 0)

@@ -22,8 +22,8 @@ class BlockPool:
 
     A block has a hash once it is published. A cached block that is matched is in use again, with
     its contents. So a preempted sequence loses only the blocks that others needed: its full blocks
-    wait here, and the last of them is reused first. Blocks are looked up by hash, in use or not,
-    so that most calls are a single operation on many of them.
+    wait here, behind those that were freed before, and the last of them is reused first. Blocks are
+    looked up by hash, in use or not, so that most calls are a single operation on many of them.
     """
 
     def __init__(self, num_blocks: int, block_size: int, secret: bytes = b"") -> None:
@@ -50,6 +50,11 @@ class BlockPool:
     def num_free(self) -> int:
         """Free blocks, cached ones included."""
         return len(self._empty) + len(self._cached) - self._num_stale
+
+    @property
+    def shared(self) -> Collection[int]:
+        """The blocks that several sequences use, as they are at any time."""
+        return self._sharers.keys()
 
     def blocks_for(self, tokens: int) -> int:
         """How many blocks hold so many tokens."""

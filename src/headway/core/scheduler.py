@@ -110,7 +110,7 @@ class Scheduler:
         roster, pool = self.roster, self.pool
         lines, running = tuple(roster.lines.values()), roster.running.values()
         blocks = pool.num_free, pool.num_blocks, pool.block_size
-        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps
+        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps, pool.shared
         return View(now, lines, running, self._closing or self._enough, *known)
 
     def schedule(self, now: int) -> Batch:

@@ -26,6 +26,7 @@ class View:
     num_blocks: int = 0
     block_size: int = 1
     step: int = 0  # steps scheduled so far
+    shared: Collection[int] = ()  # blocks that several sequences use
 
     @property
     def waiting(self) -> int:

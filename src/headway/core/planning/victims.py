@@ -65,7 +65,8 @@ class Victims:
 
     def behind(self, needy: Sequence, slots: int, *, whole: bool) -> list[Sequence]:
         """Of later tiers than the needy's, who waits: the first that leave so many slots and the
-        blocks that it needs. None if all of them are not enough."""
+        blocks that it needs, without those who are not needed beside the others. None if all of
+        them are not enough."""
         if needy.tier >= self._bare:
             return []
         need, shared = demand(self.pool, needy, whole=whole)
@@ -87,6 +88,12 @@ class Victims:
             self._bare = needy.tier
         if len(found) < slots or freed < need:
             return []
+        for each in reversed(found[:-1]):  # without the last, the others were not enough
+            others = [other for other in found if other is not each]
+            if len(others) < slots:
+                break
+            if self.pool.freed_by([other.blocks for other in others], shared) >= need:
+                found = others
         self._left = [each for each in self._remaining() if each not in found]
         return found
 

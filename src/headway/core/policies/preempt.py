@@ -32,8 +32,12 @@ class Youngest:
 @dataclass(frozen=True, slots=True)
 class ByLane:
     """Those without a deadline first, then those that are late already. Among them, the last
-    victim is spared while there are others, and worse lanes come first; in a lane, whoever loses
-    the least."""
+    victim is spared while there are others, and worse lanes come first; in a lane, whoever can
+    lose the least, then the last to arrive.
+
+    What others use stays. So a sequence can lose the tokens of its own blocks only; it does lose
+    those whose blocks are reused before it runs again.
+    """
 
     across: ClassVar[bool] = True
 
@@ -45,7 +49,15 @@ class ByLane:
                 -s.tier,
                 s.number == view.last_victim,
                 -priority[s.request.lane],
-                s.computed,
+                own_tokens(s, view),
                 -s.number,
             ),
         )
+
+
+def own_tokens(sequence: Sequence, view: View) -> int:
+    """Tokens that are computed in blocks that nobody else uses."""
+    if not (shared := view.shared):
+        return sequence.computed
+    others = sum([block in shared for block in sequence.blocks])
+    return sequence.computed - others * view.block_size
