@@ -90,9 +90,8 @@ class Victims:
             return []
         for each in reversed(found[:-1]):  # without the last, the others were not enough
             others = [other for other in found if other is not each]
-            if len(others) < slots:
-                break
-            if self.pool.freed_by([other.blocks for other in others], shared) >= need:
+            tables = [other.blocks for other in others]
+            if len(others) >= slots and self.pool.freed_by(tables, shared) >= need:
                 found = others
         self._left = [each for each in self._remaining() if each not in found]
         return found
