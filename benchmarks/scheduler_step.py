@@ -7,24 +7,38 @@ apply(), the schedule() that joins it, and the commit() that publishes its block
 
 The aims are 0.15, 0.5 and 2 ms a step, and 120 microseconds for the prompt. vLLM
 0.32's scheduler took 0.80, 3.1 and 15.9 ms and 286 microseconds on a similar machine.
+
+And by budgets: the same step at 256 running sequences whose lanes have budgets, over the step of
+first come, with nobody waiting and with 200 waiting for a slot. The aim is 1.5.
 """
 
 import random
 import sys
 import time
+from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.report import Figure, finish
 from headway.core.batch import Batch, Output, Want
 from headway.core.commands import Add
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane
+from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.strategies.registry import by_budgets
 
 CONTEXT, PROMPT, BLOCK, STEPS, REPEATS = 300, 1_000, 16, 60, 7
 SEED = 0
+SLOTS, WAITING, MOST = 256, (0, 200), 1.5
+LANES = (
+    Lane("chat", Budget(ttft=3 * 10**9, tpot=80 * 10**6)),
+    Lane("code", Budget(ttft=10**9, tpot=50 * 10**6)),
+)
+COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)  # about an 8B model on an H100
 
 
 def calibration() -> float:
@@ -42,11 +56,31 @@ def answered(batch: Batch) -> Output:
 
 def decoding(running: int, slots: int = 0) -> Scheduler:
     """So many sequences, their prompts computed. slots: for them, and for others; 0: for them."""
-    draw = random.Random(SEED)
     policies = Policies(join=Continuous(slots or running), step_tokens=8_192)
-    scheduler = Scheduler(Settings(running * 64, BLOCK, policies=policies))
-    prompts = [tuple(draw.randrange(50_000) for _ in range(CONTEXT)) for _ in range(running)]
-    scheduler.apply([Add(Request(f"r{i}", p, 700, 0)) for i, p in enumerate(prompts)], 0)
+    return _decoding(Settings(running * 64, BLOCK, policies=policies), running)
+
+
+def with_budgets(policies: Policies, waiting: int) -> Scheduler:
+    """As many sequences as there are slots, in lanes with budgets, and so many that wait."""
+    slots = policies.slots
+    settings = Settings(slots * 128, BLOCK, LANES, policies, cost=COST)
+    scheduler = _decoding(settings, slots)
+    scheduler.apply(_requests("w", waiting, LANES), 0)
+    return scheduler
+
+
+def _requests(name: str, count: int, lanes: Sequence[Lane]) -> list[Add]:
+    draw = random.Random(SEED)
+    prompts = [tuple(draw.randrange(50_000) for _ in range(CONTEXT)) for _ in range(count)]
+    return [
+        Add(Request(f"{name}{i}", prompt, 1_500, 0, lanes[i % len(lanes)].name))
+        for i, prompt in enumerate(prompts)
+    ]
+
+
+def _decoding(settings: Settings, running: int) -> Scheduler:
+    scheduler = Scheduler(settings)
+    scheduler.apply(_requests("r", running, settings.lanes), 0)
     members = scheduler.roster.running
     while len(members) < running or any(s.pending > 1 for s in members.values()):
         batch = scheduler.schedule(0)
@@ -92,17 +126,25 @@ def main() -> int:
     schedulers = {size: decoding(size) for size in sizes}
     idle = Scheduler(Settings(20_000, BLOCK, policies=Policies(step_tokens=8_192)))
     loops, steps, cold = list[float](), {size: list[float]() for size in sizes}, list[float]()
+    first_come = Policies(Continuous(SLOTS), chunk=Fixed(256), step_tokens=SLOTS + 256)
+    pairs = {n: (with_budgets(first_come, n), with_budgets(by_budgets(SLOTS), n)) for n in WAITING}
+    ratios = {waiting: list[float]() for waiting in WAITING}
     for _ in range(REPEATS):  # interleaved, so that a slow moment falls on all alike
         loops.append(calibration())
         for size, scheduler in schedulers.items():
             steps[size].append(step(scheduler))
         cold.append(admitting(idle))
+        for waiting, (plain, budgets) in pairs.items():
+            plain_ms = step(plain)
+            ratios[waiting].append(step(budgets) / plain_ms)
     loop = median(loops)
     aims = {64: 0.15, 256: 0.5, 1_024: 2.0}
     figures = [Figure("calibration_ms", loops, unit="ms")]
     for size in sizes:
         figures.append(Figure(f"ms_{size}", steps[size], aims[size], "ms"))
         figures.append(Figure(f"loops_{size}", [ms / loop for ms in steps[size]], unit="x loop"))
+    for waiting, ratio in ratios.items():
+        figures.append(Figure(f"budgets_{SLOTS}_{waiting}_waiting", ratio, MOST, "x"))
     figures.append(Figure("cold_prompt_us", cold, 120.0, "us"))
     return finish("scheduler_step", __doc__ or "", SEED, figures)
 

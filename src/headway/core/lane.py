@@ -91,7 +91,7 @@ class Line:
 
     __slots__ = (
         *("lane", "waiting", "relegated", "tokens", "relegated_tokens"),
-        *("started", "running", "batch"),
+        *("started", "running", "batch", "longest"),
     )
 
     def __init__(self, lane: Lane) -> None:
@@ -103,6 +103,7 @@ class Line:
         self.started = 0  # prompt tokens of all sequences that have ever started
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
+        self.longest = 0  # tokens of the longest prompt that has ever waited
 
     @property
     def oldest(self) -> int:
@@ -116,7 +117,9 @@ class Line:
     def insert(self, sequence: Sequence) -> None:
         """Insert by number: a new one at the end, a preempted one at its old place."""
         insort(self._part(sequence), sequence, key=_number)
-        self._count(sequence, len(sequence.request.prompt))
+        prompt = len(sequence.request.prompt)
+        self._count(sequence, prompt)
+        self.longest = max(self.longest, prompt)
 
     def with_imagined(self, sequence: Sequence) -> "Line":
         """A copy to look at, in which it waits behind the others."""

@@ -61,6 +61,7 @@ class Estimates:
         self._full_price = cost.predict(self._full)
         self._shortest = cost.predict(row_features(0, 1, 1))
         self._drains: dict[str, Drain] = {}  # by lane
+        self._alone: dict[int, int] = {}  # nanoseconds of the longest prompts, by their tokens
         self.lengths, self.promises = Lengths(), Promises()
         self._prompts = 0  # prompt tokens, in thousandths
         self._prefills = 0  # nanoseconds from their starts to their first tokens
@@ -141,6 +142,12 @@ class Estimates:
         """Nanoseconds until its first token if its prompt were computed now, alone."""
         self.work(sequence)
         return self.drifted(sequence.alone)
+
+    def prompt_alone(self, tokens: int) -> int:
+        """Nanoseconds of a step that computes a prompt of so many tokens, and nothing else."""
+        if tokens not in self._alone:
+            self._alone[tokens] = self.cost.predict(row_features(0, tokens, 1))
+        return self.drifted(self._alone[tokens])
 
     def work(self, sequence: Sequence) -> int:
         """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.

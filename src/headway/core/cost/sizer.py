@@ -1,6 +1,6 @@
 """What a step would take that is still being chosen (Sizer)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import Features
@@ -28,6 +28,17 @@ class Sizer:
         self._rows += len(keys)
         self._logits += len(keys)
         self._padded = self.estimates.cost.gathering.reads(self._singles)
+
+    def fit_singles(self, starts: Sequence[int]) -> bool:
+        """Whether rows of one token at all these positions fit, too. If so, they are added."""
+        before = self._tokens, self._rows, self._logits, self._padded, len(self._singles)
+        self.decode(starts)
+        if self.price() <= self.nanoseconds:
+            return True
+        *counts, singles = before
+        self._tokens, self._rows, self._logits, self._padded = counts
+        del self._singles[singles:]
+        return False
 
     def add(self, start: int, length: int, *, each: bool = False) -> None:
         """Add a row of so many tokens from this position on. It has logits at its end, and each:

@@ -21,6 +21,11 @@ class LaneLimits:
         self._passed = list[Sequence]()  # that lack blocks of their lane
         self._closed = set[str]()  # lanes whose blocks are kept for one of these
 
+    @property
+    def any(self) -> bool:
+        """Whether any lane has a limit."""
+        return bool(self._limited)
+
     def count(self, shares: Mapping[Sequence, int]) -> None:
         """Those who decode have these tokens already."""
         if self._limited:

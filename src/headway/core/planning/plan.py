@@ -67,11 +67,13 @@ class Plan:
             self._take_in_turns(kinds)
         else:
             others = self._decode(kinds.decode)
-        if kinds.prefill and (others or self.start.count or self._takes_slots):
+        if not kinds.prefill or (not self.view.waiting and self._give_at_once(others)):
+            return
+        if others or self.start.count or self._takes_slots:
             self._consider(self._candidates(others), len(others))
-            for sequence in others:  # a full chunk is no reason to miss a step
-                if sequence in self._deferred and sequence not in self.shares:
-                    self._give(sequence)
+            if self._deferred:  # a full chunk is no reason to miss a step
+                left = [s for s in others if s not in self.shares and self._is_single(s)]
+                self._give_singles(left)
 
     @property
     def _takes_slots(self) -> bool:
@@ -123,10 +125,12 @@ class Plan:
         """Whoever is in time and waits joins before those of later tiers do, whose slots it would
         take in the next step; but not before those whose lane has fewer than its least."""
         lines = [line for line in self.view.lines if line.lane.budget.is_timed]
-        ahead, later = {s for line in lines for s in line.waiting}, list[Sequence]()
+        ahead = sum([len(line.waiting) for line in lines])
+        seen, later = set[Sequence](), list[Sequence]()  # seen: an order may name somebody twice
         for sequence in ranked:
-            if sequence in ahead:
-                ahead.remove(sequence)
+            if sequence.tier == TIMED and not self._runs(sequence):
+                ahead -= sequence not in seen
+                seen.add(sequence)
             elif ahead and not (self._runs(sequence) or self._limits.lacks_slots(sequence)):
                 later.append(sequence)
                 continue
@@ -142,20 +146,48 @@ class Plan:
     def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
         """Give to so many of the running and let others join, until the step is full."""
         exclusive, open_ = self.start.exclusive, True
-        seen = set[Sequence]()  # an order may name somebody twice
+        seen, singles = set[Sequence](), list[Sequence]()  # an order may name somebody twice
         for sequence in candidates:
-            if self._is_full and not exclusive:  # a group's rows may come in later steps
-                break
             if sequence in self.shares or sequence in seen:
                 continue
             seen.add(sequence)
-            if self._runs(sequence):
-                running -= 1
-                self._give(sequence)
-            elif open_:
-                open_ = self._try_to_join(sequence)
+            runs = self._runs(sequence)
+            running -= runs
+            if runs and self._is_single(sequence):
+                singles.append(sequence)
+            else:
+                if singles:
+                    self._give_singles(singles)
+                if self._is_full and not exclusive:  # a group's rows may come in later steps
+                    return
+                if runs:
+                    self._give(sequence)
+                elif open_:
+                    open_ = self._try_to_join(sequence)
             if not open_ and not running:
                 break
+        self._give_singles(singles)
+
+    def _give_singles(self, singles: list[Sequence]) -> None:
+        """A token for each of these, as long as there is room, and an empty list."""
+        if not self._give_at_once(singles):
+            for each in singles:
+                self._give(each)
+        singles.clear()
+
+    def _give_at_once(self, singles: list[Sequence]) -> bool:
+        """A token for each of these if they all may miss a step and all fit; whether it is so."""
+        if self._time_is_up or len(singles) > self._left or self._limits.any:
+            return False
+        if not all(map(self._is_single, singles)):
+            return False
+        if self._sizer and not self._sizer.fit_singles([s.scheduled for s in singles]):
+            return False
+        for each in singles:
+            if self._has_room(each, 1):
+                self.shares[each] = 1
+                self._left -= 1
+        return True
 
     @property
     def _is_full(self) -> bool:

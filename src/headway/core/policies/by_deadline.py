@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from itertools import chain
+from itertools import accumulate, chain
 from operator import attrgetter
 from typing import ClassVar
 
@@ -16,6 +16,7 @@ SECOND = 1_000_000_000
 LONG = 10  # times a step of one token: the length of a step that is full of prompts
 LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
 _number = attrgetter("number")
+Job = tuple[int, int, Sequence]  # its deadline, its number, and itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ class ByDeadline:
         for line in view.lines:
             if line.lane.budget.is_timed:
                 timed += line.waiting
-        jobs = sorted([(_due(s, view), s.number, s) for s in timed])
-        yield from _in_time(jobs, view) if self.most_in_time else [job[2] for job in jobs]
+        if timed:
+            jobs = _by_due(timed, view)
+            yield from _in_time(jobs, view) if self.most_in_time else [job[2] for job in jobs]
         yield from [s for s in running if s.tier == RELEGATED]
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
         for line in lines:
@@ -96,26 +98,37 @@ def _due(sequence: Sequence, view: View) -> int:
     return due
 
 
-def _in_time(jobs: list[tuple[int, int, Sequence]], view: View) -> Iterator[Sequence]:
+def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
+    """These with their deadlines, the earliest first."""
+    jobs = list[Job]()
+    for s in timed:
+        usual = s.first_token == NEVER == s.done_by  # it is asked of each who waits in each step
+        jobs.append((s.first_by if usual else _due(s, view), s.number, s))
+    jobs.sort()
+    return jobs
+
+
+def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
     """The jobs that can be in time, by deadline; then the others, the least work first.
 
-    jobs: (deadline, number, sequence), by deadline. Prompts share their steps with those that
-    decode, so they take longer than their own work.
+    Prompts share their steps with those that decode, so they take longer than their own work.
     """
-    estimates, spare = view.estimates, _share_of_prompts(view)
+    spare, work = _share_of_prompts(view), view.estimates.work
+    works = [int(work(s) / spare) for _, _, s in jobs]
+    ends = accumulate(works, initial=view.now)
+    next(ends)
+    if all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):
+        return iter([s for _, _, s in jobs])
     end, largest, late = view.now, list[tuple[int, int, Sequence]](), set[Sequence]()
-    for due, number, sequence in jobs:
-        work = int(estimates.work(sequence) / spare)
-        end += work
-        heappush(largest, (-work, -number, sequence))
+    for mine, (due, number, sequence) in zip(works, jobs, strict=True):
+        end += mine
+        heappush(largest, (-mine, -number, sequence))
         if end > due:
             least_lost, _, dropped = heappop(largest)
             end += least_lost
             late.add(dropped)
-    return chain(
-        [job[2] for job in jobs if job[2] not in late],
-        sorted(late, key=lambda s: (estimates.work(s), s.number)),
-    )
+    in_time = [s for _, _, s in jobs if s not in late]
+    return chain(in_time, sorted(late, key=lambda s: (s.work, s.number)))
 
 
 def _share_of_prompts(view: View) -> float:

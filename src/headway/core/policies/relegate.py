@@ -36,10 +36,15 @@ class Hopeless:
 
     def relegated(self, view: View) -> Iterable[Sequence]:
         estimates, now = view.estimates, view.now
-        late = list[Sequence]()
+        starting = list[Sequence]()
         for line in view.lines:
             if line.lane.budget.ttft != NEVER:
-                starting = [s for s in line.waiting if s.first_token == NEVER]
-                late += [s for s in starting if now + estimates.first_token(s) > s.first_by]
-        starting = [s for s in view.running if s.first_token == NEVER and s.tier == TIMED]
-        return late + [s for s in starting if now + estimates.first_token(s) > s.first_by]
+                # Nobody who waits takes longer than the longest prompt: most need no exact look.
+                soon = now + estimates.prompt_alone(line.longest)
+                starting += [s for s in line.waiting if s.first_by < soon]
+        starting += [s for s in view.running if s.first_token == NEVER and s.tier == TIMED]
+        return [
+            s
+            for s in starting
+            if s.first_token == NEVER and now + estimates.first_token(s) > s.first_by
+        ]
