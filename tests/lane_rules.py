@@ -88,7 +88,8 @@ class Watched(Plan):
 
     def check_lanes(self) -> None:
         """While a lane without a budget has more than its least, nobody who is in time loses its
-        blocks, or waits for what that lane has."""
+        blocks, unless to others of a lane that may have no more, or waits for what that lane has.
+        """
         spare = self.spare()
         if {*spare} & {*self.spared}:  # else the lane has grown since
             lost = [s for s in self.lost if s.tier == TIMED]

@@ -129,6 +129,17 @@ def test_an_end_is_due_before_its_last_tokens_can_be_generated():
     assert numbers(ByDeadline(False).rank(seen(line(CHAT, soon, first)), ())) == [1, 0]
 
 
+def test_an_end_is_due_by_the_length_that_answers_have():
+    batch = one(0, done_by=80 * MS, most=500, lane="chat")
+    first = one(1, first_by=26 * MS)
+    view = seen(line(CHAT, batch, first))
+    assert numbers(ByDeadline(False).rank(view, ())) == [0, 1], "500 tokens are reckoned with"
+    for _ in range(16):
+        view.estimates.lengths.ended(decoding(9, generated=4))
+    batch.expected_end = (0.0, 0)
+    assert numbers(ByDeadline(False).rank(view, ())) == [1, 0], "four tokens"
+
+
 def test_the_tiers_follow_one_another_whatever_their_lanes():
     waits = [one(0, "bulk", UNTIMED), one(1, tier=RELEGATED), one(2, first_by=900 * MS)]
     runs = [one(3, "bulk", UNTIMED), one(4, tier=RELEGATED), one(5, first_by=500 * MS)]
@@ -246,6 +257,12 @@ def test_who_cannot_be_in_time_even_alone_is_relegated():
     view = seen(line(CHAT, *waits, again), line(BULK, one(9, "bulk", UNTIMED)), running=runs)
     assert numbers(Hopeless().relegated(view)) == [0, 5], "four tokens take 14 ms"
     assert numbers(Keep().relegated(view)) == []
+    late = [one(i, tier=RELEGATED, first_by=(13 + i) * MS) for i in range(3)]
+    runs = [one(3, tier=RELEGATED, first_by=5, first_token=5), started, one(4, first_by=99 * MS)]
+    runs.append(one(6, tier=RELEGATED, first_by=5, first_token=6))
+    again = seen(line(CHAT, *late), line(BULK), running=runs)
+    assert numbers(Hopeless().restored(again)) == [1, 2, 3]
+    assert numbers(Keep().restored(again)) == []
     assert numbers(Hopeless().relegated(replace(view, now=MS))) == [0, 1, 5, 6]
 
 

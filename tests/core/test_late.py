@@ -1,5 +1,7 @@
 """Who cannot make its first token any more: it goes behind the others, or ends at once."""
 
+from unittest.mock import patch
+
 from headway.core.batch import Event, Output, Want
 from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
@@ -10,6 +12,7 @@ from headway.core.policies.policies import Policies
 from headway.core.policies.relegate import Hopeless
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
+from headway.core.sequence import RELEGATED, TIMED
 from headway.core.settings import Settings
 from tests.traces import ask
 
@@ -72,3 +75,49 @@ def test_whose_prompt_is_being_computed_is_relegated_even_there():
     assert scheduler.apply([], 61) == [Event("a", relegated=True)]
     assert step(scheduler, 70) == [Event("a", (9,), Finish.LENGTH)]
     assert scheduler.ledger.requests[0].relegated
+
+
+def test_whose_first_token_came_in_time_all_the_same_is_in_time_again():
+    scheduler = made(refuses_late=False)
+    scheduler.apply([Add(ask("a", 8, 3))], 0)
+    step(scheduler, 50)
+    assert scheduler.apply([], 61) == [Event("a", relegated=True)]
+    (sequence,) = scheduler.roster.running.values()
+    step(scheduler, 100)
+    assert sequence.tier == RELEGATED
+    assert scheduler.apply([], 100) == [] and sequence.tier == TIMED
+    step(scheduler, 110)
+    step(scheduler, 120)
+    (row,) = scheduler.ledger.requests
+    assert row.good and row.relegated, "it was, at some time"
+
+
+def test_who_waits_is_in_time_again_when_steps_have_become_faster():
+    scheduler = made(refuses_late=False)
+    scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
+    step(scheduler, 0)
+    scheduler.apply([], 21)
+    line = scheduler.roster.lines["default"]
+    (late,) = line.relegated
+    with patch.object(scheduler.estimates, "_drift", 980_000):
+        assert scheduler.apply([], 21) == []
+    assert (line.waiting, line.relegated, line.relegated_tokens) == ([late], [], 0)
+    assert scheduler.apply([], 22) == [Event("late", relegated=True)], "and slower"
+    scheduler.check()
+
+
+def test_what_is_cached_needs_no_time():
+    """A prompt's first block is computed by another while it waits."""
+    scheduler = made(refuses_late=False)
+    scheduler.apply([Add(ask("runs", 4, 4)), Add(ask("same", 8, 1))], 0)
+    same = scheduler.roster.by_id["same"]
+    assert same.hit == 0
+    step(scheduler, 0)
+    assert scheduler.apply([], 60) == [], "four tokens are left to compute"
+    assert (same.hit, same.tier) == (4, TIMED)
+    assert scheduler.apply([Add(ask("later", 8, 1, arrived=60))], 60) == []
+    assert scheduler.roster.by_id["later"].hit == 4
+    assert scheduler.apply([], 61) == [Event("same", relegated=True)]
+    while scheduler.roster.by_id:
+        step(scheduler, 62)
+    assert [row.cached for row in scheduler.ledger.requests] == [0, 4, 4]

@@ -98,3 +98,15 @@ def test_where_one_of_many_tokens_fits_and_two_do_not():
     estimates = estimates_of(StepCost.of(10, per_token=1_000))
     sizer = Sizer(estimates, estimates.predict(batch_features(batch([(0, 5, Want.LAST)]))), 0.5)
     assert [sizer.fit(0, wanted) for wanted in (1, 4, 5, 6, 400)] == [1, 4, 5, 5, 5]
+
+
+@given(costs, rows, st.lists(st.integers(0, 30), min_size=1, max_size=9), st.data())
+def test_many_of_one_token_fit_at_once_or_none_does(cost, rows, starts, data):
+    estimates = estimates_of(cost)
+    singles = [(start, 1, Want.LAST) for start in starts]
+    whole = price(estimates, [*rows, *singles], 0.5)
+    time = data.draw(st.integers(whole - 2, whole + 2))
+    sizer = sized(estimates, rows, time)
+    fits = sizer.fit_singles(starts)
+    assert fits == (whole <= time)
+    assert sizer.price() == (whole if fits else price(estimates, rows, 0.5))

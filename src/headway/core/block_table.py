@@ -38,6 +38,11 @@ def demand(pool: BlockPool, sequence: Sequence, *, whole: bool) -> tuple[int, se
     return _blocks_for(pool, sequence, whole) - len(shared), shared
 
 
+def cached(pool: BlockPool, sequence: Sequence) -> int:
+    """How many of its first tokens are found in the prefix cache."""
+    return len(pool.match(sequence.hashes[: matchable(pool, sequence)])) * pool.block_size
+
+
 def matchable(pool: BlockPool, sequence: Sequence) -> int:
     """How many of its first blocks may be found in the prefix cache; they are hashed now."""
     # The last token is never matched: it must be computed, for its logits.

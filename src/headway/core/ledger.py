@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headway.core.batch import Batch
 from headway.core.lane import Budget
 from headway.core.request import NEVER, Finish
-from headway.core.sequence import RELEGATED, Sequence
+from headway.core.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class RequestRow:
     preemptions: int
     nanoseconds: int  # its shares of the steps it was in
     recomputed: int = 0  # tokens computed again after preemptions
-    relegated: bool = False  # it could not keep its budget any more, and went behind the others
+    relegated: bool = False  # at some time it seemed to be late, and went behind the others
     promised_first: int = NEVER  # when its first token was to come; as likely earlier as later
     promised_end: int = NEVER  # by when it was to have ended, 9 times in 10
     tenant: str = ""  # whose it was
@@ -195,7 +195,7 @@ class Ledger:
             preemptions=sequence.preemptions,
             nanoseconds=sequence.nanoseconds,
             recomputed=sequence.recomputed,
-            relegated=sequence.tier == RELEGATED,
+            relegated=sequence.was_relegated,
             promised_first=sequence.promise.first,
             promised_end=sequence.promise.end,
             tenant=request.tenant,

@@ -84,6 +84,7 @@ class Roster:
         """They wait no longer: they run, with the blocks that were reserved for them."""
         for sequence in sequences:
             self.lines[sequence.request.lane].join(sequence)
+            sequence.hit = 0
             self.running[sequence.number] = sequence
 
     def preempt(self, sequence: Sequence) -> None:
@@ -98,12 +99,20 @@ class Roster:
 
     def relegate(self, sequence: Sequence) -> None:
         """It cannot keep its budget any more. If it waits, it waits apart from now on."""
+        sequence.was_relegated = True
+        self._move(sequence, RELEGATED)
+
+    def restore(self, sequence: Sequence) -> None:
+        """It was relegated, and is in time after all."""
+        self._move(sequence, TIMED)
+
+    def _move(self, sequence: Sequence, tier: int) -> None:
         if sequence.number in self.running:
-            sequence.tier = RELEGATED
+            sequence.tier = tier
         else:
             line = self.lines[sequence.request.lane]
             line.remove(sequence)
-            sequence.tier = RELEGATED
+            sequence.tier = tier
             line.insert(sequence)
 
     def move_to_back(self, sequences: Iterable[Sequence]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from headway.core.admission import Refuse, admit
 from headway.core.batch import Batch, Begun, Event, Logprob, Output, Row, Want, add_scores
-from headway.core.block_table import publish
+from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
 from headway.core.cost.estimates import Estimates
@@ -44,6 +44,7 @@ class Scheduler:
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
+        self._predicts = bool(settings.policies.predicting)
         self._relegates = settings.policies.relegate != Keep()
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
@@ -86,15 +87,23 @@ class Scheduler:
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
         self._enough = False
-        self.newcomers.add(self.roster.add(request))
+        added = self.roster.add(request)
+        self.newcomers.add(added)
+        if self._predicts:
+            added.hit = cached(self.pool, added)
         return []
 
     def _relegate(self, now: int) -> list[Event]:
-        """Those that cannot keep their budget any more go behind the others. Where their lane does
-        not want that, those that wait end."""
-        events, roster = list[Event](), self.roster
-        for late in tuple(self.settings.policies.relegate.relegated(self._view(now))):
+        """Those that cannot keep their budget any more go behind the others, and back if they can.
+        Where their lane does not want that, those that wait end."""
+        events, roster, policy = list[Event](), self.roster, self.settings.policies.relegate
+        view = self._view(now)
+        for early in tuple(policy.restored(view)):
+            roster.restore(early)
+        for late in tuple(policy.relegated(view)):
             waits = late.number not in roster.running
+            if waits and self._finds_more(late) and late not in policy.relegated(view):
+                continue
             if waits and roster.lines[late.request.lane].lane.refuses_late:
                 limit = roster.budget(late.request).ttft / 1e9
                 words = f"its first token cannot come within {limit:g} s of its arrival any more"
@@ -103,6 +112,11 @@ class Scheduler:
                 roster.relegate(late)
                 events.append(Event(late.request.id, relegated=True))
         return events
+
+    def _finds_more(self, sequence: Sequence) -> bool:
+        """Look a prompt that waits up in the prefix cache again; whether more of it is there."""
+        before, sequence.hit = sequence.hit, cached(self.pool, sequence)
+        return sequence.hit > before
 
     # -- decide
 

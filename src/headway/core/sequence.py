@@ -38,7 +38,9 @@ class Sequence:
     sent: int = 0  # blocks that the executor has been told of
     begun: bool = False  # the executor holds state for it
     hashes: list[bytes] = field(default_factory=list)  # of its first full blocks
+    hit: int = 0  # while it waits: of its first tokens, those that were cached when looked up last
     tier: int = UNTIMED  # TIMED, RELEGATED or UNTIMED
+    was_relegated: bool = False  # at some time; it may be in time again
     # The deadlines of its lane's budget; NEVER where there is none:
     first_by: int = NEVER  # when its first token must have come
     tpot: int = NEVER  # nanoseconds from one token to the next, on average
@@ -46,7 +48,7 @@ class Sequence:
     work: int = 0  # nanoseconds that its pending tokens add to a full step (Estimates.work)
     alone: int = 0  # nanoseconds of a step of these tokens alone
     priced: tuple[int, int] = (0, 0)  # scheduled and pending, when these two were computed
-    expected_end: int = 0  # tokens with which it probably ends (Lengths.end); 0: not asked yet
+    expected_end: tuple[float, int] = (0.0, 0)  # a share, and Lengths.end of it; 0.0: not asked yet
     promise: Promise = NO_PROMISE
     misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit() when it did not fit last
     full_at: int = 0  # value of computed at which its next block is full and can be published

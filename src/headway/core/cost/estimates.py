@@ -151,10 +151,12 @@ class Estimates:
 
     def work(self, sequence: Sequence) -> int:
         """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.
+        Those that wait in the prefix cache count as computed.
 
         Without the drift: that changes all sequences' work alike.
         """
-        start, left = sequence.scheduled, sequence.pending
+        start = sequence.scheduled or sequence.hit
+        left = len(sequence.tokens) - start
         if (start, left) != sequence.priced:
             own = row_features(start, left, 1)
             sequence.priced = start, left

@@ -61,9 +61,11 @@ class Lengths:
         the caller expects counts until it is exceeded. While little is known, all that the caller
         allows is expected.
         """
-        if sequence.expected_end <= len(sequence.tokens):
-            sequence.expected_end = len(sequence.tokens) + self.left(sequence, share)[0]
-        return sequence.expected_end
+        asked, end = sequence.expected_end
+        if asked != share or end <= len(sequence.tokens):
+            end = len(sequence.tokens) + self.left(sequence, share)[0]
+            sequence.expected_end = share, end
+        return end
 
     def left(self, sequence: Sequence, share: float) -> tuple[int, str]:
         """Tokens that it will still generate, 1 or more, as `end` counts them; and how that is

@@ -14,6 +14,7 @@ from headway.errors import SettingError
 
 SECOND = 1_000_000_000
 LONG = 10  # times a step of one token: the length of a step that is full of prompts
+SURE = 0.9  # share of the answers that have no more tokens than are reckoned with
 LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
 _number = attrgetter("number")
 Job = tuple[int, int, Sequence]  # its deadline, its number, and itself
@@ -93,7 +94,7 @@ def _due(sequence: Sequence, view: View) -> int:
     """When its next token must have come, or when the last of its answer must have begun."""
     due = sequence.next_by
     if sequence.done_by != NEVER:
-        left = sequence.limit - len(sequence.tokens)
+        left = view.estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
         due = min(due, sequence.done_by - left * view.estimates.shortest)
     return due
 

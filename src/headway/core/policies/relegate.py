@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.view import View
 
 
@@ -16,6 +16,10 @@ class Relegate(Protocol):
         """Of those in time so far, waiting or running, those that are so no longer."""
         ...
 
+    def restored(self, view: View) -> Iterable[Sequence]:
+        """Of the relegated, waiting or running, those that are in time after all."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -24,12 +28,16 @@ class Keep:
     def relegated(self, view: View) -> Iterable[Sequence]:
         return ()
 
+    def restored(self, view: View) -> Iterable[Sequence]:
+        return ()
+
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
     """Whose first token would be late even if its prompt were computed now, alone.
 
-    Eager relegation is from Niyama (2025).
+    The prediction may be wrong: whoever had its first token in time, or can have it again because
+    steps have become faster, is in time again. Eager relegation is from Niyama (2025).
     """
 
     needs_cost: ClassVar[bool] = True
@@ -47,4 +55,15 @@ class Hopeless:
             s
             for s in starting
             if s.first_token == NEVER and now + estimates.first_token(s) > s.first_by
+        ]
+
+    def restored(self, view: View) -> Iterable[Sequence]:
+        estimates, now = view.estimates, view.now
+        found = [s for line in view.lines for s in line.relegated]
+        found += [s for s in view.running if s.tier == RELEGATED]
+        return [
+            s
+            for s in found
+            if (now + estimates.first_token(s) if s.first_token == NEVER else s.first_token)
+            <= s.first_by
         ]
