@@ -15,7 +15,7 @@ from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
-from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.defer import Nobody, WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.policies.memory import Ahead, Now
@@ -42,6 +42,7 @@ MS = 1_000_000
 MOST_STEPS = 5_000  # of a case; each has a few hundred tokens
 DEFAULT = Policies()
 COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)
+DEFERRING = [WithoutDeadline(), WithTimeToSpare(2)]
 
 
 def answer(request: Request) -> list[int]:
@@ -178,8 +179,8 @@ def budget_policies(draw: st.DrawFn) -> Policies:
     """Every combination of the policies that go by budgets and of the others."""
     join = draw(st.sampled_from(JOINS))
     in_groups = isinstance(join, Static | Dynamic | LengthClasses)
-    defer = draw(st.sampled_from([Nobody(), WithoutDeadline()]))
-    mixes = [Mixed()] if defer == WithoutDeadline() else [Mixed(), PrefillFirst(), Alternate()]
+    defer = draw(st.sampled_from([Nobody(), *DEFERRING]))
+    mixes = [Mixed()] if defer in DEFERRING else [Mixed(), PrefillFirst(), Alternate()]
     chunks = [Whole(), Fixed(1), Fixed(5)]
     slack = [BySlack(least=1, stretch=2), BySlack(least=4, sure=1.0), BySlack()]
     orders = [FirstCome(), Priority(), ShortestFirst()]

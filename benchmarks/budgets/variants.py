@@ -19,7 +19,7 @@ SHARES = (0.3, 0.5, 0.7, 0.9)  # of the TTFT budget, that a request may queue be
 GAINS = (10.0, 100.0, 1_000.0)
 FIRST_COME, TIMEOUT, SLIDING = "first come", "queue timeout", "sliding alpha"
 # In the order in which the parts are added, then each alone, then all without one
-LADDER = ("priority", "deadline order", "+ slack steps", "+ relegation", "budgets")
+LADDER = ("priority", "deadline order", "+ slack steps", "+ relegation", "+ filler", "budgets")
 ALONE = ("slack steps alone", "relegation alone", "filler alone")
 WITHOUT = ("without the order", "without slack steps", "without relegation")
 SLOWNESS = 1_300
@@ -55,6 +55,7 @@ def parts(slots: int, chunk: int) -> list[Variant]:
         "deadline order": replace(plain, order=ByDeadline()),
         "+ slack steps": unrelegated,
         "+ relegation": replace(unrelegated, relegate=Hopeless()),
+        "+ filler": replace(whole, defer=WithoutDeadline()),
         "budgets": whole,
         "slack steps alone": replace(unrelegated, order=FirstCome()),
         "relegation alone": replace(plain, relegate=Hopeless()),

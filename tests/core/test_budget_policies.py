@@ -13,7 +13,7 @@ from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed
-from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.defer import Nobody, WithoutDeadline, WithTimeToSpare
 from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
@@ -244,9 +244,24 @@ def test_those_without_a_deadline_may_miss_a_step_but_for_the_least_of_their_lan
     bulk = replace(BULK, slots=Share(least=1))
     running = [decoding(i, lane="bulk", tier=UNTIMED) for i in (3, 1)]
     running += [decoding(5), decoding(6, tier=RELEGATED)]
-    found = WithoutDeadline().deferred(seen(line(bulk), line(CHAT), running=running))
+    found = WithoutDeadline().deferred(seen(line(bulk), line(CHAT), running=running), joins=True)
     assert sorted(numbers(found)) == [1, 6]
-    assert Nobody().deferred(seen()) == frozenset()
+    assert Nobody().deferred(seen(), joins=True) == frozenset()
+
+
+def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
+    soon = 2 * Estimates(COST).shortest  # 22 ms
+    timed = {"first_token": 0, "tpot": soon}
+    running = [decoding(0, **timed), decoding(1, 2, **timed), decoding(2), decoding(3, tpot=soon)]
+    running.append(decoding(4, tier=RELEGATED))
+    view = seen(line(CHAT), running=running)
+    policy = WithTimeToSpare(2)
+    assert numbers(policy.deferred(view, joins=False)) == [4], "there are no prompts"
+    assert sorted(numbers(policy.deferred(view, joins=True))) == [1, 4], "0 is due in two steps"
+    view = replace(view, running=[*running, one(5)])
+    assert sorted(numbers(policy.deferred(view, joins=False))) == [1, 4]
+    with pytest.raises(SettingError, match="soon must be 1 or more"):
+        WithTimeToSpare(0)
 
 
 def test_who_cannot_be_in_time_even_alone_is_relegated():

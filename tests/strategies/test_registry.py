@@ -8,7 +8,7 @@ from headway.core.lane import Budget, Lane
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
-from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.defer import Nobody, WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.memory import Ahead
@@ -64,10 +64,11 @@ def test_budgets_is_its_parts_together_and_each_part_is_first_come_but_for_one_t
     plain, whole = made("first-come"), made("budgets")
     assert replace(plain, order=whole.order) == made("deadline-order")
     assert replace(plain, relegate=whole.relegate) == made("relegation")
-    taken = {"preempt": whole.preempt, "defer": whole.defer}
+    taken = {"preempt": whole.preempt, "defer": WithoutDeadline()}
     assert replace(plain, order=Priority(), **taken) == made("filler")
     assert (made("slack-steps").chunk, made("slack-steps").order) == (whole.chunk, plain.order)
     assert whole == by_budgets(SLOTS) and whole.step_tokens == made("slack-steps").step_tokens
+    assert whole.defer == WithTimeToSpare(), "it defers more than filler does"
     assert (whole.order, whole.chunk, whole.relegate) == (ByDeadline(), BySlack(), Hopeless())
     assert not {*PARTS_OF_BUDGETS} & {*DEFAULT_STRATEGIES} and "budgets" in DEFAULT_STRATEGIES
 
@@ -148,7 +149,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
         "  order: deadline\n"
         "  chunk: slack\n"
         "  preempt: by-lane\n"
-        "  defer: without-deadline\n"
+        "  defer: time-to-spare\n"
         "  relegate: hopeless\n"
         "  memory: {ahead: {share: 0.6}}\n"
         "tuned:\n"
@@ -162,7 +163,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
     assert tuned.chunk == BySlack(8, 4, 0.5)
     assert (tuned.preempt, tuned.defer, tuned.relegate) == (Youngest(), Nobody(), Keep())
     assert plain == strategy_from_parts("plain", {}).policies
-    assert whole.predicting == ("ByDeadline", "BySlack", "Hopeless")
+    assert whole.predicting == ("ByDeadline", "BySlack", "WithTimeToSpare", "Hopeless")
     assert plain.predicting == ()
 
 
@@ -184,7 +185,7 @@ def test_each_part_of_budgets_is_first_come_but_for_itself():
         "fair": {"order"},
     }
     everything = made("budgets")
-    assert (everything.preempt, everything.defer) == (ByLane(), WithoutDeadline())
+    assert (everything.preempt, everything.defer) == (ByLane(), WithTimeToSpare())
     assert everything.relegate == Hopeless()
 
 

@@ -46,7 +46,13 @@ TYPES: dict[str, type] = {
         ),
         *(mix.Mixed, mix.PrefillFirst, mix.Alternate, chunk.Whole, chunk.Fixed, preempt.Youngest),
         *(by_deadline.ByDeadline, by_slack.BySlack, preempt.ByLane, fairly.Fairly),
-        *(defer.Nobody, defer.WithoutDeadline, relegate.Keep, relegate.Hopeless),
+        *(
+            defer.Nobody,
+            defer.WithoutDeadline,
+            defer.WithTimeToSpare,
+            relegate.Keep,
+            relegate.Hopeless,
+        ),
         *(memory.Now, memory.Ahead),
     )
 }

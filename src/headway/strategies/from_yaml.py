@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.policies.by_slack import BySlack
+from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import MIXES
 from headway.core.policies.policies import Policies
 from headway.errors import SettingError
 from headway.strategies.parts import (
-    DEFERS,
     PREEMPTS,
     RELEGATES,
     choice,

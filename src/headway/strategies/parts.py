@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
-from headway.core.policies.defer import Defer, Nobody, WithoutDeadline
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.memory import Ahead, Memory, Now
 from headway.core.policies.order import ORDERS, Order
@@ -23,7 +22,6 @@ Made = TypeVar("Made")
 DEADLINE = ("patience", "turn", "most_in_time")
 SLACK = ("least", "stretch", "sure")
 PREEMPTS: dict[str, Preempt] = {"youngest": Youngest(), "by-lane": ByLane()}
-DEFERS: dict[str, Defer] = {"nobody": Nobody(), "without-deadline": WithoutDeadline()}
 RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
 

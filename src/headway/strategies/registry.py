@@ -13,7 +13,7 @@ from headway.core.lane import Lane
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
-from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.defer import WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.memory import Ahead
@@ -199,7 +199,7 @@ def by_budgets(slots: int) -> Policies:
         _by_slack(slots),
         order=ByDeadline(),
         preempt=ByLane(),
-        defer=WithoutDeadline(),
+        defer=WithTimeToSpare(),
         relegate=Hopeless(),
     )
 
@@ -251,8 +251,9 @@ def _slack_steps(inputs: StrategyInputs) -> Strategy:
 
 def _budgets(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together: as "
-        "many requests as possible inside their budgets"
+        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together, and "
+        "answers with time to spare may miss steps: as many requests as possible inside their "
+        "budgets"
     )
     return Strategy("budgets", rule, by_budgets(inputs.slots))
 

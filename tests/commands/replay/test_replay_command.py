@@ -316,7 +316,7 @@ def test_what_goes_by_budgets_predicts_by_the_recorded_cost_model_or_the_files()
     rerun = rerun_journal(recorded(THRASH))
     assert not rerun.recording.settings.cost.is_known
     made = parse_change("budgets", []).apply(rerun, PRICES)
-    assert made.policies.predicting == ("ByDeadline", "BySlack", "Hopeless")
+    assert made.policies.predicting == ("ByDeadline", "BySlack", "WithTimeToSpare", "Hopeless")
     assert made.cost == PRICES
     sets = ["order={deadline: {turn: 3}}", "chunk=slack", "relegate=hopeless", "preempt=by-lane"]
     made = parse_change("", [*sets, "defer=without-deadline"]).apply(rerun, PRICES).policies

@@ -17,7 +17,7 @@ from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
-from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.defer import WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses
 from headway.core.policies.memory import Ahead
@@ -152,7 +152,7 @@ BUDGETS = Policies(
     ByDeadline(),
     chunk=BySlack(),
     preempt=ByLane(),
-    defer=WithoutDeadline(),
+    defer=WithTimeToSpare(),
     relegate=Hopeless(),
     step_tokens=8 + 2_048,
 )

@@ -10,6 +10,7 @@ from headway.commands.replay.rerun import Rerun
 from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.chunk import Fixed
+from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Dynamic, LengthClasses
 from headway.core.policies.mix import MIXES
 from headway.core.policies.policies import Policies
@@ -19,7 +20,6 @@ from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies
 from headway.strategies.parts import (
-    DEFERS,
     PREEMPTS,
     RELEGATES,
     read_chunk,

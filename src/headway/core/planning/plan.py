@@ -38,8 +38,9 @@ class Plan:
         self._sizer: Sizer | None = None  # none: the step may take any time
         if self._allow.nanoseconds != NEVER:
             self._sizer = Sizer(view.estimates, self._allow.nanoseconds, self._allow.sure)
-        self._deferred = policies.defer.deferred(view)
         self._victims = Victims(policies.preempt, roster, pool, view)
+        self._joins = self.start.count > 0 or self._takes_slots  # somebody may join
+        self._deferred = policies.defer.deferred(view, joins=self._joins)
         self._limits = LaneLimits(roster, pool)
         self._prefixes = Prefixes(pool, roster, view)
         self._time_is_up = False
@@ -69,7 +70,7 @@ class Plan:
             others = self._decode(kinds.decode)
         if not kinds.prefill or (not self.view.waiting and self._give_at_once(others)):
             return
-        if others or self.start.count or self._takes_slots:
+        if others or self._joins:
             self._consider(self._candidates(others), len(others))
             if self._deferred:  # a full chunk is no reason to miss a step
                 left = [s for s in others if s not in self.shares and self._is_single(s)]

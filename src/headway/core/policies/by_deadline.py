@@ -115,7 +115,8 @@ def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
     Prompts share their steps with those that decode, so they take longer than their own work.
     """
     spare, work = _share_of_prompts(view), view.estimates.work
-    works = [int(work(s) / spare) for _, _, s in jobs]
+    # The next token of one that runs is little work, and not worth pricing.
+    works = [int(work(s) / spare) if s.pending > 1 or not s.begun else 0 for _, _, s in jobs]
     ends = accumulate(works, initial=view.now)
     next(ends)
     if all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):

@@ -1,18 +1,21 @@
 """Whose next token may come later? A Defer answers, once per step, about those who run."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
+from headway.core.request import NEVER
 from headway.core.sequence import TIMED, Sequence
 from headway.core.view import View
+from headway.errors import SettingError
 
 
 class Defer(Protocol):
     """Which of the running may miss a step. They are considered together with the prompts, in
     the order policy's order, and served while the step has tokens and time left."""
 
-    def deferred(self, view: View) -> frozenset[Sequence]:
-        """Of those who run, whose next token may come later."""
+    def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
+        """Of those who run, whose next token may come later. joins: whether somebody who waits
+        may join in this step."""
         ...
 
 
@@ -23,7 +26,7 @@ NOBODY = frozenset[Sequence]()
 class Nobody:
     """Each gets its next token in each step."""
 
-    def deferred(self, view: View) -> frozenset[Sequence]:
+    def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         return NOBODY
 
 
@@ -32,7 +35,7 @@ class WithoutDeadline:
     """Those whose lane has no budget, or who cannot keep it any more, but not within the least
     slots of their lane."""
 
-    def deferred(self, view: View) -> frozenset[Sequence]:
+    def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         found, kept = list[Sequence](), dict[str, int]()
         least = {line.lane.name: line.lane.slots.least for line in view.lines}
         for sequence in view.running:
@@ -44,3 +47,38 @@ class WithoutDeadline:
             else:
                 found.append(sequence)
         return frozenset(found)
+
+
+@dataclass(frozen=True, slots=True)
+class WithTimeToSpare:
+    """As WithoutDeadline, and while there are prompts to compute, those in time whose next token
+    is not due soon: the prompts have their time.
+
+    Soon is within two of the longest steps, so whoever misses a step can still have its token in
+    time in the next one. SCORPIO (2025) lets loose lanes skip steps by credits.
+    """
+
+    needs_cost: ClassVar[bool] = True
+    soon: int = 20  # times the length of a step of one token
+
+    def __post_init__(self) -> None:
+        if self.soon < 1:
+            raise SettingError(f"soon must be 1 or more steps of one token, not {self.soon}")
+
+    def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
+        found = WithoutDeadline().deferred(view, joins=joins)
+        if not joins and all(len(s.tokens) - s.scheduled == 1 for s in view.running):
+            return found
+        soon = view.now + self.soon * view.estimates.shortest
+        return found | {
+            s
+            for s in view.running
+            if s.tier == TIMED and s.first_token != NEVER and s.pending == 1 and s.next_by > soon
+        }
+
+
+DEFERS: dict[str, Defer] = {  # as operators name them
+    "nobody": Nobody(),
+    "without-deadline": WithoutDeadline(),
+    "time-to-spare": WithTimeToSpare(),
+}

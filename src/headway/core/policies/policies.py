@@ -70,7 +70,7 @@ class Policies:
     @property
     def predicting(self) -> tuple[str, ...]:
         """Names of the policies that predict times: they need a cost model."""
-        parts = (self.inner_order, self.chunk, self.relegate)
+        parts = (self.inner_order, self.chunk, self.defer, self.relegate)
         return tuple([type(each).__name__ for each in parts if getattr(each, "needs_cost", False)])
 
     def cells(self, context: int) -> int:

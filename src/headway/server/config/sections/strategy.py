@@ -11,7 +11,7 @@ from pydantic_settings import NoDecode
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
-from headway.core.policies.defer import Nobody, WithoutDeadline
+from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses
 from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.mix import MIXES
@@ -41,7 +41,7 @@ NAMED: dict[str, dict[str, Any]] = {
         "order": "deadline",
         "chunk": "slack",
         "preempt": "by-lane",
-        "defer": "without-deadline",
+        "defer": "time-to-spare",
         "relegate": "hopeless",
     },
     "memory-ahead": {"order": "first-come", "memory": "ahead"},
@@ -126,8 +126,12 @@ class StrategySettings(Section):
         ),
     ] = "youngest"
     defer: Annotated[
-        Literal["nobody", "without-deadline"],
-        Field(description="Which running requests may get their next token in a later step."),
+        Literal["nobody", "without-deadline", "time-to-spare"],
+        Field(
+            description="Which running requests may get their next token in a later step: those of "
+            "lanes without a budget; and those whose next token is not due soon, which needs "
+            "engine.cost."
+        ),
     ] = "nobody"
     relegate: Annotated[
         Literal["keep", "hopeless"],
@@ -213,7 +217,7 @@ class StrategySettings(Section):
             mix=MIXES[self.effective_mix],
             chunk=self._chunk,
             preempt=ByLane() if self.preempt == "by-lane" else Youngest(),
-            defer=WithoutDeadline() if self.defer == "without-deadline" else Nobody(),
+            defer=DEFERS[self.defer],
             relegate=Hopeless() if self.relegate == "hopeless" else Keep(),
             memory=Ahead() if self.memory == "ahead" else Now(),
             step_tokens=step_tokens or self.default_step_tokens(slots),
