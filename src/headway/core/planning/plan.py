@@ -1,11 +1,11 @@
 """The first phase of a step (Plan): choose who gets how many tokens, and reserve their blocks."""
 
 from collections.abc import Iterator
-from itertools import chain
 
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
 from headway.core.cost.sizer import Sizer
+from headway.core.planning.candidates import in_time_first, named_first
 from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.victims import Victims
@@ -14,7 +14,7 @@ from headway.core.policies.mix import RowKinds
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.roster import Roster
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequence import Sequence
 from headway.core.view import View
 
 MISFITS = 16  # a step stops looking after so many waiting sequences that do not fit
@@ -39,7 +39,7 @@ class Plan:
         if self._allow.nanoseconds != NEVER:
             self._sizer = Sizer(view.estimates, self._allow.nanoseconds, self._allow.sure)
         self._victims = Victims(policies.preempt, roster, pool, view)
-        self._joins = self.start.count > 0 or self._takes_slots  # somebody may join
+        self._joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
         self._deferred = policies.defer.deferred(view, joins=self._joins)
         self._limits = LaneLimits(roster, pool)
         self._prefixes = Prefixes(pool, roster, view)
@@ -76,13 +76,6 @@ class Plan:
                 left = [s for s in others if s not in self.shares and self._is_single(s)]
                 self._give_singles(left)
 
-    @property
-    def _takes_slots(self) -> bool:
-        """Whether somebody waits who may take the slot of a later tier."""
-        if not self._victims.across or not self.view.waiting:
-            return False
-        return any(s.tier != TIMED for s in self.roster.running.values())
-
     def _take_in_turns(self, kinds: RowKinds) -> None:
         """If not all can get a token: in the order they are served, prompts or not."""
         self._in_turns = True
@@ -115,31 +108,12 @@ class Plan:
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
         """These of the running, and the waiting, in the order policy's order; before all, those
         that the join policy names first."""
-        ranked, first = self.policies.order.rank(self.view, others), self.start.first
-        if first:
-            listed = list(ranked)
-            rest = () if self.start.only else (each for each in listed if each not in first)
-            ranked = chain((each for each in listed if each in first), rest)
-        return self._in_time_first(ranked) if self._victims.across else ranked
-
-    def _in_time_first(self, ranked: Iterator[Sequence]) -> Iterator[Sequence]:
-        """Whoever is in time and waits joins before those of later tiers do, whose slots it would
-        take in the next step; but not before those whose lane has fewer than its least."""
-        lines = [line for line in self.view.lines if line.lane.budget.is_timed]
-        ahead = sum([len(line.waiting) for line in lines])
-        seen, later = set[Sequence](), list[Sequence]()  # seen: an order may name somebody twice
-        for sequence in ranked:
-            if sequence.tier == TIMED and not self._runs(sequence):
-                ahead -= sequence not in seen
-                seen.add(sequence)
-            elif ahead and not (self._runs(sequence) or self._limits.lacks_slots(sequence)):
-                later.append(sequence)
-                continue
-            yield sequence
-            if later and not ahead:
-                yield from later
-                later = []
-        yield from later
+        ranked = self.policies.order.rank(self.view, others)
+        if self.start.first:
+            ranked = named_first(ranked, self.start)
+        if not self._victims.across:
+            return ranked
+        return in_time_first(ranked, self.view.lines, self._runs, self._limits.lacks_slots)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running

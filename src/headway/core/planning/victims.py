@@ -7,7 +7,7 @@ from headway.core.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.policies.preempt import Preempt
 from headway.core.roster import Roster
-from headway.core.sequence import UNTIMED, Sequence
+from headway.core.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
 
@@ -32,6 +32,13 @@ class Victims:
         self._first = UNTIMED  # the earliest tier that has
         self._oldest = dict[int, int]()  # number, by tier
         self._bare = UNTIMED  # nobody can be taken for those who wait in this tier or a later one
+
+    @property
+    def give_slots(self) -> bool:
+        """Whether somebody waits who may take the slot of a later tier."""
+        if not self.across or not self.view.waiting:
+            return False
+        return any(s.tier != TIMED for s in self.roster.running.values())
 
     def taken(self, victim: Sequence) -> None:
         """It is preempted now."""

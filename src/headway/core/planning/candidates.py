@@ -1,0 +1,39 @@
+"""Who is considered in a step, and in which order: the order policy's, but for two things."""
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+from headway.core.lane import Line
+from headway.core.policies.join import Start
+from headway.core.sequence import TIMED, Sequence
+
+
+def named_first(ranked: Iterator[Sequence], start: Start) -> Iterator[Sequence]:
+    """Those that the join policy names go before all others, or alone."""
+    listed, first = list(ranked), start.first
+    rest = () if start.only else (each for each in listed if each not in first)
+    return chain((each for each in listed if each in first), rest)
+
+
+def in_time_first(
+    ranked: Iterator[Sequence],
+    lines: tuple[Line, ...],
+    runs: Callable[[Sequence], bool],
+    lacks_slots: Callable[[Sequence], bool],
+) -> Iterator[Sequence]:
+    """Whoever is in time and waits joins before those of later tiers do, whose slots it would take
+    in the next step; but not before those whose lane lacks slots of its least."""
+    ahead = sum([len(line.waiting) for line in lines if line.lane.budget.is_timed])
+    seen, later = set[Sequence](), list[Sequence]()  # seen: an order may name somebody twice
+    for sequence in ranked:
+        if sequence.tier == TIMED and not runs(sequence):
+            ahead -= sequence not in seen
+            seen.add(sequence)
+        elif ahead and not (runs(sequence) or lacks_slots(sequence)):
+            later.append(sequence)
+            continue
+        yield sequence
+        if later and not ahead:
+            yield from later
+            later = []
+    yield from later
