@@ -17,6 +17,7 @@ from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
 from headway.core.load import Load
+from headway.core.planning.late import relegate
 from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
 from headway.core.policies.relegate import Keep
@@ -94,29 +95,8 @@ class Scheduler:
         return []
 
     def _relegate(self, now: int) -> list[Event]:
-        """Those that cannot keep their budget any more go behind the others, and back if they can.
-        Where their lane does not want that, those that wait end."""
-        events, roster, policy = list[Event](), self.roster, self.settings.policies.relegate
-        view = self._view(now)
-        for early in tuple(policy.restored(view)):
-            roster.restore(early)
-        for late in tuple(policy.relegated(view)):
-            waits = late.number not in roster.running
-            if waits and self._finds_more(late) and late not in policy.relegated(view):
-                continue
-            if waits and roster.lines[late.request.lane].lane.refuses_late:
-                limit = roster.budget(late.request).ttft / 1e9
-                words = f"its first token cannot come within {limit:g} s of its arrival any more"
-                events.append(self._end(late, Finish.REFUSED, now, words))
-            else:
-                roster.relegate(late)
-                events.append(Event(late.request.id, relegated=True))
-        return events
-
-    def _finds_more(self, sequence: Sequence) -> bool:
-        """Look a prompt that waits up in the prefix cache again; whether more of it is there."""
-        before, sequence.hit = sequence.hit, cached(self.pool, sequence)
-        return sequence.hit > before
+        told, refused = relegate(self.settings, self.roster, self.pool, self._view(now))
+        return told + [self._end(each, Finish.REFUSED, now, words) for each, words in refused]
 
     # -- decide
 

@@ -1,0 +1,44 @@
+"""Who is late, and what becomes of it (relegate)."""
+
+from headway.core.batch import Event
+from headway.core.block_table import cached
+from headway.core.blocks import BlockPool
+from headway.core.roster import Roster
+from headway.core.sequence import Sequence
+from headway.core.settings import Settings
+from headway.core.view import View
+
+
+def relegate(
+    settings: Settings, roster: Roster, pool: BlockPool, view: View
+) -> tuple[list[Event], list[tuple[Sequence, str]]]:
+    """Those that cannot keep their budget any more go behind the others, and back if they can.
+
+    Returns what callers are to hear, and those that are to end, with the words: they wait, and
+    their lane refuses who is late.
+    """
+    events, refused, policy = (
+        list[Event](),
+        list[tuple[Sequence, str]](),
+        settings.policies.relegate,
+    )
+    for early in tuple(policy.restored(view)):
+        roster.restore(early)
+    for late in tuple(policy.relegated(view)):
+        waits = late.number not in roster.running
+        if waits and _finds_more(pool, late) and late not in policy.relegated(view):
+            continue
+        if waits and roster.lines[late.request.lane].lane.refuses_late:
+            limit = roster.budget(late.request).ttft / 1e9
+            words = f"its first token cannot come within {limit:g} s of its arrival any more"
+            refused.append((late, words))
+        else:
+            roster.relegate(late)
+            events.append(Event(late.request.id, relegated=True))
+    return events, refused
+
+
+def _finds_more(pool: BlockPool, sequence: Sequence) -> bool:
+    """Look a prompt that waits up in the prefix cache again; whether more of it is there."""
+    before, sequence.hit = sequence.hit, cached(pool, sequence)
+    return sequence.hit > before
