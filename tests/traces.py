@@ -212,11 +212,15 @@ def budgeted_lanes(draw: st.DrawFn) -> tuple[Lane, ...]:
         limited = draw(st.booleans())
         most = [draw(st.integers(low, 12)) if limited else NEVER for low in (1, 6, 1, 1)]
         slots, blocks = draw(st.integers(0, 1)), draw(st.integers(0, 2))
+        budget = draw(budgets)
+        sizes = [Share(slots if draw(st.booleans()) else 0, most[0])]
+        if min(budget.ttft, budget.tpot, budget.e2e) != NEVER:
+            sizes += [Share(slots, 4, 1), Share(0, 3, 2)]  # that follow the load
         lane = Lane(
             name,
-            draw(budgets),
+            budget,
             draw(st.integers(-1, 1)),
-            slots=Share(slots if draw(st.booleans()) else 0, most[0]),
+            slots=draw(st.sampled_from(sizes)),
             blocks=Share(blocks, most[1]),
             step_tokens=Share(0, most[2]),
             chunk=most[3],

@@ -82,6 +82,7 @@ def assert_same(case, size=BLOCK, gathering=UNPADDED):
     at_once, told_at_once, fewer = left(case, True, size=size, gathering=gathering)
     assert at_once.ledger.steps == by_step.ledger.steps
     assert at_once.ledger.requests == by_step.ledger.requests
+    assert at_once.ledger.changes == by_step.ledger.changes
     assert told_at_once == told
     assert vars(at_once.pool) == vars(by_step.pool), "blocks are reused in another order"
     ours, theirs = list(at_once.pool._cached), list(by_step.pool._cached)

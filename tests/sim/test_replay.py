@@ -43,6 +43,7 @@ def test_a_replay_makes_the_same_batches_events_and_rows(case):
     assert unscored(events) == unscored(first.events)
     assert scheduler.ledger.requests == first.scheduler.ledger.requests
     assert scheduler.ledger.steps == first.scheduler.ledger.steps
+    assert scheduler.ledger.changes == first.scheduler.ledger.changes
     assert scheduler.finished
 
 

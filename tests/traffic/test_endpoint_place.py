@@ -31,6 +31,8 @@ def test_what_is_stated_comes_to_the_lane(tmp_path):
         chunk=64,
     )
     assert lane_of(tmp_path, "weight: 1") == Lane("chat")
+    between = lane_of(tmp_path, "slots: {least: 1, between: [2, 8]}")
+    assert between == Lane("chat", slots=Share(1, 8, 2))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,11 @@ def test_what_is_stated_comes_to_the_lane(tmp_path):
         ("step_tokens: {least: 9}", "chat: step_tokens: 'least' is not known"),
         ("slots: 3", "chat: slots: a mapping of names to values is wanted, not 3"),
         ("slots: {least: 3, most: 2}", "chat: slots: a share is from 3 to 2"),
+        ("slots: {between: [3, 2]}", "chat: slots: between 3 and 2: the first must not exceed"),
+        ("slots: {between: [3]}", "chat: slots: between is two numbers, not 1"),
+        ("slots: {between: 3}", "chat: slots: between is 3; a list of whole numbers is wanted"),
+        ("slots: {between: [1, 3], most: 3}", "chat: slots: say either most or between"),
+        ("blocks: {between: [1, 3]}", "chat: blocks: 'between' is not known"),
         ("blocks: {most: 1.5}", "chat: blocks: most is 1.5; a whole number is wanted"),
         ("chunk: 0", "chat: chunk is 0; it must be 1 or more"),
         ("max_waiting: many", "chat: max_waiting is 'many', not a number"),

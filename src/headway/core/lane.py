@@ -51,10 +51,25 @@ class Share:
 
     least: int = 0
     most: int = NEVER
+    low: int = 0  # the most follows the load between this and `most`; 0: it stays as it is
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:
             raise SettingError(f"a share is from {self.least} to {self.most}: 0 <= least <= most")
+        if self.low and self.low > self.most:
+            raise SettingError(
+                f"between {self.low} and {self.most}: the first must not exceed the second"
+            )
+        if self.low and not max(1, self.least) <= self.low < NEVER > self.most:
+            raise SettingError(
+                f"between {self.low} and {self.most}: the first must be 1 or more, and no less "
+                f"than the least, {self.least}"
+            )
+
+    @property
+    def follows(self) -> bool:
+        """Whether the most follows the load."""
+        return self.low > 0
 
 
 ALL = Share()  # one value, so that it is pickled once
@@ -91,7 +106,7 @@ class Line:
 
     __slots__ = (
         *("lane", "waiting", "relegated", "tokens", "relegated_tokens"),
-        *("started", "running", "batch", "longest"),
+        *("started", "running", "batch", "longest", "slots"),
     )
 
     def __init__(self, lane: Lane) -> None:
@@ -104,6 +119,7 @@ class Line:
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
         self.longest = 0  # tokens of the longest prompt that has ever waited
+        self.slots = lane.slots.low or lane.slots.most  # sequences that may run now, at most
 
     @property
     def oldest(self) -> int:

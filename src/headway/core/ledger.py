@@ -128,6 +128,18 @@ class StepRow(NamedTuple):
         return self.tokens / (self.tokens + self.waste_tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class SizeChange:
+    """A size that follows the load was changed."""
+
+    lane: str
+    what: str  # slots
+    before: int
+    after: int
+    reason: str  # in words
+    at: int  # nanoseconds
+
+
 def step_row(
     batch: Batch, tokens: int, spent: tuple[int, int, int, int], left: tuple[int, int, int]
 ) -> StepRow:
@@ -158,6 +170,7 @@ class Ledger:
     def __init__(self) -> None:
         self.steps: list[StepRow] = []
         self.requests: list[RequestRow] = []
+        self.changes: list[SizeChange] = []
         self.spent = 0  # nanoseconds of all steps
         self.wasted = 0  # nanoseconds of waste in them
         self.settled = 0  # nanoseconds in the rows of requests
@@ -174,7 +187,7 @@ class Ledger:
         self.spent += sum([row.nanoseconds for row in rows])
         self.wasted += sum([row.waste_nanoseconds for row in rows])
 
-    def close(self, sequence: Sequence, budget: Budget, finish: Finish, now: int) -> None:
+    def close(self, sequence: Sequence, budget: Budget, finish: Finish, now: int) -> RequestRow:
         """Make and keep the row of a request that has ended now."""
         request = sequence.request
         self.settled += sequence.nanoseconds
@@ -201,11 +214,17 @@ class Ledger:
             tenant=request.tenant,
         )
         self.requests.append(row)
+        return row
 
     def take(self) -> tuple[list[StepRow], list[RequestRow]]:
         """Return the rows and keep them no longer."""
         taken = self.steps, self.requests
         self.steps, self.requests = [], []
+        return taken
+
+    def take_changes(self) -> tuple[SizeChange, ...]:
+        """Return the changes of sizes and keep them no longer."""
+        taken, self.changes = (*self.changes,), []
         return taken
 
     def check(self, open_nanoseconds: int) -> None:

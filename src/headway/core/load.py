@@ -31,6 +31,7 @@ class LaneLoad:
     # median. Looked at in every few steps. NEVER: not known.
     eta: int = NEVER
     eta_prompt: int = 0
+    slots: int = NEVER  # sequences that may run at once, at present
 
 
 @by_position

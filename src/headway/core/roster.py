@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from headway.core.batch import Begun, Row
 from headway.core.block_table import release
 from headway.core.blocks import BlockPool
+from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.deadlines import Deadlines
 from headway.core.fairness.fair_line import FairLine
 from headway.core.lane import Budget, Line
+from headway.core.ledger import RequestRow, SizeChange
 from headway.core.load import LaneLoad
 from headway.core.policies.fairly import Fairly
 from headway.core.request import NEVER, Finish, Request
@@ -164,6 +166,16 @@ class Roster:
         for line in self.lines.values():
             line.batch = line.running
 
+    def resize(self, sizes: LaneSizes, row: RequestRow) -> list[SizeChange]:
+        """A request has ended: its lane may get more slots, or fewer. The change, if there is
+        one."""
+        line = self.lines[row.lane]
+        change = sizes.ended(row, line)
+        if change is None:
+            return []
+        line.slots = change.after
+        return [change]
+
     def take_dropped(self) -> tuple[int, ...]:
         """Numbers of those whose state the executor can drop; each is named once."""
         taken, self._dropped = tuple(self._dropped), []
@@ -189,6 +201,7 @@ class Roster:
                 line.relegated_tokens,
                 *self._ranks[name],
                 *etas.get(name, UNKNOWN),
+                line.slots,
             )
             for name, line in self.lines.items()
         }

@@ -258,7 +258,8 @@ class Scheduler:
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         self.roster.close(sequence)
         self.estimates.ended(sequence, finish, now)
-        self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
+        row = self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
+        self.ledger.changes += self.roster.resize(self.estimates.sizes, row)
 
     # -- out
 

@@ -45,6 +45,17 @@ class Settings:
         for each in self.lanes:
             if each.chunk < 1:
                 raise SettingError(f"lane {each.name!r} has a chunk of {each.chunk} tokens")
+            for name in ("blocks", "step_tokens"):
+                if getattr(each, name).follows:
+                    raise SettingError(
+                        f"lane {each.name!r}: {name} cannot follow the load; slots can"
+                    )
+            budget = each.budget
+            if each.slots.follows and min(budget.ttft, budget.tpot, budget.e2e) == NEVER:
+                raise SettingError(
+                    f"lane {each.name!r} has slots between {each.slots.low} and "
+                    f"{each.slots.most}, and no ttft, tpot or e2e that they could follow"
+                )
             if each.step_tokens.least:
                 raise SettingError(
                     f"lane {each.name!r}: step_tokens has a most and no least; the least of slots "

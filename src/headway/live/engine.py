@@ -118,6 +118,7 @@ class LiveEngine:
             while not self._engine.scheduler.finished:
                 events = self._engine.step()
                 self._rows(*self._engine.scheduler.ledger.take())
+                self._engine.scheduler.ledger.take_changes()  # only a server reports them
                 self._callers.tell(events)
         except BaseException as error:  # the thread's edge: no caller may wait for ever
             down = EngineDownError(f"the engine is down: {error or type(error).__name__}")

@@ -2,6 +2,7 @@
 
 chat:
   slots: {least: 2, most: 12}  # sequences that run at once; the least is never taken away
+                               # or {between: [4, 12]}: the most follows the load
   blocks: {most: 400}          # of the KV memory
   step_tokens: {most: 256}     # of a step
   chunk: 128                   # prompt tokens of a step
@@ -16,9 +17,13 @@ from typing import Any
 from headway.core.lane import Lane, Share
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.yaml_values import known, mapping, whole
+from headway.yaml_values import known, mapping, whole, wholes
 
-SHARES = {"slots": ("least", "most"), "blocks": ("least", "most"), "step_tokens": ("most",)}
+SHARES = {
+    "slots": ("least", "most", "between"),
+    "blocks": ("least", "most"),
+    "step_tokens": ("most",),
+}
 BOUNDS = ("chunk", "max_waiting", "max_waiting_tokens")
 KEYS = (*SHARES, *BOUNDS)
 
@@ -51,7 +56,16 @@ def read_place(fields: Mapping[str, Any], where: str) -> Place:
 def _share(value: Any, allowed: Collection[str], where: str) -> Share:
     given = mapping(value, where)
     known(given, allowed, where)
-    ends = {name: whole(each, f"{where}: {name}") for name, each in given.items()}
+    ends = {
+        name: whole(each, f"{where}: {name}") for name, each in given.items() if name != "between"
+    }
+    if "between" in given:
+        if "most" in given:
+            raise SettingError(f"{where}: say either most or between")
+        both = wholes(given["between"], f"{where}: between")
+        if len(both) != 2:
+            raise SettingError(f"{where}: between is two numbers, not {len(both)}")
+        ends["low"], ends["most"] = both
     try:
         return Share(**ends)
     except SettingError as error:

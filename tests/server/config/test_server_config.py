@@ -266,6 +266,12 @@ lanes:
     assert again.effective() == config.effective() and again.core_lanes == config.core_lanes
 
 
+def test_slots_that_follow_the_load_are_read_and_shown(load):
+    config = load("lanes: {a: {tpot: 1s, slots: {between: [2, 8]}}}")
+    assert config.core_lanes[0].slots == Share(0, 8, 2)
+    assert config.effective()["lanes"]["a"]["slots"]["between"] == [2, 8]
+
+
 def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load):
     offline = load("engine: {cost: a.json}").effective()["lanes"]["offline"]
     assert offline["slots"] == {"least": 1, "most": "none"}
@@ -360,6 +366,24 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
             "lanes: {a: {blocks: {most: 0}}}",
             "lanes.a.blocks.most should be greater than or equal to 1, not 0",
         ),
+        (
+            "lanes: {a: {ttft: 1s, slots: {between: [9, 3]}}}",
+            "lanes.a.slots: between 9 and 3: the first must not exceed the second",
+        ),
+        (
+            "lanes: {a: {ttft: 1s, slots: {between: [0, 3]}}}",
+            "lanes.a.slots.between[0] should be greater than or equal to 1, not 0",
+        ),
+        (
+            "lanes: {a: {ttft: 1s, slots: {between: [2, 3], most: 3}}}",
+            "lanes.a.slots: say either most or between: a most of 3 does not follow the load",
+        ),
+        ("lanes: {a: {slots: {between: [2, 3]}}}", "no ttft, tpot or e2e that they could follow"),
+        (
+            "engine: {strategy: {join: dynamic}}\nlanes: {a: {ttft: 1s, slots: {between: [2, 8]}}}",
+            "headway.yaml: lanes.a.slots: it is for join continuous, not dynamic",
+        ),
+        ("lanes: {a: {blocks: {between: [2, 3]}}}", "lanes.a.blocks.between is not known"),
         ("lanes: {a: {slots: {least: -1}}}", "lanes.a.slots.least should be greater than or equal"),
         ("lanes: {a: {slots: 3}}", "lanes.a.slots should be a mapping of names to values, not 3"),
         ("lanes: {a: {step_tokens: {least: 3}}}", "lanes.a.step_tokens.least is not known"),

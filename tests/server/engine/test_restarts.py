@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import httpx2
 import pytest
 
+from headway.core.ledger import SizeChange
 from headway.core.load import Load
 from headway.errors import CheckpointError, EngineDownError
 from headway.models import EMBEDDED
@@ -194,6 +195,22 @@ def test_pauses_between_restarts_grow_and_the_last_fault_is_final(played):
     assert played.pauses == [1.0, 4.0, 16.0, 30.0]
     assert (engine.state, engine.down) == (EngineState.DOWN, "fault 5")
     assert played.lines[-1]["event"] == "engine down for good"
+
+
+def test_each_change_of_a_size_is_a_line_of_the_log(played):
+    engine = played.made(0)
+
+    async def scene(standing):
+        await until(lambda: engine.state is EngineState.READY)
+        change = SizeChange("chat", "slots", 4, 5, "8 of 8 kept the budget", 7)
+        played.remotes[-1].resized([change])
+        played.remotes[-1].fail("the end")
+
+    stood(engine, scene)
+    (line,) = [each for each in played.lines if each["event"] == "size changed"]
+    assert (line["level"], line["lane"], line["what"]) == ("info", "chat", "slots")
+    assert (line["before"], line["after"]) == (4, 5)
+    assert line["reason"] == "8 of 8 kept the budget"
 
 
 def test_ten_minutes_of_service_reset_the_count_of_faults(played):

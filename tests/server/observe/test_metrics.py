@@ -6,6 +6,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import httpx2
@@ -17,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headway.core.batch import Event
 from headway.core.lane import Lane
-from headway.core.ledger import StepRow
+from headway.core.ledger import SizeChange, StepRow
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER, Finish
 from headway.errors import DrainingError
@@ -226,6 +227,16 @@ def test_a_server_that_takes_no_requests_shows_in_the_metrics():
         assert sum(now["headway_engine_state"].values()) == 1
 
 
+def test_the_slots_of_lanes_that_have_a_most_are_shown():
+    lanes = {"chat": {"ttft": "9s", "slots": {"between": [3, 8]}}, "bulk": {"slots": {"most": 5}}}
+    with serving(ServerConfig(lanes=lanes | {"rest": {}}), fake) as (url, service):
+        assert scraped(url)["headway_lane_slots"] == {("chat",): 3, ("bulk",): 5, ("rest",): inf}
+        said = {each["id"]: each["slots"] for each in httpx2.get(f"{url}/v1/lanes").json()["data"]}
+        assert said == {"chat": 3, "bulk": 5, "rest": None}
+        service.engine.state = EngineState.DOWN
+        assert scraped(url)["headway_lane_slots"]["chat",] == 3
+
+
 def test_requests_and_tokens_are_counted_by_the_keys_name(monkeypatch):
     config = ServerConfig(keys=[{"name": "app", "sha256": "0" * 64, "requests_per_minute": 1}])
     with serving(config, fake) as (url, service):
@@ -353,9 +364,11 @@ def test_the_front_gets_rows_then_events_before_its_callers_do():
     remote = EngineClient(EngineOptions())
     remote.rows = lambda steps, requests: told.append("rows")
     remote.events = told.append
+    remote.resized = told.append
+    change = SizeChange("chat", "slots", 4, 5, "as it is", 0)
     remote._callers.add(["a"], Heard())
-    remote._take(Step([said], [], [], Load(), 0))
-    assert told == ["rows", [said], "caller"]
+    remote._take(Step([said], [], [], Load(), 0, changes=(change,)))
+    assert told == ["rows", [said], (change,), "caller"]
 
 
 # -- what dashboards ask for

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from headway.core.batch import Batch
 from headway.core.cost.features import Features, batch_features, row_features
+from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.cost.lengths import Lengths
 from headway.core.cost.promise import Promise
 from headway.core.cost.promises import SURE, Promises
@@ -62,7 +63,7 @@ class Estimates:
         self._shortest = cost.predict(row_features(0, 1, 1))
         self._drains: dict[str, Drain] = {}  # by lane
         self._alone: dict[int, int] = {}  # nanoseconds of the longest prompts, by their tokens
-        self.lengths, self.promises = Lengths(), Promises()
+        self.lengths, self.promises, self.sizes = Lengths(), Promises(), LaneSizes()
         self._prompts = 0  # prompt tokens, in thousandths
         self._prefills = 0  # nanoseconds from their starts to their first tokens
 

@@ -61,9 +61,10 @@ class LaneLimits:
         lane = self._limit_of(sequence)
         if lane is None:
             return True
-        runs = self.roster.lines[lane.name].running + self._joined[lane.name]
+        line = self.roster.lines[lane.name]
+        runs = line.running + self._joined[lane.name]
         # Each that runs may want a token of the same step.
-        if runs >= min(lane.slots.most, lane.step_tokens.most) or lane.name in self._closed:
+        if runs >= min(line.slots, lane.step_tokens.most) or lane.name in self._closed:
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
         if self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.most:

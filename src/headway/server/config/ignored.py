@@ -43,7 +43,8 @@ def check_lanes(lanes: Mapping[str, LaneSettings], strategy: StrategySettings) -
             )
         for each in GROUPLESS:
             value = getattr(lane, each)
-            if getattr(value, "most", value) != NEVER and not is_read(each, strategy):
+            limited = getattr(value, "between", None) or getattr(value, "most", value) != NEVER
+            if limited and not is_read(each, strategy):
                 raise SettingAtError(
                     ("lanes", name, each), f"it is for join continuous, not {strategy.join}"
                 )
@@ -74,6 +75,8 @@ def leave_out_ignored(lane: dict[str, Any], strategy: StrategySettings) -> None:
     for share in ("slots", "blocks"):
         if not is_read(f"{share}.least", strategy):
             del lane[share]["least"]
+    if not lane["slots"]["between"]:
+        del lane["slots"]["between"]
     if lane["ttft"] == NONE or not is_read("late", strategy):
         del lane["late"]
     for each in ("window", "priority", *GROUPLESS):

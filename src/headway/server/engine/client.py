@@ -10,7 +10,7 @@ import multiprocessing
 import select
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -25,7 +25,7 @@ from headway.errors import DrainingError, EngineDownError, HeadwayError, Refused
 from headway.live.callers import Caller, Callers
 from headway.live.clock import WallClock
 from headway.server.engine.engine_process import run
-from headway.server.engine.handle import EngineState, Rows
+from headway.server.engine.handle import EngineState, Resized, Rows
 from headway.server.engine.in_flight import InFlight
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 
@@ -37,7 +37,7 @@ MOST_LINE = 4_096  # characters of a line that the process prints; longer ones a
 SILENT = 120.0  # seconds without news from an engine with work: no step takes so long
 
 
-def _nobody(*told: list[Any]) -> None:
+def _nobody(*told: Sequence[Any]) -> None:
     """Takes the ledger's rows and the events until somebody else does."""
 
 
@@ -56,16 +56,15 @@ class EngineClient:
     """
 
     def __init__(self, options: EngineOptions, echo: Callable[[str], object] | None = None) -> None:
-        self.options = options
-        self._echo = echo
+        self.options, self._echo = options, echo
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
-        self._state, self._fault = EngineState.LOADING, ""  # DOWN: it has failed, for good
-        self.journal = ""  # why it has stopped
+        self.resized: Resized = _nobody  # and with changes of sizes
+        self._state = EngineState.LOADING  # DOWN: it has failed, for good
+        self._fault = self.journal = ""  # why it has failed; why the journal has stopped
         self._clock = WallClock()
         self._heard = self._clock.now()  # when it last sent a step, or had nothing to do
-        self._in_flight = InFlight()
-        self._callers = Callers()
+        self._in_flight, self._callers = InFlight(), Callers()
         self._outbox: SimpleQueue[tuple[Command, ...] | None] = SimpleQueue()
         self._process: SpawnProcess | None = None
         self._error: HeadwayError | None = None  # the process's last words
@@ -230,12 +229,13 @@ class EngineClient:
         match message:
             case Step() if self._fault:
                 pass  # it was taken to hang, and its callers were told so
-            case Step(events, steps, requests, load, taken, journal):
+            case Step(events, steps, requests, load, taken, journal, changes):
                 self._heard, self.journal = self._clock.now(), journal
                 self._in_flight.publish(load, taken)
                 try:
                     self.rows(steps, requests)
                     self.events(events)
+                    self.resized(changes)
                 finally:
                     self._callers.tell(events)
             case Progress(text):

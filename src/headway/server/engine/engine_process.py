@@ -133,7 +133,8 @@ class EngineProcess:
             events = engine.step()
             fault = self._journal.fault if self._journal else self._unkept
             load = engine.load
-            send(Step(events, *scheduler.ledger.take(), load, inbox.taken, fault))
+            rows, changes = scheduler.ledger.take(), scheduler.ledger.take_changes()
+            send(Step(events, *rows, load, inbox.taken, fault, changes))
             left.after(events, load.running)
         if self._journal:
             self._journal.close()

@@ -1,16 +1,17 @@
 """What the server needs of an engine, in whichever process it runs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
 from headway.core.batch import Event
-from headway.core.ledger import RequestRow, StepRow
+from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.request import Request
 from headway.live.callers import Caller
 
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
+Resized = Callable[[Sequence[SizeChange]], object]
 
 
 class EngineState(StrEnum):

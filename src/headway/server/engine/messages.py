@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from headway.core.batch import Event
 from headway.core.lane import Lane
-from headway.core.ledger import RequestRow, StepRow
+from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
@@ -81,6 +81,7 @@ class Step(NamedTuple):
     load: Load
     taken: int  # requests taken in so far, which `load` has seen
     journal: str = ""  # why it has stopped; empty: it has not, or there is none
+    changes: Sequence[SizeChange] = ()  # of sizes that follow the load
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (columns(self.events), *self[1:])

@@ -1,12 +1,12 @@
 """Restarts a failed engine process, after growing pauses and a limited number of times."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from structlog.typing import FilteringBoundLogger as Log
 
 from headway.core.batch import Event
-from headway.core.ledger import RequestRow, StepRow
+from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.request import Request
 from headway.errors import EngineDownError, first_line
@@ -147,6 +147,7 @@ class RestartingEngine:
     def _next(self) -> EngineClient:
         remote = EngineClient(self._options, self._hear)
         remote.rows, remote.events = self._rows, self._events
+        remote.resized = self._resized
         return remote
 
     def _hear(self, line: str) -> None:
@@ -160,6 +161,11 @@ class RestartingEngine:
 
     def _events(self, events: list[Event]) -> None:
         self.events(events)
+
+    def _resized(self, changes: Sequence[SizeChange]) -> None:
+        for each in changes:
+            said = {"lane": each.lane, "what": each.what, "reason": each.reason}
+            self._log.info("size changed", **said, before=each.before, after=each.after)
 
     async def drain(self, timeout: float) -> None:
         """As EngineClient.drain; no other is started."""

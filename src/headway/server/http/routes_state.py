@@ -118,6 +118,7 @@ def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
         "max_waiting": _bound(lane.max_waiting),
         "max_waiting_tokens": _bound(lane.max_waiting_tokens),
         "priority": lane.priority,
+        "slots": _bound(load.slots),  # that may run at once, at present
         "budget_ms": {
             name: None if limit == NEVER else limit / 1e6 for name, limit in limits.items()
         },

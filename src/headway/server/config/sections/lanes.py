@@ -10,7 +10,7 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.sections.durations import Duration, Limit, format_duration
 from headway.server.config.sections.section import Count, Number, Section
-from headway.server.config.sections.shares import Bound, MostSettings, ShareSettings
+from headway.server.config.sections.shares import Bound, MostSettings, ShareSettings, SlotSettings
 
 # Written as in a file. Where the numbers come from:
 # interactive: somebody looks at the screen. Half a second is below the one second after which a
@@ -86,8 +86,8 @@ class LaneSettings(Section):
     ] = 1_024
     max_waiting_tokens: Annotated[Bound, Field(description="Prompt tokens that may wait.")] = NEVER
     slots: Annotated[
-        ShareSettings, Field(description="Sequences that run at once: least, most.")
-    ] = ShareSettings()
+        SlotSettings, Field(description="Sequences that run at once: least, most or between.")
+    ] = SlotSettings()
     blocks: Annotated[
         ShareSettings,
         Field(description="KV blocks: least, most. One that sequences share counts for each."),

@@ -20,6 +20,9 @@ Bound = Annotated[  # a number from 1 on, or none
 ]
 
 
+Slots = Annotated[int, Number, Field(ge=1)]
+
+
 class MostSettings(Section):
     """What a lane may have at most."""
 
@@ -28,6 +31,12 @@ class MostSettings(Section):
     def to_share(self) -> Share:
         """As the scheduler knows it."""
         return Share(most=self.most) if self.most != NEVER else ALL
+
+
+Between = Annotated[
+    tuple[Slots, Slots] | None,
+    Field(description="In place of most: the most follows the load, between these two."),
+]
 
 
 class ShareSettings(MostSettings):
@@ -48,3 +57,23 @@ class ShareSettings(MostSettings):
 
     def to_share(self) -> Share:
         return Share(self.least, self.most) if self.least else super().to_share()
+
+
+class SlotSettings(ShareSettings):
+    """A share of the slots, which may follow the load."""
+
+    between: Between = None
+
+    def check(self) -> None:
+        super().check()
+        if self.between and self.most != NEVER:
+            raise SettingError(
+                f"say either most or between: a most of {self.most} does not follow the load"
+            )
+        self.to_share()
+
+    def to_share(self) -> Share:
+        if not self.between:
+            return super().to_share()
+        low, high = self.between
+        return Share(self.least, high, low)

@@ -1,6 +1,7 @@
 """The gauges: the engine's present Load, read when Prometheus scrapes."""
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from prometheus_client.core import Metric
 
@@ -54,6 +55,12 @@ def gauges(
         LANE,
     )
     loads = {lane.name: _lane_load(load, lane) for lane in lanes}
+    yield families.gauge(
+        "headway_lane_slots",
+        "Sequences of the lane that may run at once, at present. +Inf: it has no most.",
+        {(name,): inf if each.slots == NEVER else each.slots for name, each in loads.items()},
+        LANE,
+    )
     yield from _lane_gauges(families, loads, load, now)
 
 
@@ -113,7 +120,8 @@ def _lane_gauges(
 
 
 def _lane_load(load: Load, lane: Lane) -> LaneLoad:
-    return load.lanes.get(lane.name, LaneLoad(lane, 0, 0))
+    none = LaneLoad(lane, 0, 0, slots=lane.slots.low or lane.slots.most)
+    return load.lanes.get(lane.name, none)
 
 
 def _limits(lane: Lane) -> list[tuple[tuple[str, str], int]]:
