@@ -2,27 +2,33 @@
 
 from unittest.mock import patch
 
+import pytest
+
 from headway.core.batch import Event, Output, Want
-from headway.core.commands import Add
+from headway.core.commands import Add, Cancel
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Budget, Lane
+from headway.core.lane import REFUSE, RELEGATE, TAKE, Budget, Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
-from headway.core.policies.relegate import Hopeless
+from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
 from headway.core.sequence import RELEGATED, TIMED
 from headway.core.settings import Settings
+from headway.errors import SettingError
 from tests.traces import ask
 
 COST = StepCost.of(0, per_token=10, per_pair=0)  # nanoseconds
 
 
-def made(refuses_late):
+HOPELESS = Hopeless()
+
+
+def made(late, relegate=HOPELESS):
     """One slot, chunks of four tokens, and first tokens within 100 ns."""
-    lane = Lane("default", Budget(ttft=100), refuses_late=refuses_late)
-    policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8, relegate=Hopeless())
+    lane = Lane("default", Budget(ttft=100), late=late)
+    policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8, relegate=relegate)
     return Scheduler(Settings(8, 4, (lane,), policies, cost=COST))
 
 
@@ -38,7 +44,7 @@ def step(scheduler, now):
 
 
 def test_who_waits_and_cannot_be_in_time_is_told_once_and_served_behind_the_others():
-    scheduler = made(refuses_late=False)
+    scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
     assert scheduler.apply([], 20) == [], "its 80 ns end in time"
@@ -57,10 +63,10 @@ def test_who_waits_and_cannot_be_in_time_is_told_once_and_served_behind_the_othe
 
 
 def test_where_the_lane_refuses_them_those_that_wait_end_at_once():
-    scheduler = made(refuses_late=True)
+    scheduler = made(REFUSE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
-    words = "its first token cannot come within 1e-07 s of its arrival any more"
+    words = "its first token is not expected within 1e-07 s of its arrival"
     assert scheduler.apply([], 21) == [Event("late", (), Finish.REFUSED, words)]
     scheduler.check()
     assert scheduler.roster.waiting == 0
@@ -69,7 +75,7 @@ def test_where_the_lane_refuses_them_those_that_wait_end_at_once():
 
 
 def test_whose_prompt_is_being_computed_is_relegated_even_there():
-    scheduler = made(refuses_late=True)
+    scheduler = made(REFUSE)
     scheduler.apply([Add(ask("a", 8, 1))], 0)
     step(scheduler, 50)
     assert scheduler.apply([], 61) == [Event("a", relegated=True)]
@@ -78,7 +84,7 @@ def test_whose_prompt_is_being_computed_is_relegated_even_there():
 
 
 def test_whose_first_token_came_in_time_all_the_same_is_in_time_again():
-    scheduler = made(refuses_late=False)
+    scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("a", 8, 3))], 0)
     step(scheduler, 50)
     assert scheduler.apply([], 61) == [Event("a", relegated=True)]
@@ -93,7 +99,7 @@ def test_whose_first_token_came_in_time_all_the_same_is_in_time_again():
 
 
 def test_who_waits_is_in_time_again_when_steps_have_become_faster():
-    scheduler = made(refuses_late=False)
+    scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
     scheduler.apply([], 21)
@@ -108,7 +114,7 @@ def test_who_waits_is_in_time_again_when_steps_have_become_faster():
 
 def test_what_is_cached_needs_no_time():
     """A prompt's first block is computed by another while it waits."""
-    scheduler = made(refuses_late=False)
+    scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 4, 4)), Add(ask("same", 8, 1))], 0)
     same = scheduler.roster.by_id["same"]
     assert same.hit == 0
@@ -121,3 +127,55 @@ def test_what_is_cached_needs_no_time():
     while scheduler.roster.by_id:
         step(scheduler, 62)
     assert [row.cached for row in scheduler.ledger.requests] == [0, 4, 4]
+def test_where_the_lane_takes_them_they_keep_their_place():
+    scheduler = made(TAKE)
+    scheduler.apply([Add(ask("runs", 8, 1)), Add(ask("late", 8, 1))], 0)
+    step(scheduler, 90)
+    assert scheduler.apply([], 95) == [], "neither who runs nor who waits"
+    ended = []
+    for now in (100, 110, 120, 130):
+        ended += [event.id for event in step(scheduler, now) if event.finish]
+    assert ended == ["runs", "late"]
+    assert not any(row.relegated for row in scheduler.ledger.requests)
+
+
+def crowded(late, **rest):
+    """The only slot is held for 20 tokens more when somebody comes who alone could be in time."""
+    scheduler = made(late, **rest)
+    scheduler.apply([Add(ask("runs", 8, 20))], 0)
+    step(scheduler, 40)
+    scheduler.apply([Add(ask("late", 4, 1, arrived=41))], 41)
+    step(scheduler, 81)
+    return scheduler
+
+
+def test_who_is_promised_a_late_first_token_ends_where_the_lane_refuses_it():
+    scheduler = crowded(REFUSE)
+    assert scheduler.roster.by_id["late"].promise.first > 141
+    words = "its first token is not expected within 1e-07 s of its arrival"
+    late = Event("late", (), Finish.REFUSED, words)
+    assert late in scheduler.apply([], 82)
+    assert late not in scheduler.apply([], 83)
+    scheduler.check()
+
+
+@pytest.mark.parametrize("late", [RELEGATE, TAKE])
+def test_who_is_promised_a_late_first_token_waits_elsewhere(late):
+    scheduler = crowded(late)
+    scheduler.apply([], 82)
+    assert scheduler.roster.by_id["late"].tier == TIMED
+
+
+def test_who_has_gone_is_not_refused():
+    scheduler = crowded(REFUSE)
+    assert [each.finish for each in scheduler.apply([Cancel("late")], 82)] == [Finish.CANCELLED]
+
+
+def test_where_nobody_is_relegated_nobody_is_refused_for_a_promise():
+    scheduler = crowded(REFUSE, relegate=Keep())
+    assert scheduler.apply([], 82) == [] and scheduler.newcomers.take_late() == []
+
+
+def test_what_a_lane_does_with_the_late_is_one_of_three():
+    with pytest.raises(SettingError, match=r"lane 'a': late is one of .*, not 'drop'"):
+        Lane("a", late="drop")

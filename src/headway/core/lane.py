@@ -75,6 +75,11 @@ class Share:
 ALL = Share()  # one value, so that it is pickled once
 
 
+# What a lane does with a request whose first token cannot come in time: serve it behind the others,
+# end it while it waits, or leave it in its place.
+LATE = RELEGATE, REFUSE, TAKE = "relegate", "refuse", "take"
+
+
 @by_position
 @dataclass(frozen=True, slots=True)
 class Lane:
@@ -89,7 +94,21 @@ class Lane:
     blocks: Share = ALL  # of the KV memory; a block that sequences share counts for each
     step_tokens: Share = ALL  # of a step; it has no least
     chunk: int = NEVER  # prompt tokens of a step, at most
-    refuses_late: bool = False  # who waits and is relegated: ended at once; else served later
+    late: str = RELEGATE  # what becomes of a request that cannot have its first token in time
+
+    def __post_init__(self) -> None:
+        if self.late not in LATE:
+            raise SettingError(f"lane {self.name!r}: late is one of {LATE}, not {self.late!r}")
+
+    @property
+    def refuses_late(self) -> bool:
+        """Whether a request ends that waits and whose first token is not expected in time."""
+        return self.late == REFUSE
+
+    @property
+    def relegates(self) -> bool:
+        """Whether its requests may be found to be late at all."""
+        return self.budget.ttft != NEVER and self.late != TAKE
 
     @property
     def is_limited(self) -> bool:

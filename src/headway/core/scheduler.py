@@ -40,13 +40,13 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self.estimates = Estimates(settings.cost)
-        self.newcomers = Newcomers(self.estimates)
         # By step in flight: when it was scheduled, its tokens, since when lines have waited for it.
         self._in_flight: dict[int, tuple[int, int, int]] = {}
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
         self._predicts = bool(settings.policies.predicting)
         self._relegates = settings.policies.relegate != Keep()
+        self.newcomers = Newcomers(self.estimates, settings.lanes if self._relegates else ())
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
         self.steps = 0  # scheduled so far
@@ -95,7 +95,8 @@ class Scheduler:
         return []
 
     def _relegate(self, now: int) -> list[Event]:
-        told, refused = relegate(self.settings, self.roster, self.pool, self._view(now))
+        promised, view = self.newcomers.take_late(), self._view(now)
+        told, refused = relegate(self.settings, self.roster, self.pool, view, promised)
         return told + [self._end(each, Finish.REFUSED, now, words) for each, words in refused]
 
     # -- decide

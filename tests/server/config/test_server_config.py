@@ -388,6 +388,7 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("lanes: {a: {slots: 3}}", "lanes.a.slots should be a mapping of names to values, not 3"),
         ("lanes: {a: {step_tokens: {least: 3}}}", "lanes.a.step_tokens.least is not known"),
         ("lanes: {a: {late: refuse}}", "lanes.a: late refuse is for lanes with a ttft"),
+        ("lanes: {a: {late: take}}", "lanes.a: late take is for lanes with a ttft"),
         (
             "engine: {slots: 4, cost: a}\n"
             "lanes: {a: {slots: {least: 3}}, b: {}, c: {slots: {least: 2}}}",

@@ -53,9 +53,7 @@ def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
             assert answer.status_code == 429 and int(answer.headers["retry-after"]) >= 1
             said = answer.json()["error"]
             assert said["code"] == "lane_full"
-            assert said["message"] == (
-                "its first token cannot come within 1 s of its arrival any more"
-            )
+            assert said["message"] == "its first token is not expected within 1 s of its arrival"
         until(lambda: front.engine.load.lanes["chat"].waiting == 0)
         assert counted(url, "headway_relegated_total") == {"chat": 0, "bulk": 0}
         assert ask(url, "bulk").status_code == 200

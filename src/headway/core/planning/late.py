@@ -1,5 +1,7 @@
 """Who is late, and what becomes of it (relegate)."""
 
+from collections.abc import Collection
+
 from headway.core.batch import Event
 from headway.core.block_table import cached
 from headway.core.blocks import BlockPool
@@ -10,9 +12,11 @@ from headway.core.view import View
 
 
 def relegate(
-    settings: Settings, roster: Roster, pool: BlockPool, view: View
+    settings: Settings, roster: Roster, pool: BlockPool, view: View, promised: Collection[Sequence]
 ) -> tuple[list[Event], list[tuple[Sequence, str]]]:
     """Those that cannot keep their budget any more go behind the others, and back if they can.
+
+    promised: they wait in lanes that refuse who is late, and are not expected in time.
 
     Returns what callers are to hear, and those that are to end, with the words: they wait, and
     their lane refuses who is late.
@@ -24,13 +28,13 @@ def relegate(
     )
     for early in tuple(policy.restored(view)):
         roster.restore(early)
-    for late in tuple(policy.relegated(view)):
-        waits = late.number not in roster.running
+    for late in dict.fromkeys((*promised, *policy.relegated(view))):
+        waits = late.number not in roster.running and late not in promised
         if waits and _finds_more(pool, late) and late not in policy.relegated(view):
             continue
-        if waits and roster.lines[late.request.lane].lane.refuses_late:
+        if late in promised or (waits and roster.lines[late.request.lane].lane.refuses_late):
             limit = roster.budget(late.request).ttft / 1e9
-            words = f"its first token cannot come within {limit:g} s of its arrival any more"
+            words = f"its first token is not expected within {limit:g} s of its arrival"
             refused.append((late, words))
         else:
             roster.relegate(late)

@@ -1,11 +1,12 @@
 """Requests that have come and wait for their promise (Newcomers)."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.core.batch import Batch, Event
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
-from headway.core.lane import Line
+from headway.core.lane import Lane, Line
 from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
 from headway.core.policies.join import Dynamic, LengthClasses, Static
@@ -26,8 +27,11 @@ class Newcomers:
     of a request would come that came now, for each lane (`etas`).
     """
 
-    def __init__(self, estimates: Estimates) -> None:
+    def __init__(self, estimates: Estimates, lanes: Iterable[Lane]) -> None:
+        """lanes: those that may refuse a request that is late."""
         self.estimates = estimates
+        self._refusing = {lane.name for lane in lanes if lane.refuses_late}
+        self._late: list[Sequence] = []  # in these lanes, promised a first token that is late
         self._new: list[Sequence] = []
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
         self._events: list[Event] = []
@@ -73,8 +77,10 @@ class Newcomers:
         if together:
             self._promise_together()
         for sequence in self._waits:
-            told = sequence.promise.first, sequence.promise.end
+            told = first, _ = sequence.promise.first, sequence.promise.end
             self._events.append(Event(sequence.request.id, promise=told))
+            if sequence.first_by < first < NEVER and sequence.request.lane in self._refusing:
+                self._late.append(sequence)
         self._new = [each for each in self._new if each not in self._waits]
         self._waits = {}
 
@@ -116,6 +122,12 @@ class Newcomers:
         for each in self._waits:
             first = end if each.request.max_tokens else each.promise.first
             each.promise = replace(each.promise, first=first, end=end, wait=0)
+
+    def take_late(self) -> list[Sequence]:
+        """Those that wait in a lane that refuses the late, and whose promised first token is later
+        than its limit; each is named once."""
+        late, self._late = self._late, []
+        return [each for each in late if not (each.ended or each.is_started)]
 
     def take_events(self) -> list[Event]:
         """What callers are to hear of their promises, once."""

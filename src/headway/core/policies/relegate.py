@@ -46,11 +46,13 @@ class Hopeless:
         estimates, now = view.estimates, view.now
         starting = list[Sequence]()
         for line in view.lines:
-            if line.lane.budget.ttft != NEVER:
+            if line.lane.relegates:
                 # Nobody who waits takes longer than the longest prompt: most need no exact look.
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
-        starting += [s for s in view.running if s.first_token == NEVER and s.tier == TIMED]
+        lanes = {line.lane.name for line in view.lines if line.lane.relegates}
+        running = [s for s in view.running if s.tier == TIMED and s.first_token == NEVER]
+        starting += [s for s in running if s.request.lane in lanes]
         return [
             s
             for s in starting

@@ -99,17 +99,20 @@ class LaneSettings(Section):
         Bound, Field(description="Prompt tokens of a step, at most. Default: the strategy's.")
     ] = NEVER
     late: Annotated[
-        Literal["relegate", "refuse"],
+        Literal["relegate", "refuse", "take"],
         Field(
-            description="What becomes of a waiting request whose first token cannot come within "
-            "ttft any more: it is served behind the others, or gets 429. Only with a strategy by "
-            "budgets."
+            description="What becomes of a request whose first token cannot come within ttft: "
+            "relegate serves it behind the others; refuse answers with 429, already if it is "
+            "promised to be late when it comes; take leaves it in its place. Only with a strategy "
+            "by budgets."
         ),
     ] = "relegate"
 
     def check(self) -> None:
-        if self.late == "refuse" and self.ttft == NEVER:
-            raise SettingError("late refuse is for lanes with a ttft: nothing is late without one")
+        if self.late != "relegate" and self.ttft == NEVER:
+            raise SettingError(
+                f"late {self.late} is for lanes with a ttft: nothing is late without one"
+            )
         for name in ("ttft", "tpot", "queue"):
             if (limit := getattr(self, name)) != NEVER and limit > self.e2e:
                 raise SettingError(
@@ -129,7 +132,7 @@ class LaneSettings(Section):
             blocks=self.blocks.to_share(),
             step_tokens=self.step_tokens.to_share(),
             chunk=self.chunk,
-            refuses_late=self.late == "refuse",
+            late=self.late,
         )
 
 
