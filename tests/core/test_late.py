@@ -127,6 +127,8 @@ def test_what_is_cached_needs_no_time():
     while scheduler.roster.by_id:
         step(scheduler, 62)
     assert [row.cached for row in scheduler.ledger.requests] == [0, 4, 4]
+
+
 def test_where_the_lane_takes_them_they_keep_their_place():
     scheduler = made(TAKE)
     scheduler.apply([Add(ask("runs", 8, 1)), Add(ask("late", 8, 1))], 0)
