@@ -13,7 +13,7 @@ from headway.core.cost.lane_sizes import LaneSizes, keeps
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.ledger import RequestRow
-from headway.core.policies.join import Continuous
+from headway.core.policies.join import Continuous, Dynamic
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
@@ -159,6 +159,32 @@ def test_a_lane_grows_to_its_high_if_its_budget_is_wide_and_no_further_than_it_a
     assert {each.after - each.before for each in changes} == {1, -1}
 
 
+def grouped(budget):
+    """Groups of 1 to 6 serve sixty requests. The changes, and the sizes of the groups."""
+    policies = Policies(Dynamic(6, 0, least=1), step_tokens=64)
+    lanes = Lane("chat", budget), Lane("bulk")
+    scheduler, clock = Scheduler(Settings(500, BLOCK, lanes, policies)), VirtualClock()
+    asked = [ask(f"r{i}", (i,), 4, lane="bulk" if i == 30 else "chat") for i in range(60)]
+    inbox, price = TraceInbox(arrivals(asked), clock), StepCost.of(MS, per_token=10 * MS)
+    engine = Engine(scheduler, PricedExecutor(price, clock, FakeExecutor(500, BLOCK)), inbox, clock)
+    sizes = list[int]()
+    while not scheduler.finished:
+        engine.step()
+        scheduler.check()
+        sizes.append(scheduler.group.slots)
+    return scheduler.ledger.take_changes(), sizes
+
+
+def test_a_group_grows_while_a_whole_one_waits_and_the_budget_holds():
+    changes, sizes = grouped(Budget(tpot=1_000 * MS))
+    assert [each.after for each in changes] == [2, 3, 4, 5, 6] and max(sizes) == 6
+    assert {(each.lane, each.what) for each in changes} == {("", "group")}
+    changes, sizes = grouped(Budget(tpot=35 * MS))
+    assert max(sizes) == 4 and {each.after - each.before for each in changes} == {1, -1}
+    changes, sizes = grouped(Budget(tpot=5 * MS))
+    assert not changes and {*sizes} == {1}, "it starts with the least"
+
+
 def test_changes_are_taken_once():
     scheduler = Scheduler(Settings(8))
     assert scheduler.ledger.take_changes() == ()
@@ -176,6 +202,10 @@ def following(draw):
     for lane in case.lanes:
         slots = Share(0, 4, draw(st.integers(1, 3)))
         lanes.append(replace(lane, budget=draw(st.sampled_from(tight)), slots=slots))
+    if draw(st.booleans()):
+        join = Dynamic(4, draw(st.sampled_from([0, 20, 200])) * MS, least=1)
+        policies = Policies(join, case.policies.order, step_tokens=16)
+        case = replace(case, policies=policies)
     return replace(case, lanes=tuple(lanes))
 
 
@@ -186,10 +216,11 @@ def test_a_lane_stays_between_its_low_and_its_high(case):
         ran = run(case)
     changes = ran.scheduler.ledger.take_changes()
     event(f"{min(len(changes), 3)} changes")
-    shares = {lane.name: lane.slots for lane in case.lanes}
+    shares = {lane.name: lane.slots for lane in case.lanes} | {"": Share(0, 4, 1)}
     now = {name: share.low for name, share in shares.items()}
     for each in changes:
         share = shares[each.lane]
+        assert each.what == ("slots" if each.lane else "group")
         assert each.before == now[each.lane] != each.after
         assert share.low <= each.after <= share.most
         now[each.lane] = each.after
@@ -214,6 +245,11 @@ def test_coasting_makes_the_same_changes(case):
         (
             lambda: Settings(8, lanes=(Lane("bulk", slots=Share(0, 9, 2)),)),
             "lane 'bulk' has slots between 2 and 9, and no ttft, tpot or e2e that they could",
+        ),
+        (lambda: Dynamic(3, 0, least=9), "between 9 and 3: the first must not exceed the second"),
+        (
+            lambda: Settings(8, policies=Policies(Dynamic(9, 0, least=2))),
+            "the size of groups follows the load, and no lane has a ttft, tpot or e2e",
         ),
         (
             lambda: Settings(8, lanes=(Lane("chat", BUDGET, blocks=Share(0, 9, 2)),)),

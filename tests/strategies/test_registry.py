@@ -189,6 +189,11 @@ def test_each_part_of_budgets_is_first_come_but_for_itself():
     assert everything.relegate == Hopeless()
 
 
+def test_the_size_of_dynamic_groups_may_follow_the_load():
+    parts = {"join": {"dynamic": {"size": {"between": [2, 8]}, "window": 5}}}
+    assert strategy_from_parts("mine", parts).policies.join == Dynamic(8, 5 * MS, least=2)
+
+
 def test_any_order_can_be_shared_fairly():
     order = strategy_from_parts("all", {"order": "priority", "fair": True}).policies.order
     assert order == Fairly(Priority())
@@ -201,6 +206,13 @@ def test_any_order_can_be_shared_fairly():
 @pytest.mark.parametrize(
     "parts, said",
     [
+        (
+            {"join": {"dynamic": {"size": {"between": [9, 3]}}}},
+            "dynamic: between 9 and 3: the first",
+        ),
+        ({"join": {"dynamic": {"size": {"between": [9]}}}}, "between is two numbers, not 1"),
+        ({"join": {"dynamic": {"size": {"betwen": [1, 2]}}}}, "did you mean between"),
+        ({"join": {"static": {"size": {"between": [1, 2]}}}}, "a whole number|not a number"),
         ({"fair": 2}, "fair is 2, not true or false"),
         ({"fair": {"acme": 0}}, "fair: the weight of tenant 'acme' is 0: it must be from 1"),
         ({"joyn": "static"}, "'joyn' is not known; did you mean join"),

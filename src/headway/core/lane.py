@@ -31,6 +31,11 @@ class Budget:
         """Whether it has any limit."""
         return self != Budget()
 
+    @property
+    def is_felt_by_the_running(self) -> bool:
+        """Whether it has a limit that a larger batch can break, not only one of the wait."""
+        return min(self.ttft, self.tpot, self.e2e) != NEVER
+
     def start_by(self, arrived: int) -> int:
         """The latest start inside the queue limit for a request that arrived then."""
         return _after(arrived, self.queue)

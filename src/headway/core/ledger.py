@@ -132,8 +132,8 @@ class StepRow(NamedTuple):
 class SizeChange:
     """A size that follows the load was changed."""
 
-    lane: str
-    what: str  # slots
+    lane: str  # empty: all lanes
+    what: str  # slots, or group
     before: int
     after: int
     reason: str  # in words

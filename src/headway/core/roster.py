@@ -40,6 +40,8 @@ class Roster:
         }
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
         self._ranks = settings.ranks
+        self._least_group: int = getattr(settings.policies.join, "least", 0)  # 0: it is fixed
+        self._most_group = settings.policies.slots
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
@@ -167,14 +169,15 @@ class Roster:
             line.batch = line.running
 
     def resize(self, sizes: LaneSizes, row: RequestRow) -> list[SizeChange]:
-        """A request has ended: its lane may get more slots, or fewer. The change, if there is
-        one."""
+        """A request has ended: sizes that follow the load may change. Those that do."""
         line = self.lines[row.lane]
         change = sizes.ended(row, line)
-        if change is None:
-            return []
-        line.slots = change.after
-        return [change]
+        if change is not None:
+            line.slots = change.after
+        if change is None and self._least_group:
+            change = sizes.group_ended(row, self._least_group, self._most_group, self.waiting)
+            sizes.group = sizes.group if change is None else change.after
+        return [] if change is None else [change]
 
     def take_dropped(self) -> tuple[int, ...]:
         """Numbers of those whose state the executor can drop; each is named once."""

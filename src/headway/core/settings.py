@@ -31,6 +31,11 @@ class Settings:
             raise SettingError(f"a window names no lane: {sorted(strange)}; there are {names}")
         widest = max(getattr(self.policies.join, "buckets", ()), default=0)
         self._check_shares()
+        felt = [lane for lane in self.lanes if lane.budget.is_felt_by_the_running]
+        if getattr(self.policies.join, "least", 0) and not felt:
+            raise SettingError(
+                "the size of groups follows the load, and no lane has a ttft, tpot or e2e"
+            )
         if (predicting := self.policies.predicting) and not self.cost.is_known:
             raise SettingError(
                 f"{predicting[0]} predicts times, and there is no cost model: measure one with "
@@ -50,8 +55,7 @@ class Settings:
                     raise SettingError(
                         f"lane {each.name!r}: {name} cannot follow the load; slots can"
                     )
-            budget = each.budget
-            if each.slots.follows and min(budget.ttft, budget.tpot, budget.e2e) == NEVER:
+            if each.slots.follows and not each.budget.is_felt_by_the_running:
                 raise SettingError(
                     f"lane {each.name!r} has slots between {each.slots.low} and "
                     f"{each.slots.most}, and no ttft, tpot or e2e that they could follow"

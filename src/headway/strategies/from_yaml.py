@@ -118,7 +118,7 @@ def _join(value: Any, where: str, slots: int) -> Join:
     where = f"{where}: {name}"
     known(fields, JOINS[name], where)
     usual = slots if name == "continuous" else min(SLOTS, slots)
-    size = whole(fields.get("size", usual), f"{where}: size", 1)
+    least, size = _size(fields.get("size", usual), where, follows=name == "dynamic")
     buckets = wholes(fields.get("buckets", ()), f"{where}: buckets")
     if name == "continuous":
         return Continuous(size)
@@ -134,4 +134,15 @@ def _join(value: Any, where: str, slots: int) -> Join:
         str(lane): round(number(ms, f"{where}: windows: {lane}") * 1e6)
         for lane, ms in windows.items()
     }
-    return Dynamic(size, round(window * 1e6), each, buckets)
+    return named(lambda: Dynamic(size, round(window * 1e6), each, buckets, least), where)
+
+
+def _size(value: Any, where: str, *, follows: bool) -> tuple[int, int]:
+    """The least and most size. The least is 0 where the size is fixed."""
+    if not (follows and isinstance(value, dict)):
+        return 0, whole(value, f"{where}: size", 1)
+    known(value, ("between",), f"{where}: size")
+    both = wholes(value.get("between", ()), f"{where}: size: between")
+    if len(both) != 2:
+        raise SettingError(f"{where}: size: between is two numbers, not {len(both)}")
+    return both[0], both[1]

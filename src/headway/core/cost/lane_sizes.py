@@ -1,4 +1,4 @@
-"""How many of a lane may run at once, where that follows its load (LaneSizes)."""
+"""How many of a lane, or of a group, may run at once, where that follows the load (LaneSizes)."""
 
 from headway.core.lane import Line
 from headway.core.ledger import RequestRow, SizeChange
@@ -22,30 +22,46 @@ class LaneSizes:
     """
 
     def __init__(self) -> None:
+        self.group = 0  # requests that start together, where that follows the load; 0: the least
         self._rounds = dict[str, tuple[int, int]]()  # by lane: ended, and how many kept it
 
     def ended(self, row: RequestRow, line: Line) -> SizeChange | None:
         """Learn from a request that has ended. The change that follows, which is not made yet."""
-        share, slots = line.lane.slots, line.slots
-        started = row.first_scheduled != NEVER
-        if not share.follows or not started or row.finish not in (*BY_ITSELF, Finish.EXPIRED):
+        share, full = line.lane.slots, line.batch >= line.slots
+        if not share.follows:
             return None
-        ended, kept = self._rounds.get(row.lane, (0, 0))
+        between = share.low, line.slots, share.most
+        return self._learn(row.lane, "slots", row, between, len(line) if full else 0)
+
+    def group_ended(
+        self, row: RequestRow, least: int, most: int, waiting: int
+    ) -> SizeChange | None:
+        """As `ended`, for the size of groups. One is added if a whole group waits already."""
+        size = self.group or least
+        if not row.budget.is_felt_by_the_running:
+            return None
+        between = least, size, most
+        return self._learn("", "group", row, between, waiting if waiting >= size else 0)
+
+    def _learn(
+        self, lane: str, what: str, row: RequestRow, between: tuple[int, int, int], wait: int
+    ) -> SizeChange | None:
+        """between: the least, present and most size; wait: how many would use one more."""
+        least, size, most = between
+        if row.first_scheduled == NEVER or row.finish not in (*BY_ITSELF, Finish.EXPIRED):
+            return None
+        ended, kept = self._rounds.get(lane, (0, 0))
         ended, kept = ended + 1, kept + keeps(row)
-        self._rounds[row.lane] = ended, kept
-        if ended < max(LEAST_ROUND, slots):
+        self._rounds[lane] = ended, kept
+        if ended < max(LEAST_ROUND, size):
             return None
-        self._rounds[row.lane] = 0, 0
-        of = f"{kept} of {ended} kept the budget while they ran"
+        self._rounds[lane] = 0, 0
+        after, reason = size, f"{kept} of {ended} kept the budget while they ran"
         if 100 * kept < TARGET * ended:
-            size, reason = max(share.low, slots * CUT // 100), of
-        elif len(line) and line.batch >= slots:
-            size, reason = min(share.most, slots + 1), f"{of}, and {len(line)} wait"
-        else:
-            return None
-        if size == slots:
-            return None
-        return SizeChange(row.lane, "slots", slots, size, reason, row.finished)
+            after = max(least, size * CUT // 100)
+        elif wait:
+            after, reason = min(most, size + 1), f"{reason}, and {wait} wait"
+        return SizeChange(lane, what, size, after, reason, row.finished) if after != size else None
 
 
 def keeps(row: RequestRow) -> bool:

@@ -78,9 +78,14 @@ class Dynamic:
     window: int  # nanoseconds, for lanes that `windows` does not name
     windows: Mapping[str, int] = field(default_factory=dict)  # nanoseconds, by lane
     buckets: tuple[int, ...] = ()
+    least: int = 0  # the size follows the load between this and `size`; 0: it is fixed
 
     def __post_init__(self) -> None:
         _check(self.size, self.buckets)
+        if not 0 <= self.least <= self.size:
+            raise SettingError(
+                f"between {self.least} and {self.size}: the first must not exceed the second"
+            )
         for window in (self.window, *self.windows.values()):
             if window < 0:
                 raise SettingError(f"a window must be 0 or more nanoseconds, not {window}")
@@ -99,9 +104,10 @@ class Dynamic:
                         next_due = min(next_due, due)
                         break
                     overdue.append(sequence)
-        if waiting < self.size and not overdue and not view.closing:
+        size = (view.estimates.sizes.group or self.least) if self.least else self.size
+        if waiting < size and not overdue and not view.closing:
             return Start(wake_at=next_due)
-        count, first = min(waiting, self.size), frozenset(overdue)
+        count, first = min(waiting, size), frozenset(overdue)
         return Start(count, exclusive=True, buckets=self.buckets, first=first)
 
 
