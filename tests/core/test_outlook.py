@@ -202,6 +202,24 @@ def test_each_lane_is_seen_as_a_request_would_that_came_now():
     scheduler.check()
 
 
+def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
+    policies = replace(PLAIN, order=Priority())
+    scheduler = Scheduler(Settings(999, 4, (CHAT, BULK), policies, cost=COST))
+    for lane in ("chat", "bulk"):
+        for _ in range(ENOUGH):
+            scheduler.estimates.promises.came(lane, 4)
+    assert scheduler.schedule(0).rows == ()
+    lanes = scheduler.load(0).lanes
+    assert [(each.eta, each.eta_prompt) for each in lanes.values()] == [(14 * MS, 4)] * 2
+
+
+def test_those_that_may_miss_a_step_leave_its_time_to_prompts():
+    policies = replace(PLAIN, chunk=Fixed(4), order=ByDeadline(), defer=WithoutDeadline())
+    asked = other("fills", 4, 20, lane="bulk"), other("soon", 8, 1, arrived=20 * MS, lane="chat")
+    rows, _ = served(*asked, policies=policies, lanes=(CHAT, BULK))
+    assert abs(rows["soon"].first_error) <= 2 * MS, "it may have a token in what is left of a step"
+
+
 def test_without_a_cost_model_nothing_is_promised():
     rows, events = served(other("a", 4, 3), cost=StepCost())
     assert (rows["a"].promised_first, rows["a"].promised_end) == (NEVER, NEVER)

@@ -41,7 +41,11 @@ class Outlook:
         self.policies, self.view, self._shares = policies, view, shares
         self._decoding = [s for s in view.running if self._will_decode(s)]
         self._empty = view.estimates.predict(NONE)  # nanoseconds of a step without rows
-        self._decode = self._step_that_decodes()
+        self._decode = self._step_of(self._decoding)
+        # The same of those who cannot miss a step in which prompts are computed.
+        deferred = policies.defer.deferred(view, joins=True)
+        self._pressing = [s for s in self._decoding if s not in deferred]
+        self._press = self._step_of(self._pressing) if deferred else self._decode
         self._allow = policies.chunk.allow(view)
         self._releases: list[tuple[int, Sequence]] | None = None  # made only if it is needed
 
@@ -55,12 +59,12 @@ class Outlook:
             return sequence.pending == 1
         return len(sequence.tokens) + 1 < sequence.limit  # else it ends with this step
 
-    def _step_that_decodes(self) -> int:
-        """Nanoseconds of a step without prompts."""
-        if not self._decoding:
+    def _step_of(self, decoding: list[Sequence]) -> int:
+        """Nanoseconds of a step in which only these decode."""
+        if not decoding:
             return self._empty
-        keys = sum([len(sequence.tokens) + 1 for sequence in self._decoding])
-        return self.view.estimates.decoding(len(self._decoding), keys)
+        keys = sum([len(sequence.tokens) + 1 for sequence in decoding])
+        return self.view.estimates.decoding(len(decoding), keys)
 
     def waits(self, sought: Collection[Sequence]) -> dict[Sequence, int]:
         """Nanoseconds from the end of this step until their prompts are computed."""
@@ -103,13 +107,13 @@ class Outlook:
         kinds = self.policies.mix.choices(busy)[0]
         if not self._decoding or not kinds.decode:
             return self._empty
-        return self._decode if kinds.prefill else self._empty + self._decode
+        return self._press if kinds.prefill else self._empty + self._decode
 
     def _tokens_of_a_step(self, sequence: Sequence) -> int:
         """Prompt tokens of a step, at most."""
         lines = {line.lane.name: line.lane for line in self.view.lines}
         chunk = min(self._allow.tokens, lines[sequence.request.lane].chunk)
-        return max(1, min(chunk, self.policies.step_tokens - len(self._decoding)))
+        return max(1, min(chunk, self.policies.step_tokens - len(self._pressing)))
 
     def _until_free(self, sequence: Sequence, ahead: Ahead) -> int:
         """Nanoseconds until there are slots and blocks for it and for those before it."""
