@@ -11,6 +11,7 @@ from headway.core.cost.features import batch_features
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.sizer import Sizer
 from headway.core.cost.step_cost import WHOLE, Rates, Residuals, Rounding, StepCost
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED
 
 COST = StepCost(
     device=Rates(
@@ -107,6 +108,23 @@ def test_many_of_one_token_fit_at_once_or_none_does(cost, rows, starts, data):
     whole = price(estimates, [*rows, *singles], 0.5)
     time = data.draw(st.integers(whole - 2, whole + 2))
     sizer = sized(estimates, rows, time)
-    fits = sizer.fit_singles(starts)
+    fits = sizer.fit_singles([(start, TIMED) for start in starts])
     assert fits == (whole <= time)
     assert sizer.price() == (whole if fits else price(estimates, rows, 0.5))
+
+
+def test_later_tiers_lengthen_a_step_with_prompts_of_those_in_time_by_a_little_only():
+    estimates = estimates_of(StepCost.of(10, per_token=1_000))
+    of = [estimates.predict(batch_features(batch([(0, n, Want.LAST)]))) for n in range(101)]
+    sizer = Sizer(estimates, of[100], 0.5, filler=0.1)
+    sizer.turn_to(UNTIMED)
+    assert sizer.fit(0, 100) == 100, "nobody waits for its end"
+    sizer.turn_to(TIMED)
+    sizer.add(0, 50)
+    sizer.turn_to(RELEGATED)
+    assert sizer.fit(0, 100) == 5
+    assert not sizer.fit_singles([(9, UNTIMED)] * 6) and sizer.fit_singles([(9, UNTIMED)] * 5)
+    sizer.turn_to(TIMED)
+    assert sizer.fit(0, 100) == 45
+    sizer.turn_to(UNTIMED)
+    assert sizer.fit(9, 1) == 0, "nor more than that, bit by bit"

@@ -20,7 +20,7 @@ from headway.yaml_values import known, mapping, number, whole
 
 Made = TypeVar("Made")
 DEADLINE = ("patience", "turn", "most_in_time")
-SLACK = ("least", "stretch", "sure")
+SLACK = ("least", "stretch", "sure", "filler")
 PREEMPTS: dict[str, Preempt] = {"youngest": Youngest(), "by-lane": ByLane()}
 RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
@@ -65,8 +65,9 @@ def read_chunk(value: Any, where: str) -> Chunk:
         for each in ("least", "stretch")
         if each in fields
     }
-    if "sure" in fields:
-        given["sure"] = number(fields["sure"], f"{where}: sure")
+    for each in ("sure", "filler"):
+        if each in fields:
+            given[each] = number(fields[each], f"{where}: {each}")
     return named(partial(BySlack, **given), where)
 
 

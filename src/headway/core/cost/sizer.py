@@ -1,19 +1,28 @@
 """What a step would take that is still being chosen (Sizer)."""
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE
+from headway.core.request import NEVER
+from headway.core.sequence import TIMED
 
 
 class Sizer:
     """Rows are added one by one, or many that decode at once. Times are in nanoseconds, with the
     drift, and include a quantile of the residuals: `sure` of the steps take no longer."""
 
-    def __init__(self, estimates: Estimates, nanoseconds: int, sure: float) -> None:
-        """nanoseconds: that the step may take."""
+    def __init__(
+        self, estimates: Estimates, nanoseconds: int, sure: float, filler: float = inf
+    ) -> None:
+        """nanoseconds: that the step may take. filler: by which share rows of later tiers may
+        lengthen it once it has a prompt of the first."""
         self.estimates, self.nanoseconds = estimates, nanoseconds
+        self._most, self._filler = nanoseconds, filler
+        self._filled = NEVER  # what it may take with rows of later tiers, if it has such a prompt
+        self._has_timed_prompt, self._tier = False, TIMED
         self._residuals = [each.at(sure) for each in estimates.cost.residuals]
         self._tokens = self._rows = self._prompts = self._pairs = self._logits = 0
         self._reads = 0  # keys that prompts read
@@ -29,10 +38,19 @@ class Sizer:
         self._logits += len(keys)
         self._padded = self.estimates.cost.gathering.reads(self._singles)
 
-    def fit_singles(self, starts: Sequence[int]) -> bool:
-        """Whether rows of one token at all these positions fit, too. If so, they are added."""
+    def turn_to(self, tier: int) -> None:
+        """The next rows are of this tier (Sequence.tier)."""
+        self._tier = tier
+        if tier != TIMED and self._has_timed_prompt and self._filled == NEVER:
+            self._filled = int(min(self._most, self.price() * (1 + self._filler)))
+        self.nanoseconds = self._most if tier == TIMED else min(self._most, self._filled)
+
+    def fit_singles(self, rows: Sequence[tuple[int, int]]) -> bool:
+        """Whether rows of one token, at these positions and of these tiers, all fit, too. If so,
+        they are added."""
+        self.turn_to(max([tier for _, tier in rows], default=TIMED))
         before = self._tokens, self._rows, self._logits, self._padded, len(self._singles)
-        self.decode(starts)
+        self.decode([start for start, _ in rows])
         if self.price() <= self.nanoseconds:
             return True
         *counts, singles = before
@@ -43,6 +61,7 @@ class Sizer:
     def add(self, start: int, length: int, *, each: bool = False) -> None:
         """Add a row of so many tokens from this position on. It has logits at its end, and each:
         for every position, too."""
+        self._has_timed_prompt |= self._tier == TIMED and length > 1
         self._tokens += length
         self._rows += 1
         self._logits += 1 + length * each

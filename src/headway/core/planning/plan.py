@@ -37,7 +37,7 @@ class Plan:
         self._least_left = self._allow.least  # prompt tokens that it computes in any case
         self._sizer: Sizer | None = None  # none: the step may take any time
         if self._allow.nanoseconds != NEVER:
-            self._sizer = Sizer(view.estimates, self._allow.nanoseconds, self._allow.sure)
+            self._sizer = Sizer(view.estimates, *self._allow.time)
         self._victims = Victims(policies.preempt, roster, pool, view)
         self._joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
         self._deferred = policies.defer.deferred(view, joins=self._joins)
@@ -156,7 +156,7 @@ class Plan:
             return False
         if not all(map(self._is_single, singles)):
             return False
-        if self._sizer and not self._sizer.fit_singles([s.scheduled for s in singles]):
+        if self._sizer and not self._sizer.fit_singles([(s.scheduled, s.tier) for s in singles]):
             return False
         for each in singles:
             if self._has_room(each, 1):
@@ -202,6 +202,7 @@ class Plan:
         """How many of so many tokens the step has time for; a step has one row in any case."""
         if self._sizer is None:
             return wanted
+        self._sizer.turn_to(sequence.tier)
         fits = self._sizer.fit(sequence.scheduled, wanted, each=sequence.scores)
         if fits == wanted:
             return fits

@@ -25,10 +25,15 @@ class BySlack:
     least: int = 32  # prompt tokens of a step, however little time there is
     stretch: int = 10  # a step is at most so many times as long as one of a single token
     sure: float = 0.9  # share of the steps that are to keep to their time
+    # By this share, those without a deadline and those that are late may lengthen a step that has
+    # prompts of others: these wait for its end.
+    filler: float = 0.05
 
     def __post_init__(self) -> None:
-        if self.least < 1 or self.stretch < 1 or not 0 < self.sure <= 1:
-            raise SettingError(f"least and stretch must be 1 or more, sure a share: {self}")
+        if self.least < 1 or self.stretch < 1 or not 0 < self.sure <= 1 or self.filler < 0:
+            raise SettingError(
+                f"least and stretch must be 1 or more, sure a share, filler 0 or more: {self}"
+            )
 
     def allow(self, view: View) -> Allowance:
         now = view.now
@@ -38,4 +43,4 @@ class BySlack:
                 continue
             if now - LOST * sequence.tpot < (next_by := sequence.next_by) < due:
                 due = next_by
-        return Allowance(NEVER, True, max(0, due - now), self.least, self.sure)
+        return Allowance(NEVER, True, max(0, due - now), self.least, self.sure, self.filler)

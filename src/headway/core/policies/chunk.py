@@ -1,6 +1,7 @@
 """How many prompt tokens may a step compute? A Chunk answers, once per step."""
 
 from dataclasses import dataclass
+from math import inf
 from typing import Protocol
 
 from headway.core.request import NEVER
@@ -17,6 +18,13 @@ class Allowance:
     nanoseconds: int = NEVER  # that the step may take; rows that it must have may exceed it
     least: int = 0  # prompt tokens that it may compute whatever its time
     sure: float = 0.5  # share of the steps that are to take no longer than their nanoseconds
+    # By this share, rows of later tiers may lengthen a step with prompts of those in time.
+    filler: float = inf
+
+    @property
+    def time(self) -> tuple[int, float, float]:
+        """What a Sizer is made with."""
+        return self.nanoseconds, self.sure, self.filler
 
 
 class Chunk(Protocol):
