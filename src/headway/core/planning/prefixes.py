@@ -10,9 +10,7 @@ from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
-LEAST = (
-    2  # blocks that waiting must save. With blocks of 16 tokens that is SGLang's threshold of 32
-)
+LEAST = 2  # blocks that waiting must save; SGLang's threshold is 32 tokens, two blocks of 16
 MOST = 64  # sequences that a step keeps waiting: each of them is hashed
 
 
