@@ -1,22 +1,22 @@
 """The runs of the ablation, phase by phase: what a phase finds best, the next one starts from."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from rich.console import Console
 
 from benchmarks.budgets.kept import Kept
-from benchmarks.budgets.mixes import MIXES, Source
+from benchmarks.budgets.mixes import MIXES, Mix, Place, Source
 from benchmarks.budgets.trial import Job, score, work
 from benchmarks.budgets.variants import (
-    CHUNKS,
     FIRST_COME,
     SHARES,
     SLIDING,
     TIMEOUT,
     Variant,
     around,
+    chunks_of,
     first_come,
     ladder,
     parts,
@@ -27,7 +27,7 @@ from headway.runs.process_pool import run_in_processes
 from headway.strategies.registry import by_budgets
 
 CAPACITY_OF, CAPACITY_FROM, CAPACITY_TO = "smooth", 1.0, 16.0  # mix; loads
-CAPACITY_CHUNKS = (512, 1_024, 2_048)  # of first come: what counts is each window's best
+CAPACITY_CHUNKS = slice(1, 4)  # of first come's; what counts is each window's best
 DETAILED = 1.5  # load
 TOLERANCE = 0.05  # of the load
 Cell = tuple[str, float]  # mix, load
@@ -50,6 +50,11 @@ class Ablation:
     workers: int
     console: Console
     kept: Kept
+    places: Mapping[str, Place] = field(default_factory=dict)  # by mix; none: the data sheet's
+
+    def mix(self, name: str) -> Mix:
+        """As it is served."""
+        return MIXES[name].on(self.places.get(name))
 
     @property
     def cells(self) -> list[Cell]:
@@ -57,13 +62,8 @@ class Ablation:
 
     def run(self) -> None:
         """First come's chunks; queue timeouts with the best, and with its neighbours; the rest."""
-        self._phase("chunks", lambda mix, load: [first_come(_slots(mix), c) for c in CHUNKS])
-        self._phase(
-            "timeouts",
-            lambda mix, load: [
-                first_come(_slots(mix), self.chunk(mix, load), share) for share in SHARES
-            ],
-        )
+        self._phase("chunks", self._chunks)
+        self._phase("timeouts", self._timeouts)
         self._phase("timeouts again", self._near)
         self._phase("parts", self._parts)
 
@@ -72,8 +72,16 @@ class Ablation:
         """The load at which each part is also tried alone, and left out."""
         return min(self.loads, key=lambda load: abs(load - DETAILED))
 
+    def _chunks(self, mix: str, load: float) -> list[Variant]:
+        on = self.mix(mix)
+        return [first_come(on.slots, chunk) for chunk in chunks_of(on)]
+
+    def _timeouts(self, mix: str, load: float) -> list[Variant]:
+        slots, chunk = self.mix(mix).slots, self.chunk(mix, load)
+        return [first_come(slots, chunk, share) for share in SHARES]
+
     def _parts(self, mix: str, load: float) -> list[Variant]:
-        slots, chunk = _slots(mix), self.chunk(mix, load)
+        slots, chunk = self.mix(mix).slots, self.chunk(mix, load)
         if load != self.detailed:
             return ladder(slots, chunk)
         return [*parts(slots, chunk), *sliding(slots)]
@@ -91,14 +99,16 @@ class Ablation:
     def _near(self, mix: str, load: float) -> list[Variant]:
         """Queue timeouts of the best share, in the next smaller and larger chunks."""
         words = self.kept.best(mix, load, f"{TIMEOUT} ").split()
-        return [first_come(_slots(mix), chunk, float(words[2])) for chunk in around(int(words[4]))]
+        on = self.mix(mix)
+        near = around(int(words[4]), chunks_of(on))
+        return [first_come(on.slots, chunk, float(words[2])) for chunk in near]
 
     def _phase(self, title: str, variants: Callable[[str, float], Iterable[Variant]]) -> None:
         jobs = []
         for mix, load in self.cells:
             chosen = tuple(variants(mix, load))
             for at, source in enumerate(self.windows[mix]):
-                job = self.kept.lacks(Job(mix, source, load, chosen))
+                job = self.kept.lacks(Job(mix, source, load, chosen, self.places.get(mix)))
                 if job.variants:
                     jobs.append((f"{mix} {load:g} window {at}", job))
         jobs.sort(key=lambda job: job[1].load)  # the longest first
@@ -106,12 +116,13 @@ class Ablation:
 
     def capacities(self) -> tuple[list[float], list[float]]:
         """Of budgets, and of first come with the window's best chunk, window by window."""
-        slots = _slots(CAPACITY_OF)
-        tried = [first_come(slots, chunk) for chunk in CAPACITY_CHUNKS]
+        mix = self.mix(CAPACITY_OF)
+        slots, place = mix.slots, mix.place
+        tried = [first_come(slots, chunk) for chunk in chunks_of(mix)[CAPACITY_CHUNKS]]
         tried.append(Variant("budgets", by_budgets(slots)))
         found = list[Held]()
         jobs = [
-            (f"window {at}", Job(CAPACITY_OF, source, 0.0, tuple(tried)))
+            (f"window {at}", Job(CAPACITY_OF, source, 0.0, tuple(tried), place))
             for at, source in enumerate(self.windows[CAPACITY_OF])
         ]
         run_in_processes(held, jobs, self.workers, "capacity", self.console, found.append)
@@ -124,7 +135,7 @@ class Ablation:
 
 
 def held(job: Job) -> Held:
-    mix, loads = MIXES[job.mix], dict[str, float]()
+    mix, loads = MIXES[job.mix].on(job.place), dict[str, float]()
 
     def serve(variant: Variant, load: float) -> Mapping[str, float]:
         return score(mix, mix.requests(job.source, load), variant).lanes
@@ -133,7 +144,3 @@ def held(job: Job) -> Held:
         found = search_capacity(partial(serve, variant), CAPACITY_FROM, CAPACITY_TO, TOLERANCE)
         loads[variant.name] = found.rate
     return Held(job.source.begin, loads)
-
-
-def _slots(mix: str) -> int:
-    return MIXES[mix].slots

@@ -12,20 +12,22 @@ from dataclasses import dataclass, replace
 from random import Random
 from statistics import median
 
-from benchmarks.budgets.mixes import MIXES, MS, SECOND, Mix, Source
-from benchmarks.budgets.trial import served, token_rate
-from benchmarks.budgets.variants import first_come
+from benchmarks.budgets.mixes import MIXES, MS, SECOND, Mix, Place, Source
+from benchmarks.budgets.trial import Serve, simulated, token_rate
+from benchmarks.budgets.variants import SMALLER, Variant, first_come
 from benchmarks.report import Figure
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
+from headway.costing.request_spec import RequestSpec
+from headway.errors import HeadwayError
 from headway.figures.capacity import search_capacity
 from headway.strategies.registry import by_budgets
 
 HALF = 0.5  # of the capacity, that interactive traffic takes
 INTERACTIVE, OFFLINE = "interactive", "offline"
-PROMPT, ANSWER, COUNT = 64, 2_040, 320  # tokens, tokens, offline requests: more than slots
+PROMPT, ANSWER = 64, 2_040  # tokens, of offline requests
+MORE, SHORT = 1.25, 3.0  # of them for each slot; where a smaller context makes them shorter
 SECONDS, BEGIN, CHUNK = 240, SECOND, 1_024  # of interactive traffic; where it begins
 SEARCHED, TOLERANCE, MOST = 500, 0.05, 32.0  # of the capacity: requests, share, rate
 MIX = replace(
@@ -69,23 +71,22 @@ def interactive(recorded: Sequence[Request], rate: float, seconds: float) -> lis
     return asked
 
 
-def offline(count: int) -> list[Request]:
+def offline(mix: Mix) -> list[Request]:
+    """More than there are slots, and as long as the machine's context allows."""
+    spec, more = RequestSpec(0, OFFLINE, PROMPT, ANSWER), MORE
+    if mix.place:
+        spec, more = mix.place.put(spec), SHORT
     return [
-        Request(f"o{number}", (10**6 + number,) * PROMPT, ANSWER, 0, OFFLINE)
-        for number in range(count)
+        Request(f"o{number}", (10**6 + number,) * spec.prompt, spec.answer, 0, OFFLINE)
+        for number in range(round(more * mix.slots))
     ]
 
 
-def ran(requests: Sequence[Request], policies: Policies) -> Run:
-    ledger = served(MIX, requests, policies).ledger
-    return Run(ledger.requests, ledger.steps)
-
-
-def capacity(recorded: Sequence[Request], policies: Policies) -> float:
-    """Interactive requests a second, of which 95 % are inside their budget."""
+def capacity(mix: Mix, recorded: Sequence[Request], ours: Variant) -> float:
+    """Interactive requests a second, of which 95 % are inside their budget; simulated."""
 
     def serve(rate: float) -> dict[str, float]:
-        rows = ran(interactive(recorded, rate, SEARCHED / rate), policies).requests
+        rows = simulated(mix, interactive(recorded, rate, SEARCHED / rate), ours).requests
         return {INTERACTIVE: sum(row.good for row in rows) / len(rows)}
 
     return search_capacity(serve, 4.0, MOST, TOLERANCE).rate
@@ -97,17 +98,31 @@ def p95(rows: Sequence[RequestRow]) -> float:
     return waits[-(-len(waits) * 95 // 100) - 1]
 
 
-def flood(folder_source: Source, mix: Mix = MIX) -> list[Figure]:
-    """One step: the median step of the flooded run in which somebody interactive is served."""
-    ours = by_budgets(mix.slots)
-    recorded = MIXES["smooth"].requests(folder_source, 1.0)
-    rate = HALF * capacity(recorded, ours)
-    some, many = interactive(recorded, rate, SECONDS), offline(COUNT)
+def flood(
+    window: Source, place: Place | None = None, serve: Serve = simulated, seconds: float = SECONDS
+) -> list[Figure]:
+    """One step: the median step of the flooded run in which somebody interactive is served.
+
+    seconds: of interactive traffic. HeadwayError if the flood takes longer.
+    """
+    mix = MIX.on(place)
+    ours = Variant("budgets", by_budgets(mix.slots))
+    plain = first_come(mix.slots, CHUNK // SMALLER if place else CHUNK)
+
+    def ran(requests: Sequence[Request], variant: Variant) -> Run:
+        rows = serve(mix, requests, variant)
+        return Run(rows.requests, rows.steps)
+
+    recorded = mix.requests(window, 1.0)
+    rate = HALF * capacity(mix, recorded, ours)
+    some, many = interactive(recorded, rate, seconds), offline(mix)
     both = ran([*many, *some], ours)
     alone, idle = ran(many, ours), ran(some, ours)
-    before = ran([*many, *some], first_come(mix.slots, CHUNK).policies)
+    before = ran([*many, *some], plain)
     end = both.flooded
-    assert end < BEGIN + SECONDS * SECOND, "the flood lasts as long as the interactive traffic"
+    if end >= BEGIN + seconds * SECOND:
+        took = f"{end / SECOND:.0f} s"
+        raise HeadwayError(f"the flood took {took}, longer than the interactive traffic beside it")
 
     def waited(run: Run, until: int = end) -> float:
         return p95([row for row in run.lane(INTERACTIVE) if row.arrived < until]) / MS
@@ -123,6 +138,7 @@ def flood(folder_source: Source, mix: Mix = MIX) -> list[Figure]:
     late = before.flooded
     return [
         Figure("flood_rate", [rate], unit="requests/s"),
+        Figure("flood_requests", [sum(each.arrived < end for each in some)]),
         Figure("flood_interactive_busy", [idle.busy(end)]),
         Figure("flood_step", [step], unit="ms"),
         Figure("flood_ttft_p95_without", [waited(idle)], unit="ms"),

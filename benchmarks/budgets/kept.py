@@ -8,6 +8,7 @@ from random import Random
 
 from benchmarks.budgets.trial import Done, Job, Score
 
+DATA_SHEET = "h100"
 DRAWS, BOUND = 10_000, 0.05  # of the bootstrap over windows; the share of draws below the bound
 
 
@@ -16,12 +17,15 @@ class Kept:
     """By mix, load and variant: a score for each window, by the window's beginning."""
 
     path: Path | None = None  # where each is written as it comes, and read from at the beginning
+    machine: str = DATA_SHEET  # that served them; rows of the file from others are left out
     scores: dict[tuple[str, float, str], dict[float, Score]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.path and self.path.exists():
             for line in self.path.read_text().splitlines():
                 row = json.loads(line)
+                if row.pop("machine", DATA_SHEET) != self.machine:
+                    continue
                 place = row.pop("mix"), row.pop("load"), row.pop("variant")
                 begin = row.pop("begin")
                 self.scores.setdefault(place, {})[begin] = Score(**row)
@@ -32,6 +36,7 @@ class Kept:
             self.scores.setdefault((job.mix, job.load, name), {})[job.source.begin] = score
             if self.path:
                 row = {"mix": job.mix, "load": job.load, "variant": name, "begin": job.source.begin}
+                row["machine"] = self.machine
                 with self.path.open("a") as file:
                     file.write(json.dumps(row | asdict(score)) + "\n")
 

@@ -1,14 +1,14 @@
 """One window of a mix at one load, served by several variants: the same requests for each."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from benchmarks.budgets.mixes import MIXES, SECOND, SEED, Mix, Source
+from benchmarks.budgets.mixes import MIXES, SECOND, SEED, Mix, Place, Source
 from benchmarks.budgets.variants import Variant
 from headway.core.cost.step_cost import Residuals
-from headway.core.ledger import RequestRow
-from headway.core.policies.policies import Policies
+from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -44,6 +44,7 @@ class Job:
     source: Source
     load: float
     variants: tuple[Variant, ...]
+    place: Place | None = None  # None: the data sheet's accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +55,49 @@ class Done:
     scores: Mapping[str, Score]
 
 
-def served(
-    mix: Mix, requests: Sequence[Request], policies: Policies, slowness: int = 1_000
-) -> Scheduler:
-    """To the end. slowness: thousandths, of a step's time over what the scheduler predicts."""
+class Rows(Protocol):
+    """What a run leaves: a row of each request and of each step."""
+
+    @property
+    def requests(self) -> Sequence[RequestRow]: ...
+
+    @property
+    def steps(self) -> Sequence[StepRow]: ...
+
+
+Serve = Callable[[Mix, Sequence[Request], Variant], Rows]  # to the end
+
+
+def simulated(mix: Mix, requests: Sequence[Request], variant: Variant) -> Rows:
+    """In virtual time."""
     priced = mix.calibration()
     settings = Settings(
-        priced.num_blocks, priced.block_size, mix.lanes, policies, priced.context, priced.cost
+        priced.num_blocks,
+        priced.block_size,
+        mix.lanes,
+        variant.policies,
+        priced.context,
+        priced.cost,
     )
     scheduler = Scheduler(settings)
-    each = Residuals((slowness,))
+    each = Residuals((variant.slowness,))
     spent = replace(priced.cost, residuals=(each, each))
     simulate(scheduler, arrivals(requests), spent, seed=SEED)
     scheduler.check()
-    return scheduler
+    return scheduler.ledger
 
 
 def work(job: Job) -> Done:
-    mix = MIXES[job.mix]
+    mix = MIXES[job.mix].on(job.place)
     offered = mix.requests(job.source, job.load)
     return Done(job, {each.name: score(mix, offered, each) for each in job.variants})
 
 
-def score(mix: Mix, offered: Sequence[Request], variant: Variant) -> Score:
+def score(
+    mix: Mix, offered: Sequence[Request], variant: Variant, serve: Serve = simulated
+) -> Score:
     asked = impatient(mix, offered, variant.timeout) if variant.timeout else offered
-    rows = served(mix, asked, variant.policies, variant.slowness).ledger.requests
+    rows = serve(mix, asked, variant).requests
     assert len(rows) == len(offered), "every request leaves a row"
     timed = [row for row in rows if row.budget.is_timed]
     return Score(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.budgets.mixes import Mix
 from benchmarks.budgets.sliding import BySlidingDeadline
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.chunk import Fixed
@@ -15,6 +16,7 @@ from headway.core.policies.relegate import Hopeless, Keep
 from headway.strategies.registry import by_budgets
 
 CHUNKS = (256, 512, 1_024, 2_048, 4_096)  # tokens
+SMALLER = 4  # times smaller are they on the embedded model, whose steps take as long
 SHARES = (0.3, 0.5, 0.7, 0.9)  # of the TTFT budget, that a request may queue before it is dropped
 GAINS = (10.0, 100.0, 1_000.0)
 FIRST_COME, TIMEOUT, SLIDING = "first come", "queue timeout", "sliding alpha"
@@ -84,7 +86,12 @@ def sliding(slots: int) -> list[Variant]:
     ]
 
 
-def around(chunk: int) -> Sequence[int]:
-    """The next smaller and larger chunk."""
-    at = CHUNKS.index(chunk)
-    return [CHUNKS[near] for near in (at - 1, at + 1) if 0 <= near < len(CHUNKS)]
+def chunks_of(mix: Mix) -> Sequence[int]:
+    """The chunks that first come is tried with."""
+    return [chunk // SMALLER for chunk in CHUNKS] if mix.place else CHUNKS
+
+
+def around(chunk: int, chunks: Sequence[int]) -> Sequence[int]:
+    """The next smaller and larger one of these chunks."""
+    at = chunks.index(chunk)
+    return [chunks[near] for near in (at - 1, at + 1) if 0 <= near < len(chunks)]
