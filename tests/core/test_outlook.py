@@ -8,6 +8,7 @@ from headway.core.commands import Add, Cancel
 from headway.core.cost.lengths import ENOUGH
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane
+from headway.core.planning.newcomers import MANY
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
@@ -211,6 +212,15 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
     assert scheduler.schedule(0).rows == ()
     lanes = scheduler.load(0).lanes
     assert [(each.eta, each.eta_prompt) for each in lanes.values()] == [(14 * MS, 4)] * 2
+
+
+def test_where_many_wait_the_pace_of_their_line_says_how_long():
+    count = 2 * MANY
+    rows, _ = served(*[other(f"r{i}", 4, 2, arrived=i * MS) for i in range(count)], blocks=9_999)
+    late = [rows[f"r{i}"] for i in range(count - 50, count)]
+    assert all(row.promised_first != NEVER for row in late)
+    off = [row.ttft / (row.promised_first - row.arrived) for row in late]
+    assert min(off) > 0.8 and max(off) < 1.25
 
 
 def test_those_that_may_miss_a_step_leave_its_time_to_prompts():

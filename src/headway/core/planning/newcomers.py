@@ -1,19 +1,22 @@
 """Requests that have come and wait for their promise (Newcomers)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from headway.core import admission
 from headway.core.batch import Batch, Event
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
 from headway.core.lane import Lane, Line
+from headway.core.load import Load
 from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
 from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
 
-EVERY = 16  # steps from one look at the lanes to the next
+MANY = 256  # requests that wait
+EVERY = 64  # steps from one look at the lanes to the next
 BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
 
 
@@ -60,7 +63,7 @@ class Newcomers:
         self._waits = dict.fromkeys(due, 0)
         later = {each for each in due if shares.get(each, 0) < each.pending} - behind
         if later:
-            self._waits |= _outlook(plan, plan.view.lines).waits(later)
+            self._waits |= _waits(plan, self.estimates, plan.view.lines, later)
         self._waits |= dict.fromkeys(behind, BEHIND_LEADER)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:
@@ -97,7 +100,7 @@ class Newcomers:
             lines.append(line)
         self._imagined = {
             asked[sequence]: (wait, len(sequence.tokens))
-            for sequence, wait in _outlook(plan, tuple(lines)).waits(asked).items()
+            for sequence, wait in _waits(plan, self.estimates, tuple(lines), asked).items()
         }
         if not plan.shares:
             self._publish(0)
@@ -135,6 +138,17 @@ class Newcomers:
         return events
 
 
-def _outlook(plan: Plan, lines: tuple[Line, ...]) -> Outlook:
-    view = replace(plan.view, lines=lines, free_blocks=plan.pool.num_free)
-    return Outlook(plan.policies, view, plan.shares)
+def _waits(
+    plan: Plan, estimates: Estimates, lines: tuple[Line, ...], sought: Collection[Sequence]
+) -> dict[Sequence, int]:
+    """Nanoseconds from the end of this step until their prompts are computed. Where many wait, by
+    how fast the lines drain, as at admission: to look at each would take longer than a step."""
+    if plan.view.waiting <= MANY:
+        view = replace(plan.view, lines=lines, free_blocks=plan.pool.num_free)
+        return Outlook(plan.policies, view, plan.shares).waits(sought)
+    prefill, lanes = estimates.prefill, plan.roster.loads(estimates.drain_rate, {})
+    load, found = Load(lanes=lanes, prefill=prefill), dict[Sequence, int]()
+    for sequence in sought:
+        line = lanes[sequence.request.lane]
+        found[sequence] = admission.wait(line, load) + prefill * len(sequence.request.prompt)
+    return found

@@ -22,11 +22,6 @@ class Ahead:
     joins: int = 0  # how many of them wait
     blocks: int = 0  # that these need
 
-    def and_then(self, work: int, tokens: int, blocks: int) -> "Ahead":
-        """With one more. blocks: that it needs; 0: it runs."""
-        joins = self.joins + int(blocks > 0)
-        return Ahead(self.work + work, self.tokens + tokens, joins, self.blocks + blocks)
-
 
 class Outlook:
     """The steps after the one that was chosen last, as far as they are decided by what is known.
@@ -68,7 +63,8 @@ class Outlook:
 
     def waits(self, sought: Collection[Sequence]) -> dict[Sequence, int]:
         """Nanoseconds from the end of this step until their prompts are computed."""
-        view, found, ahead = self.view, dict[Sequence, int](), Ahead()
+        view, found, price = self.view, dict[Sequence, int](), self.view.estimates.work
+        work = tokens = joins = blocks = 0  # of those that go before
         running = {sequence.number for sequence in view.running}
         prompts = [s for s in view.running if s.pending > 1]
         seen = set[Sequence]()  # an order may name somebody twice
@@ -76,16 +72,19 @@ class Outlook:
             if (left := self._left(sequence)) <= 0 or sequence in seen:
                 continue
             seen.add(sequence)
-            waits = sequence.number not in running
-            work = view.estimates.work(sequence) * left // sequence.pending
-            blocks = -(-len(sequence.tokens) // view.block_size) if waits else 0
-            then = ahead.and_then(work, left, blocks)
+            before = work, tokens, joins, blocks
+            work += price(sequence) * left // sequence.pending
+            tokens += left
+            if sequence.number not in running:
+                joins += 1
+                blocks += -(-len(sequence.tokens) // view.block_size)
             if sequence in sought:
-                found[sequence] = self._until_computed(sequence, then)
+                ahead = Ahead(work, tokens, joins, blocks)
+                found[sequence] = self._until_computed(sequence, ahead)
                 if len(found) == len(sought):
                     break
-            if sequence.number < IMAGINED:
-                ahead = then
+                if sequence.number >= IMAGINED:
+                    work, tokens, joins, blocks = before
         return found
 
     def _until_computed(self, sequence: Sequence, ahead: Ahead) -> int:
