@@ -214,13 +214,26 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
     assert [(each.eta, each.eta_prompt) for each in lanes.values()] == [(14 * MS, 4)] * 2
 
 
-def test_where_many_wait_the_pace_of_their_line_says_how_long():
-    count = 2 * MANY
-    rows, _ = served(*[other(f"r{i}", 4, 2, arrived=i * MS) for i in range(count)], blocks=9_999)
+def test_where_many_wait_they_are_looked_at_less_often():
+    count = 3 * MANY
+    asked = [other(f"r{i}", 4, 2, arrived=MS * (i // 2)) for i in range(count)]
+    rows, events = served(*asked, blocks=9_999)
     late = [rows[f"r{i}"] for i in range(count - 50, count)]
-    assert all(row.promised_first != NEVER for row in late)
+    assert all(row.was_promised for row in rows.values())
     off = [row.ttft / (row.promised_first - row.arrived) for row in late]
-    assert min(off) > 0.8 and max(off) < 1.25
+    assert min(off) > 0.9 and max(off) < 1.1
+    told = [event.id for event in events if event.promise]
+    assert len(told) == len({*told}) == count
+
+
+def test_a_sibling_is_promised_its_times_after_its_leader():
+    """The leader has to wait for its own promise, because many wait."""
+    asked = [other(f"r{i}", 4, 2) for i in range(2 * MANY)]
+    leader = other("a", 8, 3, arrived=MS)
+    rows, events = served(*asked, leader, leader.sibling("b", 1), blocks=9_999)
+    told = [event.id for event in events if event.promise]
+    assert told.index("b") == told.index("a") + 1
+    assert rows["b"].promised_first > rows["a"].promised_first
 
 
 def test_those_that_may_miss_a_step_leave_its_time_to_prompts():

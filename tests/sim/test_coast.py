@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headway.core.commands import Add, Cancel
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.planning.newcomers import MANY
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Start, Static
 from headway.core.policies.policies import Policies
@@ -214,3 +215,15 @@ def test_the_garbage_collector_is_left_as_it_was(was_on):
         assert gc.isenabled() == was_on
     finally:
         gc.enable()
+
+
+def test_nothing_is_skipped_before_everybody_has_its_promise():
+    """So many wait that those who came last are looked at a few steps later."""
+    times = [MS * (i // 100) for i in range(3 * MANY)]
+    asked = [ask(f"r{i}", (i,) * 4, 9, arrived=at, lane="chat") for i, at in enumerate(times)]
+    policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8)
+    case = Case(99, policies, [(each.arrived, Add(each)) for each in asked], cost=COST)
+    (by_step, told, built), (at_once, told_at_once, fewer) = left(case, False), left(case, True)
+    assert at_once.ledger.requests == by_step.ledger.requests and told_at_once == told
+    assert all(row.was_promised for row in at_once.ledger.requests)
+    assert fewer < built

@@ -64,6 +64,8 @@ class Coast:
                 or FILLER in sequence.stops
             ):
                 return False
+        if scheduler.newcomers.looks_again:
+            return False
         if any(lane.blocks.most != NEVER for lane in scheduler.roster.limited_lanes.values()):
             return False  # who grows may have to preempt another of its lane
         if policies.goes_by_tier:

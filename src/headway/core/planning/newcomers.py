@@ -1,33 +1,32 @@
 """Requests that have come and wait for their promise (Newcomers)."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
-from headway.core import admission
 from headway.core.batch import Batch, Event
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
 from headway.core.lane import Lane, Line
-from headway.core.load import Load
 from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
 from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
 
-MANY = 256  # requests that wait
-EVERY = 64  # steps from one look at the lanes to the next
+MANY = 256  # requests that wait; where there are twice as many, they are looked at half as often
+EVERY = 64  # steps from one look at the lanes to the next, at least
 BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
 
 
 class Newcomers:
     """Each is promised its times with the first step that is chosen after it came, in the order of
-    arrival. Where requests start as a group, that is the first step of their group.
+    arrival; where many wait, a few steps later, because it takes long to look at them all. Where
+    requests start as a group, it is the first step of their group.
 
     Without a cost model nothing is predicted, and nothing is promised.
 
-    In every so many steps, and when there is nothing to do, it is also seen when the first token
-    of a request would come that came now, for each lane (`etas`).
+    Now and then, when somebody comes or starts, and when there is nothing to do, it is also seen
+    when the first token of a request would come that came now, for each lane (`etas`).
     """
 
     def __init__(self, estimates: Estimates, lanes: Iterable[Lane]) -> None:
@@ -37,10 +36,12 @@ class Newcomers:
         self._late: list[Sequence] = []  # in these lanes, promised a first token that is late
         self._new: list[Sequence] = []
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
+        self.looks_again = False  # at somebody who came, in one of the next steps
         self._events: list[Event] = []
         # By lane: nanoseconds, and prompt tokens; the median of the lane.
         self.etas: dict[str, tuple[int, int]] = {}
         self._imagined: dict[str, tuple[int, int]] = {}  # the same, but after this step
+        self._looked = -EVERY  # the step in which that was seen last
 
     def add(self, sequence: Sequence) -> None:
         """It has come."""
@@ -50,21 +51,39 @@ class Newcomers:
     def look_ahead(self, plan: Plan) -> None:
         """See who goes before them. The step is chosen, and its rows are not built yet."""
         grouped = isinstance(plan.policies.join, Static | Dynamic | LengthClasses)
-        if not ((plan.view.step % EVERY and plan.shares) or grouped) and self.estimates.is_known:
+        rarely, step = 1 + plan.view.waiting // MANY, plan.view.step
+        if self.estimates.is_known and not grouped and self._is_due(plan, EVERY * rarely):
+            self._looked = step
             self._imagine(plan)
         if not self._new or not plan.shares:
             return
         self._new = [each for each in self._new if not each.ended]
-        due, behind, shares = self._new, set[Sequence](), plan.shares
         if grouped:
-            due = [each for each in due if each.number in plan.roster.running]
-        else:
-            behind = {each for each in due if each.awaits_leader}
-        self._waits = dict.fromkeys(due, 0)
-        later = {each for each in due if shares.get(each, 0) < each.pending} - behind
+            self._waits = {each: 0 for each in self._new if each.number in plan.roster.running}
+            return
+        self._wait_in_line(plan, looks=step % rarely == 0)
+        self.looks_again = len(self._waits) < len(self._new)
+
+    def _is_due(self, plan: Plan, every: int) -> bool:
+        """Whether to look at the lanes again: not in steps that a simulation may skip."""
+        if not plan.shares:
+            return True
+        return bool(self._new or plan.joined) and plan.view.step - self._looked >= every
+
+    def _wait_in_line(self, plan: Plan, *, looks: bool) -> None:
+        """How long each waits after this step. looks: also at those that it does not complete."""
+        later, shares = set[Sequence](), plan.shares
+        for each in self._new:
+            if each.awaits_leader:
+                if each.leader in self._waits or _is_promised(each.leader):
+                    self._waits[each] = BEHIND_LEADER
+            elif shares.get(each, 0) >= each.pending:
+                self._waits[each] = 0
+            elif looks:
+                self._waits[each] = 0
+                later.add(each)
         if later:
-            self._waits |= _waits(plan, self.estimates, plan.view.lines, later)
-        self._waits |= dict.fromkeys(behind, BEHIND_LEADER)
+            self._waits |= _outlook(plan, plan.view.lines).waits(later)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:
         """The step begins now. together: the callers of a group are answered when it ends."""
@@ -100,7 +119,7 @@ class Newcomers:
             lines.append(line)
         self._imagined = {
             asked[sequence]: (wait, len(sequence.tokens))
-            for sequence, wait in _waits(plan, self.estimates, tuple(lines), asked).items()
+            for sequence, wait in _outlook(plan, tuple(lines)).waits(asked).items()
         }
         if not plan.shares:
             self._publish(0)
@@ -138,17 +157,10 @@ class Newcomers:
         return events
 
 
-def _waits(
-    plan: Plan, estimates: Estimates, lines: tuple[Line, ...], sought: Collection[Sequence]
-) -> dict[Sequence, int]:
-    """Nanoseconds from the end of this step until their prompts are computed. Where many wait, by
-    how fast the lines drain, as at admission: to look at each would take longer than a step."""
-    if plan.view.waiting <= MANY:
-        view = replace(plan.view, lines=lines, free_blocks=plan.pool.num_free)
-        return Outlook(plan.policies, view, plan.shares).waits(sought)
-    prefill, lanes = estimates.prefill, plan.roster.loads(estimates.drain_rate, {})
-    load, found = Load(lanes=lanes, prefill=prefill), dict[Sequence, int]()
-    for sequence in sought:
-        line = lanes[sequence.request.lane]
-        found[sequence] = admission.wait(line, load) + prefill * len(sequence.request.prompt)
-    return found
+def _is_promised(sequence: Sequence | None) -> bool:
+    return sequence is not None and sequence.promise.made != NEVER
+
+
+def _outlook(plan: Plan, lines: tuple[Line, ...]) -> Outlook:
+    view = replace(plan.view, lines=lines, free_blocks=plan.pool.num_free)
+    return Outlook(plan.policies, view, plan.shares)
