@@ -17,7 +17,7 @@ A first token's error is how far it came from the promise, over 15 % of its TTFT
 came from, whichever is longer. An answer is covered if it had ended by the time that was promised.
 All requests count, from the first on.
 
-    python -m benchmarks.promise            half an hour on one core
+    python -m benchmarks.promise            25 minutes on one core
     python -m benchmarks.promise --quick    the smooth mix, one strategy
 """
 
