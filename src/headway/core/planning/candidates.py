@@ -10,6 +10,8 @@ from headway.core.sequence import TIMED, Sequence
 
 def named_first(ranked: Iterator[Sequence], start: Start) -> Iterator[Sequence]:
     """Those that the join policy names go before all others, or alone."""
+    if not start.first:
+        return ranked
     listed, first = list(ranked), start.first
     rest = () if start.only else (each for each in listed if each not in first)
     return chain((each for each in listed if each in first), rest)
@@ -20,20 +22,27 @@ def in_time_first(
     lines: tuple[Line, ...],
     runs: Callable[[Sequence], bool],
     lacks_slots: Callable[[Sequence], bool],
+    misfits: list[Sequence],
 ) -> Iterator[Sequence]:
     """Whoever is in time and waits joins before those of later tiers do, whose slots it would take
-    in the next step; but not before those whose lane lacks slots of its least."""
+    in the next step; but not before those whose lane lacks slots of its least.
+
+    misfits: who has not fitted so far. While somebody in time is among them, nobody of a later tier
+    joins: it would take what is left of the memory, and give it back in the next step.
+    """
     ahead = sum([len(line.waiting) for line in lines if line.lane.budget.is_timed])
     seen, later = set[Sequence](), list[Sequence]()  # seen: an order may name somebody twice
     for sequence in ranked:
         if sequence.tier == TIMED and not runs(sequence):
             ahead -= sequence not in seen
             seen.add(sequence)
-        elif ahead and not (runs(sequence) or lacks_slots(sequence)):
+            yield sequence
+        elif runs(sequence) or lacks_slots(sequence):
+            yield sequence
+        else:
             later.append(sequence)
-            continue
-        yield sequence
         if later and not ahead:
-            yield from later
+            if all(misfit.tier != TIMED for misfit in misfits):
+                yield from later
             later = []
-    yield from later
+    assert not later, "an order names all who wait"

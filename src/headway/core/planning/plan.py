@@ -108,12 +108,11 @@ class Plan:
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
         """These of the running, and the waiting, in the order policy's order; before all, those
         that the join policy names first."""
-        ranked = self.policies.order.rank(self.view, others)
-        if self.start.first:
-            ranked = named_first(ranked, self.start)
+        ranked = named_first(self.policies.order.rank(self.view, others), self.start)
         if not self._victims.across:
             return ranked
-        return in_time_first(ranked, self.view.lines, self._runs, self._limits.lacks_slots)
+        lacks_slots, misfits = self._limits.lacks_slots, self._misfits
+        return in_time_first(ranked, self.view.lines, self._runs, lacks_slots, misfits)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running
