@@ -136,11 +136,9 @@ class Sequence:
 
     @property
     def has_stopped_waiting(self) -> bool:
-        """Whether it has started, or its leader has and did not fail."""
-        if self.is_started or self.leader is None:
-            return self.is_started
-        leader = self.leader
-        return leader.is_started and not (leader.ended and leader.first_token == NEVER)
+        """Whether it has started, or its leader has. If that one fails before its first token, it
+        has to start by itself, but is not late for it: what was once so stays so."""
+        return self.is_started or (self.leader is not None and self.leader.is_started)
 
     @property
     def waited_until(self) -> int:

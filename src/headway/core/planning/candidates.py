@@ -1,6 +1,6 @@
 """Who is considered in a step, and in which order: the order policy's, but for two things."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 
 from headway.core.lane import Line
@@ -20,29 +20,31 @@ def named_first(ranked: Iterator[Sequence], start: Start) -> Iterator[Sequence]:
 def in_time_first(
     ranked: Iterator[Sequence],
     lines: tuple[Line, ...],
-    runs: Callable[[Sequence], bool],
+    running: Collection[Sequence],
     lacks_slots: Callable[[Sequence], bool],
     misfits: list[Sequence],
 ) -> Iterator[Sequence]:
     """Whoever is in time and waits joins before those of later tiers do, whose slots it would take
     in the next step; but not before those whose lane lacks slots of its least.
 
-    misfits: who has not fitted so far. While somebody in time is among them, nobody of a later tier
-    joins: it would take what is left of the memory, and give it back in the next step.
+    running: those of them who ran before the step. misfits: who has not fitted so far. While
+    somebody in time is among them, nobody of a later tier joins: it would take what is left of the
+    memory, and give it back in the next step.
     """
     ahead = sum([len(line.waiting) for line in lines if line.lane.budget.is_timed])
     seen, later = set[Sequence](), list[Sequence]()  # seen: an order may name somebody twice
+    ran = frozenset(running)
     for sequence in ranked:
-        if sequence.tier == TIMED and not runs(sequence):
+        if sequence.tier == TIMED and sequence not in ran:
             ahead -= sequence not in seen
             seen.add(sequence)
             yield sequence
-        elif runs(sequence) or lacks_slots(sequence):
+        elif sequence in ran or lacks_slots(sequence):
             yield sequence
         else:
             later.append(sequence)
-        if later and not ahead:
-            if all(misfit.tier != TIMED for misfit in misfits):
-                yield from later
+        if ahead <= 0 and all(misfit.tier != TIMED for misfit in misfits):
+            yield from later
             later = []
-    assert not later, "an order names all who wait"
+    if all(misfit.tier != TIMED for misfit in misfits):
+        yield from later

@@ -112,7 +112,7 @@ class Plan:
         if not self._victims.across:
             return ranked
         lacks_slots, misfits = self._limits.lacks_slots, self._misfits
-        return in_time_first(ranked, self.view.lines, self._runs, lacks_slots, misfits)
+        return in_time_first(ranked, self.view.lines, others, lacks_slots, misfits)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running
