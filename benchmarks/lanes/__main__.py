@@ -1,0 +1,92 @@
+"""What do voice and chat see when a nightly job holds every slot of one small server?
+
+`headway serve` with the embedded model and three lanes. The nightly job takes all slots with long
+answers; then voice and chat come. The same requests are offered three times, to a server each:
+
+    before   no cost file: lanes go by priority, and nobody gives a slot back
+    after    with a cost file: by budgets, and the nightly lane keeps one slot
+    alone    as after, without the nightly job
+
+The cost file is learned first, in four seconds. Each line of the picture is one request. Its first
+token stands at the time it was sent plus the engine's own time to it.
+
+    python -m benchmarks.lanes             a minute and a half
+    python -m benchmarks.lanes --write     also draws docs/pictures/lanes.svg
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Collection, Mapping
+from math import isfinite
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.lanes.cost import learned
+from benchmarks.lanes.load import INTERACTIVE, LANES, NIGHTLY, SEED, SLOTS, Run, offered
+from benchmarks.lanes.picture import finding, headline, picture
+from benchmarks.report import Figure, finish
+from benchmarks.server_overhead.served import serving
+
+PICTURE = Path("docs/pictures/lanes.svg")
+TITLES = {"before": "Before, by priority", "after": "After, by budgets"}
+MORE = 0.05  # of the TTFT alone, or one step: what the flood may add to it
+
+
+def config(cost: Path | None) -> dict[str, Any]:
+    """Of the server. cost: by budgets; None: by priority."""
+    if cost is None:
+        return {"engine": {"slots": SLOTS, "strategy": "priority"}, "lanes": LANES}
+    engine = {"slots": SLOTS, "strategy": "budgets", "cost": str(cost)}
+    return {"engine": engine, "lanes": LANES | {"nightly": {"priority": 2, "slots": {"least": 1}}}}
+
+
+def ran(folder: Path, cost: Path | None, lanes: Collection[str]) -> Run:
+    with serving(config(cost), folder) as served:
+        return asyncio.run(offered(served, lanes))
+
+
+def figures(before: Run, after: Run, alone: Run) -> list[Figure]:
+    found = list[Figure]()
+    for name, run in (("before", before), ("after", after), ("alone", alone)):
+        for lane in INTERACTIVE:
+            found.append(Figure(f"{name}_{lane}_good", [run.good((lane,))]))
+        most = None if run is before else 0
+        found.append(Figure(f"{name}_told_no", [run.refused()], most=most))
+        found.append(Figure(f"{name}_step", [1e3 * run.step], unit="ms"))
+        if isfinite(run.ttft()):
+            found.append(Figure(f"{name}_ttft_p95", [1e3 * run.ttft()], unit="ms"))
+    more = 1e3 * (after.ttft() - alone.ttft())
+    most_more = round(1e3 * max(MORE * alone.ttft(), after.step), 1)
+    if isfinite(more):
+        found.append(Figure("ttft_p95_more", [more], most=most_more, unit="ms"))
+    for name, run in (("before", before), ("after", after)):
+        found.append(Figure(f"{name}_nightly_rate", [run.rate], unit="tokens/s"))
+        found.append(Figure(f"{name}_nightly_ended", [run.good(NIGHTLY)], least=1.0))
+    found.append(Figure("nightly_rate_kept", [after.rate / before.rate]))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"draw {PICTURE}")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
+    given = parser.parse_args()
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        cost = learned(folder)
+        before = ran(folder, None, tuple(LANES))
+        after = ran(folder, cost, tuple(LANES))
+        alone = ran(folder, cost, INTERACTIVE)
+    panels: Mapping[str, Run] = {TITLES["before"]: before, TITLES["after"]: after}
+    for title, run in panels.items():
+        print(f"{headline(title, run)}; {finding(run)}")
+    if given.write:
+        PICTURE.parent.mkdir(exist_ok=True)
+        PICTURE.write_text(picture(panels))
+    return finish("lanes", __doc__ or "", SEED, figures(before, after, alone))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
