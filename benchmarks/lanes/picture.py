@@ -18,8 +18,8 @@ STYLE = """
   .no { fill: #d1495b }
 """
 NARROW = """
-    text { font-size: 19px } .title { font-size: 23px } .small { font-size: 18px }
-    .name { font-size: 22px }
+    text { font-size: 19px } .title { font-size: 22px } .small { font-size: 18px }
+    .name { font-size: 21px }
 """
 DARK = """
     .page { fill: #14181d } text { fill: #e6edf3 } .small { fill: #9da7b1 }
@@ -69,7 +69,7 @@ def finding(run: Run) -> str:
         told = f"{refused} of {count} told no, the others' p95 TTFT {_seconds(wait)}"
     else:
         told = f"p95 TTFT {_seconds(wait)}"
-    return f"{told}; nightly {run.rate:,.0f} tokens/s, ended at {run.flooded:.0f} s"
+    return f"{told}; nightly {run.rate:,.0f} tokens/s"
 
 
 def _seconds(wait: float) -> str:
@@ -83,16 +83,22 @@ def _panel(name: str, run: Run, top: float, scale: float) -> tuple[list[str], fl
     begin = y = top + 24 + LINE
     for lane in LANES:
         mine = run.of((lane,))
-        budget = f"first token in {LIMITS[lane][0]:g} s" if lane in LIMITS else "no budget"
-        good = sum(each.good for each in mine)
-        words = f"{lane}, {budget}: {good} of {len(mine)}"
-        parts.append(_text(EDGE + 6, y + 17, words, "small"))
+        parts.append(_text(EDGE + 6, y + 17, _label(lane, mine), "small"))
         y += LINE
         for each in mine:
             parts += _line(each, y, scale)
             y += ROW[lane]
     y += 4
     return [*_rules(begin, y, scale), *parts], y + 22
+
+
+def _label(lane: str, mine: Sequence[Seen]) -> str:
+    good, end = sum(each.good for each in mine), max(each.end for each in mine)
+    if lane not in LIMITS:
+        return f"{lane}, no budget: {good} of {len(mine)} served, the last until {end:.0f} s"
+    first, gap = LIMITS[lane]
+    budget = f"{first:g} s to the first token, {1e3 * gap:.0f} ms a token"
+    return f"{lane}, {budget}: {good} of {len(mine)}"
 
 
 def _line(each: Seen, y: float, scale: float) -> Iterator[str]:
