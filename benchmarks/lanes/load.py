@@ -73,12 +73,13 @@ class Run:
         mine = self.of(lanes)
         return sum(each.good for each in mine) / len(mine)
 
-    def ttft(self, lanes: Collection[str] = INTERACTIVE) -> float:
-        """95th percentile, nearest rank, of the requests that were served, in seconds.
+    def ttft(self, until: float = inf) -> float:
+        """95th percentile, nearest rank, of the interactive requests that were served, in seconds.
 
-        Infinite if none was.
+        Infinite if none was. until: only those that were due by then.
         """
-        waits = sorted(each.ttft for each in self.of(lanes) if each.status == 200)
+        mine = [each for each in self.of() if each.status == 200 and each.ask.due <= until]
+        waits = sorted(each.ttft for each in mine)
         return waits[ceil(0.95 * len(waits)) - 1] if waits else inf
 
     @property
