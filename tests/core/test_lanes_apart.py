@@ -299,6 +299,16 @@ def test_who_may_miss_a_step_does_so_when_its_time_is_up():
     assert step(scheduler) == {"chatd": 1, "bulka": 1, "bulkb": 1}, "13 ms: three tokens"
 
 
+def test_of_those_who_may_miss_a_step_one_gives_way_if_there_is_one_block_for_two():
+    policies = Policies(Continuous(4), defer=WithoutDeadline(), step_tokens=9)
+    scheduler = scheduler_of(3, policies, BULK)
+    add(scheduler, "bulka", "bulkb", prompt=3, most=8)
+    assert step(scheduler) == {"bulka": 3, "bulkb": 3}
+    assert step(scheduler) == {"bulka": 1, "bulkb": 1}
+    assert step(scheduler) == {"bulka": 1}, "a block has four tokens"
+    assert [s.request.id for s in scheduler.roster.lines["bulk"].waiting] == ["bulkb"]
+
+
 def test_where_all_take_turns_the_step_is_priced_all_the_same():
     policies = Policies(Crowd(4), chunk=BySlack(least=1, stretch=1), step_tokens=8)
     scheduler = scheduler_of(64, policies)
