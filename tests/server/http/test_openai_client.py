@@ -32,7 +32,7 @@ def client(served):
 @pytest.fixture(scope="module")
 def offline():
     """The same model without a server."""
-    with LLM() as llm:
+    with LLM(dtype="float32") as llm:
         yield llm
 
 
