@@ -104,7 +104,7 @@ class Event(NamedTuple):
     error: str = ""
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if asked for
     prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on
-    relegated: bool = False  # it cannot keep its budget any more: told once, by an event of its own
+    relegated: bool = False  # it seems unable to keep its budget: told by an event of its own
     # When its first token comes, and by when it has ended, on the engine's clock (Promise). Told
     # once, by an event of its own.
     promise: tuple[int, ...] = ()

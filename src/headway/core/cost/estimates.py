@@ -102,10 +102,10 @@ class Estimates:
         lane = sequence.request.lane
         if finish in (Finish.STOP, Finish.LENGTH):
             self.lengths.ended(sequence)
-            if (gaps := sequence.generated - 1) > 0:
+            if self.is_known and (gaps := sequence.generated - 1) > 0:
                 spent = sequence.last_token - sequence.first_token
                 self.promises.decoded(lane, spent, gaps)
-        if finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED):
+        if self.is_known and finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED):
             self.promises.ended(lane, sequence.promise, now)
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled

@@ -1,7 +1,7 @@
 """How many tokens answers have, learned from those that have ended (Lengths)."""
 
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
+from collections import defaultdict, deque
 from math import ceil
 
 from headway.core.sequence import Sequence
@@ -45,14 +45,14 @@ class Lengths:
     """
 
     def __init__(self) -> None:
-        self._of_class: dict[tuple[str, int], Sample] = {}
-        self._of_lane: dict[str, Sample] = {}
+        self._of_class: dict[tuple[str, int], Sample] = defaultdict(Sample)
+        self._of_lane: dict[str, Sample] = defaultdict(Sample)
 
     def ended(self, sequence: Sequence) -> None:
         """Learn from an answer that has ended by itself."""
         lane, digits = sequence.request.lane, len(sequence.request.prompt).bit_length()
-        self._of_class.setdefault((lane, digits), Sample()).add(sequence.generated)
-        self._of_lane.setdefault(lane, Sample()).add(sequence.generated)
+        self._of_class[lane, digits].add(sequence.generated)
+        self._of_lane[lane].add(sequence.generated)
 
     def end(self, sequence: Sequence, share: float) -> int:
         """Tokens, prompt and answer, with which it ends: this share of such answers have no more.

@@ -21,11 +21,8 @@ def relegate(
     Returns what callers are to hear, and those that are to end, with the words: they wait, and
     their lane refuses who is late.
     """
-    events, refused, policy = (
-        list[Event](),
-        list[tuple[Sequence, str]](),
-        settings.policies.relegate,
-    )
+    events, refused = list[Event](), list[tuple[Sequence, str]]()
+    policy = settings.policies.relegate
     for early in tuple(policy.restored(view)):
         roster.restore(early)
     for late in dict.fromkeys((*promised, *policy.relegated(view))):

@@ -50,9 +50,11 @@ class Newcomers:
 
     def look_ahead(self, plan: Plan) -> None:
         """See who goes before them. The step is chosen, and its rows are not built yet."""
+        if not self.estimates.is_known:
+            return
         grouped = isinstance(plan.policies.join, Static | Dynamic | LengthClasses)
         rarely, step = 1 + plan.view.waiting // MANY, plan.view.step
-        if self.estimates.is_known and not grouped and self._is_due(plan, EVERY * rarely):
+        if not grouped and self._is_due(plan, EVERY * rarely):
             self._looked = step
             self._imagine(plan)
         if not self._new or not plan.shares:
