@@ -1,7 +1,5 @@
 """Admission decides from the published snapshot alone."""
 
-from dataclasses import replace
-
 import pytest
 
 from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, wait
@@ -34,9 +32,9 @@ def loaded():
 def learned(load, prefill=10, **drains):
     """The same load with learned drain rates: prompt tokens per nanosecond, by lane."""
     lanes = {
-        name: replace(lane, drain=1e9 * drains.get(name, 0)) for name, lane in load.lanes.items()
+        name: lane._replace(drain=1e9 * drains.get(name, 0)) for name, lane in load.lanes.items()
     }
-    return replace(load, lanes=lanes, prefill=prefill)
+    return load._replace(lanes=lanes, prefill=prefill)
 
 
 def test_nothing_is_promised_before_anything_is_known():

@@ -165,7 +165,7 @@ def test_the_oldest_of_those_behind_goes_first_in_every_so_many_steps(step, now,
     order, runs = ByDeadline(patience=100, turn=8), [decoding(5, lane="bulk", tier=UNTIMED)]
     view = seen(*lines, step=step, now=now, running=runs)
     assert numbers(order.rank(view, ()))[0] == first
-    alone = replace(view, running=[decoding(5)])
+    alone = view._replace(running=[decoding(5)])
     assert numbers(order.rank(alone, ()))[0] == (0 if now >= 100 else 9), "none of them runs"
 
 
@@ -258,7 +258,7 @@ def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
     policy = WithTimeToSpare(2)
     assert numbers(policy.deferred(view, joins=False)) == [4], "there are no prompts"
     assert sorted(numbers(policy.deferred(view, joins=True))) == [1, 4], "0 is due in two steps"
-    view = replace(view, running=[*running, one(5)])
+    view = view._replace(running=[*running, one(5)])
     assert sorted(numbers(policy.deferred(view, joins=False))) == [1, 4]
     with pytest.raises(SettingError, match="soon must be 1 or more"):
         WithTimeToSpare(0)
@@ -278,7 +278,7 @@ def test_who_cannot_be_in_time_even_alone_is_relegated():
     again = seen(line(CHAT, *late), line(BULK), running=runs)
     assert numbers(Hopeless().restored(again)) == [1, 2, 3]
     assert numbers(Keep().restored(again)) == []
-    assert numbers(Hopeless().relegated(replace(view, now=MS))) == [0, 1, 5, 6]
+    assert numbers(Hopeless().relegated(view._replace(now=MS))) == [0, 1, 5, 6]
 
 
 def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():
@@ -293,7 +293,7 @@ def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():
     ]
     view = seen(line(worse), line(better), running=runs)
     assert numbers(ByLane().victims(view)) == [4, 3, 2, 1, 5, 0]
-    spared = replace(view, last_victim=4)
+    spared = view._replace(last_victim=4)
     assert numbers(ByLane().victims(spared)) == [3, 2, 1, 4, 5, 0], "but never before a later tier"
 
 
@@ -306,7 +306,7 @@ def test_a_victim_does_not_lose_the_blocks_that_others_use():
     ]
     view = seen(line(BULK), running=runs)
     assert numbers(ByLane().victims(view)) == [3, 2, 1], "if nothing is shared"
-    view = replace(view, block_size=4, shared={1, 2, 3, 4, 5, 6, 7, 8})
+    view = view._replace(block_size=4, shared={1, 2, 3, 4, 5, 6, 7, 8})
     assert numbers(ByLane().victims(view)) == [1, 3, 2]
 
 

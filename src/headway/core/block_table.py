@@ -1,7 +1,7 @@
 """A sequence's blocks: reserved, added to, published to the prefix cache and released."""
 
 from hashlib import blake2b
-from struct import pack
+from struct import iter_unpack, pack
 
 from headway.core.blocks import BlockPool
 from headway.core.sequence import Sequence
@@ -90,9 +90,9 @@ def _hash_blocks(pool: BlockPool, sequence: Sequence, full: int) -> None:
     last = hashes[-1] if hashes else pool.root(sequence.request.salt)
     copy, add = EMPTY_HASH.copy, hashes.append
     fill = tokens[len(hashes) * size : full * size]
-    packed, width = pack(f"<{len(fill)}I", *fill), size * TOKEN_BYTES
-    for at in range(0, len(packed), width):
+    packed = pack(f"<{len(fill)}I", *fill)
+    for (block,) in iter_unpack(f"{size * TOKEN_BYTES}s", packed):
         link = copy()
-        link.update(last + packed[at : at + width])
+        link.update(last + block)
         last = link.digest()
         add(last)

@@ -29,7 +29,7 @@ class Budget:
     @property
     def is_timed(self) -> bool:
         """Whether it has any limit."""
-        return self != Budget()
+        return min(self.ttft, self.tpot, self.e2e, self.queue) != NEVER
 
     @property
     def is_felt_by_the_running(self) -> bool:
@@ -148,8 +148,9 @@ class Line:
     @property
     def oldest(self) -> int:
         """When the first in line arrived; NEVER if nobody waits."""
-        firsts = [part[0].request.arrived for part in (self.waiting, self.relegated) if part]
-        return min(firsts, default=NEVER)
+        if not self.relegated:
+            return self.waiting[0].request.arrived if self.waiting else NEVER
+        return min([part[0].request.arrived for part in (self.waiting, self.relegated) if part])
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.relegated)

@@ -1,16 +1,16 @@
-"""The snapshot of an engine that everyone outside reads (Load): one LaneLoad for each lane."""
+"""The snapshot of an engine that everyone outside reads (Load): one LaneLoad for each lane.
+
+Both are named tuples because they are made after each step and for each request.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headway.core.lane import Lane
-from headway.core.pickled import by_position
 from headway.core.request import NEVER
 
 
-@by_position
-@dataclass(frozen=True, slots=True)
-class LaneLoad:
+class LaneLoad(NamedTuple):
     """What waits and runs in one lane."""
 
     lane: Lane
@@ -34,14 +34,12 @@ class LaneLoad:
     slots: int = NEVER  # sequences that may run at once, at present
 
 
-@by_position
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(NamedTuple):
     """The snapshot published after each step, for admission, routers and dashboards."""
 
     now: int = 0
     step: int = 0
-    lanes: Mapping[str, LaneLoad] = field(default_factory=dict)
+    lanes: Mapping[str, LaneLoad] = {}
     running: int = 0
     free_blocks: int = 0
     num_blocks: int = 0

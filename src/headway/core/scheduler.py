@@ -60,7 +60,8 @@ class Scheduler:
 
         Returns what callers are to hear.
         """
-        events, by_id = list[Event](), self.roster.by_id
+        events: list[Event] = []
+        by_id = self.roster.by_id
         for command in commands:
             match command:
                 case Add(request):
@@ -127,7 +128,8 @@ class Scheduler:
         return batch
 
     def _build(self, plan: Plan, now: int, since: int) -> Batch:
-        rows, begun = list[Row](), list[Begun]()
+        rows: list[Row] = []
+        begun: list[Begun] = []
         for sequence, take in plan.shares.items():
             start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
             end = start + take
@@ -164,8 +166,8 @@ class Scheduler:
         # token, goes to the first row, so that the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
         wasted, self.committed = rate * waste, now
-        events, running = list[Event](), self.roster.running
-        errors, logprobs = output.errors, output.logprobs
+        events: list[Event] = []
+        running, errors, logprobs = self.roster.running, output.errors, output.logprobs
         for i, row, sampled in zip(range(len(batch.rows)), batch.rows, output.tokens, strict=True):
             length = len(row.tokens)
             share, extra = rate * length + extra, 0

@@ -1,7 +1,7 @@
 """What others may see of the scheduler: policies a View, everyone outside a Load."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.step_cost import StepCost
@@ -11,9 +11,9 @@ from headway.core.sequence import Sequence
 UNKNOWN = Estimates(StepCost())
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """References, not copies: valid during one schedule(), and only to be read."""
+class View(NamedTuple):
+    """References, not copies: valid during one schedule(), and only to be read. A named tuple,
+    because one is made for each step."""
 
     now: int
     lines: tuple[Line, ...]  # in the order in which the lanes were configured

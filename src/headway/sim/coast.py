@@ -36,10 +36,10 @@ class Coast:
         self._waiting = scheduler.roster.waiting
         # What happens in which step, counted from here. Sequences are named by their place in
         # `running`; of those that need or fill a block, some may have ended before.
-        self._ends = dict[int, list[int]]()
-        self._grows = dict[int, list[int]]()  # need another block
-        self._fills = dict[int, list[int]]()  # have filled one
-        self._end_steps = list[int]()  # the keys of _ends, the next one last
+        self._ends: dict[int, list[int]] = {}
+        self._grows: dict[int, list[int]] = {}  # need another block
+        self._fills: dict[int, list[int]] = {}  # have filled one
+        self._end_steps: list[int] = []  # the keys of _ends, the next one last
         self._origins = [sequence.computed for sequence in self.running]
         self._left = len(self.running)
         self._held, self._width = scheduler.group.rectangle(self._left, 1)
@@ -99,7 +99,7 @@ class Coast:
     def _due(self, due: dict[int, list[int]], steps: int) -> list[list[int]]:
         """The places that are due in each of the next steps. They are due again a block later."""
         running, size, after = self.running, self.pool.block_size, self.taken + 1
-        by_step = list[list[int]]()
+        by_step: list[list[int]] = []
         for step in range(after, after + steps):
             places = [place for place in due.pop(step, ()) if not running[place].ended]
             if places:
@@ -137,7 +137,7 @@ class Coast:
         estimates, step, began = scheduler.estimates, scheduler.steps, scheduler.steps
         free, waiting, slots = self.pool.num_free, self._waiting, rows + held
         shares = extras = 0
-        step_rows = list[StepRow]()
+        step_rows: list[StepRow] = []
         for (now, spent, host), growing in zip(times, grows, strict=True):
             step += 1
             if estimates.looks_at(step):
@@ -169,7 +169,7 @@ class Coast:
         """End those that end in the last step, in the order of its rows."""
         scheduler, ledger = self.scheduler, self.scheduler.ledger
         scheduler.roster.note_batch()  # those that end now were still in it
-        events = list[Event]()
+        events: list[Event] = []
         for place in self._ends[self._end_steps.pop()]:
             self._advance(place)
             events.append(self._finish(place))
@@ -207,7 +207,8 @@ class Coast:
         if self.taken not in self._ends:  # else _finish_all has noted it
             scheduler.roster.note_batch()
         scheduler.estimates.drain(scheduler.roster.lines.values(), self._end - self._began)
-        events, tokens = list[Event](), (FILLER,) * self.taken
+        events: list[Event] = []
+        tokens = (FILLER,) * self.taken
         for place, sequence in enumerate(self.running):
             if not sequence.ended:
                 self._advance(place)

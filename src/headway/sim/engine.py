@@ -39,7 +39,8 @@ class VirtualEngine(Engine):
         return events
 
     def _coast(self) -> list[Event]:
-        clock, events = self._time, list[Event]()
+        clock = self._time
+        events: list[Event] = []
         until = min(self._trace.next_at, self.scheduler.roster.deadlines.next)
         if not self.scheduler.roster.running or until <= clock.now():
             return events

@@ -87,7 +87,8 @@ class PricedExecutor:
 
         Returns, for each step, when it began, its nanoseconds and the host's share of them.
         """
-        cost, now, taken = self.cost, self.clock.now(), list[tuple[int, int, int]]()
+        cost, now = self.cost, self.clock.now()
+        taken: list[tuple[int, int, int]] = []
         padded = bool(cost.gathering.at_once)
         known = [features(step) for step in range(1, 1 + (steps if padded else 2))]
 

@@ -367,7 +367,7 @@ def test_callers_of_a_hanging_engine_are_told_once_it_counts_as_hung():
 
     def step(running, taken):
         remote._room.acquire()
-        remote._take(Step([], [], [], replace(load, running=running), taken))
+        remote._take(Step([], [], [], load._replace(running=running), taken))
 
     load = Load(lanes={"default": LaneLoad(Lane(), 0, 0)}, num_blocks=9, capacity=512)
     remote._room.acquire()

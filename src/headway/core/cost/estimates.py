@@ -1,5 +1,6 @@
 """What is learned while serving (Estimates). Only commits change it: a replay learns the same."""
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from headway.core.batch import Batch
@@ -61,7 +62,7 @@ class Estimates:
         self._full = Features(max([0, *[begin for begin, _ in cost.pieces]]), 1, 1, 0, 0, 1, 1)
         self._full_price = cost.predict(self._full)
         self._shortest = cost.predict(row_features(0, 1, 1))
-        self._drains: dict[str, Drain] = {}  # by lane
+        self._drains: defaultdict[str, Drain] = defaultdict(Drain)  # by lane
         self._alone: dict[int, int] = {}  # nanoseconds of the longest prompts, by their tokens
         self.lengths, self.promises, self.sizes = Lengths(), Promises(), LaneSizes()
         self._prompts = 0  # prompt tokens, in thousandths
@@ -90,7 +91,7 @@ class Estimates:
     def drain(self, lines: Iterable[Line], nanoseconds: int) -> None:
         """Learn that so long has passed: one step, or several in which nobody has started."""
         for line in lines:
-            self._drains.setdefault(line.lane.name, Drain()).see(line, nanoseconds)
+            self._drains[line.lane.name].see(line, nanoseconds)
 
     def drain_rate(self, lane: str) -> float:
         """Prompt tokens that start per second while some wait; 0: not known yet."""

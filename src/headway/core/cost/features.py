@@ -59,7 +59,8 @@ def batch_features(batch: Batch, gathering: Gathering = UNPADDED) -> Features:
     gathering: how the executor reads keys and values for rows of one position.
     """
     tokens = prompts = reads = pairs = logits = 0
-    width, longest, singles = batch.width, 0, list[int]()
+    width, longest = batch.width, 0
+    singles: list[int] = []
     for _, start, mine, _, want in batch.rows:
         length = len(mine)
         end = start + length

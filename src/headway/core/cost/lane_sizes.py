@@ -23,7 +23,7 @@ class LaneSizes:
 
     def __init__(self) -> None:
         self.group = 0  # requests that start together, where that follows the load; 0: the least
-        self._rounds = dict[str, tuple[int, int]]()  # by lane: ended, and how many kept it
+        self._rounds: dict[str, tuple[int, int]] = {}  # by lane: ended, and how many kept it
 
     def ended(self, row: RequestRow, line: Line) -> SizeChange | None:
         """Learn from a request that has ended. The change that follows, which is not made yet."""

@@ -16,7 +16,7 @@ class Sample:
 
     def __init__(self) -> None:
         self._latest = deque[int]()
-        self._sorted = list[int]()
+        self._sorted: list[int] = []
 
     def add(self, length: int) -> None:
         """An answer of this kind has ended."""

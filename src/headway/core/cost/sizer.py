@@ -26,7 +26,7 @@ class Sizer:
         self._residuals = [each.at(sure) for each in estimates.cost.residuals]
         self._tokens = self._rows = self._prompts = self._pairs = self._logits = 0
         self._reads = 0  # keys that prompts read
-        self._singles = list[int]()  # keys that each of the others reads
+        self._singles: list[int] = []  # keys that each of the others reads
         self._padded = 0  # keys that they read together, padding included
 
     def decode(self, starts: Iterable[int]) -> None:

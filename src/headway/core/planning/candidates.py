@@ -32,7 +32,8 @@ def in_time_first(
     memory, and give it back in the next step.
     """
     ahead = sum([len(line.waiting) for line in lines if line.lane.budget.is_timed])
-    seen, later = set[Sequence](), list[Sequence]()  # seen: an order may name somebody twice
+    seen: set[Sequence] = set()  # an order may name somebody twice
+    later: list[Sequence] = []
     ran = frozenset(running)
     for sequence in ranked:
         if sequence.tier == TIMED and sequence not in ran:

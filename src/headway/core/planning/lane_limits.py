@@ -21,8 +21,8 @@ class LaneLimits:
         self._tokens: dict[str, int] = defaultdict(int)
         self._prompts: dict[str, int] = defaultdict(int)
         self._joined: dict[str, int] = defaultdict(int)
-        self._passed = list[Sequence]()  # that lack blocks of their lane
-        self._closed = set[str]()  # lanes whose blocks are kept for one of these
+        self._passed: list[Sequence] = []  # that lack blocks of their lane
+        self._closed: set[str] = set()  # lanes whose blocks are kept for one of these
 
     @property
     def any(self) -> bool:

@@ -21,7 +21,8 @@ def relegate(
     Returns what callers are to hear, and those that are to end, with the words: they wait, and
     their lane refuses who is late.
     """
-    events, refused = list[Event](), list[tuple[Sequence, str]]()
+    events: list[Event] = []
+    refused: list[tuple[Sequence, str]] = []
     policy = settings.policies.relegate
     for early in tuple(policy.restored(view)):
         roster.restore(early)

@@ -74,7 +74,8 @@ class Newcomers:
 
     def _wait_in_line(self, plan: Plan, *, looks: bool) -> None:
         """How long each waits after this step. looks: also at those that it does not complete."""
-        later, shares = set[Sequence](), plan.shares
+        later: set[Sequence] = set()
+        shares = plan.shares
         for each in self._new:
             if each.awaits_leader:
                 if each.leader in self._waits or _is_promised(each.leader):
@@ -110,7 +111,9 @@ class Newcomers:
 
     def _imagine(self, plan: Plan) -> None:
         """One more request in each lane, as long as its median."""
-        promises, lines, asked = self.estimates.promises, list[Line](), dict[Sequence, str]()
+        promises = self.estimates.promises
+        lines: list[Line] = []
+        asked: dict[Sequence, str] = {}
         for line in plan.view.lines:
             lane = line.lane.name
             if tokens := promises.prompt(lane):
@@ -164,5 +167,5 @@ def _is_promised(sequence: Sequence | None) -> bool:
 
 
 def _outlook(plan: Plan, lines: tuple[Line, ...]) -> Outlook:
-    view = replace(plan.view, lines=lines, free_blocks=plan.pool.num_free)
+    view = plan.view._replace(lines=lines, free_blocks=plan.pool.num_free)
     return Outlook(plan.policies, view, plan.shares)

@@ -63,11 +63,12 @@ class Outlook:
 
     def waits(self, sought: Collection[Sequence]) -> dict[Sequence, int]:
         """Nanoseconds from the end of this step until their prompts are computed."""
-        view, found, price = self.view, dict[Sequence, int](), self.view.estimates.work
+        view, price = self.view, self.view.estimates.work
+        found: dict[Sequence, int] = {}
         work = tokens = joins = blocks = 0  # of those that go before
         running = {sequence.number for sequence in view.running}
         prompts = [s for s in view.running if s.pending > 1]
-        seen = set[Sequence]()  # an order may name somebody twice
+        seen: set[Sequence] = set()  # an order may name somebody twice
         for sequence in self.policies.order.rank(view, prompts):
             if (left := self._left(sequence)) <= 0 or sequence in seen:
                 continue

@@ -10,7 +10,7 @@ from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.victims import Victims
 from headway.core.policies.memory import Now
-from headway.core.policies.mix import RowKinds
+from headway.core.policies.mix import NEITHER, RowKinds
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.roster import Roster
@@ -28,7 +28,7 @@ class Plan:
         self.policies, self.pool, self.roster, self.view = policies, pool, roster, view
         self.shares: dict[Sequence, int] = {}  # tokens that the step computes of each
         self.joined: list[Sequence] = []
-        self.kinds = RowKinds(prefill=False, decode=False)  # those for which there was work
+        self.kinds = NEITHER  # those for which there was work
         self.start = policies.join.start(view)
         self._places = self.start.count  # that are left for those who wait
         self._allow = policies.chunk.allow(view)
@@ -63,7 +63,7 @@ class Plan:
 
     def _take(self, kinds: RowKinds) -> None:
         """First those that decode, then the others, in the order policy's order."""
-        others = list[Sequence]()
+        others: list[Sequence] = []
         if len(self.roster.running) > self._left:
             self._take_in_turns(kinds)
         else:
@@ -120,7 +120,8 @@ class Plan:
     def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
         """Give to so many of the running and let others join, until the step is full."""
         exclusive, open_ = self.start.exclusive, True
-        seen, singles = set[Sequence](), list[Sequence]()  # an order may name somebody twice
+        seen: set[Sequence] = set()  # an order may name somebody twice
+        singles: list[Sequence] = []
         for sequence in candidates:
             if sequence in self.shares or sequence in seen:
                 continue
@@ -140,7 +141,8 @@ class Plan:
                     open_ = self._try_to_join(sequence)
             if not open_ and not running:
                 break
-        self._give_singles(singles)
+        if singles:
+            self._give_singles(singles)
 
     def _give_singles(self, singles: list[Sequence]) -> None:
         """A token for each of these, as long as there is room, and an empty list."""

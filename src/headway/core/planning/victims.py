@@ -28,9 +28,9 @@ class Victims:
         self.policy, self.roster, self.pool, self.view = policy, roster, pool, view
         self.across: bool = getattr(policy, "across", False)
         self._left: list[Sequence] | None = None  # made only if a step lacks blocks or slots
-        self._robbed = set[str]()  # lanes that have lost somebody in this step
+        self._robbed: set[str] = set()  # lanes that have lost somebody in this step
         self._first = UNTIMED  # the earliest tier that has
-        self._oldest = dict[int, int]()  # number, by tier
+        self._oldest: dict[int, int] = {}  # number, by tier
         self._bare = UNTIMED  # nobody can be taken for those who wait in this tier or a later one
 
     @property
@@ -78,7 +78,9 @@ class Victims:
             return []
         need, shared = demand(self.pool, needy, whole=whole)
         need -= self.pool.num_free
-        found, tables, freed = list[Sequence](), list[list[int]](), 0
+        found: list[Sequence] = []
+        tables: list[list[int]] = []
+        freed = 0
         gone, held = Counter[str](), Counter[str]()
         for victim in self._remaining():
             if len(found) >= slots and freed >= need:

@@ -83,7 +83,7 @@ class ByDeadline:
 
 def _below_their_least(view: View) -> list[Sequence]:
     """The first of each line whose lane has fewer running than its least slots."""
-    found = list[Sequence]()
+    found: list[Sequence] = []
     for line in view.lines:
         if (lacks := line.lane.slots.least - line.running) > 0:
             found += [*line.waiting[:lacks], *line.relegated[:lacks]][:lacks]
@@ -101,7 +101,7 @@ def _due(sequence: Sequence, view: View) -> int:
 
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with their deadlines, the earliest first."""
-    jobs = list[Job]()
+    jobs: list[Job] = []
     for s in timed:
         usual = s.first_token == NEVER == s.done_by  # it is asked of each who waits in each step
         jobs.append((s.first_by if usual else _due(s, view), s.number, s))
@@ -121,7 +121,9 @@ def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
     next(ends)
     if all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):
         return iter([s for _, _, s in jobs])
-    end, largest, late = view.now, list[tuple[int, int, Sequence]](), set[Sequence]()
+    end = view.now
+    largest: list[tuple[int, int, Sequence]] = []
+    late: set[Sequence] = set()
     for mine, (due, number, sequence) in zip(works, jobs, strict=True):
         end += mine
         heappush(largest, (-mine, -number, sequence))

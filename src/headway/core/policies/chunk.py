@@ -27,6 +27,9 @@ class Allowance:
         return self.nanoseconds, self.sure, self.filler
 
 
+WHOLE_PROMPTS = Allowance(NEVER, split=False)
+
+
 class Chunk(Protocol):
     """How many prompt tokens a step may compute."""
 
@@ -40,7 +43,7 @@ class Whole:
     """A prompt is never split. It starts while any token of the step is left, and may exceed it."""
 
     def allow(self, view: View) -> Allowance:
-        return Allowance(NEVER, split=False)
+        return WHOLE_PROMPTS
 
 
 @dataclass(frozen=True, slots=True)

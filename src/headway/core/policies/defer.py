@@ -36,7 +36,8 @@ class WithoutDeadline:
     slots of their lane."""
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
-        found, kept = list[Sequence](), dict[str, int]()
+        found: list[Sequence] = []
+        kept: dict[str, int] = {}
         least = {line.lane.name: line.lane.slots.least for line in view.lines}
         for sequence in view.running:
             if sequence.tier == TIMED:

@@ -70,10 +70,12 @@ class _Places:
         self._ranked, self._running = ranked, frozenset(running)
         self._lines = {line.lane.name: line for line in lines}
         self._by_arrival = by_arrival
-        self._turns = dict[tuple[str, bool], _Turns]()  # by lane, and whether relegated
+        self._turns: dict[tuple[str, bool], _Turns] = {}  # by lane, and whether relegated
         self._seen_ahead = deque[Sequence]()  # places that a search for candidates has passed
-        self._found = dict[tuple[str, bool, str], deque[Sequence]]()  # candidates, by tenant
-        self._named = set[Sequence]()  # that are or were candidates: an order may name them twice
+        self._found: dict[tuple[str, bool, str], deque[Sequence]] = {}  # candidates, by tenant
+        self._named: set[Sequence] = (
+            set()
+        )  # that are or were candidates: an order may name them twice
 
     def __iter__(self) -> Iterator[Sequence]:
         while True:

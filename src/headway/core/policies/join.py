@@ -24,6 +24,9 @@ class Start:
     wake_at: int = NEVER  # when to ask again if nothing changes
 
 
+NOBODY = Start()
+
+
 class Join(Protocol):
     """A policy may also have an attribute `steady`. True promises that, while anybody runs, its
     answer changes only when a request arrives or ends: a simulation then asks it less often."""
@@ -59,7 +62,7 @@ class Static:
     def start(self, view: View) -> Start:
         waiting = view.waiting
         if view.running or not waiting or (waiting < self.size and not view.closing):
-            return Start()
+            return NOBODY
         count = min(waiting, self.size)
         return Start(count, exclusive=True, buckets=self.buckets, together=self.together)
 
@@ -93,7 +96,7 @@ class Dynamic:
     def start(self, view: View) -> Start:
         waiting = view.waiting
         if view.running or not waiting:
-            return Start()
+            return NOBODY
         next_due, overdue = NEVER, list[Sequence]()
         for line in view.lines:
             window = self.windows.get(line.lane.name, self.window)
@@ -131,7 +134,7 @@ class LengthClasses:
 
     def start(self, view: View) -> Start:
         if view.running:
-            return Start()
+            return NOBODY
         classes: dict[int, list[Sequence]] = {}
         waiting = [s for line in view.lines for s in (*line.waiting, *line.relegated)]
         for sequence in sorted(waiting, key=lambda s: s.number):
@@ -160,4 +163,5 @@ class Continuous:
         _check(self.size)
 
     def start(self, view: View) -> Start:
-        return Start(max(0, min(view.waiting, self.size - len(view.running))))
+        count = min(view.waiting, self.size - len(view.running))
+        return Start(count) if count > 0 else NOBODY

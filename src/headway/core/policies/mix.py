@@ -16,6 +16,7 @@ class RowKinds:
 
 
 BOTH = (RowKinds(prefill=True, decode=True),)
+NEITHER = RowKinds(prefill=False, decode=False)
 PREFILL, DECODE = RowKinds(prefill=True, decode=False), RowKinds(prefill=False, decode=True)
 
 

@@ -1,6 +1,6 @@
 """Who goes first? An Order answers, once per step, over all lanes."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, merge
 from itertools import chain
@@ -26,10 +26,14 @@ class FirstCome:
     """By arrival, whatever the lane. Those that are relegated come last."""
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
-        hopeful = merge(*[line.waiting for line in view.lines], key=attrgetter("number"))
-        relegated = [line.relegated for line in view.lines if line.relegated]
-        late = merge(*relegated, key=attrgetter("number")) if relegated else ()
+        hopeful = _by_number([line.waiting for line in view.lines if line.waiting])
+        late = _by_number([line.relegated for line in view.lines if line.relegated])
         return chain(running, hopeful, late)
+
+
+def _by_number(parts: list[list[Sequence]]) -> Iterable[Sequence]:
+    """These lists, each by number, as one."""
+    return parts[0] if len(parts) == 1 else merge(*parts, key=attrgetter("number"))
 
 
 @dataclass(frozen=True, slots=True)

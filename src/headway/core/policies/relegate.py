@@ -44,7 +44,7 @@ class Hopeless:
 
     def relegated(self, view: View) -> Iterable[Sequence]:
         estimates, now = view.estimates, view.now
-        starting = list[Sequence]()
+        starting: list[Sequence] = []
         for line in view.lines:
             if line.lane.relegates:
                 # Nobody who waits takes longer than the longest prompt: most need no exact look.

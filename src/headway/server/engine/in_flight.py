@@ -2,7 +2,6 @@
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import NamedTuple
 
 from headway.core.admission import Refuse, admit, never
@@ -93,6 +92,6 @@ class InFlight:
             if count or self._tokens[name]:
                 lane = lanes[name]
                 waiting, tokens = lane.waiting + count, lane.tokens + self._tokens[name]
-                lanes[name] = replace(lane, waiting=max(0, waiting), tokens=max(0, tokens))
+                lanes[name] = lane._replace(waiting=max(0, waiting), tokens=max(0, tokens))
         closing = self._closing or self._published.closing
-        self.load = replace(self._published, lanes=lanes, closing=closing)
+        self.load = self._published._replace(lanes=lanes, closing=closing)

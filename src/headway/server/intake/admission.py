@@ -117,8 +117,8 @@ class Admission:
         load, now = self.engine.load, self._now()
         line = load.lanes[lane]
         if coming := self.preparing[lane]:
-            line = replace(line, waiting=line.waiting + coming)
-            load = replace(load, lanes={**load.lanes, lane: line})
+            line = line._replace(waiting=line.waiting + coming)
+            load = load._replace(lanes={**load.lanes, lane: line})
         if refused := full(line, load, now) or late(line, load, now, start_by):
             raise self._full((lane, key), refused.reason, refused.retry_at, count)
 
