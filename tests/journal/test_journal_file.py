@@ -15,7 +15,7 @@ from headway import LLM
 from headway.commands.replay.recording import load
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal import journal
+from headway.journal import journal, origin
 from headway.journal.file import JournalFile, begun, check
 from tests.traces import THRASH, run
 
@@ -73,7 +73,23 @@ def test_each_record_is_complete_in_the_file_before_it_is_closed(tmp_path):
             lines = (tmp_path / "run.jsonl").read_text().splitlines()
             assert len(lines) == count, "as a run killed now would leave it"
     assert list(journal.read(lines)[1]) == list(records())
-    assert journal.about(lines[0]) == {"device": "cpu", "headway": headway.__version__}
+    assert journal.about(lines[0]) == {"device": "cpu", **origin.own()}
+    assert origin.own() == {"headway": headway.__version__, "source": origin.source()}
+
+
+def test_the_source_code_that_decides_has_its_own_digest(tmp_path, monkeypatch):
+    (tmp_path / "core").mkdir()
+    files = tmp_path / "engine.py", tmp_path / "core" / "order.py"
+    other = tmp_path / "page.py"  # decides nothing
+    monkeypatch.setattr(origin, "HOME", tmp_path)
+
+    def changed(file, text):
+        before = origin.source.__wrapped__()
+        file.write_text(text)
+        return before != origin.source.__wrapped__()
+
+    assert all(changed(file, "a = 1") and changed(file, "a = 2") for file in files)
+    assert not changed(other, "a = 1")
 
 
 def test_only_the_owner_may_read_a_journal(tmp_path):

@@ -12,9 +12,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from headway import __version__
 from headway.core.settings import Settings
 from headway.errors import JournalError
+from headway.journal import origin
 from headway.journal.journal import head, head_of_part, line_of, line_to_next
 from headway.journal.record import Record
 
@@ -37,7 +37,7 @@ class JournalFile:
         self.fault = ""  # why writing has stopped; empty: it has not
         self._first, self._number, self._part_bytes = path, 1, part_bytes
         try:
-            self._part = Part(path, head(settings, {**about, "headway": __version__}))
+            self._part = Part(path, head(settings, {**about, **origin.own()}))
         except OSError as error:
             raise _refused(path, error) from error
 

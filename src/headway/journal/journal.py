@@ -19,7 +19,7 @@ from headway.core.commands import Add, Command
 from headway.core.sampling import TOKENS
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal import codec
+from headway.journal import codec, origin
 from headway.journal.record import Record
 
 VERSION = 8
@@ -110,9 +110,11 @@ def _any_head(line: str) -> dict[str, Any]:
     if not isinstance(head, dict) or "headway_journal" not in head:
         raise JournalError("line 1 is not the head of a journal")
     if (version := head["headway_journal"]) != VERSION:
+        wrote = head.get("about")
+        who = origin.other(wrote) if isinstance(wrote, dict) else ""
         raise JournalError(
             f"this is a journal of version {version!r}; headway {__version__} reads "
-            f"version {VERSION}: replay it with the headway that wrote it"
+            f"version {VERSION}: {who or 'replay it with the headway that wrote it'}"
         )
     return head
 

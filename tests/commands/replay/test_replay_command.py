@@ -4,11 +4,13 @@ import json
 import sys
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from hypothesis import event, given, settings
 from rich.console import Console
 
+import headway
 from headway import LLM, Options
 from headway.commands.replay.change import KEYS, Change, parse_change
 from headway.commands.replay.recording import Recording, load
@@ -33,7 +35,7 @@ from headway.core.request import NEVER, Finish
 from headway.costing import calibration
 from headway.costing.calibration import Calibration
 from headway.errors import HeadwayError, JournalError, SettingError
-from headway.journal import journal
+from headway.journal import journal, origin
 from headway.report import report_json
 from tests.traces import COST, MS, THRASH, Case, ask, cases, run
 
@@ -462,13 +464,50 @@ def test_a_damaged_journal_is_refused_with_its_line(tmp_path):
         told(path)
 
 
-def test_a_journal_of_another_version_is_named_if_the_rerun_differs(tmp_path):
+OTHERS = [  # what the head says about the run, and what is said of who wrote it
+    ({"headway": "0.0.1"}, "headway 0.0.1 wrote it: replay it with that version"),
+    (
+        {"headway": "0.0.1", "begun": "2026-01-31T10:00:00Z"},
+        r"headway 0.0.1 wrote it \(2026-01-31T10:00:00Z\): replay it with that version",
+    ),
+    ({"headway": headway.__version__}, "of other source code wrote it: replay it with that code"),
+    (origin.own() | {"source": "0"}, "of other source code wrote it: replay it with that code"),
+]
+
+
+@pytest.mark.parametrize("about, words", OTHERS)
+def test_a_rerun_that_differs_says_which_headway_wrote_the_journal(tmp_path, about, words):
     head, *lines = run(THRASH).journal.splitlines()
-    old = json.dumps(json.loads(head) | {"about": {"headway": "0.0.1"}})
+    old = json.dumps(json.loads(head) | {"about": about})
     path = tmp_path / "old.jsonl"
     path.write_text("\n".join([old, *lines[:2], *lines[3:]]))
-    with pytest.raises(JournalError, match=r"headway 0.0.1 wrote it: replay it with that version"):
+    with pytest.raises(JournalError, match=f"old.jsonl: the run has parted .*; .*{words}"):
         told(path)
+    path.write_text("\n".join([old, *lines[:2], '[3, 1, [{"is": "Pause"}], [], {}, 0, 0, 0]', ""]))
+    with pytest.raises(JournalError, match=f"old.jsonl: line 4 has a 'Pause', .*{words}"):
+        told(path)
+
+
+@pytest.mark.parametrize("about", [{}, {"model": "tiny"}, {**origin.own(), "model": "tiny"}])
+def test_nobody_else_is_blamed_for_a_journal_of_this_headway(tmp_path, about):
+    head, *lines = run(THRASH).journal.splitlines()
+    path = tmp_path / "own.jsonl"
+    own = json.dumps(json.loads(head) | {"about": about})
+    path.write_text("\n".join([own, *lines[:2], *lines[3:]]))
+    with pytest.raises(JournalError, match="has parted from its journal") as caught:
+        told(path)
+    assert "wrote it" not in str(caught.value)
+
+
+def test_a_journal_of_an_older_headway_is_refused_in_one_line():
+    """version7.jsonl: `headway generate "The json module" "A list is" --max-tokens 8`."""
+    with pytest.raises(JournalError) as caught:
+        told(Path(__file__).with_name("version7.jsonl"))
+    assert str(caught.value) == (
+        f"version7.jsonl: this is a journal of version 7; headway {headway.__version__} reads "
+        "version 8: headway 0.1.0 of other source code wrote it (2026-11-23T14:32:55Z): replay it "
+        "with that code"
+    )
 
 
 @settings(deadline=None)

@@ -8,12 +8,13 @@ from typing import Any
 
 from headway.core.settings import Settings
 from headway.errors import JournalError
-from headway.journal import journal
+from headway.journal import journal, origin
 from headway.journal.record import Record
 
 # Keys in the head of a comparison's journal: the end of the warm-up and the first arrival, in
 # nanoseconds from the run's beginning.
 WARM_UP_NS, FIRST_NS = "warm_up_ns", "first_arrival_ns"
+NOTHING: Mapping[str, Any] = {}  # is known about the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,16 @@ def load(path: Path) -> Recording:
     lines, cut = _lines(path, f"the journal {path.name}")
     name, number = _next(lines), 1
     with _naming(path.name):
+        about = journal.about(lines[0] if lines else "")
+    with _naming(path.name, about):
         settings, records = journal.read(lines[:-1] if name else lines)
-        about, all_records = journal.about(lines[0]), list(records)
+        all_records = list(records)
     while name:
         number += 1
         part = path.parent / Path(name).name  # beside it, whatever the journal says
         lines, cut = _lines(part, f"{name}, which continues the journal {path.name},")
         name = _next(lines)
-        with _naming(part.name):
+        with _naming(part.name, about):
             all_records += journal.read_part(lines[:-1] if name else lines, number)
     if not all_records:
         raise JournalError(f"{path.name} has a head and no complete record: nothing was served")
@@ -66,11 +69,13 @@ def load(path: Path) -> Recording:
 
 
 @contextmanager
-def _naming(file: str) -> Iterator[None]:
+def _naming(file: str, about: Mapping[str, Any] = NOTHING) -> Iterator[None]:
+    """Errors name the file, and who wrote it if that was another headway."""
     try:
         yield
     except JournalError as error:
-        raise JournalError(f"{file}: {error}") from error
+        who = origin.other(about)
+        raise JournalError(f"{file}: {error}{who and '; ' + who}") from error
 
 
 def _lines(path: Path, called: str) -> tuple[list[str], bool]:

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headway import __version__
 from headway.commands.replay.recording import Recording
 from headway.core.batch import Batch, Output
 from headway.core.commands import Add, Cancel, Command, Stop
@@ -14,6 +13,7 @@ from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import JournalError
+from headway.journal import origin
 from headway.runs.outcome import Outcome, outcome_of
 from headway.sim.replay import JournalInbox
 
@@ -76,18 +76,16 @@ def rerun_journal(recording: Recording, gathering: Gathering = UNPADDED) -> Reru
     gathering: how padding is counted in the steps' features. Raises JournalError where the rerun
     differs from the journal or its books do not balance.
     """
+    who = origin.other(recording.about)
     try:
         return _rerun_journal(recording, gathering)
     except JournalError as error:
-        wrote = recording.about.get("headway", __version__)
-        other = f"; headway {wrote} wrote it: replay it with that version"
-        raise JournalError(
-            f"{recording.name}: {error}{other if wrote != __version__ else ''}"
-        ) from error
+        raise JournalError(f"{recording.name}: {error}{who and '; ' + who}") from error
     except AssertionError as error:  # an invariant of the core, which no real run breaks
-        raise JournalError(
-            f"{recording.name} is damaged: no run can have done this ({error or 'a broken rule'})"
-        ) from error
+        rule = error or "a broken rule"
+        words = who and f": no run of this one can have done this ({rule}); {who}"
+        words = words or f" is damaged: no run can have done this ({rule})"
+        raise JournalError(f"{recording.name}{words}") from error
 
 
 def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
