@@ -31,7 +31,15 @@ class Refuse:
 
 
 def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
-    """Whether the request may come in.
+    """Whether the request may come in, and when its first token may come."""
+    if refused := refuse(request, load, now):
+        return refused
+    line = load.lanes[request.lane]
+    return Accept(now + wait(line, load) + load.prefill * len(request.prompt))
+
+
+def refuse(request: Request, load: Load, now: int) -> Refuse | None:
+    """Refuse a request that may not come in.
 
     Asked by whoever submits it and again by Scheduler.apply: several may have submitted at once.
     """
@@ -47,7 +55,7 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
     if line.tokens + len(request.prompt) > line.lane.max_waiting_tokens:
         reason = f"{line.tokens} tokens wait in {request.lane!r} already"
         return Refuse(reason, now + until_drained(line, load))
-    return Accept(now + wait(line, load) + load.prefill * len(request.prompt))
+    return None
 
 
 def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:

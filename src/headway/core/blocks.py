@@ -67,8 +67,10 @@ class BlockPool:
     def match(self, hashes: Seq[bytes]) -> Seq[bytes]:
         """The longest prefix of these hashes whose blocks are there. Changes nothing."""
         known = self._block_of
-        missing = (i for i, each in enumerate(hashes) if each not in known)
-        return hashes[: next(missing, len(hashes))]
+        for count, each in enumerate(hashes):
+            if each not in known:
+                return hashes[:count]
+        return hashes
 
     def can_hold(self, matched: Iterable[bytes], new: int) -> bool:
         """Whether acquire(matched) and then allocate(new) would succeed."""
@@ -154,7 +156,7 @@ class BlockPool:
         published under the same hash.
         """
         named = len(hashes)
-        is_alone = self._sharers.keys().isdisjoint(blocks)
+        is_alone = not self._sharers or self._sharers.keys().isdisjoint(blocks)
         if is_alone and list(map(self._block_of.get, hashes)) == blocks[:named]:
             self._in_use.difference_update(blocks)
             self._empty += blocks[: named - 1 : -1] if named else blocks[::-1]

@@ -160,7 +160,8 @@ class Line:
         insort(self._part(sequence), sequence, key=_number)
         prompt = len(sequence.request.prompt)
         self._count(sequence, prompt)
-        self.longest = max(self.longest, prompt)
+        if prompt > self.longest:
+            self.longest = prompt
 
     def with_imagined(self, sequence: Sequence) -> "Line":
         """A copy to look at, in which it waits behind the others."""

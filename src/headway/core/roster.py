@@ -56,7 +56,7 @@ class Roster:
     @property
     def waiting(self) -> int:
         """How many wait, in all lanes."""
-        return sum([len(line) for line in self.lines.values()])
+        return sum([len(line.waiting) + len(line.relegated) for line in self.lines.values()])
 
     def budget(self, request: Request) -> Budget:
         """The budget of the request's lane; without limits if there is no such lane."""

@@ -1,7 +1,7 @@
 """How tokens are sampled (Sampling), and whether what a caller asks for can be obeyed."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from math import ulp
 from typing import Any
 
@@ -87,10 +87,11 @@ class Sampling:
             return "a bad word is empty"
         for name, tokens in (
             ("stop_tokens", self.stop_tokens),
-            ("bad_words", (token for word in self.bad_words for token in word)),
+            ("bad_words", chain(*self.bad_words)),
         ):
-            if (wrong := _no_token(tokens)) is not None:
-                return f"{name} must be of tokens, from 0 to {TOKENS - 1}, not {shown(wrong)}"
+            for token in tokens:
+                if not _is_token(token):
+                    return f"{name} must be of tokens, from 0 to {TOKENS - 1}, not {shown(token)}"
         if self.grammar and not self.stop_tokens:
             return "an answer with a grammar ends with a stop token, and there is none"
         return self.grammar.problem()
@@ -105,8 +106,3 @@ def shown(value: Any) -> str:
 
 def _is_token(value: Any) -> bool:
     return isinstance(value, int) and 0 <= value < TOKENS
-
-
-def _no_token(values: Iterable[Any]) -> Any:
-    """The first value that is not a token; None: all are."""
-    return next((value for value in values if not _is_token(value)), None)

@@ -8,7 +8,7 @@ the step and reserves its blocks, which may preempt others. Then rows are built 
 
 from collections.abc import Iterable
 
-from headway.core.admission import Refuse, admit
+from headway.core.admission import refuse
 from headway.core.batch import Batch, Begun, Event, Logprob, Output, Row, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
@@ -84,7 +84,7 @@ class Scheduler:
         return events + self._answer_group(now) if self._group_is_over else events
 
     def _add(self, request: Request, now: int) -> list[Event]:
-        if isinstance(answer := admit(request, self.load(now), now), Refuse):
+        if answer := refuse(request, self.load(now), now):
             refused = Sequence(-1, request, list(request.prompt))
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]

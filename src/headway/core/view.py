@@ -30,4 +30,4 @@ class View(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        return sum([len(line) for line in self.lines])
+        return sum([len(line.waiting) + len(line.relegated) for line in self.lines])

@@ -1,6 +1,7 @@
 """Who waits while another computes the prefix of its prompt (Prefixes)."""
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from itertools import islice
 
 from headway.core.block_table import matchable
@@ -76,17 +77,16 @@ class Prefixes:
         """Find those whose next blocks are not in the cache yet."""
         if not self._looked:
             self._looked = True
-            for each in self.roster.running.values():
-                self._note(each)
-        for each in islice(joined, self._joined, None):
-            self._note(each)
+            self._note(self.roster.running.values())
+        self._note(islice(joined, self._joined, None))
         self._joined = len(joined)
 
-    def _note(self, each: Sequence) -> None:
+    def _note(self, sequences: Iterable[Sequence]) -> None:
         """Of those that compute the same blocks, the first is the leader."""
-        if len(each.hashes) - each.published >= LEAST:
-            following = self._leaders.setdefault(each.published, {})
-            following.setdefault(each.hashes[each.published], each)
+        for each in sequences:
+            if len(each.hashes) - each.published >= LEAST:
+                following = self._leaders.setdefault(each.published, {})
+                following.setdefault(each.hashes[each.published], each)
 
     def _leader(self, sequence: Sequence) -> Sequence | None:
         """Whoever computes the first block that it would not find."""

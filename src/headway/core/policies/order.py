@@ -33,7 +33,7 @@ class FirstCome:
 
 def _by_number(parts: list[list[Sequence]]) -> Iterable[Sequence]:
     """These lists, each by number, as one."""
-    return parts[0] if len(parts) == 1 else merge(*parts, key=attrgetter("number"))
+    return merge(*parts, key=attrgetter("number")) if len(parts) > 1 else chain(*parts)
 
 
 @dataclass(frozen=True, slots=True)
