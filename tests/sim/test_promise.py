@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from headway.core import scheduler as scheduling
-from headway.core.admission import Accept, admit
+from headway.core.admission import Refuse, admit
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.policies.join import Continuous
@@ -29,11 +29,12 @@ def promises(monkeypatch):
 
     def noted(request, load, now):
         answer = admit(request, load, now)
-        if isinstance(answer, Accept):
-            said[request.id] = now, answer.eta
-        return answer
+        if isinstance(answer, Refuse):
+            return answer
+        said[request.id] = now, answer.eta
+        return None
 
-    monkeypatch.setattr(scheduling, "admit", noted)
+    monkeypatch.setattr(scheduling, "refuse", noted)
     return said
 
 
