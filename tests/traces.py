@@ -150,6 +150,7 @@ JOINS = (
     Static(3, buckets=(4, 8)),
     Static(3, together=True),
     LengthClasses(2, (4, 8), 50 * MS),
+    LengthClasses(2, (4, 8), 50 * MS, pad_to_bound=True),
     Dynamic(3, 50 * MS),
     Dynamic(2, 500 * MS, {"chat": 0}),
 )

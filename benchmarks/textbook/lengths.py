@@ -42,6 +42,16 @@ def classed(lengths: Sequence[int], size: int) -> float:
     return 1 - sum(lengths) / cells
 
 
+def bounded(lengths: Sequence[int], size: int) -> float:
+    """The same, when each class is padded up to its bound; the last, to the longest of a group."""
+    cells, bounds = 0, (0, *BOUNDS, ROOM)
+    for low, high in pairwise(bounds):
+        mine = [length for length in lengths if low < length <= high]
+        for group in groups(mine, size):
+            cells += len(group) * (high if high < ROOM else max(group))
+    return 1 - sum(lengths) / cells
+
+
 def bucketed(lengths: Sequence[int], size: int) -> float:
     """The same, when each group is padded up to the next bucket."""
     widths = [min(b for b in BUCKETS if b >= max(group)) for group in groups(lengths, size)]
@@ -80,6 +90,13 @@ def padding() -> Part:
             16,
             classed,
             LengthClasses(16, BOUNDS, 0),
+        ),
+        (
+            "groups of 16, the same, padded up to the class's bound",
+            "bounds_16",
+            16,
+            bounded,
+            LengthClasses(16, BOUNDS, 0, pad_to_bound=True),
         ),
     ]
     figures, rows = dict[str, float](), list[list[str]]()

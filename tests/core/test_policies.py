@@ -87,6 +87,7 @@ def test_requests_whose_window_is_over_are_due():
         (lambda: Static(2, buckets=(8, 4)), "ascending"),
         (lambda: LengthClasses(2, (8, 4), 1), "ascending"),
         (lambda: LengthClasses(2, (4, 8), -1), "0 or more nanoseconds"),
+        (lambda: LengthClasses(2, (), 1, pad_to_bound=True), "needs bounds to pad to"),
         (lambda: Dynamic(2, -1), "0 or more nanoseconds, not -1"),
         (lambda: Dynamic(2, 1, {"chat": -5}), "0 or more nanoseconds, not -5"),
         (lambda: Continuous(-3), "not -3"),
@@ -100,6 +101,12 @@ def test_requests_whose_window_is_over_are_due():
         (lambda: Settings(4, policies=Policies(Dynamic(2, 1, {"x": 1}))), "names no lane"),
         (
             lambda: Settings(4, policies=Policies(Static(2, (4, 9))), context=8),
+            "a bucket of 9 tokens is wider than the 8 of the context",
+        ),
+        (
+            lambda: Settings(
+                4, policies=Policies(LengthClasses(2, (4, 9), 1, pad_to_bound=True)), context=8
+            ),
             "a bucket of 9 tokens is wider than the 8 of the context",
         ),
         (lambda: BlockPool(0, 4), "a pool needs"),
@@ -162,6 +169,8 @@ def test_a_length_class_starts_when_it_is_full_or_overdue(lengths, now, closing,
         (Policies(Continuous(1), step_tokens=24), 100),
         (Policies(Static(8)), 8 * 100),
         (Policies(LengthClasses(8, (4,), 1)), 8 * 100),
+        (Policies(LengthClasses(8, (4, 64), 1, True), chunk=Fixed(16)), 8 * 64),
+        (Policies(LengthClasses(8, (4, 64), 1), chunk=Fixed(16)), 8 * 16),
         (Policies(Dynamic(8, 1, buckets=(4, 64)), chunk=Fixed(16)), 8 * 64),
         (Policies(Dynamic(8, 1, buckets=(4,)), chunk=Fixed(16)), 8 * 16),
         (Policies(Static(8), chunk=Fixed(500)), 8 * 100),

@@ -8,7 +8,7 @@ from headway.core.batch import Event, Logprob, Output, Want
 from headway.core.commands import Add, Cancel, Close, Enough, Stop
 from headway.core.planning.plan import MISFITS
 from headway.core.policies.chunk import Fixed, Whole
-from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
@@ -362,6 +362,28 @@ def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
     assert (step.padding_tokens, step.held_tokens, step.waste_tokens) == (0, 1, 1)
     scheduler.apply([Add(ask("c", (7,) * 9, 1)), Add(ask("d", (8,), 1))], 0)
     assert scheduler.schedule(0).width == 9, "longer than every bucket: padded to the longest"
+
+
+def padded(join, lengths):
+    """Tokens that are padding, and all that are computed, when each prompt has one answer token."""
+    scheduler = make(512, Policies(join, step_tokens=10_000))
+    scheduler.apply([Add(ask(f"r{n}", (n,) * n, 1)) for n in lengths] + [Close()], 0)
+    while not scheduler.finished:
+        run(scheduler, scheduler.schedule(0))
+    steps = scheduler.ledger.steps
+    padding = sum(step.padding_tokens for step in steps)
+    return padding, padding + sum(step.tokens for step in steps)
+
+
+def test_a_length_class_is_padded_to_its_longest_or_up_to_its_bound():
+    lengths, bounds = (32, 64, 128, 256, 512), (64, 128, 256, 512)
+    assert padded(Static(5), lengths) == (1_568, 2_560), "61.25 %"
+    assert padded(LengthClasses(5, bounds, 0, pad_to_bound=True), lengths) == (32, 1_024), "3.1 %"
+    for pad, widths in ((False, 60 + 60 + 100), (True, 64 + 64 + 128)):
+        join = LengthClasses(5, bounds, 0, pad_to_bound=pad)
+        assert padded(join, (60, 33, 100)) == (widths - 193, widths)
+    join = LengthClasses(5, (64,), 0, pad_to_bound=True)
+    assert padded(join, (100, 90)) == (10, 200), "beyond the last bound: to the longest"
 
 
 def test_overdue_requests_join_a_group_before_those_first_in_order():

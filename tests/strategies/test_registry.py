@@ -128,9 +128,11 @@ def test_a_file_of_strategies_is_read(tmp_path):
         "  join: {dynamic: {size: 4, window: 20, windows: {voice: 1.5}}}\n"
         "classes:\n"
         "  join: {length-classes: {bounds: [64], window: 5}}\n"
+        "few-shapes:\n"
+        "  join: {length-classes: {bounds: [64, 128], pad_to_bound: true}}\n"
         "small: {join: continuous, mix: alternate, chunk: {fixed: 128}, step_tokens: 144}\n"
     )
-    static, pairs, timed, classes, small = (
+    static, pairs, timed, classes, few_shapes, small = (
         make(INPUTS) for make in read_strategies(str(path)).values()
     )
     assert static.name == "static" and pairs.name == "pairs"
@@ -138,6 +140,7 @@ def test_a_file_of_strategies_is_read(tmp_path):
     assert pairs.policies.order == Priority()
     assert timed.policies.join == Dynamic(4, 20 * MS, {"voice": 1_500_000})
     assert classes.policies.join == LengthClasses(SLOTS, (64,), 5 * MS)
+    assert few_shapes.policies.join == LengthClasses(SLOTS, (64, 128), 0, pad_to_bound=True)
     policies = small.policies
     assert (policies.mix, policies.chunk, policies.step_tokens) == (Alternate(), Fixed(128), 144)
 

@@ -30,7 +30,7 @@ from headway.yaml_values import known, mapping, number, read_yaml, whole, wholes
 JOINS = {
     "static": ("size", "buckets", "together"),
     "dynamic": ("size", "window", "windows", "buckets"),
-    "length-classes": ("size", "bounds", "window"),
+    "length-classes": ("size", "bounds", "window", "pad_to_bound"),
     "continuous": ("size",),
 }
 PARTS = (
@@ -128,7 +128,8 @@ def _join(value: Any, where: str, slots: int) -> Join:
     window = number(fields.get("window", 0), f"{where}: window")
     if name == "length-classes":
         bounds = wholes(fields.get("bounds", ()), f"{where}: bounds")
-        return LengthClasses(size, bounds, round(window * 1e6))
+        pad = read_bool(fields.get("pad_to_bound", False), f"{where}: pad_to_bound")
+        return named(lambda: LengthClasses(size, bounds, round(window * 1e6), pad), where)
     windows = mapping(fields.get("windows", {}), f"{where}: windows")
     each = {
         str(lane): round(number(ms, f"{where}: windows: {lane}") * 1e6)

@@ -132,6 +132,14 @@ lanes:
             2_048,
         ),
         (
+            "{join: length-classes, bounds: [64, 256], pad_to_bound: true, window: 30ms}",
+            LengthClasses(8, (64, 256), 30 * MS, pad_to_bound=True),
+            Priority(),
+            PrefillFirst(),
+            Whole(),
+            2_048,
+        ),
+        (
             "{join: dynamic, window: 30ms, buckets: [64, 128], chunk: 32, order: first-come}",
             Dynamic(8, S, {"a": 30 * MS}, (64, 128)),
             FirstCome(),
@@ -421,6 +429,7 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("engine: {strategy: continuous-chunk-0}", "strategy.chunk: a chunk is whole, slack or 1"),
         ("engine: {strategy: {window: 1s}}", "window is for join dynamic or length-classes"),
         ("engine: {strategy: {join: length-classes}}", "needs bounds, such as [128, 512]"),
+        ("engine: {strategy: {pad_to_bound: true}}", "pad_to_bound is for join length-classes"),
         (
             "engine: {strategy: {join: dynamic, buckets: [8, 4]}}",
             "engine.strategy: buckets must be positive, ascending",

@@ -119,18 +119,28 @@ class LengthClasses:
     """Start groups of prompts of similar length, so that there is less padding.
 
     A class starts when `size` of it wait or its oldest has waited `window`. If several classes
-    are ready, the one whose oldest came first starts.
+    are ready, the one whose oldest came first starts. Its rows are padded to the longest of them,
+    or up to the bound of the class, so that there are as few shapes as classes. Prompts beyond the
+    last bound are padded to the longest of their group either way.
     """
 
     steady: ClassVar[bool] = True
     size: int
     bounds: tuple[int, ...]  # tokens of the longest prompt in each class but the last, ascending
     window: int  # nanoseconds
+    pad_to_bound: bool = False
 
     def __post_init__(self) -> None:
         _check(self.size, self.bounds)
+        if self.pad_to_bound and not self.bounds:
+            raise SettingError("pad_to_bound needs bounds to pad to")
         if self.window < 0:
             raise SettingError(f"a window must be 0 or more nanoseconds, not {self.window}")
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The widths that groups are padded to, as Static and Dynamic have them."""
+        return self.bounds if self.pad_to_bound else ()
 
     def start(self, view: View) -> Start:
         if view.running:
@@ -149,7 +159,8 @@ class LengthClasses:
         if not ready:
             return Start(wake_at=wake_at)
         chosen = min(ready, key=lambda members: members[0].number)[: self.size]
-        return Start(len(chosen), exclusive=True, first=frozenset(chosen), only=True)
+        count, first = len(chosen), frozenset(chosen)
+        return Start(count, exclusive=True, buckets=self.buckets, first=first, only=True)
 
 
 @dataclass(frozen=True, slots=True)

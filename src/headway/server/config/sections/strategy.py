@@ -168,12 +168,20 @@ class StrategySettings(Section):
             description="Longest prompt, in tokens, of each length class but the last, ascending."
         ),
     ] = ()
+    pad_to_bound: Annotated[
+        bool,
+        Field(
+            description="Whether groups of a length class are padded up to its bound: few shapes. "
+            "Default: to the longest of the group."
+        ),
+    ] = False
 
     def check(self) -> None:
         for name, is_set, joins in (
             ("window", self.window != NEVER, ("dynamic", "length-classes")),
             ("buckets", self.buckets, ("dynamic",)),
             ("bounds", self.bounds, ("length-classes",)),
+            ("pad_to_bound", self.pad_to_bound, ("length-classes",)),
         ):
             if is_set and self.join not in joins:
                 raise SettingError(f"{name} is for join {' or '.join(joins)}, not {self.join}")
@@ -247,7 +255,8 @@ class StrategySettings(Section):
         if self.join == "continuous":
             return Continuous(slots)
         if self.join == "length-classes":
-            return LengthClasses(slots, self.bounds, min(self.windows(lanes).values()))
+            window = min(self.windows(lanes).values())
+            return LengthClasses(slots, self.bounds, window, self.pad_to_bound)
         return Dynamic(slots, SECOND, self.windows(lanes), self.buckets)
 
 
