@@ -152,6 +152,11 @@ class Line:
             return self.waiting[0].request.arrived if self.waiting else NEVER
         return min([part[0].request.arrived for part in (self.waiting, self.relegated) if part])
 
+    @property
+    def later(self) -> list[Sequence]:
+        """Those who wait behind the requests in time: all, where the lane has no budget."""
+        return self.relegated if self.lane.budget.is_timed else self.waiting or self.relegated
+
     def __len__(self) -> int:
         return len(self.waiting) + len(self.relegated)
 

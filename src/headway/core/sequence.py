@@ -31,6 +31,7 @@ class Sequence:
     limit: int = field(init=False)
     stops: frozenset[int] = field(init=False)
     scores: bool = field(init=False)  # the prompt's log-probabilities are wanted
+    prompt: int = field(init=False)  # its tokens
     computed: int = 0
     scheduled: int = 0
     blocks: list[int] = field(default_factory=list)
@@ -69,6 +70,7 @@ class Sequence:
 
     def __post_init__(self) -> None:
         self.limit = self.request.limit
+        self.prompt = len(self.request.prompt)
         self.stops = self.request.sampling.stop_tokens
         self.scores = self.request.sampling.prompt_logprobs >= 0
 
@@ -80,7 +82,7 @@ class Sequence:
     @property
     def generated(self) -> int:
         """Tokens generated so far."""
-        return len(self.tokens) - len(self.request.prompt)
+        return len(self.tokens) - self.prompt
 
     def truncate(self, keep: int) -> None:
         """Keep this many generated tokens, and count the others as discarded.
@@ -92,7 +94,7 @@ class Sequence:
             first, gaps = self.first_token, max(1, generated - 1)
             self.last_token = first + (self.last_token - first) * max(0, keep - 1) // gaps
             self.discarded += generated - keep
-            del self.tokens[len(self.request.prompt) + keep :]
+            del self.tokens[self.prompt + keep :]
 
     def cut_at_end(self, sampled: int) -> tuple[int, Finish]:
         """The last so many tokens were sampled, and one of them ends it: discard those after it.
@@ -109,19 +111,21 @@ class Sequence:
         """Of the row's log-probabilities of the prompt, those that were not given out yet."""
         assert row.start <= self.scored, "no position of such a prompt is skipped"
         new = scores[self.scored - row.start :]
-        self.scored = min(row.start + len(row.tokens), len(self.request.prompt) - 1)
+        self.scored = min(row.start + len(row.tokens), self.prompt - 1)
         return new
 
     def unscored(self, end: int) -> bool:
         """Whether computing up to `end` brings log-probabilities that were not given out yet."""
-        return self.scores and min(end, len(self.request.prompt) - 1) > self.scored
+        return self.scores and min(end, self.prompt - 1) > self.scored
 
     @property
     def next_by(self) -> int:
         """When its next token must have come, if the mean of its gaps is to stay in its budget."""
         if self.first_token == NEVER:
             return self.first_by
-        return self.first_token + self.generated * self.tpot if self.tpot != NEVER else NEVER
+        if self.tpot == NEVER:
+            return NEVER
+        return self.first_token + (len(self.tokens) - self.prompt) * self.tpot
 
     @property
     def awaits_leader(self) -> bool:

@@ -31,10 +31,21 @@ def in_time_first(
     somebody in time is among them, nobody of a later tier joins: it would take what is left of the
     memory, and give it back in the next step.
     """
+    if not any(line.later for line in lines):
+        return ranked
+    return _in_time_first(ranked, lines, frozenset(running), lacks_slots, misfits)
+
+
+def _in_time_first(
+    ranked: Iterator[Sequence],
+    lines: tuple[Line, ...],
+    ran: frozenset[Sequence],
+    lacks_slots: Callable[[Sequence], bool],
+    misfits: list[Sequence],
+) -> Iterator[Sequence]:
     ahead = sum([len(line.waiting) for line in lines if line.lane.budget.is_timed])
     seen: set[Sequence] = set()  # an order may name somebody twice
     later: list[Sequence] = []
-    ran = frozenset(running)
     for sequence in ranked:
         if sequence.tier == TIMED and sequence not in ran:
             ahead -= sequence not in seen
@@ -44,7 +55,7 @@ def in_time_first(
             yield sequence
         else:
             later.append(sequence)
-        if ahead <= 0 and all(misfit.tier != TIMED for misfit in misfits):
+        if later and ahead <= 0 and all(misfit.tier != TIMED for misfit in misfits):
             yield from later
             later = []
     if all(misfit.tier != TIMED for misfit in misfits):

@@ -41,6 +41,7 @@ class Plan:
         self._victims = Victims(policies.preempt, roster, pool, view)
         self._joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
         self._deferred = policies.defer.deferred(view, joins=self._joins)
+        self._singles: set[Sequence] = set()  # of the deferred, those that decode
         self._limits = LaneLimits(roster, pool)
         self._prefixes = Prefixes(pool, roster, view)
         self._time_is_up = False
@@ -68,13 +69,13 @@ class Plan:
             self._take_in_turns(kinds)
         else:
             others = self._decode(kinds.decode)
-        if not kinds.prefill or (not self.view.waiting and self._give_at_once(others)):
+        if not kinds.prefill or not (others or self._joins):
             return
-        if others or self._joins:
-            self._consider(self._candidates(others), len(others))
-            if self._deferred:  # a full chunk is no reason to miss a step
-                left = [s for s in others if s not in self.shares and self._is_single(s)]
-                self._give_singles(left)
+        if not self.view.waiting and self._give_at_once(others):
+            return
+        self._consider(self._candidates(others), len(others))
+        if self._singles and not self._time_is_up:  # a full chunk is no reason to miss a step
+            self._give_singles([s for s in others if s in self._singles and s not in self.shares])
 
     def _take_in_turns(self, kinds: RowKinds) -> None:
         """If not all can get a token: in the order they are served, prompts or not."""
@@ -99,6 +100,8 @@ class Plan:
                     shares[sequence] = 1
             elif pending:
                 others.append(sequence)
+                if pending == 1:
+                    self._singles.add(sequence)
         self._left = left - len(shares)
         if self._sizer:
             self._sizer.decode(sequence.scheduled for sequence in shares)
@@ -128,7 +131,7 @@ class Plan:
             seen.add(sequence)
             runs = self._runs(sequence)
             running -= runs
-            if runs and self._is_single(sequence):
+            if sequence in self._singles:
                 singles.append(sequence)
             else:
                 if singles:
@@ -148,19 +151,19 @@ class Plan:
         """A token for each of these, as long as there is room, and an empty list."""
         if not self._give_at_once(singles):
             for each in singles:
-                self._give(each)
+                if self._left > 0 and not self._time_is_up:
+                    self._give(each)
         singles.clear()
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:
         """A token for each of these if they all may miss a step and all fit; whether it is so."""
-        if self._time_is_up or len(singles) > self._left or self._limits.any:
-            return False
-        if not all(map(self._is_single, singles)):
+        is_full = self._time_is_up or len(singles) > self._left
+        if is_full or self._limits.any or not self._singles.issuperset(singles):
             return False
         if self._sizer and not self._sizer.fit_singles([(s.scheduled, s.tier) for s in singles]):
             return False
         for each in singles:
-            if self._has_room(each, 1):
+            if each.scheduled < each.room or self._has_room(each, 1):
                 self.shares[each] = 1
                 self._left -= 1
         return True
@@ -171,7 +174,7 @@ class Plan:
 
     def _give(self, sequence: Sequence) -> None:
         """As many of its pending tokens as the step has left."""
-        wanted, single = sequence.pending, self._is_single(sequence)
+        wanted, single = sequence.pending, sequence in self._singles
         if self._left <= 0 or self._time_is_up or (self._prompt_left <= 0 and not single):
             return
         if self._allow.split and not single:
@@ -187,10 +190,6 @@ class Plan:
         if not single:
             self._prompt_left -= take
             self._least_left -= take
-
-    def _is_single(self, sequence: Sequence) -> bool:
-        """Whether it decodes, and not in every step."""
-        return sequence.pending == 1 and sequence in self._deferred
 
     def _share(self, sequence: Sequence, take: int) -> None:
         self.shares[sequence] = take
@@ -234,6 +233,7 @@ class Plan:
     def _preempt(self, victim: Sequence) -> None:
         self._left += self.shares.pop(victim, 0)
         self._places += 1
+        self._singles.discard(victim)
         self._victims.taken(victim)
         self.roster.preempt(victim)
 

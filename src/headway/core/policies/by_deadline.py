@@ -90,21 +90,17 @@ def _below_their_least(view: View) -> list[Sequence]:
     return found
 
 
-def _due(sequence: Sequence, view: View) -> int:
-    """When its next token must have come, or when the last of its answer must have begun."""
-    due = sequence.next_by
-    if sequence.done_by != NEVER:
-        left = view.estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
-        due = min(due, sequence.done_by - left * view.estimates.shortest)
-    return due
-
-
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
-    """These with their deadlines, the earliest first."""
+    """These with the times when their next tokens must have come, or when the last tokens of their
+    answers must have begun. The earliest first."""
     jobs: list[Job] = []
+    shortest, end = view.estimates.shortest, view.estimates.lengths.end
     for s in timed:
-        usual = s.first_token == NEVER == s.done_by  # it is asked of each who waits in each step
-        jobs.append((s.first_by if usual else _due(s, view), s.number, s))
+        due = s.first_by if s.first_token == NEVER else s.next_by
+        if s.done_by != NEVER:
+            left = end(s, SURE) - len(s.tokens)
+            due = min(due, s.done_by - left * shortest)
+        jobs.append((due, s.number, s))
     jobs.sort()
     return jobs
 
@@ -116,7 +112,10 @@ def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
     """
     spare, work = _share_of_prompts(view), view.estimates.work
     # The next token of one that runs is little work, and not worth pricing.
-    works = [int(work(s) / spare) if s.pending > 1 or not s.begun else 0 for _, _, s in jobs]
+    works = [
+        int(work(s) / spare) if len(s.tokens) - s.scheduled > 1 or not s.begun else 0
+        for _, _, s in jobs
+    ]
     ends = accumulate(works, initial=view.now)
     next(ends)
     if all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):

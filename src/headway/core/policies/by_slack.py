@@ -39,7 +39,7 @@ class BySlack:
         now = view.now
         due = now + self.stretch * view.estimates.shortest
         for sequence in view.running:
-            if NEVER in (sequence.first_token, sequence.tpot) or sequence.tier != TIMED:
+            if sequence.tier != TIMED or sequence.first_token == NEVER or sequence.tpot == NEVER:
                 continue
             if now - LOST * sequence.tpot < (next_by := sequence.next_by) < due:
                 due = next_by

@@ -36,12 +36,13 @@ class WithoutDeadline:
     slots of their lane."""
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
+        later = [sequence for sequence in view.running if sequence.tier != TIMED]
+        if not later:
+            return NOBODY
         found: list[Sequence] = []
         kept: dict[str, int] = {}
         least = {line.lane.name: line.lane.slots.least for line in view.lines}
-        for sequence in view.running:
-            if sequence.tier == TIMED:
-                continue
+        for sequence in later:
             lane = sequence.request.lane
             if kept.get(lane, 0) < least[lane]:
                 kept[lane] = kept.get(lane, 0) + 1
@@ -68,13 +69,12 @@ class WithTimeToSpare:
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         found = WithoutDeadline().deferred(view, joins=joins)
-        if not joins and all(len(s.tokens) - s.scheduled == 1 for s in view.running):
+        decoding = [s for s in view.running if len(s.tokens) - s.scheduled == 1]
+        if not joins and len(decoding) == len(view.running):
             return found
         soon = view.now + self.soon * view.estimates.shortest
         return found | {
-            s
-            for s in view.running
-            if s.tier == TIMED and s.first_token != NEVER and s.pending == 1 and s.next_by > soon
+            s for s in decoding if s.tier == TIMED and s.first_token != NEVER and s.next_by > soon
         }
 
 
