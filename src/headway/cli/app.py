@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from headway import __version__
+from headway.cli.bench import bench
 from headway.cli.calibrate import calibrate
 from headway.cli.check import check
 from headway.cli.compare import compare
@@ -16,7 +17,7 @@ from headway.cli.replay import replay
 from headway.cli.serve import serve
 from headway.cli.simulate import simulate
 
-MEASURE, SERVE, PREDICT = "Compare strategies", "Use a model", "Predict"
+MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
 
 app = typer.Typer(
     help="Serve models under a latency budget per endpoint, and measure what batching costs.\n\n"
@@ -30,6 +31,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel=MEASURE)(demo)
 app.command(rich_help_panel=MEASURE)(compare)
+app.command(rich_help_panel=MEASURE)(bench)
 app.command(rich_help_panel=SERVE)(check)
 app.command(rich_help_panel=SERVE)(generate)
 app.command(rich_help_panel=SERVE)(serve)

@@ -8,9 +8,12 @@ MIN_BEYOND = 5  # values beyond a percentile; with fewer there are too few reque
 Quantile = int | None
 
 
-def percentile(values: Iterable[int], percent: int) -> Quantile:
-    """Nearest rank on the raw values: the least value that `percent` % do not exceed."""
-    ordered = sorted(values)
-    if len(ordered) * (100 - percent) < MIN_BEYOND * 100:
+def percentile(values: Iterable[int], percent: float) -> Quantile:
+    """Nearest rank on the raw values: the least value that `percent` % do not exceed.
+
+    percent: to a tenth.
+    """
+    ordered, tenths = sorted(values), round(10 * percent)
+    if len(ordered) * (1_000 - tenths) < MIN_BEYOND * 1_000:
         return None
-    return ordered[-(-len(ordered) * percent // 100) - 1]
+    return ordered[-(-len(ordered) * tenths // 1_000) - 1]

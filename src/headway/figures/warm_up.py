@@ -10,13 +10,18 @@ from headway.runs.outcome import Outcome
 
 
 def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
-    """The outcome without the requests of the warm-up. A starting backlog counts."""
+    """The outcome without the requests of the warm-up. A starting backlog counts.
+
+    Nor do callers count that were made to leave: nobody waited for their answers.
+    """
+    left = {row.id for row in outcome.client if row.left}
     return _of(
         outcome,
         (
             row
             for row in outcome.requests
-            if row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget())
+            if (row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget()))
+            and row.id not in left
         ),
     )
 
@@ -38,4 +43,6 @@ def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
     kept = tuple(rows)
     left = Counter(row.lane for row in outcome.requests) - Counter(row.lane for row in kept)
     offered = {lane: count - left[lane] for lane, count in outcome.offered.items()}
-    return replace(outcome, offered=offered, requests=kept)
+    ids = {row.id for row in kept} if outcome.client else ()
+    client = tuple(row for row in outcome.client if row.id in ids)
+    return replace(outcome, offered=offered, requests=kept, client=client)

@@ -6,6 +6,7 @@ from statistics import median
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
+from headway.figures.client_figures import ClientLane, ClientTotals, client_lane, client_totals
 from headway.figures.engine_figures import SERVED, EngineFigures, engine_figures
 from headway.figures.lane_figures import LaneFigures, has_tpot, lane_figures
 from headway.figures.percentile import MIN_BEYOND, Quantile, percentile
@@ -101,9 +102,36 @@ class Analysis:
         self.engine: dict[str, list[EngineFigures]] = {
             name: [engine_figures(each) for each in runs] for name, runs in self.counted.items()
         }
-        self.num_blocks = int(report.about["model"]["num_blocks"])
-        self.price = float(report.about["price_per_hour"])
+        self.num_blocks = int(report.about["model"].get("num_blocks", 0))
+        self.price = float(report.about.get("price_per_hour", 0))
         self.comparisons = self._comparisons()
+        self._client = dict[tuple[str, str], list[ClientLane]]()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether servers were measured by their clients, and the runs have no steps."""
+        return self.report.about.get("command") == "bench"
+
+    @property
+    def noun(self) -> str:
+        """What is compared."""
+        return "server" if self.is_remote else "strategy"
+
+    @property
+    def nouns(self) -> str:
+        return "servers" if self.is_remote else "strategies"
+
+    def client(self, name: str, lane: str) -> list[ClientLane]:
+        """What the callers of an endpoint saw, in each repeat."""
+        if (name, lane) not in self._client:
+            window = self.report.warm_up, int(self.report.about["workload"]["window_ns"])
+            pairs = zip(self.counted[name], self.report.runs[name], strict=True)
+            self._client[name, lane] = [client_lane(*pair, lane, window) for pair in pairs]
+        return self._client[name, lane]
+
+    def totals(self, name: str) -> list[ClientTotals]:
+        """Tokens per second and the client's lag, in each repeat."""
+        return [client_totals(each) for each in self.counted[name]]
 
     @property
     def tail(self) -> int:
@@ -145,7 +173,7 @@ class Analysis:
         return {
             "device time per answered token": spent / tokens if tokens else 0.0,
             "waste": engine.waste,
-            "KV in use": 1 - engine.free_mean / self.num_blocks,
+            "KV in use": 1 - engine.free_mean / self.num_blocks if self.num_blocks else 0.0,
         }
 
     def first(self, name: str) -> Outcome:

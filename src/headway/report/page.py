@@ -13,10 +13,13 @@ from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.report import html_parts, page_charts, page_tables, run_description
 from headway.report.analysis import Analysis, Comparison
 from headway.report.formatting import share
+from headway.report.remote import client_page
+from headway.report.remote.client_doubts import doubts
 from headway.report.verdict import caution, limited, standings, verdict
 from headway.runs.provenance import provenance_sentence
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 
+OTHER_METRICS = ", the backlog's time, waste, or device time per answered token"
 ACROSS = 4  # endpoints side by side in the first picture
 NOTES = (
     "n: requests offered after the warm-up. In budget: the share of n that ended inside every "
@@ -40,14 +43,18 @@ def page(found: Analysis) -> str:
     """The whole document."""
     series = {name: f"s{number}" for number, name in enumerate(found.strategies)}
     about = found.report.about
-    sections = [
-        _first(found),
-        _comparisons(found),
-        *[_endpoint(found, lane, series) for lane in found.lanes],
-        _throughput(found),
-        _batches(found),
-        _what_was_run(found),
-    ]
+    sections = [_first(found)]
+    if not found.is_remote:
+        sections += [
+            _comparisons(found),
+            *[_endpoint(found, lane, series) for lane in found.lanes],
+            _throughput(found),
+            _batches(found),
+            _what_was_run(found),
+        ]
+    else:
+        sections += [_comparisons(found)] if len(found.strategies) > 1 else []
+        sections += client_page.sections(found, series, shown(found))
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -69,12 +76,14 @@ def _header(found: Analysis) -> str:
     """The verdict, what it is of, and what stands against it."""
     about = found.report.about
     many = len(found.strategies)
-    served = "1 strategy" if many == 1 else f"{many} strategies, the same requests"
+    served = f"1 {found.noun}" if many == 1 else f"{many} {found.nouns}, the same requests"
     doubt = f'<p class="note">{escape(text)}</p>' if (text := caution(found)) else ""
     warning = ""
     if "simulated" in about:
         text = escape(provenance_sentence(about["simulated"]))
         warning = f'<p class="warning" id="simulated">{text}</p>'
+    for text in doubts(found) if found.is_remote else ():
+        warning += f'<p class="warning">{escape(text)}</p>'
     first, _, rest = verdict(found).replace(" %", "\u00a0%").partition(". ")
     lead = f'<p class="lead">{escape(rest)}</p>' if rest else ""
     return (
@@ -109,17 +118,22 @@ def _first(found: Analysis) -> str:
     if not limited(found):
         return ""
     groups, table = page_tables.summary(found)
+    order = (
+        f"A {found.noun} keeps every budget if it reaches that line everywhere; those that do come "
+        "first"
+    )
+    if not found.is_remote:
+        order += ", the cheapest (least device time per answered token) at the top"
+    against = f" Baseline: {escape(found.baseline)}." if len(found.strategies) > 1 else ""
     return (
         f'<section id="verdict"><figure class="first"><div class="on-desk">'
         f'{page_charts.attainment(found, ACROSS)}</div><div class="on-phone">'
         f"{page_charts.attainment(found, 1)}</div><figcaption>Share of each endpoint's requests "
-        f"inside its budget; the dashed line is {share(REQUIRED_ATTAINMENT)}. A strategy keeps "
-        "every budget if it reaches that line everywhere; those that do come first, the "
-        "cheapest (least device time per answered token) at the top.</figcaption></figure>"
+        f"inside its budget; the dashed line is {share(REQUIRED_ATTAINMENT)}. {order}.</figcaption>"
+        "</figure>"
         f"{html_parts.table('summary', *table, groups=groups)}"
         f'<p class="note">Time to the first token in milliseconds, from the scheduled arrival. -: '
-        f"too few requests (p50 needs 10, p90 50, p95 100). Baseline: {escape(found.baseline)}."
-        "</p></section>"
+        f"too few requests (p50 needs 10, p90 50, p95 100).{against}</p></section>"
     )
 
 
@@ -134,13 +148,13 @@ def _comparisons(found: Analysis) -> str:
         ("Do not keep every budget", [each for each in rest if each.name not in keeping]),
     ]
     rendered = "".join(_group(found, title, cards) for title, cards in groups if cards)
-    empty = "<p>Fewer than two strategies ran to their end: there is nothing to compare.</p>"
+    empty = f"<p>Fewer than two {found.nouns} ran to their end: there is nothing to compare.</p>"
     return (
-        '<section id="pressure"><h2>What each strategy relieves and creates</h2><p class="note">'
-        f"Against the baseline, {escape(found.baseline)}: the largest gain and the largest loss in "
-        "any endpoint's time to the first token or time per token, the backlog's time, waste, or "
-        "device time per answered token. Of the first repeat. A line opens to who pays, what to "
-        f"watch and when to roll back.</p>{rendered or empty}</section>"
+        f'<section id="pressure"><h2>What each {found.noun} relieves and creates</h2>'
+        f'<p class="note">Against the baseline, {escape(found.baseline)}: the largest gain and the '
+        "largest loss in any endpoint's time to the first token or time per token"
+        f"{'' if found.is_remote else OTHER_METRICS}. Of the first repeat. A line opens to who "
+        f"pays, what to watch and when to roll back.</p>{rendered or empty}</section>"
     )
 
 

@@ -29,15 +29,16 @@ def attainment(found: Analysis, across: int) -> str:
     """
     lanes, ranked = limited(found), [each.strategy for each in standings(found)]
     names = [*ranked, *(name for name in found.strategies if name not in ranked)]
+    width = 360 if across == 1 else 1_080
     across = min(across, len(lanes))
     label = LETTER * max(len(found.title(name)) for name in names) + 10
-    width = 360 if across == 1 else 1_080
     panel = (width - (label if across > 1 else 0)) / across
     rows, down = len(names), -(-len(lanes) // across)
     tall = HEAD + rows * ROW + FOOT
     parts = [
         f'<svg class="chart attainment" viewBox="0 0 {width} {down * tall}" role="img" '
-        'aria-label="Share of each endpoint\'s requests inside its budget, by strategy">'
+        "aria-label=\"Share of each endpoint's requests inside its budget, by "
+        f'{found.noun}">'
     ]
     for number, lane in enumerate(lanes):
         top, left = number // across * tall, (number % across) * panel

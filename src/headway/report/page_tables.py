@@ -70,7 +70,7 @@ def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
     every = [one for name in names for lane in lanes for one in found.latency[name][lane]]
     tails = [getattr(one, f"ttft_p{found.tail}") for one in every]
     percents = (50, found.tail) if any(value is not None for value in tails) else (50,)
-    head, groups = ["strategy"], [("", 1)]
+    head, groups = [found.noun], [("", 1)]
     for lane in lanes:
         head += ["in budget", "TTFT p50", f"p{found.tail}"][: 1 + len(percents)]
         budget = found.report.lanes[lane].budget

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
@@ -18,12 +18,13 @@ from headway.figures.tenant_figures import tenant_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import pressed
 from headway.runs.outcome import Outcome
-from headway.strategies.strategy import Strategy
+from headway.runs.remote.client_row import ClientRow
 
 VERSION = 1
 OWN = ("headway_report", "complete", "strategies", "budgets")  # that are not `about`
 REQUEST = [name for name in RequestRow.__slots__ if name != "budget"]  # the lane has it
 STEP = list(StepRow._fields)
+CLIENT = list(ClientRow._fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,23 @@ class Report:
         return int(self.about.get("workload", {}).get("warm_up_ns", 0))
 
 
+class Described(Protocol):
+    """What a run is of: a strategy, or a server."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def rule(self) -> str:
+        """In a sentence."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+
 def write(
-    report: Report, strategies: Iterable[Strategy], cards: Mapping[str, PressureCard], path: Path
+    report: Report, strategies: Iterable[Described], cards: Mapping[str, PressureCard], path: Path
 ) -> None:
     """Whole or not at all. Times are integers of nanoseconds from the run's beginning.
 
@@ -109,10 +125,11 @@ def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
         "engine": engine_figures(figured).plain,
         "requests": _rows(REQUEST, outcome.requests),
         "steps": _rows(STEP, outcome.steps),
+        **({"client": _rows(CLIENT, outcome.client)} if outcome.client else {}),
     }
 
 
-def _rows(columns: list[str], rows: Iterable[RequestRow | StepRow]) -> dict[str, Any]:
+def _rows(columns: list[str], rows: Iterable[RequestRow | StepRow | ClientRow]) -> dict[str, Any]:
     fields = attrgetter(*columns)
     return {"columns": columns, "rows": [[_null(each) for each in fields(row)] for row in rows]}
 
@@ -158,7 +175,13 @@ def _made(plain: Mapping[str, Any], lanes: Mapping[str, Lane]) -> Outcome:
         steps=tuple(steps),
         nanoseconds=plain["nanoseconds"],
         complete=plain["complete"],
+        client=tuple(_client(row) for row in plain.get("client", {}).get("rows", ())),
     )
+
+
+def _client(row: list[Any]) -> ClientRow:
+    named = dict(zip(CLIENT, row, strict=True))
+    return ClientRow(**named | {"gaps": tuple(named["gaps"])})
 
 
 def _never(value: Any) -> Any:

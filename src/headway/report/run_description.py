@@ -44,7 +44,7 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
             f"({work['price_ns']['prompt'] / 1e6:.3f} ms a prompt token, "
             f"{work['price_ns']['answer'] / 1e6:.3f} ms an answered one)",
         ),
-        ("Traffic", _traffic(work)),
+        ("Traffic", traffic_text(work)),
         ("Repeats", _repeated(found)),
         *enforcement(about),
         ("Price", f"{found.price:g} per hour of this machine, in your currency"),
@@ -103,7 +103,8 @@ def cut_text(cut: Mapping[str, Any]) -> str:
     )
 
 
-def _traffic(work: dict[str, object]) -> str:
+def traffic_text(work: Mapping[str, Any]) -> str:
+    """Where the requests came from, endpoint by endpoint."""
     lanes = work.get("lanes")
     if isinstance(lanes, dict):
         return "; ".join(f"{name}: {_lane(each)}" for name, each in lanes.items())

@@ -18,7 +18,7 @@ from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 
-def _table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
+def narrow_table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
     """Columns stand one space apart, so that ten of them fit into 80. What is too long goes on
     below: no figure is ever cut."""
     table = Table(
@@ -44,7 +44,7 @@ def endpoints_table(
     offered: Mapping[str, int],
 ) -> Table:
     """Who asks, how many, and what each may be kept waiting."""
-    table = _table(
+    table = narrow_table(
         "Endpoints, and their budgets in ms: multiples of a request's latency alone",
         ("endpoint",),
         ("n", "TTFT within", "TPOT within"),
@@ -81,7 +81,7 @@ def latency_table(figures: Figures, tail: int = 95) -> Table:
     percents = _percents(figures, tail)
     heads = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT"}
     columns = [f"{heads[metric]} p{percent}" for metric in METRICS for percent in percents]
-    table = _table(
+    table = narrow_table(
         "Latency in milliseconds, by endpoint and strategy",
         ("strategy",),
         ("n", *columns, "in budget"),
@@ -153,7 +153,9 @@ def latency_notes(figures: Figures, tail: int = 95) -> list[str]:
 def tenants_table(figures: Mapping[str, Mapping[str, Mapping[str, TenantFigures]]]) -> Table:
     """What each tenant got. figures: by strategy, endpoint and tenant."""
     heads = ("n", "tokens", "queue p50", "queue p95", "in budget")
-    table = _table("Tenants, by endpoint and strategy; queue in ms", ("strategy", "tenant"), heads)
+    table = narrow_table(
+        "Tenants, by endpoint and strategy; queue in ms", ("strategy", "tenant"), heads
+    )
     lanes = next(iter(figures.values()))
     for lane in lanes:
         table.add_row(f"{lane}:", style="bold")
@@ -167,7 +169,7 @@ def tenants_table(figures: Mapping[str, Mapping[str, Mapping[str, TenantFigures]
 
 def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
     """What the machine did: never in one table with latency."""
-    table = _table(
+    table = narrow_table(
         "Throughput, and where the computing went",
         ("strategy",),
         (

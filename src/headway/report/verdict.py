@@ -1,4 +1,7 @@
-"""The verdict that a report opens with: which strategies keep every budget, the cheapest first."""
+"""The verdict that a report opens with: which strategies keep every budget, the cheapest first.
+
+Of servers that were measured from outside nobody knows the device time: they keep their order.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,11 +86,13 @@ def verdict(found: Analysis) -> str:
         if len(ranked) == 1:
             return f"{ranked[0].strategy} does not keep every budget. {_fall(missing)}."
         nearest = f"{missing[0].strategy} comes nearest, with {missing[0].shortfall}"
-        return f"No strategy keeps every budget. {nearest} inside its budget."
+        return f"No {found.noun} keeps every budget. {nearest} inside its budget."
     if not missing:
-        who = f"All {len(keeping)} strategies keep" if len(keeping) > 1 else _verb(keeping)
-        return f"{who} every budget; {_cheapest(keeping)}."
-    return f"{_verb(keeping)} every budget{_order(keeping)}. {_fall(missing)}."
+        who = f"All {len(keeping)} {found.nouns} keep" if len(keeping) > 1 else _verb(keeping)
+        cost = "" if found.is_remote else f"; {_cheapest(keeping)}"
+        return f"{who} every budget{cost}."
+    order = "" if found.is_remote else _order(keeping)
+    return f"{_verb(keeping)} every budget{order}. {_fall(missing)}."
 
 
 def caution(found: Analysis) -> str:

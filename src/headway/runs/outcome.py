@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
+from headway.runs.remote.client_row import ClientRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,7 @@ class Outcome:
     steps: tuple[StepRow, ...]
     nanoseconds: int  # from the beginning to the last step's end
     complete: bool  # False: the run was interrupted, and unfinished requests have no row
+    client: tuple[ClientRow, ...] = ()  # of a run against a server, beside its requests
 
 
 def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:

@@ -64,14 +64,18 @@ def read_endpoints(path: Path, scale: float = TOKEN_SCALE) -> list[EndpointTraff
     """The lanes of a YAML file. SettingError names the lane and the key."""
     plain = read_yaml(path)
     return [
-        _service(str(name), mapping(fields, f"{path.name}: {name}"), path, (priority, scale))
+        endpoint_of(str(name), mapping(fields, f"{path.name}: {name}"), path, (priority, scale))
         for priority, (name, fields) in enumerate(plain.items())
     ]
 
 
-def _service(
+def endpoint_of(
     name: str, fields: Mapping[str, Any], path: Path, default: tuple[int, float]
 ) -> EndpointTraffic:
+    """An endpoint of a YAML file. default: its priority and token scale, where it has none.
+
+    SettingError names the key.
+    """
     where = f"{path.name}: {name}"
     known(fields, KEYS, where)
     if ("trace" in fields) == ("arrivals" in fields):

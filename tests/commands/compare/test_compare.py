@@ -448,7 +448,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from headway.sim.executor import Filler
-from headway.commands.compare.compare import terminable, Terminated
+from headway.commands.interruption import terminable, Terminated
 from tests.commands.small_comparison import comparison_run
 from tests.commands.testbeds import TEXT, fake_testbed
 

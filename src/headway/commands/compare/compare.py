@@ -1,19 +1,17 @@
 """`headway compare`: every strategy on the same arrivals, prompts and lengths, and its report."""
 
 import re
-import signal
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import current_thread, main_thread
-from types import FrameType
 
 from rich.console import Console
 from rich.text import Text
 
 from headway.commands.compare.cost_source import possible, predicting, with_cost
 from headway.commands.compare.like import Like
+from headway.commands.interruption import Terminated, exit_status, terminable
 from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
 from headway.engine import forgotten
@@ -42,7 +40,6 @@ from headway.yaml_values import number
 NUMBERS = ("seconds", "rate", "load", "token_scale", "price_per_hour")  # options that are numbers
 ENFORCEABLE = "queue limit or an e2e limit"
 NO_REPORT = "Broken off before any strategy ran: no report."
-INTERRUPTED, TERMINATED = 130, 143  # exit statuses: Ctrl-C, and SIGTERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +63,6 @@ class CompareOptions:
     journals: Path | None = None  # a new or empty folder, for the journal of each run
     cost: Path | None = None  # a cost file to predict with; None: see cost_source
     enforce: bool = False  # refuse and drop as headway serve does
-
-
-class Terminated(BaseException):
-    """SIGTERM was received. Like KeyboardInterrupt, it passes every `except Exception`."""
 
 
 def run_compare(options: CompareOptions, console: Console) -> int:
@@ -107,7 +100,7 @@ def run_comparison(
             comparison = make_run(testbed)
         except (KeyboardInterrupt, Terminated) as end:
             console.print(Text(NO_REPORT, style="yellow"))
-            return _status(end)
+            return exit_status(end)
         return comparison.run()
 
 
@@ -274,25 +267,4 @@ class ComparisonRun:
             self.console.print(Text(f"Broken off: {ended} had ended. {kept}", style="yellow"))
         else:
             self.console.print(Text(NO_REPORT, style="yellow"))
-        return _status(end)
-
-
-def _status(end: BaseException) -> int:
-    return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Inside, SIGTERM raises Terminated. Python allows this in the main thread only."""
-    if current_thread() is not main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+        return exit_status(end)

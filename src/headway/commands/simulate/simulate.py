@@ -12,9 +12,9 @@ from headway.commands.compare.compare import (
     ComparisonRun,
     baseline,
     services_of,
-    terminable,
 )
 from headway.commands.compare.like import Like, like
+from headway.commands.interruption import terminable
 from headway.commands.simulate.simulated_experiment import (
     REPEATS,
     noisy_testbed,

@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from headway.commands.compare.compare import CompareOptions, Terminated, services_of
+from headway.commands.compare.compare import CompareOptions, services_of
+from headway.commands.interruption import Terminated, exit_status
 from headway.commands.simulate import capacity_text, sweep_report
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found
@@ -41,8 +42,6 @@ from headway.runs.process_pool import run_in_processes
 from headway.strategies.from_yaml import read_strategies
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.selection import MAX_REQUESTS
-
-INTERRUPTED, TERMINATED = 130, 143  # exit statuses, as of a comparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +157,7 @@ class SweepRun:
             done = f"{len(self.points)} of {len(self.sweep.values)} points"
             where = f" What is done is in {self.folder / 'sweep.html'}." if self.points else ""
             self.console.print(Text(f"Broken off after {done}.{where}", style="yellow"))
-            return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
+            return exit_status(end)
         self.keep(complete=True)
         for line in self._write_page():
             self.console.print(Text(line, style="bold"))

@@ -1,0 +1,219 @@
+"""Who asks what in a benchmark: endpoints from options or a file, and their requests."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from headway.commands.bench.options import BenchOptions
+from headway.core.lane import Budget
+from headway.core.request import NEVER
+from headway.costing.request_spec import RequestSpec, truncation
+from headway.costing.token_cost import TokenCost
+from headway.errors import SettingError
+from headway.runs.remote import calling
+from headway.runs.remote.calling import Calling, read_calling
+from headway.runs.remote.offer import Offer
+from headway.runs.remote.wording import Wording
+from headway.traffic.arrival_process import ArrivalProcess, Lengths
+from headway.traffic.endpoint import Endpoint
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces
+from headway.traffic.offered_traffic import offered_traffic
+from headway.traffic.prompts import Prompts
+from headway.traffic.selection import Demand, select_requests
+from headway.traffic.workload import WARM_UP, with_prompts
+from headway.yaml_values import known, mapping, number, read_yaml
+
+UNKNOWN_CONTEXT = 1 << 20  # tokens, where a server does not say how many it takes
+BLOCK = 16  # numbers that no two prompts begin with
+# What an endpoint may have for compare that means nothing to a server's client.
+SERVERS_OWN = {
+    **dict.fromkeys(("window", "priority"), "the server's own settings decide that"),
+    **dict.fromkeys(
+        ("slots", "blocks", "step_tokens", "chunk", "max_waiting", "max_waiting_tokens"),
+        "the server's own settings decide that",
+    ),
+    "tenants": "give each tenant a lane of its own, with its key in headers",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchLane:
+    """An endpoint, the source of its requests, and how its callers behave."""
+
+    traffic: EndpointTraffic
+    calling: Calling = field(default_factory=Calling)
+
+
+@dataclass(frozen=True, slots=True)
+class BenchWork:
+    """What every server is offered. Prompts are cut for each server from its own text."""
+
+    specs: tuple[RequestSpec, ...]  # by arrival
+    window: int  # nanoseconds in which all arrive
+    warm_up: int  # nanoseconds that the figures leave out
+    about: Mapping[str, Any]  # facts for the report
+
+    def count(self, lane: str) -> int:
+        return sum(spec.lane == lane for spec in self.specs)
+
+
+def bench_lanes(options: BenchOptions) -> list[BenchLane]:
+    """The endpoints that the options name. SettingError where they contradict each other."""
+    given = {
+        "--trace": bool(options.traces),
+        "--lanes": options.lanes is not None,
+        "--poisson": options.poisson > 0,
+        "--gamma": bool(options.gamma),
+    }
+    named = [name for name, is_given in given.items() if is_given]
+    if len(named) != 1:
+        said = f"not {' and '.join(named)}" if named else "for instance --poisson 2"
+        raise SettingError(f"say who asks, by one of {', '.join(given)}: {said}")
+    if options.lanes is not None:
+        if options.ttft or options.tpot or options.e2e:
+            raise SettingError("--ttft, --tpot and --e2e: the file of --lanes has the budgets")
+        return _from_file(options.lanes, options.token_scale)
+    budget = Budget(
+        **{
+            name: round(limit * 1e6)
+            for name in ("ttft", "tpot", "e2e")
+            if (limit := getattr(options, name))
+        }
+    )
+    if options.traces:
+        services = endpoints_from_traces(options.traces, options.token_scale)
+    else:
+        services = [_process(options)]
+    return [BenchLane(replace(each, endpoint=_limited(each.endpoint, budget))) for each in services]
+
+
+def _limited(endpoint: Endpoint, budget: Budget) -> Endpoint:
+    return replace(endpoint, ttft=0.0, tpot=0.0, e2e=0.0, fixed=budget)
+
+
+def _process(options: BenchOptions) -> EndpointTraffic:
+    rate, cv, name = options.poisson, 1.0, "poisson"
+    if options.gamma:
+        name, parts = "gamma", options.gamma.split(",")
+        try:
+            rate, cv = (number(float(each), "--gamma") for each in parts)
+        except ValueError as error:
+            raise SettingError(f"--gamma is RATE,CV, not {options.gamma}") from error
+    if not rate:
+        raise SettingError(f"--{name}: a rate is more than 0")
+    prompt, answer = _lengths(options.prompt, "--prompt"), _lengths(options.answer, "--answer")
+    source = f"synthetic: {name}, {rate:g} requests / s" + (f", cv {cv:g}" if cv != 1 else "")
+    endpoint = Endpoint(name, "synthetic requests", source, 0)
+    return EndpointTraffic(endpoint, ArrivalProcess(prompt, answer, cv), rate=rate)
+
+
+def _lengths(text: str, where: str) -> Lengths:
+    least, _, most = text.partition("-")
+    ends = (least, most or least)
+    if not all(each.isascii() and each.isdigit() for each in ends) or not int(least) > 0:
+        raise SettingError(f"{where} is tokens, such as 128 or 16-48, not {text}")
+    if int(ends[0]) > int(ends[1]):
+        raise SettingError(f"{where}: {ends[0]} is more than {ends[1]}")
+    return Lengths(int(ends[0]), int(ends[1]))
+
+
+def _from_file(path: Path, scale: float) -> list[BenchLane]:
+    lanes = []
+    for priority, (name, value) in enumerate(read_yaml(path).items()):
+        where = f"{path.name}: {name}"
+        fields = mapping(value, where)
+        for key in fields:
+            if key in SERVERS_OWN:
+                raise SettingError(f"{where}: {key}: {SERVERS_OWN[str(key)]}")
+        known(fields, (*KEYS, *calling.KEYS), where)
+        rest = {key: each for key, each in fields.items() if key not in calling.KEYS}
+        traffic = endpoint_of(str(name), rest, path, (priority, scale))
+        endpoint = traffic.endpoint
+        if endpoint.fixed.queue != NEVER:
+            raise SettingError(f"{where}: budget: a client cannot see the queue; say ttft")
+        if endpoint.ttft or endpoint.tpot or endpoint.e2e:
+            raise SettingError(f"{where}: budget: say milliseconds, not multiples of unloaded")
+        lanes.append(BenchLane(traffic, read_calling(fields, where)))
+    return lanes
+
+
+def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) -> BenchWork:
+    """The requests of all lanes. context: tokens that a request may have; 0: nobody knows.
+
+    SettingError where there would be none, or too many.
+    """
+    span, context = round(options.seconds * 1e9), context or UNKNOWN_CONTEXT
+    services, demand = _paced([lane.traffic for lane in lanes], options, span, context)
+    taken = select_requests(services, demand, TokenCost(0, 0), span, options.seed, context)
+    offered = offered_traffic(services, taken, options.seed, context)
+    warm_up = round(taken.window * WARM_UP)
+    if options.warm_up is not None:
+        warm_up = round(options.warm_up * 1e9)
+    if not any(spec.at >= warm_up for spec in offered.specs):
+        raise SettingError(
+            f"all {len(offered.specs)} requests arrive in the warm-up of {warm_up / 1e9:.3g} s, "
+            "which is not counted: take more --seconds"
+        )
+    about = {
+        "requests": len(offered.specs),
+        "requests_per_second": len(offered.specs) * 1e9 / taken.window,
+        "cut_to_context": asdict(truncation(offered.specs)),
+        "lanes": offered.about,
+    }
+    return BenchWork(tuple(offered.specs), taken.window, warm_up, about)
+
+
+def _paced(
+    services: Sequence[EndpointTraffic], options: BenchOptions, span: int, context: int
+) -> tuple[list[EndpointTraffic], Demand]:
+    """The endpoints with their weights, and the rate of all: the traces' own without --rate."""
+    if options.rate and options.speed != 1:
+        raise SettingError("say --rate or --speed, not both")
+    free = [each for each in services if not each.rate]
+    own = sum(each.rate for each in services)
+    if options.rate or not free:
+        if options.rate and not free:
+            raise SettingError("--rate: the lanes have rates of their own")
+        if options.speed != 1:
+            raise SettingError("--speed is of traces that go at their own pace")
+        return list(services), Demand(options.rate)
+    if drawn := [each.name for each in free if not each.is_recorded]:
+        raise SettingError(f"{', '.join(drawn)}: say --rate, or a rate of its own in the file")
+    paced, total = [], 0
+    for each in services:
+        count = 0
+        if not each.rate:
+            specs = each.source.specs(each.name, options.seed, context)
+            count = sum(spec.at < span for spec in specs)
+        total += count
+        paced.append(replace(each, weight=float(count)))
+    return paced, Demand(total * 1e9 / span * options.speed + own)
+
+
+def offers_of(
+    work: BenchWork, lanes: Sequence[BenchLane], wording: Wording, seed: int
+) -> list[Offer]:
+    """The requests with prompts for one server, and with their callers' behaviour."""
+    block = {spec.block: wording.prompt_numbers(spec.block) for spec in work.specs if spec.block}
+    specs = [
+        replace(
+            spec,
+            prompt=wording.prompt_numbers(spec.prompt),
+            block=block.get(spec.block, 0),
+        )
+        for spec in work.specs
+    ]
+    requests = with_prompts(specs, Prompts(wording.text, BLOCK, seed))
+    behaviour = {lane.traffic.name: lane.calling for lane in lanes}
+    draws = {name: Random(f"{seed} leaving {name}") for name in behaviour}
+    return [
+        Offer(
+            request,
+            behaviour[request.lane].headers,
+            behaviour[request.lane].leaves_after(draws[request.lane], request.max_tokens),
+        )
+        for request in requests
+    ]

@@ -1,0 +1,35 @@
+"""The options of `headway bench` (BenchOptions)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """The options of the command line."""
+
+    urls: tuple[str, ...]
+    model: str = ""  # its name on the servers; empty: the only one
+    traces: tuple[Path, ...] = ()  # each an endpoint
+    lanes: Path | None = None
+    poisson: float = 0.0  # requests per second; 0: no such arrivals
+    gamma: str = ""  # RATE,CV; empty: no such arrivals
+    prompt: str = "128"  # tokens: one number, or FROM-TO
+    answer: str = "64"
+    ttft: float = 0.0  # ms, of endpoints without --lanes; 0: no limit
+    tpot: float = 0.0
+    e2e: float = 0.0
+    seconds: float = 60.0  # of traces and arrivals
+    rate: float = 0.0  # requests per second of all endpoints; 0: traces go at their own pace
+    speed: float = 1.0  # times the traces' own pace
+    token_scale: float = 1.0  # divides the traces' token counts
+    warm_up: float | None = None  # seconds; None: a tenth of the window
+    drain: float = 30.0  # seconds after the window
+    retries: int = 0
+    callers: int = 0  # of a closed loop; 0: open loop
+    repeat: int = 1
+    seed: int = 0
+    chat: bool = False
+    text: bool = False  # prompts are text, though the server would take token ids
+    key_env: str = ""  # the environment variable with the API key
+    out: Path = Path("headway-bench")

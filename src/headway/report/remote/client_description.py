@@ -1,0 +1,70 @@
+"""What was run against servers, as the page states it: servers, traffic, client, time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.report.analysis import Analysis
+from headway.report.run_description import cut_text, traffic_text
+
+TEXTS = {
+    "ids": "token ids of its own tokenizer, so their lengths are exact",
+    "text": "text of about as many tokens; the tables have the server's own counts",
+    "chat": "a message of about as many tokens; the tables have the server's own counts",
+}
+
+
+def stated(found: Analysis) -> list[tuple[str, str]]:
+    """(title, sentence) for each fact."""
+    about = found.report.about
+    work, asked = about["workload"], about["asked"]
+    machine = about["machine"]
+    lines = [(f"Server {each['name']}", server_text(each)) for each in about["servers"]]
+    rate = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
+    if shorter := cut_text(work["cut_to_context"]):
+        rate += f"; {shorter}"
+    lines += [
+        ("Client", f"{machine['cores']} cores of {machine['processor']}; {machine['system']}"),
+        ("Seed", str(about["seed"])),
+        ("Offered load", rate),
+        ("Traffic", traffic_text(work)),
+        ("Time", time_text(work)),
+        ("Loop", loop_text(asked)),
+        ("Repeats", str(len(next(iter(found.report.runs.values()), ())))),
+    ]
+    if len(found.strategies) > 1:
+        lines.append(("Baseline", found.baseline))
+    return lines
+
+
+def time_text(work: Mapping[str, Any]) -> str:
+    """The window, the drain and the warm-up."""
+    return (
+        f"{work['window_ns'] / 1e9:.4g} s of arrivals, drained for at most "
+        f"{work['drain_ns'] / 1e9:.4g} s; who has not ended then counts as not served. Arrivals of "
+        f"the first {work['warm_up_ns'] / 1e9:.4g} s are warm-up and excluded"
+    )
+
+
+def server_text(each: Mapping[str, Any]) -> str:
+    """How one server was asked."""
+    extras = " and ".join(each["extras"])
+    lengths = (
+        f"Answers are held to their lengths by {extras}"
+        if extras
+        else "It takes neither ignore_eos nor min_tokens, so answers may be shorter than asked for"
+    )
+    counts = "" if each["counts"] else "; it counts no tokens, so pieces of text are counted"
+    return f"{each['url']}, {each['model']}. Prompts: {TEXTS[each['prompts']]}. {lengths}{counts}"
+
+
+def loop_text(asked: Mapping[str, Any]) -> str:
+    """Open or closed, and what a refused caller does."""
+    text = "open: requests are sent at their times, however many are unanswered"
+    if asked["callers"]:
+        text = (
+            f"CLOSED: {asked['callers']} callers, each asks again once it is answered. A slow "
+            "server is asked less, so its latencies look better than in an open loop"
+        )
+    tries = asked["retries"]
+    again = f"a refused one comes back up to {tries} times" if tries else "a refused one stays away"
+    return f"{text}; {again}"

@@ -1,0 +1,69 @@
+"""What speaks against the figures of a client: it was late itself, or it was cut short."""
+
+from statistics import median
+
+from headway.report.analysis import Analysis
+from headway.report.formatting import duration
+from headway.runs.outcome import Outcome
+
+MOST_LAG = 10_000_000  # nanoseconds of lag in the median; a run with more measures its client
+BUSY = 0.9  # of a core: asyncio has no second one
+STALLED = 10_000_000  # nanoseconds, in the worst hundredth of the client's clock ticks
+
+
+def lag_of(outcome: Outcome) -> int:
+    """Nanoseconds from the scheduled arrival until a request was sent; the median."""
+    return round(median([row.lag for row in outcome.client] or [0]))
+
+
+def invalid(found: Analysis) -> str:
+    """Why the run says nothing about the server; empty: it does."""
+    late = {
+        name: worst
+        for name, runs in found.counted.items()
+        if (worst := max(map(lag_of, runs), default=0)) > MOST_LAG
+    }
+    if not late:
+        return ""
+    lags = ", ".join(f"{name} {duration(lag)}" for name, lag in late.items())
+    return (
+        f"Not valid: the client sent its requests late (median {lags}; {duration(MOST_LAG)} is "
+        "the most). It, not the server, was the bottleneck. Lower the rate, or give it a core."
+    )
+
+
+def bottleneck(found: Analysis) -> str:
+    """Where the client may have lengthened the latencies; empty: nowhere."""
+    said = []
+    for name in found.strategies:
+        for each in found.report.about["clients"].get(name, ()):
+            if each["cores"] > BUSY or each["stall_p99_ns"] > STALLED:
+                stall = duration(each["stall_p99_ns"])
+                said.append(f"{name}: {each['cores']:.2f} of a core, stalls of {stall} at p99")
+    if not said:
+        return ""
+    return (
+        f"The client may have been a bottleneck ({'; '.join(said)}): latencies at the tail may be "
+        "its own. Give it a core, or lower the rate."
+    )
+
+
+def unserved(found: Analysis) -> str:
+    """Requests that came to nothing; empty: there are none."""
+    said = []
+    for name, runs in found.engine.items():
+        if lost := sum(each.unserved for each in runs):
+            offered = lost + sum(each.served for each in runs)
+            said.append(f"{name} did not serve {lost:,} of {offered:,} requests")
+    return f"{'; '.join(said)}." if said else ""
+
+
+def doubts(found: Analysis) -> list[str]:
+    """All of it, the worst first."""
+    return [text for text in (invalid(found), unserved(found), bottleneck(found)) if text]
+
+
+def is_void(found: Analysis) -> bool:
+    """Whether the run says nothing: its client was late, or nobody was served."""
+    served = any(each.served for runs in found.engine.values() for each in runs)
+    return not served or bool(invalid(found))

@@ -1,0 +1,103 @@
+"""From what a client saw of a request to its rows: a RequestRow as of a run, and a ClientRow."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.runs.remote.answer_stream import error_text, tokens_of
+from headway.runs.remote.client_row import ClientRow
+from headway.runs.remote.connection import Exchange
+from headway.runs.remote.offer import Offer
+
+OK, TOO_LATE, REFUSALS = 200, 408, (429, 503)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """How a request ended. Times on the client's clock."""
+
+    exchange: Exchange  # of the last attempt
+    due: int
+    sent: int
+    ended: int
+    attempts: int
+    broken: str = ""  # why the connection ended first; empty: it did not
+    left: bool = False  # the caller left
+    cut: bool = False  # the run was over
+
+
+def rows_of(offer: Offer, seen: Seen, budget: Budget, began: int) -> tuple[RequestRow, ClientRow]:
+    """Both rows. Times in them are counted from the beginning of the run.
+
+    The engine's accounts (queue, device time, preemptions) are nothing that a client can see.
+    """
+    request, stream = offer.request, seen.exchange.stream
+    times, finish = stream.times, _finish(seen)
+    whole = finish in (Finish.STOP, Finish.LENGTH)
+    ended = stream.last if whole else seen.ended
+    generated = tokens_of(stream.usage, "completion_tokens")
+    if generated is None:
+        generated = len(times)
+    # Tokens may have no text at all. What its caller then saw first is the end.
+    first, last = (times[0], times[-1]) if times else (ended, ended)
+    spoke = bool(times) or (whole and generated > 0)
+    details = stream.usage.get("prompt_tokens_details")
+    cached = tokens_of(details, "cached_tokens") if isinstance(details, dict) else None
+    row = RequestRow(
+        id=request.id,
+        lane=request.lane,
+        budget=budget,
+        finish=finish,
+        arrived=seen.due - began,
+        first_scheduled=NEVER,
+        first_token=first - began if spoke else NEVER,
+        last_token=last - began if spoke else NEVER,
+        finished=ended - began,
+        prompt=tokens_of(stream.usage, "prompt_tokens") or len(request.prompt),
+        generated=generated,
+        cached=cached or 0,
+        discarded=0,
+        preemptions=0,
+        nanoseconds=0,
+        tenant=request.tenant,
+    )
+    client = ClientRow(
+        id=request.id,
+        lag=seen.sent - seen.due,
+        attempts=seen.attempts,
+        status=seen.exchange.status,
+        error=_error(seen, finish),
+        asked=request.max_tokens,
+        left=seen.left,
+        gaps=tuple(b - a for a, b in pairwise(times)),
+    )
+    return row, client
+
+
+def _finish(seen: Seen) -> Finish:
+    exchange = seen.exchange
+    if seen.left:
+        return Finish.CANCELLED
+    if seen.cut or exchange.status == TOO_LATE:
+        return Finish.EXPIRED
+    if exchange.status in REFUSALS:
+        return Finish.REFUSED
+    if seen.broken or exchange.status != OK or not exchange.stream.is_whole:
+        return Finish.ERROR
+    return Finish.STOP if exchange.stream.finish == "stop" else Finish.LENGTH
+
+
+def _error(seen: Seen, finish: Finish) -> str:
+    """In one line; empty: nothing went wrong."""
+    exchange = seen.exchange
+    if finish in (Finish.STOP, Finish.LENGTH, Finish.CANCELLED):
+        return ""
+    if seen.cut:
+        return "the run was over"
+    if seen.broken or exchange.stream.error:
+        return seen.broken or exchange.stream.error
+    if exchange.status != OK:
+        return error_text(exchange.body) or f"status {exchange.status}"
+    return "the stream ended without an end" if exchange.streams else "the answer is no stream"

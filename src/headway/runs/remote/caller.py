@@ -1,0 +1,79 @@
+"""Who asks a server (Caller): one request at a time goes through it, with its retries."""
+
+import asyncio
+from random import Random
+
+from headway.live.clock import WallClock
+from headway.runs.remote.answer_rows import REFUSALS, TOO_LATE, Seen
+from headway.runs.remote.connection import Broken, Exchange, Left
+from headway.runs.remote.connections import Connections
+from headway.runs.remote.offer import Offer
+
+CONFLICT, FAULTS = 409, 500  # the second, and all above it
+MOST_WAIT = 120.0  # seconds; the openai client does not come back for more
+FIRST_WAIT, LAST_WAIT = 0.5, 8.0  # seconds, where the server names no time: doubled each time
+JITTER = 0.25  # of such a wait, that is left out at random
+
+
+class Caller:
+    """Asks as the openai client does."""
+
+    def __init__(self, connections: Connections, retries: int, seed: int) -> None:
+        """retries: of one request, after the first attempt."""
+        self.connections, self.retries = connections, retries
+        self.clock, self.is_over = WallClock(), False
+        self._random = Random(f"{seed} retries")
+
+    async def ask(self, offer: Offer, request: bytes, due: int) -> Seen:
+        """Send it until it is answered for good. due: its scheduled arrival.
+
+        A cancelled task is a request that had not ended when the run was over, if `is_over` is
+        set.
+        """
+        sent, attempts = self.clock.now(), 0
+        exchange, broken, left = Exchange(), "", False
+        try:
+            while True:
+                attempts += 1
+                exchange, broken = Exchange(offer.leaves_after), ""
+                try:
+                    await self.connections.ask(request, exchange)
+                except Broken as error:
+                    broken = str(error)
+                except Left:
+                    left = True
+                wait = self._wait(exchange, broken, attempts)
+                if left or wait is None:
+                    break
+                await asyncio.sleep(wait)
+        except asyncio.CancelledError:
+            if not self.is_over:
+                raise
+            return Seen(exchange, due, sent, self.clock.now(), attempts, broken, cut=True)
+        return Seen(exchange, due, sent, self.clock.now(), attempts, broken, left)
+
+    def _wait(self, exchange: Exchange, broken: str, attempts: int) -> float | None:
+        """Seconds until the next attempt; None: there is none."""
+        status, headers = exchange.status, exchange.headers
+        again = status in (TOO_LATE, CONFLICT, *REFUSALS) or status >= FAULTS
+        if attempts > self.retries or exchange.stream.times or not (again or broken):
+            return None
+        if headers.get(b"x-should-retry") == b"false":
+            return None
+        told = _seconds(headers)
+        if told is not None:
+            return told if told <= MOST_WAIT else None
+        wait = min(LAST_WAIT, FIRST_WAIT * 2.0 ** (attempts - 1))
+        return wait * (1 - JITTER * self._random.random())
+
+
+def _seconds(headers: dict[bytes, bytes]) -> float | None:
+    """That the server says to wait; None: it does not say, or names a date."""
+    for name, unit in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
+        try:
+            told = float(headers[name]) * unit
+        except (KeyError, ValueError):
+            continue
+        if told > 0:
+            return told
+    return None

@@ -1,0 +1,16 @@
+"""What only the client knows of a request (ClientRow)."""
+
+from typing import NamedTuple
+
+
+class ClientRow(NamedTuple):
+    """One request as its client saw it, beside its RequestRow. Times in nanoseconds."""
+
+    id: str
+    lag: int  # from its scheduled arrival until it was handed to the network
+    attempts: int  # 1: it was not retried; 0: it was never sent
+    status: int  # HTTP status of the last attempt; 0: there was no answer
+    error: str  # what went wrong, in one line; empty: nothing did
+    asked: int  # tokens that its answer was to have
+    left: bool  # its caller was made to leave before the end
+    gaps: tuple[int, ...]  # between one piece of text and the next

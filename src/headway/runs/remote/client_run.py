@@ -1,0 +1,174 @@
+"""Requests to a server at their scheduled times, however many have not been answered (ClientRun).
+
+The loop is open: a slow server delays no arrival, and so shortens no wait (coordinated omission).
+"""
+
+import asyncio
+import gc
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow
+from headway.live.clock import WallClock
+from headway.runs.outcome import Outcome
+from headway.runs.remote.answer_rows import rows_of
+from headway.runs.remote.caller import Caller
+from headway.runs.remote.client_row import ClientRow
+from headway.runs.remote.connections import Connections
+from headway.runs.remote.offer import Offer
+from headway.runs.remote.wording import Wording
+from headway.runs.run import Progress
+
+LEAD = 50_000_000  # nanoseconds between the start and the first scheduled arrival
+TICK = 0.02  # seconds between two looks at how late the client is
+
+Tasks = set[asyncio.Task[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLoad:
+    """How busy the client itself was. Where it is the bottleneck, its times are too long."""
+
+    cores: float  # of the processor, that it used: one at most
+    stalls: tuple[int, ...]  # nanoseconds by which its clock ticks came late
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a run goes about it."""
+
+    drain: int  # nanoseconds after the window, when unfinished requests are cut off
+    window: int  # nanoseconds in which all requests arrive
+    retries: int = 0
+    callers: int = 0  # of a closed loop, each asking again once it is answered; 0: open loop
+    seed: int = 0
+
+
+class ClientRun:
+    """One server under one workload, once. An interrupted run has an outcome too."""
+
+    def __init__(
+        self, wording: Wording, offers: Sequence[Offer], lanes: Sequence[Lane], manner: Manner
+    ) -> None:
+        """offers: by arrival."""
+        self.wording, self.offers, self.manner = wording, offers, manner
+        self.budgets = {lane.name: lane.budget for lane in lanes}
+        self.clock, self.began = WallClock(), 0
+        self.rows: list[RequestRow] = []
+        self.client: list[ClientRow] = []
+        self.stalls: list[int] = []
+        self.load = ClientLoad(0.0, ())
+        self._asked = Counter[str]()
+        self._is_over = False
+
+    def serve(self, watch: Callable[[Progress], object] = lambda progress: None) -> Outcome:
+        """Offer all requests, and wait for their ends. watch: called fifty times a second."""
+        with without_collection():
+            asyncio.run(self._serve(watch))
+        return self.outcome()
+
+    async def _serve(self, watch: Callable[[Progress], object]) -> None:
+        connections = Connections(self.wording.target)
+        caller = Caller(connections, self.manner.retries, self.manner.seed)
+        self.began = self.clock.now() + LEAD
+        used, ticking = _processor_seconds(), asyncio.create_task(self._tick(watch))
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = await (self._closed if self.manner.callers else self._open)(caller, group)
+                await self._drain(caller, tasks)
+            self._is_over = True
+        finally:
+            ticking.cancel()
+            connections.close()
+            await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+            spent = (self.clock.now() - self.began + LEAD) / 1e9
+            self.load = ClientLoad((_processor_seconds() - used) / spent, tuple(self.stalls))
+
+    async def _open(self, caller: Caller, group: asyncio.TaskGroup) -> Tasks:
+        tasks: Tasks = set()
+        for offer in self.offers:
+            request, due = self._request(offer), self.began + offer.request.arrived
+            await asyncio.sleep(max(0, due - self.clock.now()) / 1e9)
+            task = group.create_task(self._one(caller, offer, request, due))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+        return tasks
+
+    async def _closed(self, caller: Caller, group: asyncio.TaskGroup) -> Tasks:
+        offers, end = iter(self.offers), self.began + self.manner.window
+
+        async def ask_on() -> None:
+            for offer in offers:
+                if (now := self.clock.now()) >= end:
+                    return
+                await self._one(caller, offer, self._request(offer), now)
+
+        await asyncio.sleep(LEAD / 1e9)
+        return {group.create_task(ask_on()) for _ in range(self.manner.callers)}
+
+    def _request(self, offer: Offer) -> bytes:
+        request = offer.request
+        return self.wording.request(request.prompt, request.max_tokens, offer.headers)
+
+    async def _one(self, caller: Caller, offer: Offer, request: bytes, due: int) -> None:
+        self._asked[offer.request.lane] += 1
+        seen = await caller.ask(offer, request, due)
+        row, client = rows_of(offer, seen, self.budgets[offer.request.lane], self.began)
+        self.rows.append(row)
+        self.client.append(client)
+
+    async def _drain(self, caller: Caller, tasks: Tasks) -> None:
+        """Wait for those under way until the drain is over, and put down the others as cut."""
+        end = self.began + self.manner.window + self.manner.drain
+        if tasks:
+            await asyncio.wait(tasks, timeout=max(0, end - self.clock.now()) / 1e9)
+        caller.is_over = True
+        for task in tasks:
+            task.cancel()
+
+    async def _tick(self, watch: Callable[[Progress], object]) -> None:
+        while True:
+            before = self.clock.now()
+            await asyncio.sleep(TICK)
+            now = self.clock.now()
+            self.stalls.append(max(0, now - before - round(TICK * 1e9)))
+            under_way = self._asked.total() - len(self.rows)
+            watch(Progress(now - self.began, len(self.rows), 0, under_way))
+
+    def outcome(self) -> Outcome:
+        """The rows of the run so far, by scheduled arrival, with the requests that were offered."""
+        both = zip(self.rows, self.client, strict=True)
+        ordered = sorted(both, key=lambda pair: (pair[0].arrived, pair[0].id))
+        counts = self._asked
+        if not self.manner.callers:
+            counts = Counter(offer.request.lane for offer in self.offers)
+        return Outcome(
+            offered={name: counts[name] for name in self.budgets},
+            requests=tuple(row for row, _ in ordered),
+            steps=(),
+            nanoseconds=max((row.finished for row in self.rows), default=0),
+            complete=self._is_over,
+            client=tuple(row for _, row in ordered),
+        )
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Inside, nothing looks for cycles among a million objects: that takes tens of milliseconds."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def _processor_seconds() -> float:
+    used = os.times()
+    return used.user + used.system

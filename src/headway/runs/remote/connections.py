@@ -1,0 +1,74 @@
+"""The connections to one server (Connections): as many as there are requests at once."""
+
+import asyncio
+import os
+
+from headway.runs.remote.connection import Broken, Connection, Exchange
+from headway.runs.remote.target import Target
+
+PATIENCE = 10.0  # seconds for a connection to be made
+
+
+class Connections:
+    """Connections that are kept for the next request."""
+
+    def __init__(self, target: Target) -> None:
+        self.target, self.tls = target, target.tls
+        self._free: list[Connection] = []
+        self._open: set[Connection] = set()
+
+    async def ask(self, request: bytes, exchange: Exchange) -> None:
+        """Send a request and wait for the whole answer. Raises Broken.
+
+        A server may close a kept connection in the moment in which it is used again. The request
+        then goes over a new one, as HTTP clients do.
+        """
+        connection = self._kept()
+        if connection:
+            try:
+                return await self._ask(connection, request, exchange)
+            except Broken as broken:
+                if not broken.fresh:
+                    raise
+            exchange.ended = asyncio.get_running_loop().create_future()
+        await self._ask(await self._new(), request, exchange)
+
+    async def _ask(self, connection: Connection, request: bytes, exchange: Exchange) -> None:
+        try:
+            await connection.ask(request, exchange)
+        finally:
+            if connection.is_open:
+                self._free.append(connection)
+            else:
+                self._open.discard(connection)
+
+    def _kept(self) -> Connection | None:
+        while self._free:
+            if (connection := self._free.pop()).is_open:
+                return connection
+            self._open.discard(connection)
+        return None
+
+    async def _new(self) -> Connection:
+        target, loop = self.target, asyncio.get_running_loop()
+        making = loop.create_connection(Connection, target.host, target.port, ssl=self.tls)
+        try:
+            _, connection = await asyncio.wait_for(making, PATIENCE)
+        except TimeoutError as error:
+            raise Broken(f"no connection within {PATIENCE:g} s", fresh=True) from error
+        except OSError as error:
+            raise Broken(f"no connection: {_reason(error)}", fresh=True) from error
+        self._open.add(connection)
+        return connection
+
+    def close(self) -> None:
+        """Close all of them."""
+        for connection in self._open:
+            connection.close()
+
+
+def _reason(error: OSError) -> str:
+    """In words, without asyncio's list of addresses."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -1,0 +1,159 @@
+"""The first contact with a server: is it there, which model has it, and what does it understand?"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headway.errors import SettingError
+from headway.runs.corpus import read_corpus, split_text
+from headway.runs.remote.answer_stream import error_text, tokens_of
+from headway.runs.remote.connection import Broken, Exchange
+from headway.runs.remote.connections import Connections
+from headway.runs.remote.target import Target
+from headway.runs.remote.wording import CHAT, COMPLETIONS, Wording, http_request
+
+# What is tried, the most first: fields that hold the length of an answer, and counts of tokens.
+FORMS = (
+    (("ignore_eos", "min_tokens"), True),
+    (("ignore_eos",), True),
+    (("min_tokens",), True),
+    ((), True),
+    ((), False),
+)
+TEXT_FIELDS = ("prompt", "content")  # of /tokenize: vLLM's and headway's, and llama.cpp's
+PIECES, AT_ONCE = 160, 4  # pieces of the shipped text that are tokenized, and those in one call
+SAMPLE = 100  # words by which the tokens of a word are counted
+NOT_UNDERSTOOD = (400, 422)  # statuses for a field that a server does not know
+PATIENCE = 120.0  # seconds for one answer
+
+
+class Contact:
+    """Asks a server what it can."""
+
+    def __init__(self, target: Target, headers: Mapping[str, str]) -> None:
+        self.target, self.headers = target, headers
+        self.connections = Connections(target)
+
+    async def wording(self, model: str, chat: bool, text: bool) -> Wording:
+        """How to ask it.
+
+        model: its name; empty: the server's only one. text: prompts are text though the server
+        would take token ids. SettingError if it cannot be asked.
+        """
+        try:
+            name, context = await self._model(model)
+            base = Wording(self.target, name, chat, context=context, headers=self.headers)
+            if not chat and not text and (ids := await self.ids(name)):
+                return await self._tried(replace(base, text=ids))
+            words = read_corpus().split()
+            return await self._tried(replace(base, words=words, text=range(len(words))))
+        finally:
+            self.connections.close()
+            await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+
+    async def ids(self, model: str) -> tuple[int, ...]:
+        """The shipped text in the server's own tokens; empty: it does not tokenize."""
+        half_pages = split_text(read_corpus())[:PIECES]
+        pieces = ["".join(half_pages[at : at + AT_ONCE]) for at in range(0, PIECES, AT_ONCE)]
+        for field in TEXT_FIELDS:
+            found = [await self._tokenized(model, field, pieces[0])]
+            if found[0]:
+                found += [await self._tokenized(model, field, each) for each in pieces[1:]]
+                return _joined(found) if all(found) else ()
+        return ()
+
+    async def _tokenized(self, model: str, field: str, text: str) -> list[int]:
+        """Empty: it cannot."""
+        status, plain = await self._call("POST", "/tokenize", {"model": model, field: text})
+        tokens = plain.get("tokens") if status == 200 else None
+        return tokens if isinstance(tokens, list) and all(map(_is_id, tokens)) else []
+
+    async def _model(self, wanted: str) -> tuple[str, int]:
+        """The model's name, and its context; 0: the server does not say."""
+        status, plain = await self._call("GET", "/v1/models")
+        listed = plain.get("data") if status == 200 else None
+        models = {
+            str(each["id"]): each
+            for each in (listed if isinstance(listed, list) else ())
+            if isinstance(each, dict) and each.get("id")
+        }
+        url, has = self.target.url, ", ".join(models)
+        plain_names = [name for name in models if name.partition("@")[0] == name]  # not name@lane
+        if not wanted and not models:
+            said = "it names no model" if status == 200 else f"it answers with status {status}"
+            raise SettingError(f"{url}/v1/models: {said}{_why(plain)}; say --model")
+        if not wanted and len(plain_names) != 1:
+            raise SettingError(f"{url} has {has}: say which with --model")
+        if wanted and models and wanted.partition("@")[0] not in models:
+            raise SettingError(f"{url} has no model {wanted}; it has {has}")
+        name = wanted or plain_names[0]
+        context = models.get(name.partition("@")[0], {}).get("max_model_len")
+        return name, context if isinstance(context, int) else 0
+
+    async def _tried(self, wording: Wording) -> Wording:
+        """The wording with all that the server takes. One token is asked for each time."""
+        prompt, status, said = wording.text[:SAMPLE], 0, ""
+        for extras, counts in FORMS:
+            tried = replace(wording, extras=extras, counts=counts)
+            exchange = Exchange()
+            await self._ask(tried.request(prompt, 1), exchange)
+            status, said = exchange.status, error_text(exchange.body)
+            if status == 200:
+                return _measured(tried, exchange, len(prompt))
+            if status not in NOT_UNDERSTOOD:
+                break
+        path = CHAT if wording.chat else COMPLETIONS
+        reason = f": {said}" if said else ""
+        raise SettingError(f"{wording.target.url}{path} answers with status {status}{reason}")
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """The status, and the JSON object of the answer; empty: there is none."""
+        exchange, said = Exchange(), json.dumps(body).encode() if body else b""
+        await self._ask(http_request(self.target, method, path, said, self.headers), exchange)
+        try:
+            plain = json.loads(exchange.body)
+        except ValueError:
+            plain = {}
+        return exchange.status, plain if isinstance(plain, dict) else {}
+
+    async def _ask(self, request: bytes, exchange: Exchange) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self.connections.ask(request, exchange)
+        except Broken as broken:
+            raise SettingError(f"{self.target.url} does not answer: {broken}") from broken
+        except TimeoutError as error:
+            raise SettingError(
+                f"{self.target.url} has not answered within {PATIENCE:g} s"
+            ) from error
+
+
+def _measured(wording: Wording, exchange: Exchange, numbers: int) -> Wording:
+    """With the words of a token, as the server counted the prompt."""
+    if not exchange.streams:
+        raise SettingError(f"{wording.target.url} answers as a whole where a stream was asked for")
+    if exchange.stream.error:
+        raise SettingError(f"{wording.target.url} fails: {exchange.stream.error}")
+    tokens = tokens_of(exchange.stream.usage, "prompt_tokens")
+    if wording.exact or not tokens:
+        return wording
+    return replace(wording, words_per_token=numbers / tokens)
+
+
+def _joined(pieces: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """One text. A token that every piece begins with marks a beginning, and is left out."""
+    marked = len({piece[0] for piece in pieces}) == 1
+    return tuple(token for piece in pieces for token in piece[marked:])
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _why(plain: Mapping[str, Any]) -> str:
+    text = error_text(json.dumps(plain).encode())
+    return f" ({text})" if text else ""

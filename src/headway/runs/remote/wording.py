@@ -1,0 +1,79 @@
+"""How a server is asked (Wording): its model, the form of its prompts, and what it understands."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway.runs.remote.target import Target
+
+MARGIN = 0.9  # of the context, where a prompt's length is not exact
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How one server is asked. What was found out about it on the first contact."""
+
+    target: Target
+    model: str
+    chat: bool = False  # /v1/chat/completions in place of /v1/completions
+    text: Sequence[int] = field(default=(), repr=False)  # numbers that prompts are cut from
+    words: Sequence[str] = field(default=(), repr=False)  # that they stand for; none: token ids
+    words_per_token: float = 1.0
+    extras: tuple[str, ...] = ()  # of ignore_eos and min_tokens, those that it takes
+    counts: bool = True  # it takes stream_options.include_usage
+    context: int = 0  # tokens that a request may have; 0: it does not say
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every request
+
+    @property
+    def exact(self) -> bool:
+        """Whether prompts are token ids, so that their lengths are exact."""
+        return not self.words
+
+    @property
+    def room(self) -> int:
+        """Tokens that a request may have, with a margin where lengths are not exact."""
+        return self.context if self.exact else int(self.context * MARGIN)
+
+    def prompt_numbers(self, tokens: int) -> int:
+        """How many numbers a prompt of so many tokens is made of."""
+        return max(1, round(tokens * self.words_per_token))
+
+    def body(self, prompt: Sequence[int], answer: int, stream: bool = True) -> dict[str, Any]:
+        """The JSON of a request. answer: the tokens that it is to have."""
+        said: dict[str, Any] = {"model": self.model}
+        text = " ".join([self.words[at] for at in prompt]) if self.words else list(prompt)
+        if self.chat:
+            said["messages"] = [{"role": "user", "content": text}]
+        else:
+            said["prompt"] = text
+        said |= {"max_tokens": answer, "temperature": 0, "stream": stream}
+        if "ignore_eos" in self.extras:
+            said["ignore_eos"] = True
+        if "min_tokens" in self.extras:
+            said["min_tokens"] = answer
+        if stream and self.counts:
+            said["stream_options"] = {"include_usage": True}
+        return said
+
+    def request(
+        self, prompt: Sequence[int], answer: int, headers: Mapping[str, str] | None = None
+    ) -> bytes:
+        """The whole HTTP request of a streamed answer."""
+        body = json.dumps(self.body(prompt, answer), separators=(",", ":")).encode()
+        path = CHAT if self.chat else COMPLETIONS
+        return http_request(self.target, "POST", path, body, {**self.headers, **(headers or {})})
+
+
+def http_request(
+    target: Target, method: str, path: str, body: bytes, headers: Mapping[str, str]
+) -> bytes:
+    """An HTTP/1.1 request. Of two headers that differ in case only, the later one counts."""
+    named = {"host": target.authority, "accept": "*/*", "user-agent": "headway-bench"}
+    if body:
+        named |= {"content-type": "application/json", "content-length": str(len(body))}
+    named |= {name.lower(): value for name, value in headers.items()}
+    lines = [f"{method} {target.prefix}{path} HTTP/1.1"]
+    lines += [f"{name}: {value}" for name, value in named.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body

@@ -1,0 +1,283 @@
+"""`headway bench` against a server on loopback: its report, its errors, its exit status."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.client_accuracy.scheduled_server import Plan, by_length
+from headway.commands.bench.bench import run_bench
+from headway.commands.bench.bench_traffic import bench_lanes, bench_work
+from headway.commands.bench.options import BenchOptions
+from headway.errors import SettingError
+from headway.report import report_json
+from headway.report.analysis import Analysis
+from headway.report.remote import client_tables
+from tests.scheduled import scheduled
+from tests.server.running_server import serving
+
+LANES = """
+chat:
+  arrivals: {gamma: {cv: 2}}
+  prompt: [16, 48]
+  answer: {mean: 6, cv: 0.5}
+  rate: 40
+  budget: {ttft: 5000, e2e: 20000}
+  headers: {x-tier: gold}
+voice:
+  arrivals: poisson
+  prompt: 20
+  answer: 4
+  rate: 60
+  cancel: 30%
+"""
+
+
+def bench(folder, *urls, **wishes):
+    """Run it; gives the exit status, the output and the analysed report."""
+    screen = Console(file=StringIO(), width=80, force_terminal=False)
+    options = BenchOptions(urls, out=folder, **{"seconds": 2.0} | wishes)
+    status = run_bench(options, screen)
+    found = Analysis(report_json.read(folder / "report.json"))
+    return status, screen.file.getvalue(), found
+
+
+@pytest.fixture
+def lanes(tmp_path):
+    path = tmp_path / "lanes.yaml"
+    path.write_text(LANES)
+    return path
+
+
+def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
+    with serving() as (url, front):
+        status, said, found = bench(tmp_path / "out", url, lanes=lanes, text=True)
+    assert status == 0 and front.engine.load.running == 0
+    (name,) = found.strategies
+    rows, counted = found.report.runs[name][0], found.counted[name][0]
+    assert rows.complete and len(rows.requests) == len(rows.client) > 100
+    left = [row for row in rows.client if row.left]
+    assert 5 < len(left) < 40 and all(row.id.startswith("voice") for row in left)
+    whole = [
+        (row, client)
+        for row, client in zip(rows.requests, rows.client, strict=True)
+        if not client.left
+    ]
+    assert all(row.is_whole and row.generated == client.asked for row, client in whole)
+    assert all(client.status == 200 and client.attempts == 1 for _, client in whole)
+    assert sum(counted.offered.values()) == len(counted.requests) < len(whole)
+    assert "127.0.0.1" in said and "Latency of chat in milliseconds" in said
+    assert max(map(len, said.splitlines())) <= 80
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Latency of voice" in page and "ignore_eos" in page
+    shown = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
+    assert "strateg" not in shown and "strateg" not in said
+
+
+def test_the_tables_follow_from_the_rows_of_the_json(tmp_path):
+    with scheduled() as url:
+        status, said, found = bench(tmp_path, url, poisson=60.0, answer="3", ttft=20_000.0)
+    assert status == 0 and "keeps every budget." in said
+    plain = json.loads((tmp_path / "report.json").read_text())
+    (server,) = plain["strategies"]
+    assert plain["command"] == "bench" and server["client"]["columns"][0] == "id"
+    head, ((lane, name, n, good, share, sure, *_),) = client_tables.budgets(found)
+    assert (lane, n, good, share, sure) == ("poisson", n, n, "100 %", "100 % to 100 %")
+    counted = found.counted[name][0]
+    assert int(n) == len(counted.requests) == counted.offered["poisson"]
+    head, rows = client_tables.latency(found, "poisson", ranges=True)
+    assert [row[0] for row in rows] == ["TTFT", "TPOT", "ITL", "E2E"] and head[2:4] == ["n", "p50"]
+    ttft = sorted(row.ttft for row in counted.requests)
+    median = ttft[-(-len(ttft) // 2) - 1]
+    assert rows[0][3].startswith(f"{median / 1e6:,.0f} (")
+    (cells,) = client_tables.throughput(found)[1]
+    seconds = counted.nanoseconds / 1e9
+    assert cells[4] == f"{len(ttft) / seconds:.2f}"
+    assert cells[6] == f"{sum(row.generated for row in counted.requests) / seconds:,.0f}"
+
+
+def test_several_servers_take_turns_and_are_compared_in_one_report(tmp_path):
+    def slow(body, headers):
+        plan = by_length(body, headers)
+        return Plan(tuple(at + 0.3 for at in plan.times))
+
+    with scheduled() as fast, scheduled(slow) as other:
+        status, said, found = bench(
+            tmp_path, fast, other, gamma="60,2", answer="2", ttft=200.0, repeat=2
+        )
+    assert status == 0 and len(found.strategies) == 2
+    (first, second) = found.strategies
+    assert [len(each) for each in found.report.runs.values()] == [2, 2]
+    ids = [[row.id for row in run.requests] for runs in found.report.runs.values() for run in runs]
+    assert ids[0] == ids[1] == ids[2] == ids[3], "the same requests"
+    assert f"{first} keeps every budget." in said and f"{second} has 0 % of gamma" in said
+    assert f"{second} against {first}" in " ".join(said.split()) and "TTFT p" in said
+    assert "What each server relieves and creates" in (tmp_path / "report.html").read_text()
+
+
+def test_refusals_are_counted_and_a_retry_is_counted_apart(tmp_path):
+    seen = set()
+
+    def busy(body, headers):
+        key = str(body["prompt"])
+        if body["max_tokens"] > 1 and key not in seen and not seen.add(key):
+            return Plan(status=429, headers={"retry-after-ms": "20"})
+        return Plan((0.01, 0.02))
+
+    with scheduled(busy) as url:
+        status, said, _ = bench(tmp_path / "a", url, poisson=50.0, answer="2")
+    assert status == 1 and "429: as planned" in said and "did not serve" in said
+    seen.clear()
+    with scheduled(busy) as url:
+        status, said, found = bench(tmp_path / "b", url, poisson=50.0, answer="2", retries=1)
+    (name,) = found.strategies
+    figures = found.client(name, "poisson")[0]
+    assert status == 0 and figures.retried == len(found.first(name).requests)
+    assert figures.attempts == 2 * figures.retried and not figures.errors
+
+
+def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):
+    from headway.runs.remote.caller import Caller
+
+    ask = Caller.ask
+
+    async def late(self, offer, request, due):
+        return await ask(self, offer, request, due - 20_000_000)
+
+    monkeypatch.setattr(Caller, "ask", late)
+    with scheduled() as url:
+        status, said, _ = bench(tmp_path, url, poisson=50.0, answer="2")
+    assert status == 1 and "Not valid: the client sent its requests late" in said
+    assert "Not valid" in (tmp_path / "report.html").read_text()
+
+
+def test_a_server_that_dies_leaves_the_rows_so_far_and_its_reason(tmp_path):
+    asked = [0]
+
+    def dying(body, headers):
+        asked[0] += 1
+        return Plan((0.001,)) if asked[0] < 60 else Plan((0.001, 0.002), breaks_after=1)
+
+    with scheduled(dying) as url:
+        status, said, found = bench(tmp_path, url, poisson=60.0, answer="1")
+    (name,) = found.strategies
+    outcome = found.report.runs[name][0]
+    assert status == 0 and outcome.complete and "What went wrong" in said
+    assert 30 < sum(row.is_whole for row in outcome.requests) < 60 < len(outcome.requests)
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_benchmark_that_is_stopped_keeps_its_rows(tmp_path, number, status):
+    asked, several = [0], threading.Event()
+
+    def counted(body, headers):
+        asked[0] += 1
+        if asked[0] == 6:
+            several.set()
+        return by_length(body, headers)
+
+    with scheduled(counted) as url:
+        command = [sys.executable, "-m", "headway.cli", "bench", url, "--poisson", "20"]
+        process = subprocess.Popen(
+            [*command, "--answer", "2", "--out", str(tmp_path)],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "COLUMNS": "200"},
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        for line in process.stdout:
+            if "requests arrive within" in line:
+                break
+        assert several.wait(60)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == status and "Broken off: " in said, said
+    outcome = report_json.read(tmp_path / "report.json").outcomes
+    (rows,) = outcome.values()
+    assert not rows.complete
+
+
+@pytest.mark.parametrize(
+    "wishes, named",
+    [
+        ({}, "say who asks, by one of --trace, --lanes, --poisson, --gamma: for instance"),
+        ({"poisson": 1.0, "gamma": "1,1"}, "not --poisson and --gamma"),
+        ({"poisson": 1e9}, "50,000 are the most: lower the rate, or the seconds"),
+        ({"poisson": float("nan")}, "--poisson is nan"),
+        ({"gamma": "3"}, "--gamma is RATE,CV, not 3"),
+        ({"gamma": "0,1"}, "--gamma: a rate is more than 0"),
+        ({"poisson": 1.0, "prompt": "many"}, "--prompt is tokens, such as 128 or 16-48, not many"),
+        ({"poisson": 1.0, "answer": "9-3"}, "--answer: 9 is more than 3"),
+        ({"poisson": 1.0, "speed": 2.0}, "--speed is of traces"),
+        ({"poisson": 1.0, "rate": 2.0}, "--rate: the lanes have rates of their own"),
+        ({"poisson": 0.1, "warm_up": 60.0}, "all .* arrive in the warm-up of 60 s"),
+        ({"poisson": 1.0, "chat": True, "text": True}, "--text is of completions"),
+        ({"poisson": 1.0, "key_env": "HEADWAY_NO_SUCH_KEY"}, "has no key in HEADWAY_NO_SUCH_KEY"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_in_one_line(tmp_path, wishes, named):
+    with scheduled(tokenizes=False) as url, pytest.raises(SettingError, match=named) as refused:
+        bench(tmp_path, url, **wishes)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "line, named",
+    [
+        ("slots: {most: 3}", "chat: slots: the server's own settings decide that"),
+        ("tenants: {a: 1}", "chat: tenants: give each tenant a lane of its own"),
+        ("budget: {queue: 5}", "a client cannot see the queue"),
+        ("budget: {ttft: 5 x}", "say milliseconds"),
+        ("cancle: 3%", "'cancle' is not known; did you mean cancel"),
+    ],
+)
+def test_a_lane_that_only_a_server_could_obey_is_refused(tmp_path, line, named):
+    path = tmp_path / "lanes.yaml"
+    path.write_text(f"chat:\n  arrivals: poisson\n  prompt: 1\n  answer: 1\n  rate: 1\n  {line}\n")
+    with pytest.raises(SettingError, match=named):
+        bench_lanes(BenchOptions(("http://h",), lanes=path))
+
+
+def test_the_lanes_of_the_documentation_are_read(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "bench.md").read_text()
+    path = tmp_path / "lanes.yaml"
+    path.write_text(page.partition("<!-- lanes -->")[2].split("```")[1].removeprefix("yaml"))
+    options = BenchOptions(("http://h",), lanes=path, rate=3.0)
+    chat, voice = lanes = bench_lanes(options)
+    assert chat.calling.headers == {"x-headway-lane": "standard"} and voice.calling.cancel == 0.03
+    assert {spec.lane for spec in bench_work(lanes, options, 0).specs} == {"chat", "voice"}
+
+
+def test_the_same_server_twice_and_a_trace_with_a_bad_row_are_refused(tmp_path):
+    with pytest.raises(SettingError, match="h:1 is named twice"):
+        bench(tmp_path, "http://h:1", "http://h:1/v1", poisson=1.0)
+    bad = tmp_path / "bad.csv"
+    bad.write_text("arrival_s,input_tokens,output_tokens\n0,5,x\n")
+    with pytest.raises(SettingError, match=r"bad.csv, line 2: output_tokens is 'x'"):
+        bench(tmp_path, "http://127.0.0.1:1", traces=(bad,))
+
+
+def test_a_trace_goes_at_its_own_pace_or_faster_or_at_a_rate(tmp_path):
+    trace = tmp_path / "mine.csv"
+    lines = [f"{at},{10 + at},5\n" for at in range(100)]
+    trace.write_text("".join(["arrival_s,input_tokens,output_tokens\n", *lines]))
+
+    def work(**wishes):
+        options = BenchOptions(("http://h",), traces=(trace,), **{"seconds": 40.0} | wishes)
+        return bench_work(bench_lanes(options), options, 0)
+
+    own, fast, rated = work(), work(speed=4.0), work(rate=2.0)
+    assert [len(each.specs) for each in (own, fast, rated)] == [40, 40, 40]
+    assert [each.window // 10**9 for each in (own, fast, rated)] == [40, 10, 20]
+    assert [spec.at // 10**9 for spec in own.specs] == list(range(40))
+    assert [spec.at for spec in fast.specs] == [at * 250_000_000 for at in range(40)]
+    assert [spec.prompt for spec in own.specs] == [10 + at for at in range(40)]
+    assert work(warm_up=5.0).warm_up == 5 * 10**9 and own.warm_up == 4 * 10**9

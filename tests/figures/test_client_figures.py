@@ -1,0 +1,127 @@
+"""What a client saw: percentiles by metric, intervals by blocks of time, tokens per second."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.figures.block_bootstrap import mean_interval, percentile_intervals
+from headway.figures.client_figures import client_lane, client_totals
+from headway.figures.percentile import percentile
+from headway.figures.warm_up import without_warm_up
+from headway.runs.outcome import Outcome
+from headway.runs.remote.client_row import ClientRow
+
+MS = 1_000_000
+WINDOW = (0, 1_000 * MS)
+
+
+def pair(number, ttft=10, gaps=(5, 5), finish=Finish.LENGTH, **client):
+    """Both rows of a request that arrived at that many milliseconds; times in milliseconds."""
+    first = number + ttft
+    last = first + sum(gaps)
+    row = RequestRow(
+        id=str(number),
+        lane="a",
+        budget=Budget(ttft=20 * MS),
+        finish=finish,
+        arrived=number * MS,
+        first_scheduled=NEVER,
+        first_token=first * MS if ttft else NEVER,
+        last_token=last * MS if ttft else NEVER,
+        finished=(last + 1) * MS,
+        prompt=7,
+        generated=len(gaps) + 1 if ttft else 0,
+        cached=0,
+        discarded=0,
+        preemptions=0,
+        nanoseconds=0,
+    )
+    said = {"lag": MS, "attempts": 1, "status": 200, "error": "", "asked": len(gaps) + 1}
+    said |= {"left": False, "gaps": tuple(gap * MS for gap in gaps)} | client
+    return row, ClientRow(str(number), **said)
+
+
+def outcome(pairs, missing=0):
+    rows, client = zip(*pairs, strict=True)
+    end = max(row.finished for row in rows)
+    return Outcome({"a": len(rows) + missing}, rows, (), end, not missing, client)
+
+
+def lane(pairs, missing=0):
+    made = outcome(pairs, missing)
+    return client_lane(made, made, "a", WINDOW)
+
+
+def test_latencies_are_nearest_rank_with_those_that_never_came_at_the_end():
+    refused = {"finish": Finish.REFUSED, "ttft": 0, "gaps": (), "status": 429, "error": "full"}
+    pairs = [pair(n, ttft=n + 1, gaps=(2, 4)) for n in range(9)] + [pair(9, **refused)]
+    found = lane(pairs)
+    ttft, itl, e2e = (found.latency[name] for name in ("ttft", "itl", "e2e"))
+    assert (ttft.count, ttft.quantiles) == (10, (5 * MS, None, None, None))
+    assert (ttft.most, ttft.mean) == (NEVER, 5.0 * MS), "the mean is of what came"
+    assert (itl.count, itl.most, itl.mean) == (18, 4 * MS, 3.0 * MS)
+    assert found.latency["tpot"].count == 9 and e2e.most == NEVER
+    assert found.errors == (("429: full", 1),) and found.attempts == 10
+    interrupted = lane(pairs[:9], missing=11)
+    assert interrupted.latency["ttft"].quantiles[0] == NEVER
+    assert (interrupted.attainment.low, interrupted.attainment.high) == (0, 1)
+
+
+def test_callers_that_were_made_to_leave_are_counted_apart():
+    pairs = [pair(n) for n in range(12)]
+    pairs += [pair(12, finish=Finish.CANCELLED, left=True), pair(13, attempts=3, asked=9)]
+    whole = outcome(pairs)
+    counted = without_warm_up(whole, 2 * MS)
+    assert counted.offered == {"a": 11} and len(counted.client) == 11
+    found = client_lane(counted, whole, "a", WINDOW)
+    assert (found.left, found.retried, found.attempts, found.short) == (1, 1, 13, 1)
+    assert (found.attainment.low, found.attainment.high) == (1, 1)
+    assert found.goodput.low == pytest.approx(11 / (counted.nanoseconds / 1e9))
+
+
+def test_tokens_per_second_are_over_the_seconds_to_the_last_end():
+    pairs = [pair(n) for n in range(10)]
+    pairs.append(pair(90, finish=Finish.ERROR, gaps=(9,)))  # ends at 110 ms
+    found = client_totals(outcome(pairs))
+    assert found.input_tokens_per_second == pytest.approx(70 / 0.110)
+    assert found.output_tokens_per_second == pytest.approx(32 / 0.110)
+    assert found.tokens_per_second == pytest.approx(102 / 0.110)
+    assert (found.lag[0], found.most_lag) == (MS, MS)
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=100, max_size=3_000), st.randoms())
+def test_an_interval_lies_around_its_percentile_where_blocks_are_alike(values, random):
+    random.shuffle(values)
+    timed = [(at * WINDOW[1] // len(values), value) for at, value in enumerate(values)]
+    (half, most) = percentile_intervals(timed, WINDOW, (50.0, 95.0))
+    assert min(values) <= half.low <= half.high <= max(values)
+    assert half.low <= most.high and most.low <= most.high
+    mean = mean_interval(timed, WINDOW)
+    assert min(values) <= mean.low <= mean.high <= max(values)
+
+
+def test_a_bad_moment_widens_the_interval_and_equal_blocks_have_none():
+    even = [(at * MS, at % 5) for at in range(1_000)]
+    interval = mean_interval(even, WINDOW)
+    assert (interval.low, interval.high) == (2.0, 2.0)
+    burst = [(at, 500 if at < 100 * MS else value) for at, value in even]
+    assert mean_interval(burst, WINDOW).high > 60 and mean_interval(burst, WINDOW).low < 40
+    assert percentile_intervals(even, WINDOW, (50.0,))[0].high == 2
+
+
+def test_too_few_values_have_no_interval():
+    few = [(at * MS, at) for at in range(9)]
+    assert mean_interval(few, WINDOW).is_empty
+    assert percentile_intervals(few, WINDOW, (50.0, 95.0))[0].is_empty
+    ten = percentile_intervals([*few, (9 * MS, 9)], WINDOW, (50.0, 95.0))
+    assert [each.is_empty for each in ten] == [False, True]
+    assert mean_interval([], WINDOW).is_empty
+    assert percentile_intervals([], WINDOW, (50.0,))[0].is_empty
+
+
+def test_a_percentile_may_have_a_tenth():
+    assert percentile(range(5_000), 99.9) == 4_994
+    assert percentile(range(4_999), 99.9) is None

@@ -1,0 +1,41 @@
+"""How callers behave, as a lane's YAML says it."""
+
+from random import Random
+
+import pytest
+
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.runs.remote.calling import Calling, read_calling
+
+
+def test_headers_and_the_share_that_leaves():
+    given = {"headers": {"X-Headway-Lane": "chat", "x-count": 3}, "cancel": "3%"}
+    assert read_calling(given, "f") == Calling({"X-Headway-Lane": "chat", "x-count": "3"}, 0.03)
+    assert read_calling({"cancel": 0.5}, "f").cancel == 0.5
+    assert read_calling({}, "f") == Calling()
+
+
+@pytest.mark.parametrize(
+    "fields, named",
+    [
+        ({"headers": {"a b": 1}}, "f: headers: 'a b' is no header that can be set"),
+        ({"headers": {"Host": "x"}}, "'Host' is no header that can be set"),
+        ({"headers": {"x": "a\nb"}}, "x has a value that no header can have"),
+        ({"headers": [1]}, "f: headers: a mapping"),
+        ({"cancel": "often"}, "f: cancel is 'often', not a number"),
+        ({"cancel": 3}, "f: cancel is 3; a share is from 0 to 1"),
+        ({"cancel": "130%"}, "a share is from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused_by_name(fields, named):
+    with pytest.raises(SettingError, match=named):
+        read_calling(fields, "f")
+
+
+def test_that_share_leaves_at_any_piece_but_the_last():
+    draw, calling = Random(0), Calling(cancel=0.2)
+    after = [calling.leaves_after(draw, 10) for _ in range(5_000)]
+    leaving = [each for each in after if each != NEVER]
+    assert 900 < len(leaving) < 1_100 and set(leaving) == set(range(10))
+    assert {Calling().leaves_after(draw, 10) for _ in range(50)} == {NEVER}

@@ -1,0 +1,340 @@
+"""The client of `headway bench`: what it makes of bytes, and what a server's behaviour becomes."""
+
+import asyncio
+import json
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.client_accuracy.scheduled_server import Plan, true_delays
+from headway.core.lane import Budget, Lane
+from headway.core.request import NEVER, Finish, Request
+from headway.errors import SettingError
+from headway.runs.remote.answer_stream import AnswerStream, error_text
+from headway.runs.remote.client_run import ClientRun, Manner
+from headway.runs.remote.first_contact import Contact
+from headway.runs.remote.offer import Offer
+from headway.runs.remote.target import read_target
+from headway.runs.remote.wording import Wording
+from tests.scheduled import scheduled
+
+MS, LANES = 1_000_000, (Lane("a"),)
+
+
+def chunk(text, finish="null", **more):
+    body = {"choices": [{"text": text, "finish_reason": None}], **more}
+    said = json.dumps(body)
+    return f"data: {said if finish == 'null' else said.replace('null', finish)}\n\n".encode()
+
+
+STREAM = (
+    chunk("one")
+    + b": a comment\n\n"
+    + chunk('a "text": "of json" with \\"quotes\\"')
+    + chunk("", '"length"')
+    + b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}\n\n'
+    + b"data: [DONE]\n\n"
+)
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12).map(sorted), st.booleans())
+def test_an_answer_is_the_same_however_its_bytes_are_cut(cuts, returns):
+    raw = STREAM.replace(b"\n", b"\r\n") if returns else STREAM
+    stream, ends = AnswerStream(), [*cuts, len(raw)]
+    for begin, end in zip([0, *ends], ends, strict=False):
+        stream.feed(end, raw[begin:end])
+    assert len(stream.times) == 2 and stream.finish == "length" and stream.done
+    assert stream.usage == {"prompt_tokens": 7, "completion_tokens": 2}
+    assert stream.is_whole and not stream.error
+    assert stream.times == sorted(stream.times) and stream.last >= stream.times[-1]
+
+
+@pytest.mark.parametrize(
+    "event, pieces",
+    [
+        (b'{"choices":[{"delta":{"role":"assistant","content":""}}]}', 0),
+        (b'{"choices":[{"delta":{"content":null}}]}', 0),
+        (b'{"choices":[{"delta":{"content": "x"}}]}', 1),
+        (b'{"choices":[{"delta":{"reasoning_content":"x"}}]}', 1),
+        (b'{"choices":[{"text":"\\"text\\":\\"\\""}]}', 1),
+        (b'{"choices":[{"text":""}],"usage":null}', 0),
+        (b"not json", 0),
+    ],
+)
+def test_a_piece_is_an_event_with_text(event, pieces):
+    stream = AnswerStream()
+    stream.feed(5, b"data: " + event + b"\n\n")
+    assert stream.times == [5] * pieces and not stream.usage and not stream.error
+
+
+def test_an_error_in_a_stream_is_no_whole_answer():
+    stream = AnswerStream()
+    stream.feed(1, chunk("x") + b'data: {"error": {"message": "out of\\n memory"}}\n\n')
+    stream.feed(2, b"data: [DONE]\n\n")
+    assert stream.error == "out of memory" and not stream.is_whole
+    assert error_text(b'{"detail": "Not Found"}') == "Not Found"
+    assert error_text(b"<html>") == "" and error_text(b"[1]") == ""
+
+
+@pytest.mark.parametrize(
+    "url, address, prefix",
+    [
+        ("http://h:8000", "h:8000", ""),
+        ("http://h:8000/v1/", "h:8000", ""),
+        ("https://h/api/v1", "h/api", "/api"),
+        ("http://[::1]:9", "[::1]:9", ""),
+    ],
+)
+def test_a_target_is_read_from_its_url(url, address, prefix):
+    target = read_target(url)
+    assert (target.name, target.prefix) == (address, prefix)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["h:8000", "ftp://h", "http://", "http://h:x", "http://u:p@h", "http://h/?a=1", "http://h /"],
+)
+def test_what_is_no_url_of_a_server_is_refused_by_name(url):
+    with pytest.raises(SettingError, match="is no URL of a server"):
+        read_target(url)
+
+
+def wording_of(url, **wishes):
+    wished = {"model": "", "chat": False, "text": False} | wishes
+    return asyncio.run(Contact(read_target(url), {}).wording(*wished.values()))
+
+
+def request(number, at=0, prompt=10, answer=3, lane="a"):
+    return Request(f"{lane}-{number}", tuple(range(prompt)), answer, at * MS, lane)
+
+
+def served(url, offers, lanes=LANES, **manner):
+    """Rows by id, and the client's rows by id."""
+    manner = {"drain": 20_000 * MS, "window": 100 * MS} | manner
+    wording = Wording(read_target(url), "scheduled", text=range(100))
+    run = ClientRun(wording, offers, lanes, Manner(**manner))
+    outcome = run.serve()
+    assert outcome.complete and run.load.cores >= 0
+    assert [row.id for row in outcome.requests] == [row.id for row in outcome.client]
+    rows = {row.id: row for row in outcome.requests}
+    return rows, {row.id: row for row in outcome.client}, outcome
+
+
+def test_times_count_from_the_scheduled_arrival_and_never_lie_before_the_schedule():
+    offers = [Offer(request(n, at=7 * n, prompt=10 + n, answer=4)) for n in range(8)]
+    with scheduled() as url:
+        rows, client, outcome = served(url, offers)
+    assert outcome.offered == {"a": 8} and not outcome.steps
+    for offer in offers:
+        row, mine = rows[offer.request.id], client[offer.request.id]
+        first, *_, last = true_delays(len(offer.request.prompt), 4)
+        assert row.finish is Finish.LENGTH and row.arrived == offer.request.arrived
+        assert (row.prompt, row.generated) == (len(offer.request.prompt), 4)
+        assert row.ttft >= first * 1e9 and row.e2e >= last * 1e9
+        assert row.finished >= row.last_token >= row.first_token >= row.arrived + mine.lag
+        assert sum(mine.gaps) == row.last_token - row.first_token and len(mine.gaps) == 3
+        assert (mine.attempts, mine.status, mine.error, mine.left) == (1, 200, "", False)
+
+
+def answering(**fields):
+    """A planner: the nth request with a prompt of so many tokens gets the nth plan of it."""
+    seen = dict[str, int]()
+
+    def plan(body, headers):
+        key = f"p{len(body['prompt'])}"
+        seen[key] = seen.get(key, 0) + 1
+        plans = fields[key]
+        return plans[min(seen[key], len(plans)) - 1]
+
+    return plan, seen
+
+
+GOOD = Plan((0.001, 0.002, 0.003))
+BUSY = Plan(status=429, headers={"retry-after-ms": "5"})
+
+
+def test_each_way_to_fail_has_its_finish_and_its_reason():
+    plan, _ = answering(
+        p1=[GOOD],
+        p2=[BUSY],
+        p3=[Plan(status=503)],
+        p4=[Plan(status=500)],
+        p5=[Plan((0.001, 0.002), breaks_after=1)],
+        p6=[Plan((0.001, 0.002), error_after=1)],
+        p7=[Plan(status=408)],
+        p8=[Plan(status=400, body="{}")],
+    )
+    with scheduled(plan) as url:
+        rows, client, _ = served(url, [Offer(request(n, prompt=n)) for n in range(1, 9)])
+    found = {id[2:]: (rows[id].finish, client[id].status, client[id].error) for id in rows}
+    assert found == {
+        "1": (Finish.LENGTH, 200, ""),
+        "2": (Finish.REFUSED, 429, "as planned"),
+        "3": (Finish.REFUSED, 503, "as planned"),
+        "4": (Finish.ERROR, 500, "as planned"),
+        "5": (Finish.ERROR, 200, found["5"][2]),
+        "6": (Finish.ERROR, 200, "as planned"),
+        "7": (Finish.EXPIRED, 408, "as planned"),
+        "8": (Finish.ERROR, 400, "status 400"),
+    }
+    assert found["5"][2] in (
+        "the server hung up",
+        "the connection broke: [Errno 104] Connection reset by peer",
+    )
+    assert rows["a-5"].generated == 1 and rows["a-2"].ttft == NEVER
+    assert [row.id for row in rows.values() if row.good] == ["a-1"]
+
+
+def test_a_retry_obeys_retry_after_and_counts_from_the_scheduled_arrival():
+    later = Plan(status=429, headers={"Retry-After": "0.3"})
+    plan, seen = answering(
+        p1=[later, GOOD],
+        p2=[BUSY] * 9,
+        p3=[Plan(status=400)],
+        p4=[Plan(status=503, headers={"x-should-retry": "false"})],
+        p5=[Plan(status=429, headers={"retry-after": "999"})],
+    )
+    with scheduled(plan) as url:
+        offers = [Offer(request(n, prompt=n)) for n in range(1, 6)]
+        rows, client, _ = served(url, offers, retries=2)
+    assert rows["a-1"].finish is Finish.LENGTH and rows["a-1"].ttft >= 300 * MS
+    assert client["a-1"].attempts == 2 and client["a-1"].lag < 300 * MS
+    assert rows["a-2"].finish is Finish.REFUSED and client["a-2"].attempts == 3
+    assert [client[f"a-{n}"].attempts for n in (3, 4, 5)] == [1, 1, 1]
+    assert seen == {"p1": 2, "p2": 3, "p3": 1, "p4": 1, "p5": 1}
+
+
+def test_a_caller_that_leaves_hangs_up_and_is_nobodys_failure():
+    slow = Plan((*[0.001 * n for n in range(1, 6)], 60.0))
+    plan, _ = answering(p1=[slow], p2=[slow], p3=[GOOD])
+    offers = [
+        Offer(request(1, prompt=1), leaves_after=2),
+        Offer(request(2, prompt=2), leaves_after=0),
+        Offer(request(3, prompt=3, at=50)),
+    ]
+    with scheduled(plan) as url:
+        rows, client, _ = served(url, offers)
+    assert rows["a-1"].finish is Finish.CANCELLED and client["a-1"].left
+    assert rows["a-1"].generated >= 2 and rows["a-2"].first_token == NEVER
+    assert client["a-2"].left and not client["a-3"].left and rows["a-3"].good
+
+
+def test_who_has_not_ended_after_the_drain_is_cut_off_and_counts_as_expired():
+    plan, _ = answering(p1=[Plan((0.001, 600.0))], p2=[GOOD])
+    with scheduled(plan) as url:
+        offers = [Offer(request(n, prompt=n)) for n in (1, 2)]
+        rows, client, outcome = served(url, offers, drain=300 * MS)
+    assert rows["a-1"].finish is Finish.EXPIRED and client["a-1"].error == "the run was over"
+    assert rows["a-1"].generated == 1 and not rows["a-1"].good and rows["a-2"].good
+    assert outcome.nanoseconds >= 300 * MS
+
+
+def test_a_budget_is_the_lanes_and_headers_are_the_offers():
+    heard = []
+
+    def plan(body, headers):
+        heard.append(headers.get("x-headway-lane"))
+        return Plan((0.05, 0.06))
+
+    lanes = [Lane("a", Budget(ttft=20 * MS)), Lane("b", Budget(ttft=NEVER - 1))]
+    offers = [Offer(request(1)), Offer(request(2, lane="b"), {"X-Headway-Lane": "b"})]
+    with scheduled(plan) as url:
+        rows, _, outcome = served(url, offers, lanes)
+    assert sorted(map(str, heard)) == ["None", "b"] and outcome.offered == {"a": 1, "b": 1}
+    assert not rows["a-1"].good and rows["b-2"].good
+
+
+def test_a_closed_loop_asks_again_once_it_is_answered_and_stops_with_the_window():
+    under_way, most = [0], [0]
+    offers = [Offer(request(n)) for n in range(10_000)]
+    with scheduled(lambda body, headers: GOOD) as url:
+        rows, _, outcome = served(url, offers, callers=3, window=200 * MS)
+    assert 3 < len(rows) < 10_000 and outcome.offered == {"a": len(rows)}
+    ends = sorted((row.finished, -1) for row in rows.values())
+    for _, step in sorted(ends + [(row.arrived, 1) for row in rows.values()]):
+        under_way[0] += step
+        most[0] = max(most[0], under_way[0])
+    assert most[0] <= 3
+
+
+@contextmanager
+def answering_once(*answers):
+    """A server that sends these bytes, one on each connection, and then hangs up."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        for answer in answers:
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(1 << 16)
+                taken.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    thread.join(30)
+    listening.close()
+
+
+def test_an_answer_that_ends_with_its_connection_is_whole_and_one_that_is_no_http_is_not():
+    head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    with answering_once(head + STREAM) as url:
+        rows, _, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.LENGTH and rows["a-1"].prompt == 7
+    with answering_once(b"SSH-2.0-OpenSSH\r\n") as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.ERROR and "no HTTP" in client["a-1"].error
+    with answering_once(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert client["a-1"].error == "the answer is no stream"
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_no_error():
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    whole = head + b"content-length: " + str(len(STREAM)).encode() + b"\r\n\r\n" + STREAM
+    with answering_once(whole, whole) as url:
+        rows, client, _ = served(url, [Offer(request(1)), Offer(request(2, at=100))])
+    assert [row.finish for row in rows.values()] == [Finish.LENGTH] * 2
+    assert [row.attempts for row in client.values()] == [1, 1]
+
+
+def test_the_first_contact_finds_what_the_server_takes():
+    with scheduled() as url:
+        found = wording_of(url)
+        assert (found.model, found.context, found.exact) == ("scheduled", 1 << 20, True)
+        assert found.extras == ("ignore_eos", "min_tokens") and len(found.text) > 10_000
+        text = wording_of(url, text=True)
+        assert not text.exact and text.words_per_token == 1.0
+        assert wording_of(url, chat=True).chat
+        with pytest.raises(SettingError, match="has no model other; it has scheduled"):
+            wording_of(url, model="other")
+
+
+def test_a_server_that_knows_fewer_fields_is_asked_without_them():
+    def plan(body, headers):
+        wrong = {"min_tokens", "stream_options"} & body.keys()
+        return Plan(status=400) if wrong else GOOD
+
+    with scheduled(plan, tokenizes=False) as url:
+        found = wording_of(url)
+    assert found.extras == () and not found.counts and not found.exact
+    assert found.body((0, 1), 5)["prompt"] == " ".join(found.words[:2])
+
+
+def test_a_server_that_cannot_be_asked_is_named_with_its_reason():
+    with pytest.raises(SettingError, match=r"127.0.0.1:1 does not answer: .* refused"):
+        wording_of("http://127.0.0.1:1")
+    with (
+        scheduled(lambda body, headers: Plan(status=401)) as url,
+        pytest.raises(SettingError, match="completions answers with status 401: as planned"),
+    ):
+        wording_of(url)
+    with (
+        answering_once(b"HTTP/1.1 404 No\r\ncontent-length: 2\r\n\r\n{}") as url,
+        pytest.raises(SettingError, match=r"models: it answers with status 404; say --model"),
+    ):
+        wording_of(url)
