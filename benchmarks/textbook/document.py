@@ -1,4 +1,4 @@
-"""The document's tables and numbers, kept equal to what the parts say.
+"""The documents' tables and numbers, kept equal to what the parts say.
 
 In Markdown a table stands between `<!-- table: padding -->` and `<!-- end -->`, and a number in
 a sentence is followed by its name: `68.1<!--=padding.code_fifo_16-->`. Readers see neither.
@@ -11,6 +11,7 @@ from pathlib import Path
 from benchmarks.textbook.part import Part
 
 DOCUMENT = Path("docs/strategies.md")
+DOCUMENTS = (DOCUMENT, Path("docs/textbook.md"))
 TABLE = re.compile(r"<!-- table: ([\w.]+) -->\n.*?<!-- end -->", re.DOTALL)
 NUMBER = re.compile(r"([\d,]*\d(?:\.\d+)?)<!--=([\w.]+)-->")
 

@@ -72,11 +72,12 @@ def curve(quick: bool) -> Part:
         figures |= {f"step_{size}_ms": median(times[size]) / 1e6, f"rate_{size}": rate[size]}
         figures[f"step_{size}_ratio"] = median(ratio)
         spread = f"{min(ratio):.2f} to {max(ratio):.2f}"
-        gain = rate[size] / rate[sizes[0]]
+        gain = figures[f"gain_{size}"] = rate[size] / rate[sizes[0]]
         cells = [f"{median(times[size]) / 1e6:.2f}", f"{median(ratio):.2f}", spread]
         rows.append([str(size), *cells, f"{rate[size]:,.0f}", f"{gain:.2f}"])
     each, fixed = linear_regression(sizes, [median(times[size]) for size in sizes])
     figures |= {"fixed_ms": fixed / 1e6, "each_ms": each / 1e6, "knee": fixed / each}
+    figures["each_share"] = each / median(times[sizes[0]]) * 100
     head = ["sequences that decode", "step, ms", "x one alone", "least to most", "tokens a second"]
     return Part(MEASURED, [Table([*head, "x one alone"], rows)], figures, samples)
 

@@ -60,7 +60,7 @@ def test_the_page_has_the_figures_that_the_command_gives_now(part, tmp_path):
 
 
 # Figures of a line through times measured once; a neighbour may tilt it either way.
-FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee"}
+FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee", "curve.each_share"}
 
 
 @pytest.mark.parametrize("part", sorted(CLOCKED))

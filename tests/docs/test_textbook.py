@@ -1,0 +1,222 @@
+"""docs/textbook.md has its commands' figures, and the closed forms behind them hold."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from statistics import linear_regression
+
+import pytest
+
+from benchmarks.textbook.__main__ import BESIDE, CERTAIN, CLOCKED
+from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
+from benchmarks.textbook.quoted import sharing
+from benchmarks.textbook.quoted.endpoints import EXAMPLE, FULL, WINDOWS
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous
+from headway.core.policies.mix import Alternate, Mixed
+from headway.strategies.from_yaml import strategy_from_parts
+from headway.traffic.from_yaml import read_endpoints
+from headway.yaml_values import read_yaml
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "textbook.md").read_text()
+STRATEGIES = (ROOT / "docs" / "strategies.md").read_text()
+KEPT = ROOT / "benchmarks" / "textbook" / "quoted" / "recorded_hits.json"
+RUN_HERE = sorted((named(TEXT) - named(STRATEGIES)) & CERTAIN.keys())
+CLAIMS = (
+    *("3 to 5 %", "70 to 85 %", "more than 90 %", "2 to 3 of 50 ms", "3 to 5 times", "20 to 50"),
+    *("20 to 30 %", "30, 60, 150 to 200", "40, 80, 200", "above 64", "67 to 25 to 35 %"),
+    *("61.25 to 3.1", "batch^0.6", "120 to 160", "8,535", "gives 5", "returns 1", "16 to 32"),
+    *("30 to 40 %", "80 % and 20 %", "256 to 512", "1,024 to 2,048", "342, 440, 522 and 582"),
+    *("594, 1,046, 1,803 and 3,028", "2 to 3 times", "Said: 3 times", "20 ms", "[100, 100, 2000]"),
+    *("25, 25, 250 and 10 ms", "240, 260, 410 and 120 ms", "5,200, 5,100, 7,800 and 4,100"),
+    *("0.556, 0.222, 0.185 and 0.139", "4 dollars an hour", "40 KB", "512", "do nothing"),
+    *("chat sessions", "retrieval", "agents"),
+)
+
+
+def said(name):
+    """The number that the page shows under this name."""
+    found = {match[1] for match in NUMBER.finditer(TEXT) if match[2] == name}
+    assert len(found) == 1, f"{name} has the values {found}"
+    return float(found.pop().replace(",", ""))
+
+
+def cells(part):
+    """The body of a part's table."""
+    table = next(match[0] for match in TABLE.finditer(TEXT) if match[1] == part)
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    return [[cell.strip().replace("\u00a0%", "") for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_every_claim_is_on_the_page_and_every_part_has_its_command():
+    words = " ".join(TEXT.split())
+    assert [claim for claim in CLAIMS if claim not in words] == []
+    asked = set(re.findall(r"`--part (\w+)`", TEXT))
+    tables = {match[1].split(".")[0] for match in TABLE.finditer(TEXT)}
+    assert asked == tables
+    assert named(TEXT) <= CERTAIN.keys() | BESIDE.keys() | CLOCKED.keys()
+
+
+@pytest.mark.parametrize("part", RUN_HERE)
+def test_the_page_has_the_figures_that_the_command_gives_now(part, tmp_path):
+    copy = tmp_path / "textbook.md"
+    copy.write_text(TEXT)
+    words = [sys.executable, "-m", "benchmarks.textbook", "--part", part, "--write", str(copy)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert copy.read_text() == TEXT
+    figures = json.loads(done.stdout.splitlines()[-1])["figures"]
+    assert {match[2] for match in NUMBER.finditer(TEXT) if match[2].startswith(f"{part}.")} <= {
+        *figures
+    }
+
+
+def test_a_figure_of_both_pages_is_the_same():
+    """A test of strategies.md holds it against its command."""
+    pages = [{match[2]: match[1] for match in NUMBER.finditer(page)} for page in (TEXT, STRATEGIES)]
+    both = pages[0].keys() & pages[1].keys()
+    assert {"padding.conv_bounds_16", "curve.knee"} - both == set()
+    assert {name: pages[0][name] for name in both} == {name: pages[1][name] for name in both}
+
+
+def test_recorded_hits_are_those_of_their_run():
+    kept = json.loads(KEPT.read_text())
+    shown = {match[2]: match[1] for match in NUMBER.finditer(TEXT)}
+    mine = {name: text for name, text in shown.items() if name.startswith("recorded_hits.")}
+    assert mine
+    for name, text in mine.items():
+        places = len(text.partition(".")[2])
+        assert text == f"{kept[name]:,.{places}f}"
+    (_, prompt, found), (_, _, later) = cells("recorded_hits")
+    assert prompt == f"{kept['recorded_hits.prompt']:,.0f}"
+    assert float(found) == pytest.approx(kept["recorded_hits.found"], abs=0.05)
+    assert float(later) == pytest.approx(kept["recorded_hits.later_found"], abs=0.05)
+
+
+@pytest.mark.skipif(
+    not (ROOT / sharing.RECORDED).exists(), reason="the recorded trace does not ship"
+)
+def test_recorded_hits_are_what_the_trace_gives_now(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    part = sharing.recorded()
+    assert refreshed(TEXT, {"recorded_hits": part}) == TEXT
+    kept = json.loads(KEPT.read_text())
+    assert {f"recorded_hits.{name}": round(v, 6) for name, v in part.figures.items()} == kept
+
+
+def test_measured_figures_are_those_of_the_table_of_their_run():
+    table = next(match[0] for match in TABLE.finditer(STRATEGIES) if match[1] == "curve")
+    rows = [line.split(" | ") for line in table.splitlines()[3:-1]]
+    sizes = [int(row[0].removeprefix("| ")) for row in rows]
+    times = [float(row[1]) for row in rows]
+    gains = {size: float(row[5].removesuffix(" |")) for size, row in zip(sizes, rows, strict=True)}
+    each, fixed = linear_regression(sizes, times)
+    assert said("curve.each_share") == pytest.approx(100 * each / times[0], abs=0.06)
+    assert said("curve.knee") == pytest.approx(fixed / each, abs=0.6)
+    assert said("curve.gain_32") == gains[32]
+    assert "| 29 | 28 to 30 | 14.7 | 14.0 to 15.5 |" in STRATEGIES, "quoted in words"
+
+
+def test_a_decode_uses_its_batch_over_the_ridge():
+    ridge = 989e12 / 3.35e12  # of an H100: FLOP a byte; weights of two bytes give one a sequence
+    assert said("utilisation.h100_1_at_0") == pytest.approx(100 / ridge, abs=0.06)
+    assert said("utilisation.h100_batch_for_70") == pytest.approx(0.7 * ridge, abs=0.6)
+    for batch, *_, weights, _ in cells("utilisation"):
+        whole = int(batch.replace(",", ""))
+        assert float(weights) == pytest.approx(min(100, 100 * whole / ridge), abs=0.06)
+
+
+def test_what_fits_is_the_room_over_the_keys_and_values():
+    kv = 2 * 32 * 32 * 128 * 2
+    assert said("fits.kv_kib") == kv / 1024
+    assert said("fits.right") == (36e9 - 14e9) // (kv * 512)
+    assert said("fits.many") == (72e9 - 2 * 8.03e9) // (2 * 32 * 8 * 128 * 2 * 4096)
+    assert said("fits.printed_gb") == pytest.approx(8_535 * kv * 512 / 1e9, abs=0.6)
+
+
+def test_padding_is_what_the_rectangles_have_over_their_prompts():
+    lengths = (32, 64, 128, 256, 512)
+    assert said("short_lists.doubling") == pytest.approx(100 * (1 - sum(lengths) / (5 * 512)))
+    assert said("short_lists.own") == pytest.approx(100 * (1 - sum(lengths) / 1_024), abs=0.06)
+    assert said("short_lists.uneven") == pytest.approx(100 * (1 - 2_200 / 6_000), abs=0.06)
+    assert said("short_lists.short_row") == 95
+
+
+def test_uniform_lengths_gain_what_their_spread_says():
+    for share, size in ((12, 16), (13, 16)):
+        s = said(f"unused.spread_{share}_of_16") / 100  # E[longest] = mean (1 + s (n-1) / (n+1))
+        assert 1 + s * (size - 1) / (size + 1) == pytest.approx(share / 10, abs=0.005)
+    for share in (20, 30):
+        s = said(f"unused.spread_{share}") / 100
+        assert 1 - 1 / (1 + s * 63 / 65) == pytest.approx(share / 100, abs=0.003)
+
+
+def test_guesses_yield_a_geometric_sum():
+    for accepted, tokens, *_ in cells("speculation"):
+        rate = float(accepted)
+        assert float(tokens) == pytest.approx(sum(rate**k for k in range(5)), abs=0.006)
+
+
+def test_speculation_is_said_to_be_computed():
+    section = TEXT.split("## Speculation")[1].split("\n## ")[0]
+    assert "*Computed from acceptance rates, not run*" in section
+
+
+def test_a_window_collects_its_rate_and_the_first():
+    for rate, law, simulated, wait, waited in cells("collecting"):
+        size = 1 + int(rate) * 0.02
+        assert float(law) == pytest.approx(size, abs=0.06)
+        assert float(wait) == pytest.approx(20 * (1 + (size - 1) / 2) / size, abs=0.06)
+        assert float(simulated) == pytest.approx(size, rel=0.03)
+        assert float(waited) == pytest.approx(float(wait), rel=0.03)
+
+
+def test_constructed_hits_are_the_blocks_that_were_asked_before():
+    chat = sum(576 + 256 * (turn - 1) for turn in range(1, 10)) + 0.9 * 512
+    agents = sum(2_048 + 512 * (step - 1) for step in range(1, 10)) + 0.9 * 512
+    shares = {
+        "chat": chat / sum(576 + 256 * turn for turn in range(10)),
+        "retrieval": 0.99 * 512 / (512 + 6 * 512 + 64),
+        "agents": agents / sum(2_048 + 512 * step for step in range(10)),
+    }
+    found = [float(row[3]) for row in cells("constructed_hits")]
+    assert found == pytest.approx([100 * share for share in shares.values()], abs=0.06)
+
+
+def test_dollars_are_dollars_an_hour_over_tokens_an_hour():
+    for rate, quoted, hour, exact, idle in cells("dollars"):
+        tokens = int(rate.replace(",", "")) * 3_600 / 1e6
+        assert float(exact) == pytest.approx(4 / tokens, abs=6e-5)
+        assert round(float(exact), 3) == float(quoted) and float(hour) == 4
+        assert float(idle) == pytest.approx(4 / tokens / 0.3, abs=0.006)
+
+
+def test_the_example_has_the_windows_that_are_quoted():
+    windows = {each.name: each.window / 1e6 for each in read_endpoints(ROOT / EXAMPLE)}
+    assert windows == WINDOWS == {"chat": 25, "search": 25, "summaries": 250, "completion": 10}
+
+
+def test_the_legal_combinations_are_read(tmp_path):
+    path = tmp_path / "strategies.yaml"
+    path.write_text(re.findall(r"<!-- strategies -->\n```yaml\n(.*?)```", TEXT, re.DOTALL)[0])
+    made = [strategy_from_parts(name, parts).policies for name, parts in read_yaml(path).items()]
+    in_turn, together = made
+    assert (in_turn.mix, together.mix) == (Alternate(), Mixed())
+    for policies in (in_turn, together):
+        assert policies.join == Continuous(128) and policies.chunk == Fixed(512)
+        assert policies.step_tokens == 640
+    assert said("phases.prompts") == 100 * 512 / 640
+
+
+def test_the_example_is_run_as_the_page_says():
+    commands = re.findall(r"```\n(headway .*?)```", TEXT, re.DOTALL)
+    assert len(commands) == 1
+    calibrate, simulate = commands[0].replace("\\\n", "").strip().split("\n")
+    assert shlex.split(calibrate)[:2] == ["headway", "calibrate"]
+    words = shlex.split(simulate)
+    assert words[words.index("--lanes") + 1] == str(EXAMPLE)
+    assert (words[words.index("--rate") + 1], words[words.index("--seconds") + 1]) == FULL
