@@ -55,7 +55,7 @@ def cells(part):
 def test_every_claim_is_on_the_page_and_every_part_has_its_command():
     words = " ".join(TEXT.split())
     assert [claim for claim in CLAIMS if claim not in words] == []
-    asked = set(re.findall(r"`--part (\w+)`", TEXT))
+    asked = set(re.findall(r"`--part (\w+)`", words))
     tables = {match[1].split(".")[0] for match in TABLE.finditer(TEXT)}
     assert asked == tables
     assert named(TEXT) <= CERTAIN.keys() | BESIDE.keys() | CLOCKED.keys()
