@@ -62,6 +62,7 @@ GROUP = Policies(Static(6), mix=PrefillFirst(), step_tokens=6 * CONTEXT)
 BUCKETS = Policies(Static(6, (32, 250)), chunk=Fixed(40), mix=PrefillFirst(), step_tokens=64)
 DYNAMIC = Policies(Dynamic(5, 0), mix=PrefillFirst(), step_tokens=6)
 CLASSES = Policies(LengthClasses(5, (20,), 0), step_tokens=6)
+BOUNDED = Policies(LengthClasses(5, (20, 254), 0, pad_to_bound=True), step_tokens=6)
 
 
 def asks(kind):
@@ -109,6 +110,7 @@ def taken(config, policies, requests, sampling, dtype):
         (WIDE, GROUP, "all long", Sampling(), "float32"),
         (WIDE, DYNAMIC, "one long", Sampling(), "bfloat16"),
         (WIDE, CLASSES, "all long", Sampling(), "float32"),
+        (WIDE, BOUNDED, "all long", Sampling(), "float32"),
         (QWEN3, GROUP, "all long", Sampling(), "float32"),
         (GEMMA2, WHOLE, "all long", SCORED, "float32"),
         (GEMMA2, GROUP, "one long", Sampling(), "float32"),
