@@ -9,6 +9,7 @@ from headway.core.batch import Batch, Row, Want
 from headway.core.block_table import demand
 from headway.core.cost.features import batch_features
 from headway.core.cost.step_cost import WHOLE
+from headway.core.lane import Lane
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.plan import Plan
 from headway.core.policies.join import Dynamic, LengthClasses, Static
@@ -33,6 +34,7 @@ class Watched(Plan):
         self.met["one waits for a prefix"] += len(self._prefixes.waiting)
         self.check_it_does_not_idle()
         self.check_its_time()
+        self.check_what_lanes_keep()
         if self._victims.across:
             self.check_lanes()
 
@@ -58,8 +60,9 @@ class Watched(Plan):
         if self.price(list(self.shares)) > time:
             self.met["a step takes longer than it may"] += 1
             least = max(self._allow.least, int(not decoding))
-            assert sum([self.shares[s] for s in prompts]) <= least
-        if optional:
+            kept = sum([self.kept(line.lane, prompts) for line in self.view.lines])
+            assert sum([self.shares[s] for s in prompts]) <= least + kept
+        if [s for s in optional if self.tokens_of(s) > self.lane_of(s).step_tokens.least]:
             alone = not must and len(optional) == 1
             assert alone or self.price(decoding) <= time
         missed = [s for s in self._deferred if self._runs(s) and s not in self.shares]
@@ -79,6 +82,55 @@ class Watched(Plan):
         sure = estimates.cost.residuals[estimates.cost.regime(features)].at(self._allow.sure)
         return estimates.predict(features) * sure // WHOLE
 
+    # -- what its lanes keep
+
+    def lane_of(self, sequence: Sequence) -> Lane:
+        return self.roster.lines[sequence.request.lane].lane
+
+    def tokens_of(self, sequence: Sequence) -> int:
+        """Of the step, all that its lane has."""
+        return sum([n for s, n in self.shares.items() if s.request.lane == sequence.request.lane])
+
+    def kept(self, lane: Lane, among: list[Sequence]) -> int:
+        """Tokens that these have of the least of their lane, at most."""
+        mine = sum([self.shares[s] for s in among if s.request.lane == lane.name])
+        return min(mine, lane.step_tokens.least)
+
+    def check_what_lanes_keep(self) -> None:
+        """A lane that has fewer tokens than its least can use no more, for want of blocks, slots or
+        tokens. One that has lost somebody in this step has lost its tokens, too."""
+        robbed = {s.request.lane for s in self.lost}
+        for line in self.view.lines:
+            lane, shares = line.lane, self.shares
+            mine = {s: n for s, n in shares.items() if s.request.lane == lane.name}
+            if sum(mine.values()) >= lane.step_tokens.least or lane.name in robbed:
+                continue
+            self.met["a lane cannot use what it keeps"] += line.running > len(mine)
+            prompts = sum([n for s, n in mine.items() if s.pending > 1])
+            for s in self.roster.running.values():
+                if s.request.lane != lane.name or shares.get(s, 0) == s.pending:
+                    continue
+                if s not in self.before and line.running > lane.slots.least:
+                    continue  # it has joined with what the others have left
+                full = s.pending > 1 and prompts >= lane.chunk
+                assert full or len(s.tokens) > s.room, "it has blocks for its tokens"
+            if not self.view.waiting or line.running >= lane.slots.least or self.lost:
+                continue
+            self.met["a lane cannot use the slots that it keeps"] += 1
+            for s in [*line.waiting, *line.relegated][: lane.slots.least - line.running]:
+                assert s.awaits_leader or s in self._prefixes.waiting or not self.could_join(s)
+
+    def could_join(self, sequence: Sequence) -> bool:
+        """Whether there are a slot and blocks for it, without anybody else's."""
+        limits = LaneLimits(self.roster, self.pool)
+        need, _ = demand(self.pool, sequence, whole=False)
+        return (
+            self._places > len(self._prefixes.waiting)
+            and limits.may_join(sequence, whole=False)
+            and need <= self.pool.num_free
+            and self._has_future(sequence)
+        )
+
     # -- its lanes
 
     def would_suffice(self, joining) -> bool:
@@ -95,7 +147,7 @@ class Watched(Plan):
             lost = [s for s in self.lost if s.tier == TIMED]
             lanes = [self.roster.lines[s.request.lane].lane for s in lost]
             assert all(lane.blocks.most != NEVER for lane in lanes), "but to their own lane's most"
-        if self._is_full or not (self.kinds.prefill or not self.shares):
+        if self._rest.is_full or not (self.kinds.prefill or not self.shares):
             return
         robbed = {s.request.lane for s in self.lost}
         limits, for_prefixes = LaneLimits(self.roster, self.pool), self._prefixes.waiting

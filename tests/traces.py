@@ -242,12 +242,28 @@ prompts = st.builds(
 limits = st.sampled_from([None, None, None, 0, 15, 40, 90, 250])
 
 
+def keeping(lanes: tuple[Lane, ...], policies: Policies, leasts: list[int]) -> tuple[Lane, ...]:
+    """These lanes, where each keeps so many tokens of a step, as far as the policies have them."""
+    if policies.no_tokens_kept:
+        return lanes
+    free, made = policies.step_tokens - policies.slots, list[Lane]()
+    if isinstance(policies.chunk, Fixed):
+        free = min(free, policies.chunk.size)
+    for lane, wanted in zip(lanes, leasts, strict=True):
+        most = lane.chunk + min(policies.slots, lane.slots.most)
+        least = min(wanted, free, lane.step_tokens.most, most)
+        free -= least
+        made.append(replace(lane, step_tokens=replace(lane.step_tokens, least=least)))
+    return tuple(made)
+
+
 @st.composite
 def crowded(draw: st.DrawFn) -> Case:
     """Lanes with budgets that lack slots and blocks, and have long answers to give."""
     lanes, strategy = draw(budgeted_lanes()), draw(budget_policies())
     if strategy.slots and sum(lane.slots.least for lane in lanes) > strategy.slots:
         lanes = tuple(replace(lane, slots=Share()) for lane in lanes)
+    lanes = keeping(lanes, strategy, [draw(st.sampled_from([0, 1, 3, 8])) for _ in lanes])
     timed: list[tuple[int, Command]] = []
     for i in range(draw(st.integers(4, 10))):
         request = Request(

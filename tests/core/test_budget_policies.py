@@ -352,10 +352,6 @@ def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
             lambda: Settings(8, BLOCK, (Lane("a", slots=Share(0, 0)),)),
             "lane 'a' has no slots: nothing of it could ever run",
         ),
-        (
-            lambda: Settings(8, BLOCK, (Lane("a", step_tokens=Share(2)),)),
-            "lane 'a': step_tokens has a most and no least",
-        ),
         (lambda: Settings(8, BLOCK, (Lane("a", chunk=0),)), "lane 'a' has a chunk of 0 tokens"),
     ],
 )

@@ -201,7 +201,8 @@ def following(draw):
     lanes = list[Lane]()
     for lane in case.lanes:
         slots = Share(0, 4, draw(st.integers(1, 3)))
-        lanes.append(replace(lane, budget=draw(st.sampled_from(tight)), slots=slots))
+        shares = {"slots": slots, "step_tokens": Share()}
+        lanes.append(replace(lane, budget=draw(st.sampled_from(tight)), **shares))
     if draw(st.booleans()):
         join = Dynamic(4, draw(st.sampled_from([0, 20, 200])) * MS, least=1)
         policies = Policies(join, case.policies.order, step_tokens=16)

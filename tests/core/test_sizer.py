@@ -78,6 +78,17 @@ def test_a_step_is_priced_as_it_will_be(cost, rows, sure):
         assert rest.price(start, length, each=want is BOTH) == price(estimates, rows, sure)
 
 
+@given(costs, rows, rows, st.data())
+def test_a_row_that_is_dropped_was_never_there(cost, rows, kept, data):
+    estimates, sizer = estimates_of(cost), sized(estimates_of(cost), rows, 0)
+    for start, length, want in kept:
+        sizer.keep(start, length, UNTIMED, each=want is BOTH)
+    assert sizer.price() == price(estimates, rows + kept, 0.5)
+    for start, length, want in data.draw(st.permutations(kept)):
+        sizer.drop(start, length, each=want is BOTH)
+    assert sizer.price() == price(estimates, rows, 0.5)
+
+
 @given(costs, rows, st.integers(0, 30), st.integers(1, 40), st.booleans(), st.data())
 def test_what_fits_is_the_most_that_fits(cost, rows, start, wanted, each, data):
     estimates = estimates_of(cost)
@@ -128,3 +139,13 @@ def test_later_tiers_lengthen_a_step_with_prompts_of_those_in_time_by_a_little_o
     assert sizer.fit(0, 100) == 45
     sizer.turn_to(UNTIMED)
     assert sizer.fit(9, 1) == 0, "nor more than that, bit by bit"
+
+
+def test_what_an_untimed_lane_keeps_is_no_prompt_of_those_in_time():
+    estimates = estimates_of(StepCost.of(10, per_token=1_000))
+    of = [estimates.predict(batch_features(batch([(0, n, Want.LAST)]))) for n in range(101)]
+    for tier, left in ((UNTIMED, 90), (TIMED, 1)):
+        sizer = Sizer(estimates, of[100], 0.5, filler=0.1)
+        sizer.keep(0, 10, tier)
+        sizer.turn_to(UNTIMED)
+        assert sizer.fit(0, 100) == left

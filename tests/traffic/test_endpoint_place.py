@@ -18,8 +18,8 @@ def lane_of(folder, fields):
 
 def test_what_is_stated_comes_to_the_lane(tmp_path):
     fields = (
-        "slots: {least: 1, most: 8}, blocks: {most: 40}, step_tokens: {most: 96}, chunk: 64, "
-        "max_waiting: 5, max_waiting_tokens: 700"
+        "slots: {least: 1, most: 8}, blocks: {most: 40}, step_tokens: {least: 9, most: 96}, "
+        "chunk: 64, max_waiting: 5, max_waiting_tokens: 700"
     )
     assert lane_of(tmp_path, fields) == Lane(
         "chat",
@@ -27,7 +27,7 @@ def test_what_is_stated_comes_to_the_lane(tmp_path):
         max_waiting_tokens=700,
         slots=Share(1, 8),
         blocks=Share(0, 40),
-        step_tokens=Share(0, 96),
+        step_tokens=Share(9, 96),
         chunk=64,
     )
     assert lane_of(tmp_path, "weight: 1") == Lane("chat")
@@ -40,7 +40,7 @@ def test_what_is_stated_comes_to_the_lane(tmp_path):
     [
         ("slot: {most: 3}", "lanes.yaml: chat: 'slot' is not known; did you mean slots"),
         ("slots: {mots: 3}", "chat: slots: 'mots' is not known; did you mean most"),
-        ("step_tokens: {least: 9}", "chat: step_tokens: 'least' is not known"),
+        ("step_tokens: {least: 9, most: 8}", "chat: step_tokens: a share is from 9 to 8"),
         ("slots: 3", "chat: slots: a mapping of names to values is wanted, not 3"),
         ("slots: {least: 3, most: 2}", "chat: slots: a share is from 3 to 2"),
         ("slots: {between: [3, 2]}", "chat: slots: between 3 and 2: the first must not exceed"),

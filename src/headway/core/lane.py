@@ -97,7 +97,7 @@ class Lane:
     max_waiting_tokens: int = NEVER  # prompt tokens
     slots: Share = ALL  # sequences that run at once
     blocks: Share = ALL  # of the KV memory; a block that sequences share counts for each
-    step_tokens: Share = ALL  # of a step; it has no least
+    step_tokens: Share = ALL  # of a step
     chunk: int = NEVER  # prompt tokens of a step, at most
     late: str = RELEGATE  # what becomes of a request that cannot have its first token in time
 

@@ -39,6 +39,7 @@ class Roster:
             for lane in settings.lanes
         }
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
+        self.keeping_lanes = tuple([lane for lane in settings.lanes if lane.step_tokens.least])
         self._ranks = settings.ranks
         self._least_group: int = getattr(settings.policies.join, "least", 0)  # 0: it is fixed
         self._most_group = settings.policies.slots

@@ -6,6 +6,7 @@ from operator import attrgetter
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.chunk import Fixed
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
@@ -60,13 +61,9 @@ class Settings:
                     f"lane {each.name!r} has slots between {each.slots.low} and "
                     f"{each.slots.most}, and no ttft, tpot or e2e that they could follow"
                 )
-            if each.step_tokens.least:
-                raise SettingError(
-                    f"lane {each.name!r}: step_tokens has a most and no least; the least of slots "
-                    "keeps a lane moving"
-                )
         whole = {"slots": self.policies.slots or NEVER, "blocks": self.num_blocks}
         whole["step_tokens"] = self.policies.step_tokens
+        self._check_kept_tokens()
         for name, most in whole.items():
             shares = {lane.name: getattr(lane, name) for lane in self.lanes}
             least = {lane: share.least for lane, share in shares.items() if share.least}
@@ -80,6 +77,30 @@ class Settings:
                     raise SettingError(
                         f"lane {named!r} has no {name}: nothing of it could ever run"
                     )
+
+    def _check_kept_tokens(self) -> None:
+        """Each that runs has its next token in each step, so lanes keep what a step has beside."""
+        kept = {lane: lane.step_tokens.least for lane in self.lanes if lane.step_tokens.least}
+        if not kept:
+            return
+        policies, size, count = self.policies, self.policies.slots, sum(kept.values())
+        if why := policies.no_tokens_kept:
+            raise SettingError(f"lane {next(iter(kept)).name!r} keeps step_tokens, and {why}")
+        held = " and ".join([f"{lane.name} {least}" for lane, least in kept.items()])
+        said = f"the lanes keep {count} step_tokens at least ({held}), and"
+        if count + size > policies.step_tokens:
+            raise SettingError(
+                f"{said} of {policies.step_tokens} there are {policies.step_tokens - size} beside "
+                f"one for each of {size} slots"
+            )
+        if isinstance(policies.chunk, Fixed) and count > policies.chunk.size:
+            raise SettingError(f"{said} the prompts of a step have {policies.chunk.size}")
+        for lane, least in kept.items():
+            if least > (most := lane.chunk + min(size, lane.slots.most)):
+                raise SettingError(
+                    f"lane {lane.name!r} keeps {least} step_tokens and can use {most} at most: its "
+                    f"chunk, and one for each of its slots"
+                )
 
     @property
     def ranks(self) -> dict[str, tuple[int, int]]:

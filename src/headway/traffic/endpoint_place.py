@@ -4,7 +4,7 @@ chat:
   slots: {least: 2, most: 12}  # sequences that run at once; the least is never taken away
                                # or {between: [4, 12]}: the most follows the load
   blocks: {most: 400}          # of the KV memory
-  step_tokens: {most: 256}     # of a step
+  step_tokens: {least: 16, most: 256}  # of a step
   chunk: 128                   # prompt tokens of a step
   max_waiting: 64              # requests; the next one is refused
   max_waiting_tokens: 20000    # prompt tokens
@@ -22,7 +22,7 @@ from headway.yaml_values import known, mapping, whole, wholes
 SHARES = {
     "slots": ("least", "most", "between"),
     "blocks": ("least", "most"),
-    "step_tokens": ("most",),
+    "step_tokens": ("least", "most"),
 }
 BOUNDS = ("chunk", "max_waiting", "max_waiting_tokens")
 KEYS = (*SHARES, *BOUNDS)

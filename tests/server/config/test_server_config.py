@@ -394,7 +394,24 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("lanes: {a: {blocks: {between: [2, 3]}}}", "lanes.a.blocks.between is not known"),
         ("lanes: {a: {slots: {least: -1}}}", "lanes.a.slots.least should be greater than or equal"),
         ("lanes: {a: {slots: 3}}", "lanes.a.slots should be a mapping of names to values, not 3"),
-        ("lanes: {a: {step_tokens: {least: 3}}}", "lanes.a.step_tokens.least is not known"),
+        (
+            "engine: {slots: 8}\n"
+            "lanes: {a: {step_tokens: {least: 200}}, b: {step_tokens: {least: 99}}}",
+            "lanes: the lanes keep 299 step_tokens at least (a 200 and b 99), and of 264 there are "
+            "256 beside one for each of 8 slots",
+        ),
+        (
+            "lanes: {a: {step_tokens: {least: 3, most: 2}}}",
+            "lanes.a.step_tokens: least 3 is more than most 2",
+        ),
+        (
+            "engine: {strategy: {join: dynamic}}\nlanes: {a: {step_tokens: {least: 3}}}",
+            "headway.yaml: lanes.a.step_tokens: it is for join continuous, not dynamic",
+        ),
+        (
+            "engine: {strategy: continuous-mixed}\nlanes: {a: {step_tokens: {least: 3}}}",
+            "lanes: lane 'a' keeps step_tokens, and chunk Whole never splits a prompt",
+        ),
         ("lanes: {a: {late: refuse}}", "lanes.a: late refuse is for lanes with a ttft"),
         ("lanes: {a: {late: take}}", "lanes.a: late take is for lanes with a ttft"),
         (

@@ -73,6 +73,26 @@ class Sizer:
             self._reads += start + length
             self._pairs += length * start + length * (length + 1) // 2
 
+    def keep(self, start: int, length: int, tier: int, *, each: bool = False) -> None:
+        """Add a row of this tier that the step has in any case. It is none that lengthens the step
+        of others."""
+        turned, self._tier = self._tier, tier
+        self.add(start, length, each=each)
+        self._tier = turned
+
+    def drop(self, start: int, length: int, *, each: bool = False) -> None:
+        """Take out a row that was added."""
+        self._tokens -= length
+        self._rows -= 1
+        self._logits -= 1 + length * each
+        if length == 1:
+            self._singles.remove(start + 1)
+            self._padded = self.estimates.cost.gathering.reads(self._singles)
+        else:
+            self._prompts -= 1
+            self._reads -= start + length
+            self._pairs -= length * start + length * (length + 1) // 2
+
     def price(self, start: int = 0, length: int = 0, *, each: bool = False) -> int:
         """Nanoseconds of the step with one more row of so many tokens; 0: without."""
         features = self._features(start, length, 1 + length * each)

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
-from headway.core.cost.sizer import Sizer
 from headway.core.planning.candidates import in_time_first, named_first
 from headway.core.planning.lane_limits import PATIENCE, LaneLimits
+from headway.core.planning.leasts import Leasts
 from headway.core.planning.prefixes import Prefixes
+from headway.core.planning.remainder import Remainder
 from headway.core.planning.victims import Victims
 from headway.core.policies.memory import Now
 from headway.core.policies.mix import NEITHER, RowKinds
 from headway.core.policies.policies import Policies
-from headway.core.request import NEVER
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.view import View
@@ -32,20 +32,16 @@ class Plan:
         self.start = policies.join.start(view)
         self._places = self.start.count  # that are left for those who wait
         self._allow = policies.chunk.allow(view)
-        self._left = policies.step_tokens
-        self._prompt_left = self._allow.tokens
-        self._least_left = self._allow.least  # prompt tokens that it computes in any case
-        self._sizer: Sizer | None = None  # none: the step may take any time
-        if self._allow.nanoseconds != NEVER:
-            self._sizer = Sizer(view.estimates, *self._allow.time)
+        self._rest = Remainder(self._allow, policies.step_tokens, view.estimates)
         self._victims = Victims(policies.preempt, roster, pool, view)
         self._joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
         self._deferred = policies.defer.deferred(view, joins=self._joins)
         self._singles: set[Sequence] = set()  # of the deferred, those that decode
         self._limits = LaneLimits(roster, pool)
+        self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
-        self._time_is_up = False
         self._misfits: list[Sequence] = []
+        self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens
 
     def choose(self) -> None:
@@ -65,7 +61,7 @@ class Plan:
     def _take(self, kinds: RowKinds) -> None:
         """First those that decode, then the others, in the order policy's order."""
         others: list[Sequence] = []
-        if len(self.roster.running) > self._left:
+        if len(self.roster.running) > self._rest.tokens:
             self._take_in_turns(kinds)
         else:
             others = self._decode(kinds.decode)
@@ -73,8 +69,10 @@ class Plan:
             return
         if not self.view.waiting and self._give_at_once(others):
             return
+        if self._leasts.any:
+            others = self._keep_leasts(others)
         self._consider(self._candidates(others), len(others))
-        if self._singles and not self._time_is_up:  # a full chunk is no reason to miss a step
+        if self._singles and not self._rest.time_is_up:  # a full chunk is no reason to miss a step
             self._give_singles([s for s in others if s in self._singles and s not in self.shares])
 
     def _take_in_turns(self, kinds: RowKinds) -> None:
@@ -84,7 +82,7 @@ class Plan:
             if sequence.pending > 1:
                 if kinds.prefill:
                     self._give(sequence)
-            elif not (sequence.pending and kinds.decode) or self._left <= 0:
+            elif not (sequence.pending and kinds.decode) or self._rest.tokens <= 0:
                 continue
             elif self._has_room(sequence, 1):
                 self._share(sequence, 1)
@@ -92,7 +90,7 @@ class Plan:
     def _decode(self, wanted: bool) -> list[Sequence]:
         """If wanted, one token for each that has one to compute and does not miss the step.
         Returns the others, those with prompts among them."""
-        shares, left, deferred, others = self.shares, self._left, self._deferred, []
+        shares, deferred, others = self.shares, self._deferred, []
         for sequence in tuple(self.roster.running.values()):
             at = sequence.scheduled
             if (pending := len(sequence.tokens) - at) == 1 and sequence not in deferred:
@@ -102,9 +100,7 @@ class Plan:
                 others.append(sequence)
                 if pending == 1:
                     self._singles.add(sequence)
-        self._left = left - len(shares)
-        if self._sizer:
-            self._sizer.decode(sequence.scheduled for sequence in shares)
+        self._rest.decode(shares)
         self._limits.count(shares)
         return others
 
@@ -122,11 +118,11 @@ class Plan:
 
     def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
         """Give to so many of the running and let others join, until the step is full."""
-        exclusive, open_ = self.start.exclusive, True
-        seen: set[Sequence] = set()  # an order may name somebody twice
+        exclusive, given = self.start.exclusive, self._leasts.given
+        seen = self._leasts.tried.difference(self.shares)  # an order may name somebody twice
         singles: list[Sequence] = []
         for sequence in candidates:
-            if sequence in self.shares or sequence in seen:
+            if sequence in seen or (sequence in self.shares and sequence not in given):
                 continue
             seen.add(sequence)
             runs = self._runs(sequence)
@@ -136,13 +132,13 @@ class Plan:
             else:
                 if singles:
                     self._give_singles(singles)
-                if self._is_full and not exclusive:  # a group's rows may come in later steps
+                if self._rest.is_full and not exclusive:  # a group's rows may come in later steps
                     return
-                if runs:
+                if runs or sequence in self.shares:
                     self._give(sequence)
-                elif open_:
-                    open_ = self._try_to_join(sequence)
-            if not open_ and not running:
+                elif self._open:
+                    self._open = self._try_to_join(sequence)
+            if not self._open and not running:
                 break
         if singles:
             self._give_singles(singles)
@@ -151,65 +147,66 @@ class Plan:
         """A token for each of these, as long as there is room, and an empty list."""
         if not self._give_at_once(singles):
             for each in singles:
-                if self._left > 0 and not self._time_is_up:
+                if self._rest.has_any(single=True):
                     self._give(each)
         singles.clear()
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:
         """A token for each of these if they all may miss a step and all fit; whether it is so."""
-        is_full = self._time_is_up or len(singles) > self._left
-        if is_full or self._limits.any or not self._singles.issuperset(singles):
+        if self._limits.any or not self._singles.issuperset(singles):
             return False
-        if self._sizer and not self._sizer.fit_singles([(s.scheduled, s.tier) for s in singles]):
+        if not self._rest.fits(singles):
             return False
         for each in singles:
             if each.scheduled < each.room or self._has_room(each, 1):
                 self.shares[each] = 1
-                self._left -= 1
+                self._rest.tokens -= 1
         return True
-
-    @property
-    def _is_full(self) -> bool:
-        return self._left <= 0 or self._prompt_left <= 0 or self._time_is_up
 
     def _give(self, sequence: Sequence) -> None:
         """As many of its pending tokens as the step has left."""
-        wanted, single = sequence.pending, sequence in self._singles
-        if self._left <= 0 or self._time_is_up or (self._prompt_left <= 0 and not single):
+        rest, wanted, single = self._rest, sequence.pending, sequence in self._singles
+        if not rest.has_any(single=single):
             return
-        if self._allow.split and not single:
-            wanted = min(wanted, self._left, self._prompt_left)
+        if kept := self._leasts.take_back(sequence, self.shares) if self._leasts.given else 0:
+            self._limits.give(sequence, -kept)
+            rest.give_back(sequence, kept)
+        if not single:
+            wanted = rest.cut(wanted)
         wanted = self._limits.within(sequence, wanted)
-        take = self._within_time(sequence, wanted)
+        take = rest.within_time(sequence, wanted, kept, may_wait=sequence in self._deferred)
+        take = max(take, min(wanted, int(not self.shares)))  # a step has one row in any case
         if take <= 0 < wanted:
-            self._time_is_up = True
+            rest.time_is_up = True
         if take <= 0 or not self._has_room(sequence, take):
             return
-        self._time_is_up = take < wanted
+        rest.time_is_up = take < wanted
         self._share(sequence, take)
         if not single:
-            self._prompt_left -= take
-            self._least_left -= take
+            rest.take_prompt(take, kept)
+
+    def _keep_leasts(self, others: list[Sequence]) -> list[Sequence]:
+        """What lanes keep of the step. Returns those of the others who could use more."""
+        for sequence, least in self._leasts.due(others, self.shares):
+            if self._runs(sequence):
+                self._keep(sequence, least)
+            elif self._open and self._joins:
+                self._open = self._try_to_join(sequence, least)
+        return self._leasts.rest(others, self.shares)
+
+    def _keep(self, sequence: Sequence, least: int) -> None:
+        """As many of its pending tokens as its lane lacks of its least."""
+        take = self._limits.within(sequence, min(sequence.pending, least))
+        if take > 0 and self._has_room(sequence, take):
+            self.shares[sequence] = take
+            self._limits.give(sequence, take)
+            self._rest.keep(sequence, take, prompt=sequence not in self._singles)
+            self._leasts.note(sequence, take)
 
     def _share(self, sequence: Sequence, take: int) -> None:
         self.shares[sequence] = take
-        self._left -= take
         self._limits.give(sequence, take)
-        if self._sizer:
-            self._sizer.add(sequence.scheduled, take, each=sequence.scores)
-
-    def _within_time(self, sequence: Sequence, wanted: int) -> int:
-        """How many of so many tokens the step has time for; a step has one row in any case."""
-        if self._sizer is None:
-            return wanted
-        self._sizer.turn_to(sequence.tier)
-        fits = self._sizer.fit(sequence.scheduled, wanted, each=sequence.scores)
-        if fits == wanted:
-            return fits
-        least = int(not self.shares)
-        if sequence not in self._deferred:
-            least = max(least, self._least_left)
-        return max(fits, min(wanted, least))
+        self._rest.take(sequence, take)
 
     def _has_room(self, sequence: Sequence, take: int) -> bool:
         """Whether it runs and has blocks for so many more tokens. Preempts others if need be."""
@@ -231,16 +228,16 @@ class Plan:
         return True
 
     def _preempt(self, victim: Sequence) -> None:
-        self._left += self.shares.pop(victim, 0)
+        self._rest.tokens += self.shares.pop(victim, 0)
         self._places += 1
         self._singles.discard(victim)
         self._victims.taken(victim)
         self.roster.preempt(victim)
 
-    def _try_to_join(self, sequence: Sequence) -> bool:
+    def _try_to_join(self, sequence: Sequence, least: int = 0) -> bool:
         """Let a waiting sequence join if it fits. Returns whether others may be tried.
 
-        One that does not fit is overtaken, but not for ever.
+        One that does not fit is overtaken, but not for ever. least: tokens that its lane lacks.
         """
         if not self._victims.may_join(sequence):
             return self._victims.across
@@ -255,7 +252,10 @@ class Plan:
         self._places -= 1
         self.joined.append(sequence)
         self._limits.join(sequence)
-        self._give(sequence)
+        if least:
+            self._keep(sequence, least)
+        else:
+            self._give(sequence)
         for passed in self._misfits:
             passed.overtaken += 1
         return self._places > 0 or self._victims.across
@@ -263,8 +263,8 @@ class Plan:
     def _awaits_prefix(self, sequence: Sequence) -> bool:
         """Whether it waits while another computes a prefix that they share; its slot is kept."""
         own = sequence.pending
-        if self._allow.split:
-            own = self._limits.within(sequence, min(own, self._left, self._prompt_left))
+        if self._rest.split:
+            own = self._limits.within(sequence, self._rest.cut(own))
         if not self._prefixes.keep(sequence, self.shares, self.joined, own):
             return False
         self._places -= 1

@@ -57,6 +57,17 @@ class Policies:
         return size
 
     @property
+    def no_tokens_kept(self) -> str:
+        """Why lanes cannot keep tokens of a step; empty: they can."""
+        if isinstance(self.join, Static | Dynamic | LengthClasses) or not self.slots:
+            return f"join {type(self.join).__name__} has no slots that fill one by one"
+        if not isinstance(self.mix, Mixed):
+            return f"mix {type(self.mix).__name__} has steps without its prompts or next tokens"
+        if not isinstance(self.chunk, Fixed | BySlack):
+            return f"chunk {type(self.chunk).__name__} never splits a prompt"
+        return ""
+
+    @property
     def goes_by_tier(self) -> bool:
         """Whether it serves sequences of a later tier behind the others (Sequence.tier)."""
         across = getattr(self.preempt, "across", False)

@@ -44,6 +44,7 @@ def check_lanes(lanes: Mapping[str, LaneSettings], strategy: StrategySettings) -
         for each in GROUPLESS:
             value = getattr(lane, each)
             limited = getattr(value, "between", None) or getattr(value, "most", value) != NEVER
+            limited = limited or (each == "step_tokens" and lane.step_tokens.least > 0)
             if limited and not is_read(each, strategy):
                 raise SettingAtError(
                     ("lanes", name, each), f"it is for join continuous, not {strategy.join}"

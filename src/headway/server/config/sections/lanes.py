@@ -10,7 +10,12 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.sections.durations import Duration, Limit, format_duration
 from headway.server.config.sections.section import Count, Number, Section
-from headway.server.config.sections.shares import Bound, MostSettings, ShareSettings, SlotSettings
+from headway.server.config.sections.shares import (
+    Bound,
+    ShareSettings,
+    SlotSettings,
+    StepTokenSettings,
+)
 
 # Written as in a file. Where the numbers come from:
 # interactive: somebody looks at the screen. Half a second is below the one second after which a
@@ -92,9 +97,9 @@ class LaneSettings(Section):
         ShareSettings,
         Field(description="KV blocks: least, most. One that sequences share counts for each."),
     ] = ShareSettings()
-    step_tokens: Annotated[MostSettings, Field(description="Tokens of a step: most.")] = (
-        MostSettings()
-    )
+    step_tokens: Annotated[
+        StepTokenSettings, Field(description="Tokens of a step: least, most.")
+    ] = StepTokenSettings()
     chunk: Annotated[
         Bound, Field(description="Prompt tokens of a step, at most. Default: the strategy's.")
     ] = NEVER

@@ -23,25 +23,16 @@ Bound = Annotated[  # a number from 1 on, or none
 Slots = Annotated[int, Number, Field(ge=1)]
 
 
-class MostSettings(Section):
-    """What a lane may have at most."""
-
-    most: Annotated[Bound, Field(description="At most.")] = NEVER
-
-    def to_share(self) -> Share:
-        """As the scheduler knows it."""
-        return Share(most=self.most) if self.most != NEVER else ALL
-
-
 Between = Annotated[
     tuple[Slots, Slots] | None,
     Field(description="In place of most: the most follows the load, between these two."),
 ]
 
 
-class ShareSettings(MostSettings):
+class ShareSettings(Section):
     """What a lane may have, and what others cannot take from it."""
 
+    most: Annotated[Bound, Field(description="At most.")] = NEVER
     least: Annotated[
         int,
         Number,
@@ -56,7 +47,22 @@ class ShareSettings(MostSettings):
             raise SettingError(f"least {self.least} is more than most {self.most}")
 
     def to_share(self) -> Share:
-        return Share(self.least, self.most) if self.least else super().to_share()
+        """As the scheduler knows it."""
+        return Share(self.least, self.most) if self.least or self.most != NEVER else ALL
+
+
+class StepTokenSettings(ShareSettings):
+    """A share of the tokens of a step."""
+
+    least: Annotated[
+        int,
+        Number,
+        Field(
+            ge=0,
+            description="What the lane has of each step before others have more than a token each, "
+            "whatever time the step may take. Only with join continuous, mix mixed and chunks.",
+        ),
+    ] = 0
 
 
 class SlotSettings(ShareSettings):

@@ -1,0 +1,88 @@
+"""What a step has left while it is being chosen: tokens, prompt tokens and time (Remainder)."""
+
+from collections.abc import Mapping
+
+from headway.core.cost.estimates import Estimates
+from headway.core.cost.sizer import Sizer
+from headway.core.policies.chunk import Allowance
+from headway.core.request import NEVER
+from headway.core.sequence import Sequence
+
+
+class Remainder:
+    """Whoever gets a share of the step takes it from here."""
+
+    def __init__(self, allow: Allowance, step_tokens: int, estimates: Estimates) -> None:
+        self.tokens, self.prompts = step_tokens, allow.tokens
+        self.split = allow.split
+        self.time_is_up = False
+        self._least = allow.least  # prompt tokens that it computes whatever its time
+        self._sizer: Sizer | None = None  # none: the step may take any time
+        if allow.nanoseconds != NEVER:
+            self._sizer = Sizer(estimates, *allow.time)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody gets anything more of it."""
+        return self.tokens <= 0 or self.prompts <= 0 or self.time_is_up
+
+    def has_any(self, *, single: bool) -> bool:
+        """Whether it has anything for a sequence. single: that decodes, and may miss the step."""
+        return self.tokens > 0 and not self.time_is_up and (self.prompts > 0 or single)
+
+    def cut(self, wanted: int) -> int:
+        """How many of a prompt's tokens it has, whatever its time; all if no prompt is split."""
+        return min(wanted, self.tokens, self.prompts) if self.split else wanted
+
+    def decode(self, shares: Mapping[Sequence, int]) -> None:
+        """These take a token each."""
+        self.tokens -= len(shares)
+        if self._sizer:
+            self._sizer.decode(sequence.scheduled for sequence in shares)
+
+    def fits(self, singles: list[Sequence]) -> bool:
+        """Whether there are a token and the time for each of these. If so, the time is taken."""
+        if self.time_is_up or len(singles) > self.tokens:
+            return False
+        if self._sizer is None:
+            return True
+        return self._sizer.fit_singles([(each.scheduled, each.tier) for each in singles])
+
+    def within_time(self, sequence: Sequence, wanted: int, kept: int, *, may_wait: bool) -> int:
+        """How many of so many tokens it has time for; in any case those that are kept for the
+        sequence, and what is left of its least prompt tokens if the sequence may not miss the
+        step."""
+        if self._sizer is None:
+            return wanted
+        self._sizer.turn_to(sequence.tier)
+        fits = self._sizer.fit(sequence.scheduled, wanted, each=sequence.scores)
+        if fits == wanted:
+            return fits
+        least = kept if may_wait else kept + max(0, self._least)
+        return max(fits, min(wanted, least))
+
+    def take(self, sequence: Sequence, tokens: int) -> None:
+        """The sequence gets so many tokens."""
+        self.tokens -= tokens
+        if self._sizer:
+            self._sizer.add(sequence.scheduled, tokens, each=sequence.scores)
+
+    def take_prompt(self, tokens: int, kept: int = 0) -> None:
+        """So many of them are a prompt's; of these, so many are kept for its lane: they are beside
+        the least that a step computes whatever its time."""
+        self.prompts -= tokens
+        self._least -= tokens - kept
+
+    def keep(self, sequence: Sequence, tokens: int, *, prompt: bool) -> None:
+        """The sequence gets so many tokens that its lane keeps, before all others."""
+        self.tokens -= tokens
+        self.prompts -= tokens if prompt else 0
+        if self._sizer:
+            self._sizer.keep(sequence.scheduled, tokens, sequence.tier, each=sequence.scores)
+
+    def give_back(self, sequence: Sequence, tokens: int) -> None:
+        """A prompt's tokens that its lane keeps: it gets them again, with others."""
+        self.tokens += tokens
+        self.prompts += tokens
+        if self._sizer:
+            self._sizer.drop(sequence.scheduled, tokens, each=sequence.scores)

@@ -1,0 +1,253 @@
+"""The tokens of a step that a lane keeps: it has them in every step, and no more than it needs."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from headway.core.batch import Output, Want
+from headway.core.commands import Add
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.defer import WithoutDeadline, WithTimeToSpare
+from headway.core.policies.join import Continuous, Dynamic
+from headway.core.policies.mix import Mixed, PrefillFirst
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
+from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane, Youngest
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.errors import SettingError
+from tests.sim.test_coast import assert_same
+from tests.traces import BLOCK, COST, MS, Crowd, ask, budgeted_cases, crowded, keeping, run
+
+BULK = Lane("bulk", priority=1, step_tokens=Share(3))
+CHAT = Lane("chat", Budget(ttft=10_000 * MS, tpot=1_000 * MS))
+CHUNKED = Policies(Continuous(4), Priority(), chunk=Fixed(8), step_tokens=12)
+SLACK = replace(CHUNKED, chunk=BySlack(least=2, stretch=1), step_tokens=64)
+
+
+def scheduler_of(policies, *lanes, blocks=64, cost=COST):
+    return Scheduler(Settings(blocks, BLOCK, lanes or (BULK, CHAT), policies, cost=cost))
+
+
+def add(scheduler, *names, prompt=100, most=30):
+    """Requests named after their lane, each with a prompt of its own."""
+    made = [ask(n, (50 + ord(n[-1]),) * prompt, most, lane=n[:-1]) for n in names]
+    scheduler.apply([Add(request) for request in made], 0)
+
+
+def step(scheduler):
+    """The ids and tokens of the next step's rows; each that wants a token says 9."""
+    names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
+    batch = scheduler.schedule(0)
+    scheduler.check()
+    outputs = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
+    scheduler.commit(batch, Output(outputs), 0)
+    scheduler.check()
+    return {names[row.sequence]: len(row.tokens) for row in batch.rows}
+
+
+def test_a_lane_has_its_least_of_a_chunk_that_others_would_fill():
+    scheduler = scheduler_of(CHUNKED)
+    add(scheduler, "chata")
+    assert step(scheduler) == {"chata": 8}
+    add(scheduler, "bulkb")
+    assert step(scheduler) == {"chata": 8}, "it has no slot within its least"
+    scheduler = scheduler_of(CHUNKED)
+    add(scheduler, "bulkb")
+    assert step(scheduler) == {"bulkb": 8}, "alone it has everything"
+    add(scheduler, "chata")
+    for _ in range(5):
+        assert step(scheduler) == {"bulkb": 8}, "who runs goes first, by priority"
+
+
+def test_a_lane_that_keeps_a_slot_joins_with_its_least_beside_others():
+    bulk = replace(BULK, slots=Share(1))
+    policies = replace(CHUNKED, preempt=ByLane(), order=ByDeadline())
+    scheduler = scheduler_of(policies, bulk, CHAT)
+    add(scheduler, "chata", "chatb", "bulkc", "bulkd")
+    for _ in range(12):
+        assert step(scheduler) == {"bulkc": 3, "chata": 5}
+    assert [s.request.id for s in scheduler.roster.lines["bulk"].waiting] == ["bulkd"]
+
+
+def test_what_a_lane_does_not_need_is_for_all():
+    scheduler = scheduler_of(CHUNKED, replace(BULK, step_tokens=Share(4), slots=Share(1)), CHAT)
+    add(scheduler, "bulka", prompt=2, most=3)
+    add(scheduler, "chatb")
+    assert step(scheduler) == {"bulka": 2, "chatb": 6}
+    assert step(scheduler) == {"bulka": 1, "chatb": 8}
+    assert step(scheduler) == {"bulka": 1, "chatb": 8}
+    assert step(scheduler) == {"chatb": 8}
+
+
+def test_next_tokens_count():
+    """Two that decode have two of its three."""
+    scheduler = scheduler_of(CHUNKED)
+    add(scheduler, "bulka", "bulkb", prompt=4)
+    assert step(scheduler) == {"bulka": 4, "bulkb": 4}
+    add(scheduler, "bulkc", prompt=8)
+    step(scheduler)
+    scheduler = scheduler_of(replace(CHUNKED, order=FirstCome()), CHAT, BULK)
+    add(scheduler, "chata", "bulkb", "bulkc", prompt=2)
+    step(scheduler)
+    add(scheduler, "chatd")
+    step(scheduler)
+    assert step(scheduler) == {"chata": 1, "bulkb": 1, "bulkc": 1, "chatd": 8}
+
+
+def test_lanes_in_their_order_and_in_a_lane_by_arrival():
+    lanes = [Lane(name, step_tokens=Share(3), slots=Share(2)) for name in ("b", "a")]
+    policies = replace(CHUNKED, order=ShortestFirst(), join=Continuous(6), step_tokens=14)
+    scheduler = scheduler_of(policies, *lanes, CHAT)
+    for name in ("chatx", "ay", "bz"):
+        add(scheduler, name, prompt=40)
+    add(scheduler, "bs", prompt=2)
+    assert [*step(scheduler).items()] == [("bs", 2), ("bz", 1), ("ay", 3), ("chatx", 2)], (
+        "who waits joins in the order of the strategy"
+    )
+    add(scheduler, "bt", prompt=3)
+    assert step(scheduler) == {"bs": 1, "bz": 2 + 3, "ay": 3}, "who runs goes before who waits"
+
+
+@pytest.mark.parametrize(
+    "order, second",
+    [(ByDeadline(), {"bulka": 3, "chatb": 2}), (Priority(), {"bulka": 3 + 2})],
+    ids=["in time first", "who runs first"],
+)
+def test_time_does_not_cut_what_a_lane_keeps(order, second):
+    """A step has time for one token; besides it has two prompt tokens whatever its time, and these
+    are not what the lane keeps."""
+    bulk = replace(BULK, slots=Share(1))
+    scheduler = scheduler_of(replace(SLACK, order=order, preempt=ByLane()), bulk, CHAT)
+    add(scheduler, "bulka", "chatb")
+    assert step(scheduler) == {"bulka": 3, "chatb": 2}
+    for _ in range(9):
+        assert step(scheduler) == second
+
+
+def test_a_lane_may_have_more_than_its_least_if_there_is_time():
+    bulk = replace(BULK, slots=Share(1))
+    scheduler = scheduler_of(replace(SLACK, chunk=BySlack(least=2, stretch=3)), bulk, CHAT)
+    add(scheduler, "bulka")
+    assert step(scheduler) == {"bulka": 23}, "10 ms, and 1 for each, are 3 times 11"
+    scheduler = scheduler_of(replace(SLACK, chunk=BySlack(least=4, stretch=1)), bulk, CHAT)
+    add(scheduler, "bulka")
+    assert step(scheduler) == {"bulka": 3 + 4}
+
+
+@pytest.mark.parametrize("defer", [WithoutDeadline(), WithTimeToSpare()])
+def test_those_that_may_miss_a_step_do_so_beyond_the_least(defer):
+    policies = replace(SLACK, join=Continuous(6), order=ByDeadline(), defer=defer)
+    bulk = replace(BULK, step_tokens=Share(2))
+    price = StepCost.of(MS, per_token=10 * MS)
+    scheduler = scheduler_of(policies, bulk, CHAT, cost=price)
+    add(scheduler, "bulka", "bulkb", "bulkc", "bulkd", prompt=2)
+    for _ in range(4):
+        step(scheduler)
+    add(scheduler, "chate")
+    for _ in range(5):
+        assert step(scheduler) == {"bulka": 1, "bulkb": 1, "chate": 2}
+
+
+def test_a_lane_without_blocks_leaves_its_tokens():
+    bulk = replace(BULK, slots=Share(1))
+    scheduler = scheduler_of(CHUNKED, bulk, CHAT, blocks=26)
+    add(scheduler, "chata", prompt=90, most=2)
+    step(scheduler)
+    add(scheduler, "bulkb", prompt=20)
+    for _ in range(3):
+        assert step(scheduler) == {"chata": 8}
+
+
+def test_nobody_is_counted_twice_who_cannot_join():
+    bulk = replace(BULK, slots=Share(1))
+    scheduler = scheduler_of(CHUNKED, bulk, CHAT, blocks=26)
+    add(scheduler, "chata", prompt=90, most=2)
+    step(scheduler)
+    add(scheduler, "bulkb", prompt=20)
+    add(scheduler, "chatc", prompt=2, most=4)
+    step(scheduler)
+    (waiting,) = scheduler.roster.lines["bulk"].waiting
+    assert waiting.overtaken <= 1
+
+
+# -- in any trace
+
+
+@st.composite
+def kept(draw):
+    """Cases in which both lanes keep tokens, and mostly a slot each."""
+    case = draw(st.one_of(crowded(), budgeted_cases()))
+    policies = replace(
+        case.policies,
+        join=Continuous(draw(st.sampled_from([2, 4]))),
+        order=draw(st.sampled_from([FirstCome(), Priority(), ShortestFirst(), ByDeadline()])),
+        mix=Mixed(),
+        chunk=draw(st.sampled_from([Fixed(6), Fixed(12), BySlack(1, 2), BySlack(4, sure=1.0)])),
+        preempt=draw(st.sampled_from([Youngest(), ByLane()])),
+        step_tokens=draw(st.integers(10, 24)),
+    )
+    slots = Share(draw(st.integers(0, 1)))
+    lanes = tuple(replace(lane, slots=slots) for lane in case.lanes)
+    leasts = [draw(st.integers(1, 8)) for _ in lanes]
+    return replace(case, policies=policies, lanes=keeping(lanes, policies, leasts))
+
+
+@settings(deadline=None)
+@given(kept())
+def test_each_lane_has_its_least_in_every_step_of_every_trace(case):
+    """The steps are checked by tests/lane_rules.py."""
+    ran = run(case)
+    for name in ran.met:
+        event(name)
+    assert len(ran.scheduler.ledger.requests) == len(case.requests)
+
+
+@settings(deadline=None)
+@given(kept())
+def test_coasting_gives_the_same(case):
+    assert_same(case)
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    "policies, lane, said",
+    [
+        (Policies(Dynamic(4, 0)), {}, "lane 'bulk' keeps step_tokens, and join Dynamic has no"),
+        (Policies(Crowd(4), chunk=Fixed(4)), {}, "join Crowd has no slots that fill one by one"),
+        (Policies(Continuous(4)), {}, "and chunk Whole never splits a prompt"),
+        (
+            replace(CHUNKED, mix=PrefillFirst()),
+            {},
+            "and mix PrefillFirst has steps without its prompts or next tokens",
+        ),
+        (
+            replace(CHUNKED, step_tokens=11),
+            {"step_tokens": Share(8)},
+            r"the lanes keep 8 step_tokens at least \(bulk 8\), and of 11 there are 7 beside one "
+            "for each of 4 slots",
+        ),
+        (
+            replace(CHUNKED, step_tokens=64),
+            {"step_tokens": Share(9)},
+            r"the lanes keep 9 step_tokens at least \(bulk 9\), and the prompts of a step have 8",
+        ),
+        (
+            CHUNKED,
+            {"step_tokens": Share(5), "chunk": 2, "slots": Share(0, 2)},
+            "lane 'bulk' keeps 5 step_tokens and can use 4 at most",
+        ),
+    ],
+)
+def test_a_least_that_cannot_be_kept_is_refused(policies, lane, said):
+    with pytest.raises(SettingError, match=said) as raised:
+        scheduler_of(policies, replace(BULK, **lane))
+    assert "\n" not in str(raised.value)
