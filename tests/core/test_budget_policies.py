@@ -71,7 +71,7 @@ def numbers(found):
 def job(number, due, work):
     """A sequence that must have its first token by then, and whose prompt takes so long."""
     made = one(number, first_by=due)
-    made.priced, made.work = (made.scheduled, made.pending), work
+    made.priced_from, made.priced_to, made.work = made.scheduled, len(made.tokens), work
     return made
 
 

@@ -158,10 +158,10 @@ class Estimates:
         Without the drift: that changes all sequences' work alike.
         """
         start = sequence.scheduled or sequence.hit
-        left = len(sequence.tokens) - start
-        if (start, left) != sequence.priced:
-            own = row_features(start, left, 1)
-            sequence.priced = start, left
+        end = len(sequence.tokens)
+        if start != sequence.priced_from or end != sequence.priced_to:
+            own = row_features(start, end - start, 1)
+            sequence.priced_from, sequence.priced_to = start, end
             sequence.alone = self.cost.predict(own)
             sequence.work = self.cost.predict(self._full + own) - self._full_price
         return sequence.work

@@ -36,7 +36,10 @@ class Sizer:
         self._tokens += len(keys)
         self._rows += len(keys)
         self._logits += len(keys)
-        self._padded = self.estimates.cost.gathering.reads(self._singles)
+        gathering = self.estimates.cost.gathering
+        self._padded = (
+            gathering.reads(self._singles) if gathering.at_once else self._padded + sum(keys)
+        )
 
     def turn_to(self, tier: int) -> None:
         """The next rows are of this tier (Sequence.tier)."""

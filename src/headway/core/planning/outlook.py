@@ -42,7 +42,9 @@ class Outlook:
         self._pressing = [s for s in self._decoding if s not in deferred]
         self._press = self._step_of(self._pressing) if deferred else self._decode
         self._allow = policies.chunk.allow(view)
-        self._releases: list[tuple[int, Sequence]] | None = None  # made only if it is needed
+        # By tier, made only if they are needed:
+        self._held: dict[int, tuple[int, int]] = {}
+        self._ends: dict[int, list[tuple[int, Sequence]]] = {}
 
     def _left(self, sequence: Sequence) -> int:
         """Its tokens that are not computed in this step."""
@@ -63,18 +65,19 @@ class Outlook:
 
     def waits(self, sought: Collection[Sequence]) -> dict[Sequence, int]:
         """Nanoseconds from the end of this step until their prompts are computed."""
-        view, price = self.view, self.view.estimates.work
+        view, shares, price = self.view, self._shares, self.view.estimates.work
         found: dict[Sequence, int] = {}
         work = tokens = joins = blocks = 0  # of those that go before
         running = {sequence.number for sequence in view.running}
-        prompts = [s for s in view.running if s.pending > 1]
+        prompts = [s for s in view.running if len(s.tokens) - s.scheduled > 1]
         seen: set[Sequence] = set()  # an order may name somebody twice
         for sequence in self.policies.order.rank(view, prompts):
-            if (left := self._left(sequence)) <= 0 or sequence in seen:
+            pending = len(sequence.tokens) - sequence.scheduled
+            if (left := pending - shares.get(sequence, 0)) <= 0 or sequence in seen:
                 continue
             seen.add(sequence)
             before = work, tokens, joins, blocks
-            work += price(sequence) * left // sequence.pending
+            work += price(sequence) * left // pending
             tokens += left
             if sequence.number not in running:
                 joins += 1
@@ -120,13 +123,13 @@ class Outlook:
         if not ahead.joins:
             return 0
         across = getattr(self.policies.preempt, "across", False)
-        held, free = self._holders(sequence.tier if across else NEVER), self.view.free_blocks
-        if across:
-            free += sum(len(s.blocks) for s in self.view.running if s.tier > sequence.tier)
-        slots = (self.policies.slots or NEVER) - len(held)
-        short, blocks = ahead.joins - slots, ahead.blocks - free
+        tier = sequence.tier if across else NEVER
+        running, given = self._holders(tier)
+        slots = (self.policies.slots or NEVER) - running
+        short, blocks = ahead.joins - slots, ahead.blocks - self.view.free_blocks - given
         if short <= 0 and blocks <= 0:
             return 0
+        held = self._ending(tier)
         pace = max(self._decode, self.view.estimates.promises.pace(sequence.request.lane))
         for count, (left, holder) in enumerate(held, 1):
             blocks -= len(holder.blocks)
@@ -136,15 +139,22 @@ class Outlook:
         longest = max([left for left, _ in held], default=1)
         return longest * pace * max(1, short) // max(1, len(held))
 
-    def _holders(self, tier: int) -> list[tuple[int, Sequence]]:
+    def _holders(self, tier: int) -> tuple[int, int]:
+        """How many run up to this tier, and the blocks that later ones give back."""
+        if tier not in self._held:
+            later = [len(s.blocks) for s in self.view.running if s.tier > tier]
+            self._held[tier] = len(self.view.running) - len(later), sum(later)
+        return self._held[tier]
+
+    def _ending(self, tier: int) -> list[tuple[int, Sequence]]:
         """Those that run, up to this tier, and the tokens that each is expected to have left, the
         fewest first."""
-        if self._releases is None:
-            self._releases = sorted(
-                [(self._steps_left(s), s) for s in self.view.running],
+        if tier not in self._ends:
+            self._ends[tier] = sorted(
+                [(self._steps_left(s), s) for s in self.view.running if s.tier <= tier],
                 key=lambda each: (each[0], each[1].number),
             )
-        return [each for each in self._releases if each[1].tier <= tier]
+        return self._ends[tier]
 
     def _steps_left(self, sequence: Sequence) -> int:
         """After this one, until it has probably ended."""

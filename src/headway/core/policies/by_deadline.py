@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import accumulate, chain
+from heapq import heappush, heappushpop
+from itertools import accumulate
 from operator import attrgetter
 from typing import ClassVar
 
 from headway.core.request import NEVER
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence, next_times
 from headway.core.view import View
 from headway.errors import SettingError
 
@@ -93,16 +93,15 @@ def _below_their_least(view: View) -> list[Sequence]:
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
     answers must have begun. The earliest first."""
-    jobs: list[Job] = []
     shortest, end = view.estimates.shortest, view.estimates.lengths.end
-    for s in timed:
-        due = s.first_by if s.first_token == NEVER else s.next_by
-        if s.done_by != NEVER:
-            left = end(s, SURE) - len(s.tokens)
-            due = min(due, s.done_by - left * shortest)
-        jobs.append((due, s.number, s))
-    jobs.sort()
-    return jobs
+
+    def last(s: Sequence) -> int:
+        return s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
+
+    times = zip(next_times(timed), timed, strict=True)
+    return sorted(
+        [(due if s.done_by == NEVER else min(due, last(s)), s.number, s) for due, s in times]
+    )
 
 
 def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
@@ -118,25 +117,34 @@ def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
     ]
     ends = accumulate(works, initial=view.now)
     next(ends)
-    if all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):
-        return iter([s for _, _, s in jobs])
-    end = view.now
-    largest: list[tuple[int, int, Sequence]] = []
     late: set[Sequence] = set()
+    if not all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):
+        late = _largest(jobs, works, view.now)
+    for _, _, sequence in jobs:
+        if sequence not in late:
+            yield sequence
+    yield from sorted(late, key=lambda s: (s.work, s.number))
+
+
+def _largest(jobs: list[Job], works: list[int], now: int) -> set[Sequence]:
+    """Those without whom the others are in time: whenever one is late, the largest so far."""
+    end, late = now, set()
+    largest: list[tuple[int, int, Sequence]] = []
     for mine, (due, number, sequence) in zip(works, jobs, strict=True):
         end += mine
-        heappush(largest, (-mine, -number, sequence))
-        if end > due:
-            least_lost, _, dropped = heappop(largest)
+        job = -mine, -number, sequence
+        if end <= due:
+            heappush(largest, job)
+        else:
+            least_lost, _, dropped = heappushpop(largest, job)
             end += least_lost
             late.add(dropped)
-    in_time = [s for _, _, s in jobs if s not in late]
-    return chain(in_time, sorted(late, key=lambda s: (s.work, s.number)))
+    return late
 
 
 def _share_of_prompts(view: View) -> float:
     """The part of a long step that is left for prompts beside those that decode."""
-    starts = [s.scheduled for s in view.running if s.pending == 1]
+    starts = [s.scheduled for s in view.running if len(s.tokens) - s.scheduled == 1]
     if not starts or not view.estimates.shortest:
         return 1.0
     decoding = view.estimates.decoding(len(starts), sum(starts))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequence import TIMED, Sequence, next_times
 from headway.core.view import View
 from headway.errors import SettingError
 
@@ -73,9 +73,9 @@ class WithTimeToSpare:
         if not joins and len(decoding) == len(view.running):
             return found
         soon = view.now + self.soon * view.estimates.shortest
-        return found | {
-            s for s in decoding if s.tier == TIMED and s.first_token != NEVER and s.next_by > soon
-        }
+        timed = [s for s in decoding if s.tier == TIMED and s.first_token != NEVER]
+        times = zip(timed, next_times(timed), strict=True)
+        return found | {sequence for sequence, next_by in times if next_by > soon}
 
 
 DEFERS: dict[str, Defer] = {  # as operators name them

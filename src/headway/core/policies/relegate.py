@@ -66,6 +66,9 @@ class Hopeless:
         return [
             s
             for s in found
-            if (now + estimates.first_token(s) if s.first_token == NEVER else s.first_token)
-            <= s.first_by
+            if (
+                now <= s.first_by and now + estimates.first_token(s) <= s.first_by
+                if s.first_token == NEVER
+                else s.first_token <= s.first_by
+            )
         ]
