@@ -1,17 +1,20 @@
 """Prefix sharing: when it is worth three times the batch, and hit rates by use."""
 
+from math import inf
 from pathlib import Path
 
 from benchmarks.textbook.memory import ANSWER, OWN, POOL, fitting, prompts
 from benchmarks.textbook.part import ARITHMETIC, MEASURED, SIMULATED, Part, Table, percent
-from benchmarks.textbook.runs import ROOM, SECOND, STEPS, counted
+from benchmarks.textbook.runs import ACCELERATOR, MODEL, ROOM, SECOND, STEPS, counted
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
+from headway.costing.datasheet import analytical_calibration, read_accelerator, read_shape
 from headway.traffic.trace import PREFIX_TOKENS, Arrival, read_trace
 
 BLOCK, QUOTED = 16, 3
 RECORDED = Path("../shared/traces/mooncake-conversation.csv.gz")  # beside the project
+DEVICES = (1, 8)  # whose KV memory is the cache
 TURNS = 10
 SYSTEM, QUESTION, ANSWERED = 512, 64, 192  # tokens of a constructed prompt, and of an answer
 PASSAGES, PASSAGE = 6, 512  # of a retrieval prompt
@@ -105,21 +108,33 @@ def constructed() -> Part:
     return Part(SIMULATED, [Table([*head, "tokens found"], rows)], figures)
 
 
-def found(arrivals: list[Arrival]) -> list[int]:
-    """Tokens of each prompt that an endless cache holds: its leading blocks that were asked before.
+def found(arrivals: list[Arrival], room: float = inf) -> list[int]:
+    """Tokens of each prompt that a cache holds: its leading blocks that were asked before.
 
-    The last token is never matched, and the last block may be partial.
+    The last token is never matched, and the last block may be partial. room: blocks that are kept,
+    those that were asked last; of one prompt the last blocks are the first to go.
     """
-    seen, cached = set[int](), list[int]()
+    seen, cached = dict[int, None](), list[int]()  # in the order in which they go
     for arrival in arrivals:
         leading = 0
         for block in arrival.blocks:
             if block not in seen:
                 break
             leading += 1
-        seen.update(arrival.blocks)
+        for block in reversed(arrival.blocks):
+            seen.pop(block, None)
+            seen[block] = None
+        while len(seen) > room:
+            del seen[next(iter(seen))]
         cached.append(min(leading * PREFIX_TOKENS, arrival.prompt - 1))
     return cached
+
+
+def room_of_a_device() -> int:
+    """Tokens of KV memory beside the simulated model on its accelerator."""
+    sheet = read_accelerator(ACCELERATOR)
+    made = analytical_calibration(read_shape(MODEL), sheet, MODEL)
+    return made.num_blocks * made.block_size
 
 
 def recorded() -> Part:
@@ -132,7 +147,11 @@ def recorded() -> Part:
         for one, tokens in zip(arrivals, cached, strict=True)
         if tokens > PREFIX_TOKENS
     ]
-    share = sum(cached) / total
+    share, room = sum(cached) / total, room_of_a_device()
+    held = {
+        devices: sum(found(arrivals, devices * room // PREFIX_TOKENS)) / total
+        for devices in DEVICES
+    }
     follow = sum(tokens for _, tokens in later) / sum(one.prompt for one, _ in later)
     figures = {
         "requests": len(arrivals),
@@ -142,6 +161,8 @@ def recorded() -> Part:
         "some": sum(tokens > 0 for tokens in cached) / len(arrivals) * 100,
         "later": len(later) / len(arrivals) * 100,
         "later_found": follow * 100,
+        "room": room,
+        **{f"held_{devices}": part * 100 for devices, part in held.items()},
     }
     rows = [
         [f"all {len(arrivals):,}", f"{total / len(arrivals):,.0f}", percent(share)],
@@ -151,5 +172,8 @@ def recorded() -> Part:
             percent(follow),
         ],
     ]
+    for devices, part in held.items():
+        words = f"all, a cache of {devices * room:,} tokens"
+        rows.append([words, f"{total / len(arrivals):,.0f}", percent(part)])
     head = ["mooncake-conversation", "mean prompt", "tokens found"]
     return Part(MEASURED, [Table(head, rows)], figures)
