@@ -28,6 +28,7 @@ class Victims:
         self.policy, self.roster, self.pool, self.view = policy, roster, pool, view
         self.across: bool = getattr(policy, "across", False)
         self._left: list[Sequence] | None = None  # made only if a step lacks blocks or slots
+        self._is_whole = False  # those of the first tier are among them
         self._robbed: set[str] = set()  # lanes that have lost somebody in this step
         self._first = UNTIMED  # the earliest tier that has
         self._oldest: dict[int, int] = {}  # number, by tier
@@ -76,13 +77,16 @@ class Victims:
         them are not enough."""
         if needy.tier >= self._bare:
             return []
+        if not any(each.tier > needy.tier for each in self.roster.running.values()):
+            self._bare = needy.tier
+            return []
         need, shared = demand(self.pool, needy, whole=whole)
         need -= self.pool.num_free
         found: list[Sequence] = []
         tables: list[list[int]] = []
         freed = 0
         gone, held = Counter[str](), Counter[str]()
-        for victim in self._remaining():
+        for victim in self._remaining(later=True):
             if len(found) >= slots and freed >= need:
                 break
             lane = victim.request.lane
@@ -102,18 +106,29 @@ class Victims:
             tables = [other.blocks for other in others]
             if len(others) >= slots and self.pool.freed_by(tables, shared) >= need:
                 found = others
-        self._left = [each for each in self._remaining() if each not in found]
+        self._left = [each for each in self._remaining(later=True) if each not in found]
         return found
 
-    def _remaining(self) -> list[Sequence]:
+    def _remaining(self, *, later: bool = False) -> list[Sequence]:
+        """Those that are left. later: those of the first tier, mostly many, need not be among
+        them."""
+        running, across = self.roster.running.values(), self.across
         if self._left is None:
-            victims, oldest = list(self.policy.victims(self.view)), self._oldest
-            for each in victims:
-                tier = each.tier if self.across else 0
-                oldest[tier] = min(oldest.get(tier, each.number), each.number)
-            spared = () if self.across else oldest.values()
-            self._left = [v for v in victims if not v.in_flight and v.number not in spared]
+            self.view = self.view._replace(shared=frozenset(self.view.shared))  # as they are now
+            for each in running:
+                tier = each.tier if across else 0
+                self._oldest[tier] = min(self._oldest.get(tier, each.number), each.number)
+            self._left = self._ranked([s for s in running if s.tier != TIMED]) if across else []
+        if not later and not self._is_whole:
+            self._is_whole = True
+            self._left += self._ranked([s for s in running if not across or s.tier == TIMED])
         return self._left
+
+    def _ranked(self, running: list[Sequence]) -> list[Sequence]:
+        """Those of them that may be taken at all, the first victim first."""
+        spared = () if self.across else self._oldest.values()
+        victims = self.policy.victims(self.view._replace(running=running))
+        return [v for v in victims if not v.in_flight and v.number not in spared]
 
     def _may_be_taken(self, victim: Sequence, needy: Sequence) -> bool:
         if not self.across:

@@ -12,7 +12,7 @@ class Preempt(Protocol):
     """The order in which running sequences lose their blocks when memory is short.
 
     A policy may also have an attribute `across`. True: sequences take blocks and slots from those
-    of a later tier (sequence.TIMED ...), down to the least that lanes keep.
+    of a later tier (sequence.TIMED ...), down to the least that lanes keep. Later tiers come first.
     """
 
     def victims(self, view: View) -> Iterator[Sequence]:
@@ -43,21 +43,21 @@ class ByLane:
 
     def victims(self, view: View) -> Iterator[Sequence]:
         priority = {line.lane.name: line.lane.priority for line in view.lines}
+        shared = frozenset(view.shared)
         yield from sorted(
             view.running,
             key=lambda s: (
                 -s.tier,
                 s.number == view.last_victim,
                 -priority[s.request.lane],
-                own_tokens(s, view),
+                own_tokens(s, shared, view.block_size),
                 -s.number,
             ),
         )
 
 
-def own_tokens(sequence: Sequence, view: View) -> int:
+def own_tokens(sequence: Sequence, shared: frozenset[int], block_size: int) -> int:
     """Tokens that are computed in blocks that nobody else uses."""
-    if not (shared := view.shared):
+    if not shared:
         return sequence.computed
-    others = sum([block in shared for block in sequence.blocks])
-    return sequence.computed - others * view.block_size
+    return sequence.computed - len(shared.intersection(sequence.blocks)) * block_size
