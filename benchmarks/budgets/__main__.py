@@ -22,6 +22,8 @@ With --live nothing of that: the embedded model itself serves one short bursty w
     python -m benchmarks.budgets --write             also brings docs/strategies.md up to date
 
 --quick, with each of them: at most two windows, at loads 1 and 1.5; five minutes or less.
+--whole: the windows have all of the traces. Those of the tables are shorter, with pauses between
+them; two minutes of a trace that comes in bursts are either busy or quiet.
 """
 
 import argparse
@@ -45,7 +47,7 @@ from headway.errors import HeadwayError, SettingError
 
 EMBEDDED = "embedded"
 MACHINES = DATA_SHEET, EMBEDDED
-SIMULATED_ALONE = "part", "mixes", "loads", "windows", "workers", "raw", "told"
+SIMULATED_ALONE = "part", "mixes", "loads", "windows", "whole", "workers", "raw", "told"
 LOADS, WINDOWS, WORKERS = "0.5,1,1.5,2,3", 6, 2
 PICTURE = Path("docs/pictures/budgets.svg")
 CONSOLE = Console(width=130)
@@ -62,6 +64,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--live", action="store_true", help="serve with the embedded model")
     parser.add_argument("--loads", default=LOADS, help=f"default: {LOADS}")
     parser.add_argument("--windows", type=int, default=WINDOWS)
+    parser.add_argument("--whole", action="store_true", help="windows without pauses")
     parser.add_argument("--workers", type=int, default=WORKERS, help="processes")
     parser.add_argument(
         "--quick", action="store_true", help="loads 1 and 1.5; two windows, of the long mix one"
@@ -93,8 +96,8 @@ def check_machine(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
     is_embedded = given.live or given.machine == EMBEDDED
     if given.cost and not is_embedded:
         parser.error("--cost is of the embedded model: say --machine embedded or --live")
-    if given.write and is_embedded:
-        parser.error(f"--write: the document's tables are of the {DATA_SHEET}")
+    if given.write and (is_embedded or given.whole):
+        parser.error(f"--write: the document's tables are of the {DATA_SHEET}, not --whole")
     for name in SIMULATED_ALONE if given.live else ():
         if getattr(given, name) != parser.get_default(name):
             parser.error(f"--live serves one window and the flood: it takes no --{name}")
@@ -131,13 +134,14 @@ def run(given: argparse.Namespace) -> int:
     mixes = offered(given, folder)
     if not mixes:
         raise SettingError("no mix has its traces")
-    windows = {name: mix.windows(folder, given.windows) for name, mix in mixes.items()}
+    windows = {name: mix.windows(folder, given.windows, given.whole) for name, mix in mixes.items()}
     if given.quick and "long" in windows:
         del windows["long"][1:]
     is_embedded = given.machine == EMBEDDED
-    title = "budgets_embedded" if is_embedded else "budgets"
+    whole = "_whole" if given.whole else ""
+    title = ("budgets_embedded" if is_embedded else "budgets") + whole
     places = model.places(windows) if is_embedded else {}
-    kept = Kept(given.raw, model.name if is_embedded else DATA_SHEET)
+    kept = Kept(given.raw, (model.name if is_embedded else DATA_SHEET) + whole)
     figures = list[Figure]()
     found = Ablation(windows, given.loads, given.workers, CONSOLE, kept, places)
     if given.part in (None, "ablation"):

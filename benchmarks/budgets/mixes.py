@@ -122,10 +122,15 @@ class Mix:
         """The machine's cost model, and the blocks that it has room for."""
         return self.place.priced if self.place else _calibration(self.slots, self.context)
 
-    def windows(self, folder: Path | None, count: int) -> list[Source]:
-        """So many windows from the beginning of the traces, with a pause between them."""
+    def windows(self, folder: Path | None, count: int, is_whole: bool = False) -> list[Source]:
+        """So many windows from the beginning of the traces, with a pause between them.
+
+        is_whole: they have all of the traces, without a pause.
+        """
         last = {trace: arrivals(folder, trace)[-1].at for trace in self.traces}
         ends = min(at * self.slowed.get(trace, 1) for trace, at in last.items()) / SECOND
+        if is_whole:
+            return [Source(folder, at * ends / count, ends / count) for at in range(count)]
         every = min(self.every, ends / count)
         return [Source(folder, at * every, WINDOW * every) for at in range(count)]
 
