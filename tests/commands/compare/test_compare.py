@@ -517,6 +517,17 @@ def test_two_traces_of_one_name_are_refused(tmp_path):
         services_of(CompareOptions(traces=(tmp_path / "a.csv", tmp_path / "a.csv")))
 
 
+@pytest.mark.parametrize("wish", ["rate", "load"])
+def test_a_rate_that_would_change_nothing_is_refused(wish, tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        "chat: {arrivals: poisson, rate: 2, prompt: 8, answer: 8, budget: {ttft: 500}}\n"
+    )
+    asked = CompareOptions(lanes=tmp_path / "a.yaml")
+    assert [each.rate for each in services_of(asked)] == [2.0]
+    with pytest.raises(SettingError, match=f"a rate of its own: --{wish} would change nothing"):
+        services_of(replace(asked, **{wish: 0.5}))
+
+
 def test_a_baseline_that_does_not_run_is_refused(tmp_path):
     with pytest.raises(SettingError, match="the baseline priority is not among"):
         run_compare(CompareOptions(out=tmp_path, baseline="priority", strategies="static"), None)

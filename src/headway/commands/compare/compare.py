@@ -121,6 +121,11 @@ def services_of(options: CompareOptions) -> list[EndpointTraffic]:
             raise SettingError(
                 f"--enforce: no endpoint of {options.lanes.name} has a {ENFORCEABLE}"
             )
+        if (options.rate or options.load) and all(each.rate for each in services):
+            raise SettingError(
+                f"each endpoint of {options.lanes.name} has a rate of its own: "
+                f"--{'rate' if options.rate else 'load'} would change nothing"
+            )
         return services
     if options.enforce:
         raise SettingError(f"--enforce needs --lanes with endpoints that have a {ENFORCEABLE}")
