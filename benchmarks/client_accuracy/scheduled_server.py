@@ -19,7 +19,8 @@ from zlib import crc32
 import httptools
 
 FIRST, PER_PROMPT_TOKEN = 0.030, 0.0002  # seconds
-GAPS = 0.015, 0.025, 0.040  # seconds between tokens, by the length of the prompt
+GAPS = 0.030, 0.045, 0.070  # seconds between tokens, by the length of the prompt
+ROUNDING = 0.0005  # seconds by which asyncio is late on average: it waits in whole milliseconds
 HEAD = "HTTP/1.1 {} {}\r\ncontent-type: {}\r\n{}"
 STREAM = "transfer-encoding: chunked\r\n\r\n"
 
@@ -125,8 +126,8 @@ class Answerer(asyncio.Protocol):
 
     def _next(self, pieces: Iterator[tuple[float, bytes]], began: float) -> None:
         for at, data in pieces:
-            if began + at > self.loop.time():
-                timer = self.loop.call_at(began + at, self._send, data, pieces, began)
+            if (due := began + at - ROUNDING) > self.loop.time():
+                timer = self.loop.call_at(due, self._send, data, pieces, began)
                 self._timers = [timer]
                 return
             self._chunk(data)
@@ -140,7 +141,7 @@ class Answerer(asyncio.Protocol):
         if data == CUT:
             self.transport.abort()
             return
-        self.transport.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 CUT = b"cut"
@@ -150,6 +151,7 @@ def _pieces(plan: Plan, prompt: int, chat: bool) -> Iterator[tuple[float, bytes]
     """Each event with its time in seconds."""
     head = '{"delta":{"content":' if chat else '{"text":'
     tail = "}" if chat else ""
+    word = f'data: {{"choices":[{head}" word"{tail},"finish_reason":null}}]}}\n\n'.encode()
     last = 0.0
     for number, at in enumerate(plan.times):
         last = at
@@ -159,7 +161,7 @@ def _pieces(plan: Plan, prompt: int, chat: bool) -> Iterator[tuple[float, bytes]
         if number == plan.error_after:
             yield at, b'data: {"error":{"message":"as planned"}}\n\n'
             break
-        yield at, f'data: {{"choices":[{head}" word"{tail},"finish_reason":null}}]}}\n\n'.encode()
+        yield at, word
     else:
         usage = {"prompt_tokens": prompt, "completion_tokens": len(plan.times)}
         end = f'{head}""{tail},"finish_reason":"length"}}'

@@ -88,6 +88,15 @@ def bench(
             help="A closed loop of so many callers in place of scheduled arrivals.",
         ),
     ] = 0,
+    find_capacity: Annotated[
+        float,
+        typer.Option(
+            metavar="PERCENT",
+            show_default=False,
+            help="Search for the highest rate at which so many percent of each lane's requests "
+            "are inside its budget.",
+        ),
+    ] = 0.0,
     warm_up: Annotated[
         float | None,
         typer.Option(
@@ -131,6 +140,7 @@ def bench(
         rate=rate,
         speed=speed,
         token_scale=token_scale,
+        find_capacity=find_capacity,
         warm_up=warm_up,
         drain=drain,
         retries=retries,

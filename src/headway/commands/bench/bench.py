@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headway.commands.bench.bench_report import BenchReport
 from headway.commands.bench.bench_traffic import BenchWork, bench_lanes, bench_work, offers_of
+from headway.commands.bench.find_capacity import check_budgets, find_capacity
 from headway.commands.bench.options import BenchOptions
 from headway.commands.interruption import Terminated, exit_status, terminable
 from headway.errors import SettingError
@@ -24,7 +25,7 @@ from headway.yaml_values import number
 
 NUMBERS = (
     *("poisson", "ttft", "tpot", "e2e", "seconds", "rate", "speed", "token_scale"),
-    *("warm_up", "drain"),
+    *("warm_up", "drain", "find_capacity"),
 )  # options that are numbers
 NO_REPORT = "Broken off before any request was sent: no report."
 
@@ -36,6 +37,8 @@ def run_bench(options: BenchOptions, console: Console) -> int:
     """
     targets, headers = check(options), _headers(options.key_env)
     lanes, folder = bench_lanes(options), writable(options.out)
+    if options.find_capacity:
+        check_budgets(lanes, options)
     with terminable():
         try:
             wordings = [
@@ -45,6 +48,8 @@ def run_bench(options: BenchOptions, console: Console) -> int:
                 for each in targets
             ]
             work = bench_work(lanes, options, smallest_context(wordings))
+            if options.find_capacity:
+                return find_capacity(options, wordings, lanes, work, console)
             report = BenchReport(options, wordings, lanes, work, console, folder)
             bench = Bench(report, [offers_of(work, lanes, each, options.seed) for each in wordings])
         except (KeyboardInterrupt, Terminated) as end:

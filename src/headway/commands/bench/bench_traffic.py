@@ -56,7 +56,20 @@ class BenchWork:
     warm_up: int  # nanoseconds that the figures leave out
     about: Mapping[str, Any]  # facts for the report
 
+    @property
+    def rate(self) -> float:
+        """Requests per second, of all lanes together."""
+        return len(self.specs) * 1e9 / self.window
+
+    def at_rate(self, rate: float) -> "BenchWork":
+        """The same requests, faster or slower. The warm-up keeps its requests."""
+        factor = self.rate / rate
+        specs = tuple(replace(spec, at=round(spec.at * factor)) for spec in self.specs)
+        about = {**self.about, "requests_per_second": rate}
+        return BenchWork(specs, round(self.window * factor), round(self.warm_up * factor), about)
+
     def count(self, lane: str) -> int:
+        """How many requests this lane has."""
         return sum(spec.lane == lane for spec in self.specs)
 
 

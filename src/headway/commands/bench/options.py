@@ -27,6 +27,7 @@ class BenchOptions:
     drain: float = 30.0  # seconds after the window
     retries: int = 0
     callers: int = 0  # of a closed loop; 0: open loop
+    find_capacity: float = 0.0  # percent of each lane's requests inside its budget; 0: no search
     repeat: int = 1
     seed: int = 0
     chat: bool = False

@@ -1,0 +1,192 @@
+"""Does `headway bench` agree with guidellm, on the same server under the same schedule?
+
+`headway serve` with the embedded model and one lane without limits. A closed loop of twice as many
+callers as slots says how many requests a second it can answer. A Poisson trace at LOAD of that is
+then replayed by both tools in turn, PAIRS times, with the same token counts. Prompts differ: each
+tool makes its own, of exactly those lengths.
+
+Both leave a row for each request, and the figures are computed from these in the same way: requests
+and answered tokens a second from the first scheduled arrival to the last end; the median time from
+sending a request to its first text; the median of each request's mean gap between tokens. guidellm
+counts its latencies from the moment of sending, so the client's lag is taken out of headway's as
+well; `lag` shows both. A ratio is guidellm's figure over headway's, pair by pair.
+
+guidellm needs an environment of its own (pip install guidellm==0.8.1), whose command is named:
+
+    python -m benchmarks.bench_vs_guidellm /path/to/guidellm
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from benchmarks.report import Figure, finish
+from benchmarks.server_overhead.served import serving
+from benchmarks.server_overhead.stage import TINY
+from headway.report import report_json
+from headway.runs.outcome import Outcome
+
+SEED, LOAD, PAIRS = 0, 0.6, 2
+SECONDS, SLOTS, CONTEXT = 40.0, 16, 1_024
+PROMPTS, ANSWERS = (32, 256), (16, 96)  # tokens: from, to
+LIMITS = {"requests_per_s": 0.05, "tokens_per_s": 0.05, "ttft_p50": 0.05, "itl_p50": 0.05}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One request; times in seconds from the first scheduled arrival."""
+
+    sent: float
+    lag: float  # of the client, when it sent the request
+    ttft: float  # from sending
+    gap: float  # mean, between tokens; 0: it has only one
+    ended: float
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one tool has seen in one turn."""
+
+    rows: Sequence[Row]
+
+    @property
+    def figures(self) -> dict[str, float]:
+        span = max(row.ended for row in self.rows) - min(row.sent - row.lag for row in self.rows)
+        return {
+            "requests_per_s": len(self.rows) / span,
+            "tokens_per_s": sum(row.tokens for row in self.rows) / span,
+            "ttft_p50": median(row.ttft for row in self.rows),
+            "itl_p50": median(row.gap for row in self.rows if row.gap),
+        }
+
+    @property
+    def lag(self) -> float:
+        return median(row.lag for row in self.rows)
+
+
+def bench(url: str, folder: Path, *options: str) -> Outcome:
+    """The rows of `headway bench`."""
+    command = [sys.executable, "-m", "headway.cli", "bench", url, "--out", str(folder)]
+    subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)
+    (outcome,) = report_json.read(folder / "report.json").outcomes.values()
+    return outcome
+
+
+def capacity(url: str, folder: Path) -> float:
+    """Requests per second that the server answers when it is always asked for more."""
+    lengths = ["--prompt", "{}-{}".format(*PROMPTS), "--answer", "{}-{}".format(*ANSWERS)]
+    more = ["--poisson", "100", "--seconds", "15", "--callers", str(2 * SLOTS)]
+    outcome = bench(url, folder, *lengths, *more)
+    ends = sorted(row.finished for row in outcome.requests if row.is_whole)
+    inside = [end for end in ends if 4e9 <= end <= 14e9]
+    return len(inside) / 10
+
+
+def make_trace(rate: float, folder: Path) -> tuple[Path, Path]:
+    """A Poisson trace in headway's form and in guidellm's."""
+    draw, at, lines = Random(SEED), 0.0, list[str]()
+    while (at := at + draw.expovariate(rate)) < SECONDS:
+        lines.append(f"{at:.6f},{draw.randint(*PROMPTS)},{draw.randint(*ANSWERS)}\n")
+    ours, theirs = folder / "trace.csv", folder / "guidellm.csv"
+    ours.write_text("".join(["arrival_s,input_tokens,output_tokens\n", *lines]))
+    theirs.write_text("".join(["timestamp,input_length,output_length\n", *lines]))
+    return ours, theirs
+
+
+def ask_headway(url: str, trace: Path, folder: Path) -> Seen:
+    options = ["--trace", str(trace), "--seconds", str(SECONDS), "--warm-up", "0"]
+    outcome = bench(url, folder, *options)
+    return Seen(
+        [
+            Row(
+                sent=(row.arrived + client.lag) / 1e9,
+                lag=client.lag / 1e9,
+                ttft=(row.ttft - client.lag) / 1e9,
+                gap=row.tpot / 1e9,
+                ended=row.finished / 1e9,
+                tokens=row.generated,
+            )
+            for row, client in zip(outcome.requests, outcome.client, strict=True)
+            if row.is_whole
+        ]
+    )
+
+
+def ask_guidellm(command: str, url: str, trace: Path, folder: Path) -> Seen:
+    said = folder / "guidellm.json"
+    source = f"source.kind=csv_file,source.path={trace}"
+    backend = f"kind=openai_http,target={url},request_format=/v1/completions,model=headway-tiny"
+    options = {
+        "--backend": backend,
+        "--profile": "kind=replay,schedule_turn=timestamp",
+        "--data": f"kind=trace_synthetic,{source}",
+        "--tokenizer": f"kind=huggingface_auto,model={TINY}",
+        "--output": f"kind=json,path={said}",
+    }
+    words = [word for pair in options.items() for word in pair]
+    subprocess.run(
+        [command, "run", *words, "--disable-console"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={name: each for name, each in os.environ.items() if name != "PYTHONPATH"}
+        | {"HF_HUB_OFFLINE": "1"},
+    )
+    rows = json.loads(said.read_text())["benchmarks"][0]["requests"]["successful"]
+    zero = min(each["request_start_time"] - each["request_dispatch_delay"] for each in rows)
+    return Seen(
+        [
+            Row(
+                sent=each["request_start_time"] - zero,
+                lag=each["request_dispatch_delay"],
+                ttft=each["time_to_first_token_ms"] / 1e3,
+                gap=(each["inter_token_latency_ms"] or 0.0) / 1e3,
+                ended=each["request_end_time"] - zero,
+                tokens=each["output_tokens"],
+            )
+            for each in rows
+        ]
+    )
+
+
+def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
+    made = []
+    for name, limit in LIMITS.items():
+        ratios = [theirs.figures[name] / ours.figures[name] for ours, theirs in turns]
+        made.append(Figure(f"{name}_ratio", ratios, most=1 + limit, least=1 - limit))
+        for whose, place in (("headway", 0), ("guidellm", 1)):
+            made.append(Figure(f"{name}_{whose}", [turn[place].figures[name] for turn in turns]))
+    for whose, place in (("headway", 0), ("guidellm", 1)):
+        lags = [1e3 * turn[place].lag for turn in turns]
+        made.append(Figure(f"lag_p50_ms_{whose}", lags, unit="ms"))
+        made.append(Figure(f"rows_{whose}", [len(turn[place].rows) for turn in turns]))
+    return made
+
+
+def main(command: str) -> int:
+    config = {"engine": {"slots": SLOTS, "context": CONTEXT}, "lanes": {"all": {}}}
+    with TemporaryDirectory() as made, serving(config, Path(made)) as server:
+        folder, url = Path(made), f"http://{server.host}:{server.port}"
+        most = capacity(url, folder / "capacity")
+        trace, their_trace = make_trace(LOAD * most, folder)
+        print(f"capacity {most:.1f} requests / s; replaying {LOAD * most:.1f}", flush=True)
+        turns = list[tuple[Seen, Seen]]()
+        for turn in range(PAIRS):
+            ours = ask_headway(url, trace, folder / f"headway-{turn}")
+            theirs = ask_guidellm(command, url, their_trace, folder)
+            turns.append((ours, theirs))
+            print({name: round(value, 4) for name, value in ours.figures.items()}, flush=True)
+            print({name: round(value, 4) for name, value in theirs.figures.items()}, flush=True)
+    return finish("bench_vs_guidellm", __doc__ or "", SEED, figures(turns))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

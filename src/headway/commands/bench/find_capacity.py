@@ -1,0 +1,188 @@
+"""`headway bench --find-capacity`: the highest rate at which a server keeps every lane's budget.
+
+Every rate offers the same requests, faster or slower, as figures.capacity has it.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from math import inf
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.commands.bench.bench_report import BenchReport
+from headway.commands.bench.bench_traffic import BenchLane, BenchWork, offers_of
+from headway.commands.bench.options import BenchOptions
+from headway.commands.interruption import Terminated, exit_status
+from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
+from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence
+from headway.core.lane import Budget
+from headway.errors import SettingError
+from headway.figures.capacity import Capacity, TriedRate, search_capacity
+from headway.figures.capacity_interval import Tallies, capacity_interval, tally_blocks
+from headway.figures.lane_figures import lane_figures
+from headway.figures.warm_up import without_warm_up
+from headway.report.formatting import share as as_share
+from headway.report.remote.client_doubts import MOST_LAG, lag_of
+from headway.report.report_json import writable
+from headway.runs.outcome import Outcome
+from headway.runs.progress import show_progress
+from headway.runs.remote.client_run import ClientLoad, ClientRun, Manner
+from headway.runs.remote.wording import Wording
+
+FIRST, LAST = 1 / 4, 16.0  # of the offered rate: where the search begins, and where it ends
+TOLERANCE = 0.05  # of the rate; nearer is within what two runs of one rate differ by
+UNIT = "requests / s"
+
+
+class ClientLate(Exception):
+    """The client could not send at this rate, so it says nothing about the server."""
+
+
+@dataclass(slots=True)
+class CapacitySearch:
+    """The search on one server."""
+
+    options: BenchOptions
+    wording: Wording
+    lanes: Sequence[BenchLane]
+    work: BenchWork  # at the offered rate
+    console: Console
+    tried: list[TriedRate] = field(default_factory=list)
+    tallies: dict[float, Tallies] = field(default_factory=dict)
+    # the run at the highest kept rate
+    kept: dict[float, tuple[BenchWork, Outcome, ClientLoad]] = field(default_factory=dict)
+    end: str = f"{LAST:g} times the offered rate"  # why the search ended, in words
+
+    @property
+    def share(self) -> float:
+        return self.options.find_capacity / 100
+
+    def search(self) -> None:
+        """Try rates until the capacity is known. What was tried is kept however this ends."""
+        rate = self.work.rate
+        try:
+            search_capacity(
+                self._attainment, FIRST * rate, LAST * rate, TOLERANCE, share=self.share
+            )
+        except ClientLate as late:
+            self.end = str(late)
+
+    def _attainment(self, rate: float) -> dict[str, float]:
+        work, options = self.work.at_rate(rate), self.options
+        offers = offers_of(work, self.lanes, self.wording, options.seed)
+        lanes = [lane.traffic.endpoint.lane({}) for lane in self.lanes]
+        drain = round(options.drain * 1e9)
+        manner = Manner(drain, work.window, options.retries, 0, options.seed)
+        run = ClientRun(self.wording, offers, lanes, manner)
+        with show_progress(self.console, f"{rate:.3g} / s", len(offers), work.window) as watch:
+            outcome = run.serve(watch)
+        if lag_of(outcome) > MOST_LAG:
+            raise ClientLate(f"at {rate:.3g} {UNIT} the client itself was late")
+        counted = without_warm_up(outcome, work.warm_up)
+        self.tallies[rate] = tally_blocks(counted, work.warm_up, work.window)
+        figures = {lane: lane_figures(counted, lane) for lane in counted.offered}
+        found = {lane: each.attainment for lane, each in figures.items() if each.offered}
+        self.tried.append(TriedRate(rate, found, self.share))
+        if self.tried[-1].kept and rate > max(self.kept, default=0.0):
+            self.kept = {rate: (work, outcome, run.load)}
+        worst = min(found, key=lambda lane: found[lane])
+        said = f"{rate:.3g} {UNIT}: {worst} keeps {100 * found[worst]:.1f} %"
+        self.console.print(Text(said, style="dim"))
+        return found
+
+    @property
+    def found(self) -> Found:
+        """The capacity by all rates tried so far."""
+        top = max((each.rate for each in self.tried if each.kept), default=0.0)
+        above = [each.rate for each in self.tried if each.broken and each.rate > top]
+        capacity = Capacity(top, (top, min(above, default=inf)), tuple(self.tried))
+        sure = capacity_interval(self.tallies, top, 1, self.options.seed, self.share)
+        return Found(capacity, sure)
+
+
+def find_capacity(
+    options: BenchOptions,
+    wordings: Sequence[Wording],
+    lanes: Sequence[BenchLane],
+    work: BenchWork,
+    console: Console,
+) -> int:
+    """Search on each server in turn, write what was found, and return the exit status."""
+    searches, folder = dict[str, CapacitySearch](), writable(options.out)
+    status = 0
+    for wording in wordings:
+        name = wording.target.name
+        console.print(Text(f"{name}:", style="bold"))
+        search = searches[name] = CapacitySearch(options, wording, lanes, work, console)
+        try:
+            search.search()
+        except (KeyboardInterrupt, Terminated) as end:
+            status, search.end = exit_status(end), "it was broken off"
+            break
+    _write(searches, folder / "capacity.json")
+    for name, search in searches.items():
+        if search.kept:
+            inner = folder if len(wordings) == 1 else folder / name.replace(":", "-")
+            _report(search, inner)
+    _print(searches, console, folder)
+    return status
+
+
+def check_budgets(lanes: Sequence[BenchLane], options: BenchOptions) -> None:
+    """SettingError where there is nothing that a rate could break, or the options disagree."""
+    if all(lane.traffic.endpoint.fixed == Budget() for lane in lanes):
+        raise SettingError("--find-capacity: no lane has a budget; for instance --ttft 500")
+    if not 0 < options.find_capacity <= 100:
+        raise SettingError(
+            f"--find-capacity is a share in percent, such as 95, not {options.find_capacity:g}"
+        )
+    if options.callers or options.repeat > 1:
+        raise SettingError("--find-capacity searches once, in an open loop: no --callers, --repeat")
+
+
+def _write(searches: dict[str, CapacitySearch], path: Path) -> None:
+    """Each server's capacity, and what each rate did."""
+    plain = {
+        name: {
+            "capacity": search.found.capacity.rate if search.tried else None,
+            "required": search.share,
+            "interval": asdict(search.found.sure) if search.tried else None,
+            "ended_by": search.end,
+            "tried": [{"rate": e.rate, "attainment": dict(e.attainment)} for e in search.tried],
+        }
+        for name, search in searches.items()
+    }
+    path.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+
+
+def _report(search: CapacitySearch, folder: Path) -> None:
+    """The report of the run at the capacity."""
+    ((work, outcome, load),) = search.kept.values()
+    quiet = Console(quiet=True)
+    report = BenchReport(
+        search.options, [search.wording], search.lanes, work, quiet, writable(folder)
+    )
+    report.add(search.wording.target.name, outcome, load)
+    report.closing(complete=True)
+
+
+def _print(searches: dict[str, CapacitySearch], console: Console, folder: Path) -> None:
+    console.print()
+    found = {name: search.found for name, search in searches.items() if search.tried}
+    for name, each in found.items():
+        search = searches[name]
+        scope = Scope(UNIT, search.options.seconds, search.end)
+        said = capacity_sentence(each, scope)
+        console.print(Text(f"{name}: capacity at {as_share(search.share)} {said}.", style="bold"))
+    numbered = {name: each for name, each in found.items() if has_number(each)}
+    if len(numbered) > 1:
+        console.print()
+        console.print(capacity_table(numbered, next(iter(searches.values())).share, UNIT))
+        console.print(Text(NOTE, style="dim"))
+    where = f"{folder / 'capacity.json'} has what every rate did"
+    if any(search.kept for search in searches.values()):
+        where += "; report.html is of the run at the capacity"
+    console.print(Text(f"{where}."))

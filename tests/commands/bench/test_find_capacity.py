@@ -1,0 +1,137 @@
+"""`headway bench --find-capacity`, on a server whose answers are computed instead of waited for."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headway.commands.bench import find_capacity
+from headway.commands.bench.bench import run_bench
+from headway.commands.bench.options import BenchOptions
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.errors import SettingError
+from headway.runs.outcome import Outcome
+from headway.runs.remote.client_row import ClientRow
+from headway.runs.remote.client_run import ClientLoad
+from tests.scheduled import scheduled
+
+MS = 1_000_000
+
+
+class ComputedRun:
+    """In place of a ClientRun. A request waits if more than `capacity` a second have come."""
+
+    capacity, lag, broken_at = 50.0, 0, NEVER
+    asked = ()
+
+    def __init__(self, wording, offers, lanes, manner):
+        self.offers, self.lanes, self.load = offers, {e.name: e for e in lanes}, ClientLoad(0.1, ())
+        self.rate = len(offers) * 1e9 / manner.window
+        ComputedRun.asked = (*ComputedRun.asked, [offer.request.id for offer in offers])
+
+    def serve(self, watch):
+        if self.rate >= ComputedRun.broken_at:
+            raise KeyboardInterrupt
+        late = self.rate > ComputedRun.capacity
+        rows = [self._row(offer.request, 900 * MS if late else 50 * MS) for offer in self.offers]
+        client = [
+            ClientRow(row.id, ComputedRun.lag if late else 0, 1, 200, "", 2, False, ())
+            for row in rows
+        ]
+        end = max(row.finished for row in rows)
+        return Outcome({"poisson": len(rows)}, (*rows,), (), end, True, (*client,))
+
+    def _row(self, request, ttft):
+        at = request.arrived
+        return RequestRow(
+            request.id,
+            request.lane,
+            self.lanes[request.lane].budget,
+            Finish.LENGTH,
+            at,
+            NEVER,
+            at + ttft,
+            at + ttft,
+            at + ttft,
+            5,
+            1,
+            *(0, 0, 0, 0),
+        )
+
+
+@pytest.fixture
+def search(monkeypatch, tmp_path):
+    """Run it; gives the exit status, the output and capacity.json."""
+    monkeypatch.setattr(find_capacity, "ClientRun", ComputedRun)
+    for name, value in {"capacity": 50.0, "lag": 0, "broken_at": NEVER, "asked": ()}.items():
+        monkeypatch.setattr(ComputedRun, name, value)
+
+    def run(count=1, **wishes):
+        screen = Console(file=StringIO(), width=100, force_terminal=False)
+        wishes = {"poisson": 20.0, "seconds": 10.0, "ttft": 500.0, "find_capacity": 95.0} | wishes
+        with scheduled(tokenizes=False) as url, scheduled(tokenizes=False) as other:
+            options = BenchOptions((url, other)[:count], out=tmp_path, **wishes)
+            status = run_bench(options, screen)
+        found = json.loads((tmp_path / "capacity.json").read_text())
+        return status, " ".join(screen.file.getvalue().split()), found
+
+    return run
+
+
+def test_the_highest_kept_rate_is_bracketed_and_its_run_is_reported(search, tmp_path):
+    status, said, plain = search()
+    (found,) = plain.values()
+    rates = {each["rate"]: each["attainment"]["poisson"] for each in found["tried"]}
+    assert status == 0 and found["capacity"] <= 50 < min(r for r, kept in rates.items() if not kept)
+    assert found["capacity"] >= 50 / 1.06 and rates[found["capacity"]] == 1
+    assert sorted(rates) != list(rates) and all(each in (0, 1) for each in rates.values())
+    assert all(ids == ComputedRun.asked[0] for ids in ComputedRun.asked), "the same requests"
+    assert f"capacity at 95 % {found['capacity']:.3g} requests / s (90 % interval" in said
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["workload"]["requests_per_second"] == found["capacity"]
+
+
+def test_several_servers_have_a_row_each(search, tmp_path):
+    status, said, plain = search(count=2)
+    assert status == 0 and len(plain) == 2 and "Capacity at 95 %, requests / s" in said
+    assert len(list(tmp_path.glob("127.0.0.1-*/report.html"))) == 2
+
+
+def test_a_server_that_keeps_no_rate_has_no_capacity(search, monkeypatch, tmp_path):
+    monkeypatch.setattr(ComputedRun, "capacity", 0.001)
+    status, said, _ = search()
+    assert status == 0 and "capacity at 95 % none: misses budgets at every rate tried" in said
+    assert not (tmp_path / "report.json").exists()
+
+
+def test_a_rate_at_which_the_client_is_late_says_nothing_and_ends_the_search(search, monkeypatch):
+    monkeypatch.setattr(ComputedRun, "lag", 20 * MS)
+    _, said, plain = search()
+    (found,) = plain.values()
+    assert all(each["attainment"]["poisson"] == 1 for each in found["tried"])
+    assert "the client itself was late" in found["ended_by"] and "at least" in said
+
+
+def test_a_search_that_is_broken_off_keeps_what_it_tried(search, monkeypatch):
+    monkeypatch.setattr(ComputedRun, "broken_at", 30.0)
+    status, _, plain = search()
+    (found,) = plain.values()
+    assert status == 130 and len(found["tried"]) == 3 and found["ended_by"] == "it was broken off"
+    monkeypatch.setattr(ComputedRun, "broken_at", 1.0)
+    status, _, plain = search()
+    assert status == 130 and next(iter(plain.values()))["capacity"] is None
+
+
+@pytest.mark.parametrize(
+    "wishes, named",
+    [
+        ({"ttft": 0.0}, "no lane has a budget; for instance --ttft 500"),
+        ({"find_capacity": 101.0}, "a share in percent, such as 95, not 101"),
+        ({"callers": 3}, "in an open loop: no --callers, --repeat"),
+    ],
+)
+def test_a_search_that_could_not_end_is_refused(search, wishes, named):
+    with pytest.raises(SettingError, match=named):
+        search(**wishes)
