@@ -1,9 +1,14 @@
 """Does `headway bench` agree with guidellm, on the same server under the same schedule?
 
-`headway serve` with the embedded model and one lane without limits. A closed loop of twice as many
-callers as slots says how many requests a second it can answer. A Poisson trace at LOAD of that is
-then replayed by both tools in turn, PAIRS times, with the same token counts. Prompts differ: each
-tool makes its own, of exactly those lengths.
+The server is `headway serve` with the embedded model and one lane without limits. A closed loop of
+twice as many callers as slots says how many requests a second it can answer. A Poisson trace at
+LOAD of that is then replayed by both tools in turn, PAIRS times, with the same token counts.
+Prompts differ: each tool makes its own, of exactly those lengths. A tool that takes more of the
+machine slows the server that it measures. `server_itl` is what the server itself has seen, and
+`itl_over_server` the tool's mean gap over it.
+
+With `--scheduled` the server is that of benchmarks.client_accuracy, which computes nothing, so that
+no tool can slow it. It is asked for RATE requests a second.
 
 Both leave a row for each request, and the figures are computed from these in the same way: requests
 and answered tokens a second from the first scheduled arrival to the last end; the median time from
@@ -13,20 +18,25 @@ well; `lag` shows both. A ratio is guidellm's figure over headway's, pair by pai
 
 guidellm needs an environment of its own (pip install guidellm==0.8.1), whose command is named:
 
-    python -m benchmarks.bench_vs_guidellm /path/to/guidellm
+    python -m benchmarks.bench_vs_guidellm /path/to/guidellm [--scheduled]
 """
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
+from benchmarks.client_accuracy.__main__ import server as scheduled_server
 from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import serving
 from benchmarks.server_overhead.stage import TINY
@@ -35,8 +45,10 @@ from headway.runs.outcome import Outcome
 
 SEED, LOAD, PAIRS = 0, 0.6, 2
 SECONDS, SLOTS, CONTEXT = 40.0, 16, 1_024
+RATE = 12.0  # requests per second, of the scheduled server
 PROMPTS, ANSWERS = (32, 256), (16, 96)  # tokens: from, to
 LIMITS = {"requests_per_s": 0.05, "tokens_per_s": 0.05, "ttft_p50": 0.05, "itl_p50": 0.05}
+GAPS = "vllm:inter_token_latency_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,14 @@ class Seen:
     """What one tool has seen in one turn."""
 
     rows: Sequence[Row]
+    server_itl: float = 0.0  # seconds, the mean by the server's own metrics; 0: it has none
+
+    @property
+    def itl_over_server(self) -> float:
+        """Its mean gap over the server's own."""
+        spoken = [row for row in self.rows if row.gap]
+        gaps = sum(row.gap * (row.tokens - 1) for row in spoken)
+        return gaps / sum(row.tokens - 1 for row in spoken) / self.server_itl
 
     @property
     def figures(self) -> dict[str, float]:
@@ -120,10 +140,10 @@ def ask_headway(url: str, trace: Path, folder: Path) -> Seen:
     )
 
 
-def ask_guidellm(command: str, url: str, trace: Path, folder: Path) -> Seen:
+def ask_guidellm(command: str, url: str, model: str, trace: Path, folder: Path) -> Seen:
     said = folder / "guidellm.json"
     source = f"source.kind=csv_file,source.path={trace}"
-    backend = f"kind=openai_http,target={url},request_format=/v1/completions,model=headway-tiny"
+    backend = f"kind=openai_http,target={url},request_format=/v1/completions,model={model}"
     options = {
         "--backend": backend,
         "--profile": "kind=replay,schedule_turn=timestamp",
@@ -157,6 +177,29 @@ def ask_guidellm(command: str, url: str, trace: Path, folder: Path) -> Seen:
     )
 
 
+class ServersOwn:
+    """The sum and the count of the gaps that the server has seen, by its metrics."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def read(self) -> tuple[float, float]:
+        """Zeros where there are no metrics."""
+        try:
+            with urlopen(f"{self.url}/metrics") as answer:
+                text = answer.read().decode()
+        except HTTPError:
+            return 0.0, 0.0
+        found = [re.search(rf"^{GAPS}_{name}{{.*}} (.*)$", text, re.M) for name in ("sum", "count")]
+        return tuple(float(each[1]) if each else 0.0 for each in found)  # type: ignore[return-value]
+
+    def during(self, ask: Callable[[], Seen]) -> Seen:
+        """What a tool sees, with the server's own mean gap meanwhile."""
+        (sum_, count), seen = self.read(), ask()
+        after, many = self.read()
+        return replace(seen, server_itl=(after - sum_) / (many - count) if many > count else 0.0)
+
+
 def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
     made = []
     for name, limit in LIMITS.items():
@@ -165,28 +208,43 @@ def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
         for whose, place in (("headway", 0), ("guidellm", 1)):
             made.append(Figure(f"{name}_{whose}", [turn[place].figures[name] for turn in turns]))
     for whose, place in (("headway", 0), ("guidellm", 1)):
+        if turns[0][place].server_itl:
+            own = [turn[place].server_itl for turn in turns]
+            made.append(Figure(f"server_itl_{whose}", own, unit="s"))
+            over = [turn[place].itl_over_server for turn in turns]
+            made.append(Figure(f"itl_over_server_{whose}", over, most=1.05, least=0.95))
         lags = [1e3 * turn[place].lag for turn in turns]
         made.append(Figure(f"lag_p50_ms_{whose}", lags, unit="ms"))
         made.append(Figure(f"rows_{whose}", [len(turn[place].rows) for turn in turns]))
     return made
 
 
-def main(command: str) -> int:
-    config = {"engine": {"slots": SLOTS, "context": CONTEXT}, "lanes": {"all": {}}}
-    with TemporaryDirectory() as made, serving(config, Path(made)) as server:
-        folder, url = Path(made), f"http://{server.host}:{server.port}"
-        most = capacity(url, folder / "capacity")
-        trace, their_trace = make_trace(LOAD * most, folder)
-        print(f"capacity {most:.1f} requests / s; replaying {LOAD * most:.1f}", flush=True)
-        turns = list[tuple[Seen, Seen]]()
-        for turn in range(PAIRS):
-            ours = ask_headway(url, trace, folder / f"headway-{turn}")
-            theirs = ask_guidellm(command, url, their_trace, folder)
-            turns.append((ours, theirs))
-            print({name: round(value, 4) for name, value in ours.figures.items()}, flush=True)
-            print({name: round(value, 4) for name, value in theirs.figures.items()}, flush=True)
+def replay(command: str, url: str, model: str, rate: float, folder: Path) -> int:
+    """Both tools in turn on a trace at this rate; the exit status."""
+    trace, their_trace = make_trace(rate, folder)
+    own, turns = ServersOwn(url), list[tuple[Seen, Seen]]()
+    for turn in range(PAIRS):
+        ours = own.during(partial(ask_headway, url, trace, folder / f"headway-{turn}"))
+        theirs = own.during(partial(ask_guidellm, command, url, model, their_trace, folder))
+        turns.append((ours, theirs))
+        print({name: round(value, 4) for name, value in ours.figures.items()}, flush=True)
+        print({name: round(value, 4) for name, value in theirs.figures.items()}, flush=True)
     return finish("bench_vs_guidellm", __doc__ or "", SEED, figures(turns))
 
 
+def main(command: str, on_scheduled: bool) -> int:
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        if on_scheduled:
+            with scheduled_server() as url:
+                return replay(command, url, "scheduled", RATE, folder)
+        config = {"engine": {"slots": SLOTS, "context": CONTEXT}, "lanes": {"all": {}}}
+        with serving(config, folder) as server:
+            url = f"http://{server.host}:{server.port}"
+            most = capacity(url, folder / "capacity")
+            print(f"capacity {most:.1f} requests / s; replaying {LOAD * most:.1f}", flush=True)
+            return replay(command, url, "headway-tiny", LOAD * most, folder)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], "--scheduled" in sys.argv[2:]))

@@ -95,7 +95,9 @@ class Answerer(asyncio.Protocol):
         now, path = self.loop.time(), self._url.decode()
         body = json.loads(self._body) if self._body else {}
         headers, self._headers, self._body = self._headers, {}, b""
-        if path == "/v1/models":
+        if path == "/health":
+            self._whole(200, "{}")
+        elif path == "/v1/models":
             self._whole(200, json.dumps({"data": [{"id": "scheduled", "max_model_len": 1 << 20}]}))
         elif path == "/tokenize" and self.tokenizes and "prompt" in body:
             self._whole(

@@ -7,6 +7,7 @@ import pytest
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.runs.remote.calling import Calling, read_calling
+from headway.runs.remote.session import Sessions
 
 
 def test_headers_and_the_share_that_leaves():
@@ -14,6 +15,9 @@ def test_headers_and_the_share_that_leaves():
     assert read_calling(given, "f") == Calling({"X-Headway-Lane": "chat", "x-count": "3"}, 0.03)
     assert read_calling({"cancel": 0.5}, "f").cancel == 0.5
     assert read_calling({}, "f") == Calling()
+    given = {"sessions": {"turns": [2, 6], "think": 1.5, "prefix": 200}}
+    assert read_calling(given, "f").sessions == Sessions(2, 6, 1.5, 200)
+    assert read_calling({"sessions": {"turns": 3}}, "f").sessions == Sessions(3, 3)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,10 @@ def test_headers_and_the_share_that_leaves():
         ({"cancel": "often"}, "f: cancel is 'often', not a number"),
         ({"cancel": 3}, "f: cancel is 3; a share is from 0 to 1"),
         ({"cancel": "130%"}, "a share is from 0 to 1"),
+        ({"sessions": {"turns": [3, 2]}}, "f: sessions: turns is a number, or .least, most., not"),
+        ({"sessions": {"turns": 0}}, "f: sessions: turns is 0; it must be 1 or more"),
+        ({"sessions": {"think": -1}}, "f: sessions: think is -1"),
+        ({"sessions": {"thinks": 1}}, "'thinks' is not known; did you mean think"),
     ],
 )
 def test_what_cannot_be_obeyed_is_refused_by_name(fields, named):
@@ -39,3 +47,11 @@ def test_that_share_leaves_at_any_piece_but_the_last():
     leaving = [each for each in after if each != NEVER]
     assert 900 < len(leaving) < 1_100 and set(leaving) == set(range(10))
     assert {Calling().leaves_after(draw, 10) for _ in range(50)} == {NEVER}
+
+
+def test_turns_and_pauses_are_drawn_within_their_bounds():
+    draw, sessions = Random(0), Sessions(2, 6, 2.0)
+    assert {sessions.further(draw) for _ in range(200)} == {1, 2, 3, 4, 5}
+    pauses = [sessions.pause(draw) for _ in range(2_000)]
+    assert 1.8e9 < sum(pauses) / len(pauses) < 2.2e9 and Sessions().pause(draw) == 0
+    assert sessions.words == "sessions of 2 to 6 turns, 2 s of thought" and not Sessions().words

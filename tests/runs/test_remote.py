@@ -18,6 +18,7 @@ from headway.runs.remote.answer_stream import AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.offer import Offer
+from headway.runs.remote.session import Turn
 from headway.runs.remote.target import read_target
 from headway.runs.remote.wording import Wording
 from tests.scheduled import scheduled
@@ -136,7 +137,7 @@ def test_times_count_from_the_scheduled_arrival_and_never_lie_before_the_schedul
         assert (row.prompt, row.generated) == (len(offer.request.prompt), 4)
         assert row.ttft >= first * 1e9 and row.e2e >= last * 1e9
         assert row.finished >= row.last_token >= row.first_token >= row.arrived + mine.lag
-        assert sum(mine.gaps) == row.last_token - row.first_token and len(mine.gaps) == 3
+        assert 0 < sum(mine.gaps) <= row.last_token - row.first_token and len(mine.gaps) == 3
         assert (mine.attempts, mine.status, mine.error, mine.left) == (1, 200, "", False)
 
 
@@ -246,6 +247,67 @@ def test_a_budget_is_the_lanes_and_headers_are_the_offers():
         rows, _, outcome = served(url, offers, lanes)
     assert sorted(map(str, heard)) == ["None", "b"] and outcome.offered == {"a": 1, "b": 1}
     assert not rows["a-1"].good and rows["b-2"].good
+
+
+def session(number, turns=(5, 7), think=20, **offer):
+    """An offer whose further turns have prompts of so many words."""
+    return Offer(
+        request(number, prompt=3),
+        turns=tuple(
+            Turn(Request(f"a-{number}.{at}", tuple(range(words)), 2, NEVER, "a"), think * MS)
+            for at, words in enumerate(turns, 2)
+        ),
+        **offer,
+    )
+
+
+def in_text(url, offers, chat=False, context=0, **manner):
+    """As served, with prompts of the words w0, w1, w2 ..."""
+    words = [f"w{n}" for n in range(100)]
+    wording = Wording(read_target(url), "m", chat, text=range(100), words=words, context=context)
+    manner = {"drain": 20_000 * MS, "window": 10_000 * MS} | manner
+    outcome = ClientRun(wording, offers, LANES, Manner(**manner)).serve()
+    return {row.id: row for row in outcome.requests}, outcome
+
+
+def test_a_turn_comes_a_while_after_the_answer_with_all_that_was_said():
+    heard = []
+
+    def plan(body, headers):
+        heard.append(body)
+        return Plan((0.001, 0.002))
+
+    with scheduled(plan) as url:
+        rows, outcome = in_text(url, [session(1)])
+        assert [body["prompt"] for body in heard] == [
+            "w0 w1 w2",
+            "w0 w1 w2 word word w0 w1 w2 w3 w4",
+            "w0 w1 w2 word word w0 w1 w2 w3 w4 word word w0 w1 w2 w3 w4 w5 w6",
+        ]
+        heard.clear()
+        in_text(url, [session(1, turns=(1,))], chat=True)
+    assert [each["role"] for each in heard[1]["messages"]] == ["user", "assistant", "user"]
+    assert [each["content"] for each in heard[1]["messages"]] == ["w0 w1 w2", " word word", "w0"]
+    assert list(rows) == ["a-1", "a-1.2", "a-1.3"] and outcome.offered == {"a": 3}
+    first, second, third = rows.values()
+    assert second.arrived >= first.finished + 20 * MS and third.arrived >= second.finished + 20 * MS
+    assert all(row.good and row.arrived + row.ttft == row.first_token for row in rows.values())
+
+
+def test_a_session_ends_with_a_failure_the_window_or_a_full_context():
+    with scheduled(lambda body, headers: GOOD) as url:
+        rows, _ = in_text(url, [session(1)], window=10 * MS)
+        assert list(rows) == ["a-1"], "the next turn would come after the window"
+    with scheduled(lambda body, headers: Plan(status=500)) as url:
+        rows, outcome = in_text(url, [session(1), session(2)])
+    assert list(rows) == ["a-1", "a-2"] and outcome.offered == {"a": 2}
+    with scheduled(lambda body, headers: Plan((0.001, 60.0))) as url:
+        rows, _ = in_text(url, [session(1, leaves_after=1)])
+    assert list(rows) == ["a-1"] and rows["a-1"].finish is Finish.CANCELLED
+    with scheduled(lambda body, headers: GOOD) as url:
+        for context, turns in ((14, 1), (15, 2)):  # 3 + 3 tokens, then 5 + 2: 13 of 0.9 x 15
+            rows, _ = in_text(url, [session(1, turns=(5, 50))], context=context)
+            assert len(rows) == turns
 
 
 def test_a_closed_loop_asks_again_once_it_is_answered_and_stops_with_the_window():

@@ -22,7 +22,7 @@ from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.remote import client_tables
 from tests.scheduled import scheduled
-from tests.server.running_server import serving
+from tests.server.running_server import serving, until
 
 LANES = """
 chat:
@@ -60,7 +60,8 @@ def lanes(tmp_path):
 def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
     with serving() as (url, front):
         status, said, found = bench(tmp_path / "out", url, lanes=lanes, text=True)
-    assert status == 0 and front.engine.load.running == 0
+        until(lambda: front.engine.load.running == 0)  # also those who have left
+    assert status == 0
     (name,) = found.strategies
     rows, counted = found.report.runs[name][0], found.counted[name][0]
     assert rows.complete and len(rows.requests) == len(rows.client) > 100
@@ -80,6 +81,34 @@ def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
     assert "Latency of voice" in page and "ignore_eos" in page
     shown = re.sub(r"<style>.*?</style>|<script>.*?</script>|<[^>]*>", "", page, flags=re.DOTALL)
     assert "strateg" not in shown and "strateg" not in said
+
+
+def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again(tmp_path):
+    heard, path = [], tmp_path / "lanes.yaml"
+    path.write_text(
+        "talk:\n  arrivals: poisson\n  rate: 10\n  prompt: [2, 9]\n  answer: 3\n"
+        "  sessions: {turns: 3, think: 0.05, prefix: 40}\n"
+    )
+
+    def plan(body, headers):
+        heard.append(body)
+        return Plan((0.001, 0.002, 0.003))
+
+    with scheduled(plan) as url:
+        status, _, found = bench(tmp_path / "out", url, lanes=path)
+        path.write_text(path.read_text() + "  budget: {ttft: 50}\n")
+        with pytest.raises(SettingError, match="the same requests at each rate: no sessions"):
+            bench(tmp_path / "out", url, lanes=path, find_capacity=95.0)
+    prompts = [body["prompt"] for body in heard if body["max_tokens"] == 3]
+    assert status == 0 and all(isinstance(each, str) for each in prompts)
+    assert len({" ".join(each.split()[:40]) for each in prompts}) == 1
+    assert len({" ".join(each.split()[:58]) for each in prompts}) > 10
+    (name,) = found.strategies
+    rows = found.report.runs[name][0].requests
+    firsts = [row.id for row in rows if "." not in row.id]
+    assert len(rows) > 2 * len(firsts) and all(row.prompt > 40 for row in rows)
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "sessions of 3 turns, 0.05 s of thought, 40 shared tokens" in page
 
 
 def test_the_tables_follow_from_the_rows_of_the_json(tmp_path):

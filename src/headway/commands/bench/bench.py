@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.text import Text
 
+from headway.commands.bench.bench_offers import offers_of
 from headway.commands.bench.bench_report import BenchReport
-from headway.commands.bench.bench_traffic import BenchWork, bench_lanes, bench_work, offers_of
+from headway.commands.bench.bench_traffic import BenchWork, bench_lanes, bench_work
 from headway.commands.bench.find_capacity import check_budgets, find_capacity
 from headway.commands.bench.options import BenchOptions
 from headway.commands.interruption import Terminated, exit_status, terminable
@@ -39,12 +40,11 @@ def run_bench(options: BenchOptions, console: Console) -> int:
     lanes, folder = bench_lanes(options), writable(options.out)
     if options.find_capacity:
         check_budgets(lanes, options)
+    text = options.text or any(lane.calling.sessions.most > 1 for lane in lanes)
     with terminable():
         try:
             wordings = [
-                asyncio.run(
-                    Contact(each, headers).wording(options.model, options.chat, options.text)
-                )
+                asyncio.run(Contact(each, headers).wording(options.model, options.chat, text))
                 for each in targets
             ]
             work = bench_work(lanes, options, smallest_context(wordings))

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from headway.commands.bench.options import BenchOptions
@@ -14,16 +13,13 @@ from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.runs.remote import calling
 from headway.runs.remote.calling import Calling, read_calling
-from headway.runs.remote.offer import Offer
-from headway.runs.remote.wording import Wording
 from headway.traffic.arrival_process import ArrivalProcess, Lengths
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces
 from headway.traffic.offered_traffic import offered_traffic
-from headway.traffic.prompts import Prompts
 from headway.traffic.selection import Demand, select_requests
-from headway.traffic.workload import WARM_UP, with_prompts
+from headway.traffic.workload import WARM_UP
 from headway.yaml_values import known, mapping, number, read_yaml
 
 UNKNOWN_CONTEXT = 1 << 20  # tokens, where a server does not say how many it takes
@@ -149,7 +145,13 @@ def _from_file(path: Path, scale: float) -> list[BenchLane]:
             raise SettingError(f"{where}: budget: a client cannot see the queue; say ttft")
         if endpoint.ttft or endpoint.tpot or endpoint.e2e:
             raise SettingError(f"{where}: budget: say milliseconds, not multiples of unloaded")
-        lanes.append(BenchLane(traffic, read_calling(fields, where)))
+        mine = read_calling(fields, where)
+        if not mine.sessions.is_single:
+            if traffic.is_recorded:
+                raise SettingError(f"{where}: sessions need arrivals; a trace has its own requests")
+            source = f"{endpoint.source}; {mine.sessions.words}"
+            traffic = replace(traffic, endpoint=replace(endpoint, source=source))
+        lanes.append(BenchLane(traffic, mine))
     return lanes
 
 
@@ -204,29 +206,3 @@ def _paced(
         total += count
         paced.append(replace(each, weight=float(count)))
     return paced, Demand(total * 1e9 / span * options.speed + own)
-
-
-def offers_of(
-    work: BenchWork, lanes: Sequence[BenchLane], wording: Wording, seed: int
-) -> list[Offer]:
-    """The requests with prompts for one server, and with their callers' behaviour."""
-    block = {spec.block: wording.prompt_numbers(spec.block) for spec in work.specs if spec.block}
-    specs = [
-        replace(
-            spec,
-            prompt=wording.prompt_numbers(spec.prompt),
-            block=block.get(spec.block, 0),
-        )
-        for spec in work.specs
-    ]
-    requests = with_prompts(specs, Prompts(wording.text, BLOCK, seed))
-    behaviour = {lane.traffic.name: lane.calling for lane in lanes}
-    draws = {name: Random(f"{seed} leaving {name}") for name in behaviour}
-    return [
-        Offer(
-            request,
-            behaviour[request.lane].headers,
-            behaviour[request.lane].leaves_after(draws[request.lane], request.max_tokens),
-        )
-        for request in requests
-    ]

@@ -12,8 +12,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from headway.commands.bench.bench_offers import offers_of
 from headway.commands.bench.bench_report import BenchReport
-from headway.commands.bench.bench_traffic import BenchLane, BenchWork, offers_of
+from headway.commands.bench.bench_traffic import BenchLane, BenchWork
 from headway.commands.bench.options import BenchOptions
 from headway.commands.interruption import Terminated, exit_status
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
@@ -139,6 +140,8 @@ def check_budgets(lanes: Sequence[BenchLane], options: BenchOptions) -> None:
         raise SettingError(
             f"--find-capacity is a share in percent, such as 95, not {options.find_capacity:g}"
         )
+    if not all(lane.calling.sessions.is_single for lane in lanes):
+        raise SettingError("--find-capacity offers the same requests at each rate: no sessions")
     if options.callers or options.repeat > 1:
         raise SettingError("--find-capacity searches once, in an open loop: no --callers, --repeat")
 

@@ -40,8 +40,9 @@ def rows_of(offer: Offer, seen: Seen, budget: Budget, began: int) -> tuple[Reque
     generated = tokens_of(stream.usage, "completion_tokens")
     if generated is None:
         generated = len(times)
-    # Tokens may have no text at all. What its caller then saw first is the end.
-    first, last = (times[0], times[-1]) if times else (ended, ended)
+    # A token may have no text, a part of a character for one. The last one has come when the
+    # finish reason has; an answer without any text was first seen at its end.
+    first, last = (times[0], stream.finished or times[-1]) if times else (ended, ended)
     spoke = bool(times) or (whole and generated > 0)
     details = stream.usage.get("prompt_tokens_details")
     cached = tokens_of(details, "cached_tokens") if isinstance(details, dict) else None

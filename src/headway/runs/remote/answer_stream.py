@@ -20,12 +20,15 @@ SHOWN = 200  # characters of an error that are kept
 class AnswerStream:
     """What the events of one answer say."""
 
-    __slots__ = ("_rest", "done", "error", "finish", "last", "times", "usage")
+    __slots__ = ("_kept", "_rest", "done", "error", "finish", "finished", "last", "times", "usage")
 
-    def __init__(self) -> None:
+    def __init__(self, keeps: bool = False) -> None:
+        """keeps: keep the pieces, so that there is a `text`."""
+        self._kept: list[bytes] | None = [] if keeps else None
         self.times: list[int] = []  # nanoseconds: when each piece of text came
         self.last = 0  # when the last event came
         self.finish = ""  # the finish reason
+        self.finished = 0  # when it came
         self.usage: dict[str, Any] = {}
         self.error = ""
         self.done = False  # the stream said that it was complete
@@ -42,8 +45,10 @@ class AnswerStream:
         self.last = now
         if PIECE.search(event):
             self.times.append(now)
+            if self._kept is not None:
+                self._kept.append(event)
         if (found := FINISH.search(event)) is not None:
-            self.finish = found[1].decode()
+            self.finish, self.finished = found[1].decode(), now
         if USAGE.search(event):
             usage = _parsed(event).get("usage")
             self.usage = usage if isinstance(usage, dict) else {}
@@ -51,6 +56,11 @@ class AnswerStream:
             self.error = error_text(event) or "the stream ended with an error"
         elif event.strip() == DONE:
             self.done = True
+
+    @property
+    def text(self) -> str:
+        """All text so far, if it is kept."""
+        return "".join(_text(_parsed(event)) for event in self._kept or ())
 
     @property
     def is_whole(self) -> bool:
@@ -65,6 +75,15 @@ def error_text(body: bytes) -> str:
     message = error.get("message", "") if isinstance(error, dict) else error
     text = message if isinstance(message, str) else json.dumps(message)
     return " ".join(text.split())[:SHOWN]
+
+
+def _text(event: dict[str, Any]) -> str:
+    """Of the first choice: what it answers, without its reasoning."""
+    choices = event.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else {}
+    delta = choice.get("delta") or {}
+    text = choice.get("text") or delta.get("content") or ""
+    return text if isinstance(text, str) else ""
 
 
 def _parsed(body: bytes) -> dict[str, Any]:

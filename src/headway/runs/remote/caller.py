@@ -35,7 +35,7 @@ class Caller:
         try:
             while True:
                 attempts += 1
-                exchange, broken = Exchange(offer.leaves_after), ""
+                exchange, broken = Exchange(offer.leaves_after, bool(offer.turns)), ""
                 try:
                     await self.connections.ask(request, exchange)
                 except Broken as error:

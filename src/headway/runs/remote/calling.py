@@ -3,6 +3,7 @@
 chat:
   headers: {x-headway-lane: chat}   # of each request
   cancel: 3%                        # callers that leave before the end, drawn one by one
+  sessions: {turns: [2, 6], think: 5, prefix: 200}  # as session.py has it
 """
 
 import re
@@ -13,9 +14,10 @@ from typing import Any
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.runs.remote.session import ALONE, Sessions, read_sessions
 from headway.yaml_values import mapping, number
 
-KEYS = ("headers", "cancel")
+KEYS = ("headers", "cancel", "sessions")
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a header's name (RFC 9110)
 FIXED = ("content-length", "transfer-encoding", "connection", "host")  # the client sets these
 _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
@@ -27,6 +29,7 @@ class Calling:
 
     headers: Mapping[str, str] = field(default_factory=dict)
     cancel: float = 0.0  # share of them that leave before the end
+    sessions: Sessions = ALONE
 
     def leaves_after(self, draw: Random, answer: int) -> int:
         """Pieces of text after which a caller leaves, evenly from 0 to all but one; NEVER: it
@@ -47,7 +50,8 @@ def read_calling(fields: Mapping[str, Any], where: str) -> Calling:
         if not text.isascii() or not text.isprintable():
             raise SettingError(f"{where}: headers: {name} has a value that no header can have")
         headers[str(name)] = text
-    return Calling(headers, share(fields.get("cancel", 0), f"{where}: cancel"))
+    sessions = read_sessions(fields.get("sessions", {}), f"{where}: sessions")
+    return Calling(headers, share(fields.get("cancel", 0), f"{where}: cancel"), sessions)
 
 
 def share(value: Any, where: str) -> float:

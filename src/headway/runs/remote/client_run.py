@@ -9,13 +9,15 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow
+from headway.core.request import NEVER
 from headway.live.clock import WallClock
 from headway.runs.outcome import Outcome
-from headway.runs.remote.answer_rows import rows_of
+from headway.runs.remote.answer_rows import Seen, rows_of
+from headway.runs.remote.answer_stream import tokens_of
 from headway.runs.remote.caller import Caller
 from headway.runs.remote.client_row import ClientRow
 from headway.runs.remote.connections import Connections
@@ -63,6 +65,7 @@ class ClientRun:
         self.stalls: list[int] = []
         self.load = ClientLoad(0.0, ())
         self._asked = Counter[str]()
+        self._begun = 0  # offers
         self._is_over = False
 
     def serve(self, watch: Callable[[Progress], object] = lambda progress: None) -> Outcome:
@@ -93,7 +96,8 @@ class ClientRun:
         for offer in self.offers:
             request, due = self._request(offer), self.began + offer.request.arrived
             await asyncio.sleep(max(0, due - self.clock.now()) / 1e9)
-            task = group.create_task(self._one(caller, offer, request, due))
+            self._begun += 1
+            task = group.create_task(self._session(caller, offer, request, due))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
         return tasks
@@ -105,7 +109,7 @@ class ClientRun:
             for offer in offers:
                 if (now := self.clock.now()) >= end:
                     return
-                await self._one(caller, offer, self._request(offer), now)
+                await self._session(caller, offer, self._request(offer), now)
 
         await asyncio.sleep(LEAD / 1e9)
         return {group.create_task(ask_on()) for _ in range(self.manner.callers)}
@@ -114,12 +118,37 @@ class ClientRun:
         request = offer.request
         return self.wording.request(request.prompt, request.max_tokens, offer.headers)
 
-    async def _one(self, caller: Caller, offer: Offer, request: bytes, due: int) -> None:
+    async def _session(self, caller: Caller, offer: Offer, request: bytes, due: int) -> None:
+        """A request, and the turns that follow it: each some time after the answer before.
+
+        A session ends with the window, with an answer that is not whole, and where what was said
+        has no room any more.
+        """
+        seen, before = await self._one(caller, offer, request, due), list[str]()
+        for at, turn in enumerate(offer.turns):
+            stream, due = seen.exchange.stream, seen.ended + turn.think
+            room = self.wording.room or NEVER
+            counts = [
+                tokens_of(stream.usage, f"{kind}_tokens") for kind in ("prompt", "completion")
+            ]
+            held = sum(count or 0 for count in counts) + turn.request.limit
+            ends = seen.left or seen.cut or seen.broken or not stream.is_whole
+            if ends or held > room or due >= self.began + self.manner.window:
+                return
+            before += [self.wording.text_of(offer.request.prompt), stream.text]
+            prompt, answer = turn.request.prompt, turn.request.max_tokens
+            request = self.wording.request(prompt, answer, offer.headers, before)
+            await asyncio.sleep(max(0, due - self.clock.now()) / 1e9)
+            offer = replace(offer, request=turn.request, turns=offer.turns[at + 1 :])
+            seen = await self._one(caller, offer, request, due)
+
+    async def _one(self, caller: Caller, offer: Offer, request: bytes, due: int) -> Seen:
         self._asked[offer.request.lane] += 1
         seen = await caller.ask(offer, request, due)
         row, client = rows_of(offer, seen, self.budgets[offer.request.lane], self.began)
         self.rows.append(row)
         self.client.append(client)
+        return seen
 
     async def _drain(self, caller: Caller, tasks: Tasks) -> None:
         """Wait for those under way until the drain is over, and put down the others as cut."""
@@ -143,9 +172,9 @@ class ClientRun:
         """The rows of the run so far, by scheduled arrival, with the requests that were offered."""
         both = zip(self.rows, self.client, strict=True)
         ordered = sorted(both, key=lambda pair: (pair[0].arrived, pair[0].id))
-        counts = self._asked
-        if not self.manner.callers:
-            counts = Counter(offer.request.lane for offer in self.offers)
+        counts = self._asked.copy()
+        if not self.manner.callers:  # who was to be asked and was not, in a run that was stopped
+            counts += Counter(offer.request.lane for offer in self.offers[self._begun :])
         return Outcome(
             offered={name: counts[name] for name in self.budgets},
             requests=tuple(row for row, _ in ordered),

@@ -30,11 +30,11 @@ class Left(Exception):
 class Exchange:
     """The answer to one request as it comes."""
 
-    def __init__(self, leaves_after: int = NEVER) -> None:
-        """leaves_after: pieces of text, after which the caller leaves."""
+    def __init__(self, leaves_after: int = NEVER, keeps: bool = False) -> None:
+        """leaves_after: pieces of text, after which the caller leaves. keeps: keep the text."""
         self.status = 0  # until its head has come
         self.headers: dict[bytes, bytes] = {}
-        self.stream = AnswerStream()
+        self.stream = AnswerStream(keeps)
         self.body = b""  # of an answer that is no stream
         self.leaves_after = leaves_after
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

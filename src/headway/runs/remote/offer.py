@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headway.core.request import NEVER, Request
+from headway.runs.remote.session import Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +14,4 @@ class Offer:
     request: Request  # `arrived` is counted from the beginning of the run
     headers: Mapping[str, str] = field(default_factory=dict)  # besides those of every request
     leaves_after: int = NEVER  # pieces of text; 0: as soon as it has asked
+    turns: tuple[Turn, ...] = ()  # that follow in the same session

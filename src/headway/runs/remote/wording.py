@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import cycle
 from typing import Any
 
 from headway.runs.remote.target import Target
@@ -40,28 +41,44 @@ class Wording:
         """How many numbers a prompt of so many tokens is made of."""
         return max(1, round(tokens * self.words_per_token))
 
-    def body(self, prompt: Sequence[int], answer: int, stream: bool = True) -> dict[str, Any]:
-        """The JSON of a request. answer: the tokens that it is to have."""
+    def text_of(self, prompt: Sequence[int]) -> str:
+        """The words of a prompt."""
+        return " ".join([self.words[at] for at in prompt])
+
+    def body(
+        self, prompt: Sequence[int], answer: int, before: Sequence[str] = ()
+    ) -> dict[str, Any]:
+        """The JSON of a request.
+
+        answer: the tokens that it is to have. before: what was said in the session, the caller
+        and the server in turn; only where prompts are text.
+        """
         said: dict[str, Any] = {"model": self.model}
-        text = " ".join([self.words[at] for at in prompt]) if self.words else list(prompt)
+        text = self.text_of(prompt) if self.words else list(prompt)
         if self.chat:
-            said["messages"] = [{"role": "user", "content": text}]
+            roles = zip(cycle(("user", "assistant")), [*before, text], strict=False)
+            said["messages"] = [{"role": role, "content": each} for role, each in roles]
         else:
-            said["prompt"] = text
-        said |= {"max_tokens": answer, "temperature": 0, "stream": stream}
+            parts = [f" {each}" if at and at % 2 == 0 else each for at, each in enumerate(before)]
+            said["prompt"] = f"{''.join(parts)} {text}" if before else text
+        said |= {"max_tokens": answer, "temperature": 0, "stream": True}
         if "ignore_eos" in self.extras:
             said["ignore_eos"] = True
         if "min_tokens" in self.extras:
             said["min_tokens"] = answer
-        if stream and self.counts:
+        if self.counts:
             said["stream_options"] = {"include_usage": True}
         return said
 
     def request(
-        self, prompt: Sequence[int], answer: int, headers: Mapping[str, str] | None = None
+        self,
+        prompt: Sequence[int],
+        answer: int,
+        headers: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
     ) -> bytes:
         """The whole HTTP request of a streamed answer."""
-        body = json.dumps(self.body(prompt, answer), separators=(",", ":")).encode()
+        body = json.dumps(self.body(prompt, answer, before), separators=(",", ":")).encode()
         path = CHAT if self.chat else COMPLETIONS
         return http_request(self.target, "POST", path, body, {**self.headers, **(headers or {})})
 
