@@ -59,7 +59,7 @@ def requests(streams: int) -> list[Request]:
     """A Poisson process at the rate that keeps so many streams open."""
     draw, at, made = Random(SEED), 0.0, list[Request]()
     shapes = [(draw.randint(*PROMPTS), draw.randint(*ANSWERS)) for _ in range(10_000)]
-    rate = streams / (sum(true_delays(*shape)[-1] for shape in shapes) / len(shapes))
+    rate = streams / (sum(true_delays(answer)[-1] for _, answer in shapes) / len(shapes))
     while (at := at + draw.expovariate(rate)) < SECONDS:
         prompt, answer = draw.choice(shapes)
         ids = tuple(draw.randrange(9_000) for _ in range(prompt))
@@ -82,7 +82,7 @@ def errors(outcome: Outcome) -> dict[str, dict[int, float]]:
         if pair[0].arrived >= SECONDS * 1e8
     ]
     assert all(row.is_whole and row.generated == client.asked for row, client in pairs)
-    true = [[round(1e9 * at) for at in true_delays(row.prompt, row.generated)] for row, _ in pairs]
+    true = [[round(1e9 * at) for at in true_delays(row.generated)] for row, _ in pairs]
     both: dict[str, tuple[list[int], list[int]]] = {
         "ttft": ([row.ttft for row, _ in pairs], [each[0] for each in true]),
         "tpot": ([row.tpot for row, _ in pairs], [_gap(each) for each in true]),

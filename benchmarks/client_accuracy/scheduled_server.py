@@ -18,8 +18,8 @@ from zlib import crc32
 
 import httptools
 
-FIRST, PER_PROMPT_TOKEN = 0.030, 0.0002  # seconds
-GAPS = 0.030, 0.045, 0.070  # seconds between tokens, by the length of the prompt
+FIRST, PER_TOKEN = 0.030, 0.0005  # seconds
+GAPS = 0.030, 0.045, 0.070  # seconds between tokens, by the length of the answer
 ROUNDING = 0.0005  # seconds by which asyncio is late on average: it waits in whole milliseconds
 HEAD = "HTTP/1.1 {} {}\r\ncontent-type: {}\r\n{}"
 STREAM = "transfer-encoding: chunked\r\n\r\n"
@@ -37,15 +37,18 @@ class Plan:
     body: str = '{"error":{"message":"as planned"}}'  # of another status than 200
 
 
-def true_delays(prompt: int, answer: int) -> tuple[float, ...]:
-    """When each token comes, in seconds after the receipt of a prompt of so many tokens."""
-    first, gap = FIRST + PER_PROMPT_TOKEN * prompt, GAPS[prompt % len(GAPS)]
+def true_delays(answer: int) -> tuple[float, ...]:
+    """When each of so many tokens comes, in seconds after the receipt of the request.
+
+    The prompt changes nothing: tools count one text differently.
+    """
+    first, gap = FIRST + PER_TOKEN * answer, GAPS[answer % len(GAPS)]
     return tuple(first + gap * at for at in range(answer))
 
 
 def by_length(body: Mapping[str, Any], headers: Mapping[str, str]) -> Plan:
-    """Delays that follow from the lengths of the prompt and the answer."""
-    return Plan(true_delays(prompt_tokens(body), int(body.get("max_tokens", 1))))
+    """Delays that follow from the length of the answer."""
+    return Plan(true_delays(int(body.get("max_tokens", 1))))
 
 
 def prompt_tokens(body: Mapping[str, Any]) -> int:

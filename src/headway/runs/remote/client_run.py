@@ -26,6 +26,7 @@ from headway.runs.remote.wording import Wording
 from headway.runs.run import Progress
 
 LEAD = 50_000_000  # nanoseconds between the start and the first scheduled arrival
+COUNTS = ("prompt_tokens", "completion_tokens")  # of a request's usage
 TICK = 0.02  # seconds between two looks at how late the client is
 
 Tasks = set[asyncio.Task[None]]
@@ -128,9 +129,7 @@ class ClientRun:
         for at, turn in enumerate(offer.turns):
             stream, due = seen.exchange.stream, seen.ended + turn.think
             room = self.wording.room or NEVER
-            counts = [
-                tokens_of(stream.usage, f"{kind}_tokens") for kind in ("prompt", "completion")
-            ]
+            counts = [tokens_of(stream.usage, name) for name in COUNTS]
             held = sum(count or 0 for count in counts) + turn.request.limit
             ends = seen.left or seen.cut or seen.broken or not stream.is_whole
             if ends or held > room or due >= self.began + self.manner.window:
