@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from headway.core.batch import Batch
 from headway.core.cost.features import Features, batch_features, row_features
-from headway.core.cost.lane_sizes import LaneSizes
+from headway.core.cost.lane_sizes import BY_ITSELF, LaneSizes
 from headway.core.cost.lengths import Lengths
 from headway.core.cost.promise import Promise
 from headway.core.cost.promises import SURE, Promises
@@ -100,14 +100,14 @@ class Estimates:
 
     def ended(self, sequence: Sequence, finish: Finish, now: int) -> None:
         """Learn from a sequence how long its prompt took, and its answer if that is whole."""
-        lane = sequence.request.lane
+        lane, whole = sequence.request.lane, finish in BY_ITSELF
         if finish in (Finish.STOP, Finish.LENGTH):
             self.lengths.ended(sequence)
             if self.is_known and (gaps := sequence.generated - 1) > 0:
                 spent = sequence.last_token - sequence.first_token
-                self.promises.decoded(lane, spent, gaps)
-        if self.is_known and finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED):
-            self.promises.ended(lane, sequence.promise, now)
+                self.promises.paces.ended(lane, spent, gaps)
+        if self.is_known:
+            self.promises.ended(lane, sequence.promise, now, whole=whole)
         if sequence.first_token != NEVER:
             spent = sequence.first_token - sequence.first_scheduled
             self._prompts += 1_000 * len(sequence.request.prompt) - self._prompts // PREFILL_DECAY
@@ -170,13 +170,14 @@ class Estimates:
         """What is promised now to a request: its prompt will have been computed so many nanoseconds
         after a step that ends at `after`."""
         lane, promises = sequence.request.lane, self.promises
-        promises.came(lane, len(sequence.request.prompt))
         computed = after + promises.wait(lane, wait)
         left, basis = 1, ""
         if sequence.request.max_tokens:
             left, basis = self.lengths.left(sequence, SURE)
-        pace = promises.pace(lane) or after - now
+        pace = promises.paces.of(lane) or after - now
         span = computed - now + (left - 1) * pace
-        first = computed if sequence.request.max_tokens else NEVER
-        end = now + promises.span(lane, basis, span)
-        return Promise(now, first, max(end, computed), after, wait, span, basis)
+        # Later than nine of ten ends half of the first tokens do not come.
+        end = max(after, now + promises.span(lane, basis, span))
+        promises.made(lane, basis, len(sequence.request.prompt))
+        first = min(computed, end) if sequence.request.max_tokens else NEVER
+        return Promise(now, first, end, after, wait, span, basis)

@@ -12,15 +12,17 @@ ENOUGH = 16  # answers; with fewer that were longer, a class says nothing
 
 
 class Sample:
-    """The lengths of the latest answers of one kind."""
+    """The lengths of the latest answers of one kind, or other figures of theirs."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = KEPT) -> None:
+        """kept: of so many, at most."""
+        self._kept = kept
         self._latest = deque[int]()
         self._sorted: list[int] = []
 
     def add(self, length: int) -> None:
         """An answer of this kind has ended."""
-        if len(self._latest) == KEPT:
+        if len(self._latest) == self._kept:
             oldest = self._latest.popleft()
             del self._sorted[bisect_left(self._sorted, oldest)]
         self._latest.append(length)

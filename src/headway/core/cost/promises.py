@@ -1,34 +1,51 @@
 """What promises have come to, and how the next ones are corrected (Promises)."""
 
 from headway.core.cost.lengths import Sample
+from headway.core.cost.paces import Paces
 from headway.core.cost.promise import Promise
 from headway.core.request import NEVER
 
 SURE = 0.9  # share of answers that end by the time that is promised
 WHOLE = 1_000  # thousandths: measured over predicted
 MOST = 1_000 * WHOLE  # a greater ratio says no more
-PACE_DECAY = 64  # answers until the past of a lane's pace has mostly faded
-STEP = 5_000  # millionths: how much one answer moves the quantile that is asked for
-LOWEST, HIGHEST = 500_000, 995_000  # millionths: between which it stays
+RECENT = 128  # answers whose ratios count: more are older, fewer tell a 90 % quantile badly
+LEAST = 20  # beside the open promises: one answer moves the factor by 1 / LEAST at most
+UNIT, BOUND = 1_000_000, 3  # of the factor; it is from 1 / BOUND to BOUND
 
 
 class Spans:
-    """Ratios of the times that answers took over what was predicted, and the quantile that, if it
-    had been asked for, would have covered SURE of them."""
+    """Ratios of the times that answers took over what was predicted, and a factor.
+
+    A promise is the quantile SURE of the ratios, times the factor. The factor grows with each
+    answer that took longer than promised, and shrinks with each other one, so that it stays if SURE
+    of them are covered. Promises that are open are not known to be kept yet: the more there are,
+    the smaller the steps. So it grows or shrinks about e-fold at most until their ends can tell.
+    """
 
     def __init__(self) -> None:
-        self._ratios = Sample()
-        self._asked = round(SURE * 1_000_000)  # millionths
+        self._ratios = Sample(RECENT)
+        self._factor = UNIT  # millionths
+        self._open = 0  # promises
 
     def corrected(self, predicted: int) -> int:
         """Nanoseconds that SURE of the answers do not exceed."""
-        return _scaled(self._ratios, self._asked / 1_000_000, predicted)
+        return _scaled(self._ratios, SURE, predicted) * self._factor // UNIT
+
+    def made(self) -> None:
+        """A promise was made."""
+        self._open += 1
+
+    def left(self) -> None:
+        """A request is gone that was promised its end, and has not ended by itself."""
+        self._open -= 1
 
     def ended(self, ratio: int, covered: bool) -> None:
         """Learn from an answer. covered: it took no longer than promised."""
+        self._open -= 1
         self._ratios.add(ratio)
-        self._asked += round(STEP * (SURE - covered))
-        self._asked = min(HIGHEST, max(LOWEST, self._asked))
+        parts = LEAST + self._open
+        change = round(self._factor * (SURE - covered) / parts)
+        self._factor = min(BOUND * UNIT, max(UNIT // BOUND, self._factor + change))
 
 
 class Promises:
@@ -37,16 +54,18 @@ class Promises:
     Predictions are biased: they know neither who will come later and go first nor what is found in
     the prefix cache. So they are multiplied by a quantile of these ratios: the median for the wait
     for a first token, 90 % for the time to the end. That is split conformal prediction, which needs
-    no model of the errors (Vovk et al., 2005). Traffic changes, so only the latest answers count,
-    and the quantile follows what was really covered: adaptive conformal inference (Gibbs and
-    Candes, 2021).
+    no model of the errors (Vovk et al., 2005). It holds while the next requests are like the last.
+    Traffic changes, so whether promises were kept is fed back: that is adaptive conformal inference
+    (Gibbs and Candes, 2021). Not the level of the quantile is moved but the quantile, because no
+    level of recent ratios covers what takes longer than all of them (quantile tracking, from
+    Angelopoulos et al., Conformal PID control, 2023).
     """
 
     def __init__(self) -> None:
         self._waits: dict[str, Sample] = {}  # by lane
         self._spans: dict[tuple[str, str], Spans] = {}  # by lane, and where lengths are from
-        self._paces: dict[str, tuple[int, int]] = {}  # nanoseconds and gaps, in thousandths
         self._prompts: dict[str, Sample] = {}  # tokens of those that got a promise, by lane
+        self.paces = Paces()
 
     def wait(self, lane: str, predicted: int) -> int:
         """The wait for a first token, corrected."""
@@ -58,40 +77,32 @@ class Promises:
         known = self._spans.get((lane, basis))
         return known.corrected(predicted) if known else predicted
 
-    def pace(self, lane: str) -> int:
-        """Nanoseconds from one token to the next, in recent answers; 0: not known yet."""
-        spent, gaps = self._paces.get(lane, (0, 0))
-        return WHOLE * spent // max(1, gaps)
-
     def prompt(self, lane: str) -> int:
         """Tokens of the median prompt; 0: not known yet."""
         known = self._prompts.get(lane)
         return known.quantile(0.5, beyond=0) if known else 0
 
-    def came(self, lane: str, prompt: int) -> None:
-        """Learn the tokens of a request's prompt."""
-        self._prompts.setdefault(lane, Sample()).add(prompt)
-
     def first_came(self, lane: str, promise: Promise, now: int) -> None:
         """Learn from a request whose first token has come."""
         if promise.wait:
             ratio = WHOLE * max(0, now - promise.after) // promise.wait
-            self._waits.setdefault(lane, Sample()).add(min(MOST, ratio))
+            self._waits.setdefault(lane, Sample(RECENT)).add(min(MOST, ratio))
 
-    def ended(self, lane: str, promise: Promise, now: int) -> None:
-        """Learn from a request that has ended by itself."""
-        if promise.end != NEVER:
+    def made(self, lane: str, basis: str, prompt: int) -> None:
+        """A request with so many prompt tokens is promised its end."""
+        self._prompts.setdefault(lane, Sample()).add(prompt)
+        self._spans.setdefault((lane, basis), Spans()).made()
+
+    def ended(self, lane: str, promise: Promise, now: int, *, whole: bool) -> None:
+        """Learn from a request that has ended. whole: by itself."""
+        if promise.end == NEVER:
+            return
+        spans = self._spans[lane, promise.basis]
+        if whole:
             ratio = WHOLE * (now - promise.made) // max(1, promise.span)
-            spans = self._spans.setdefault((lane, promise.basis), Spans())
             spans.ended(min(MOST, ratio), now <= promise.end)
-
-    def decoded(self, lane: str, nanoseconds: int, gaps: int) -> None:
-        """Learn that this time has passed from an answer's first token to its last."""
-        spent, seen = self._paces.get(lane, (0, 0))
-        self._paces[lane] = (
-            spent + nanoseconds - spent // PACE_DECAY,
-            seen + WHOLE * gaps - seen // PACE_DECAY,
-        )
+        else:
+            spans.left()
 
 
 def _scaled(sample: Sample, share: float, predicted: int) -> int:

@@ -54,7 +54,10 @@ class Newcomers:
             return
         grouped = isinstance(plan.policies.join, Static | Dynamic | LengthClasses)
         rarely, step = 1 + plan.view.waiting // MANY, plan.view.step
-        if not grouped and self._is_due(plan, EVERY * rarely):
+        is_due = not grouped and self._is_due(plan, EVERY * rarely)
+        if is_due or (self._new and plan.shares):
+            self.estimates.promises.paces.see(plan.view.running, plan.view.now)
+        if is_due:
             self._looked = step
             self._imagine(plan)
         if not self._new or not plan.shares:

@@ -130,7 +130,7 @@ class Outlook:
         if short <= 0 and blocks <= 0:
             return 0
         held = self._ending(tier)
-        pace = max(self._decode, self.view.estimates.promises.pace(sequence.request.lane))
+        pace = max(self._decode, self.view.estimates.promises.paces.of(sequence.request.lane))
         for count, (left, holder) in enumerate(held, 1):
             blocks -= len(holder.blocks)
             if count >= short and blocks <= 0:
