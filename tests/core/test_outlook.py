@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from headway.core.commands import Add, Cancel
-from headway.core.cost.lengths import ENOUGH
+from headway.core.cost.lengths import ENOUGH, LEARNED
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane
-from headway.core.planning.newcomers import MANY
+from headway.core.load import LaneLoad
+from headway.core.planning.newcomers import EVERY, MANY
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
@@ -195,10 +196,14 @@ def test_each_lane_is_seen_as_a_request_would_that_came_now():
     idle = engine.load.lanes
     assert (idle["chat"].eta, idle["chat"].eta_prompt) == (14 * MS, 4)
     assert (idle["bulk"].eta, idle["bulk"].eta_prompt) == (NEVER, 0), "it had no prompts yet"
-    while clock.now() < 2_500 * MS:
+    seen = list[LaneLoad]()
+    while clock.now() < 2_000 * MS + 200 * 11 * MS:
         engine.step()
-    busy = engine.load.lanes["chat"]
-    assert busy.eta > 11 * MS, "there is no slot before the running answer has ended"
+        seen.append(engine.load.lanes["chat"])
+        assert engine.load.now - seen[-1].eta_at <= EVERY * 12 * MS
+    early, late = seen[EVERY + 1], seen[-1]
+    assert early.eta > 3_000 * MS, "there is no slot before the running answer has ended"
+    assert late.eta < early.eta - 1_000 * MS, "nobody came, and the answer has got further"
     assert scheduler.roster.waiting == 0, "who is only imagined is nowhere"
     scheduler.check()
 
@@ -208,7 +213,7 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
     scheduler = Scheduler(Settings(999, 4, (CHAT, BULK), policies, cost=COST))
     for lane in ("chat", "bulk"):
         for _ in range(ENOUGH):
-            scheduler.estimates.promises.came(lane, 4)
+            scheduler.estimates.promises.made(lane, LEARNED, 4)
     assert scheduler.schedule(0).rows == ()
     lanes = scheduler.load(0).lanes
     assert [(each.eta, each.eta_prompt) for each in lanes.values()] == [(14 * MS, 4)] * 2

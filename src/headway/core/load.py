@@ -28,9 +28,10 @@ class LaneLoad(NamedTuple):
     rank: int = 0
     relegated_rank: int = 1  # of its relegated requests
     # Nanoseconds until the first token of a request that came now, with so many prompt tokens: its
-    # median. Looked at now and then. NEVER: not known.
+    # median. Looked at once in some steps, the last time at eta_at. NEVER: not known.
     eta: int = NEVER
     eta_prompt: int = 0
+    eta_at: int = 0
     slots: int = NEVER  # sequences that may run at once, at present
 
 

@@ -17,7 +17,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.settings import Settings
 
-UNKNOWN = NEVER, 0  # when a first token would come
+UNKNOWN = NEVER, 0, 0  # when a first token would come
 
 
 class Roster:
@@ -186,10 +186,10 @@ class Roster:
         return taken
 
     def loads(
-        self, drain_rate: Callable[[str], float], etas: Mapping[str, tuple[int, int]]
+        self, drain_rate: Callable[[str], float], etas: Mapping[str, tuple[int, int, int]]
     ) -> dict[str, LaneLoad]:
         """A snapshot of each lane. drain_rate: prompt tokens per second, by lane; etas: of the
-        first token, and for how many prompt tokens, by lane."""
+        first token, for how many prompt tokens, and when it was looked at, by lane."""
         return {
             name: LaneLoad(
                 line.lane,

@@ -79,6 +79,7 @@ def test_operators_see_what_a_request_would_be_promised_and_how_promises_are_kep
         until(lambda: lanes()["chat"])
         assert lanes()["bulk"] is None, "it has had no prompts yet"
         assert lanes()["chat"]["prompt_tokens"] == 1
+        assert lanes()["chat"]["age_ms"] >= 0
         assert lanes()["chat"]["first_token_ms"] > 50_000, "the engine is found to be quicker"
         kept = counted(url, "headway_end_promises_total")
         assert kept["chat", "kept"] == ENOUGH and sum(kept.values()) == ENOUGH

@@ -15,6 +15,7 @@ from headway.core.sequence import Sequence
 
 MANY = 256  # requests that wait; where there are twice as many, they are looked at half as often
 EVERY = 64  # steps from one look at the lanes to the next, at least
+LONG_AGO = -NEVER
 BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
 
 
@@ -25,8 +26,8 @@ class Newcomers:
 
     Without a cost model nothing is predicted, and nothing is promised.
 
-    Now and then, when somebody comes or starts, and when there is nothing to do, it is also seen
-    when the first token of a request would come that came now, for each lane (`etas`).
+    Once in EVERY steps, when there is nothing to do, and with the next step, it is also seen when
+    the first token of a request would come that came now, for each lane (`etas`).
     """
 
     def __init__(self, estimates: Estimates, lanes: Iterable[Lane]) -> None:
@@ -38,10 +39,10 @@ class Newcomers:
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
         self.looks_again = False  # at somebody who came, in one of the next steps
         self._events: list[Event] = []
-        # By lane: nanoseconds, and prompt tokens; the median of the lane.
-        self.etas: dict[str, tuple[int, int]] = {}
-        self._imagined: dict[str, tuple[int, int]] = {}  # the same, but after this step
-        self._looked = -EVERY  # the step in which that was seen last
+        # By lane: nanoseconds, prompt tokens (the median of the lane), and when that was seen.
+        self.etas: dict[str, tuple[int, int, int]] = {}
+        self._imagined: dict[str, tuple[int, int]] = {}  # the first two, but after this step
+        self._looked = LONG_AGO  # the step in which that was seen last
 
     def add(self, sequence: Sequence) -> None:
         """It has come."""
@@ -54,11 +55,11 @@ class Newcomers:
             return
         grouped = isinstance(plan.policies.join, Static | Dynamic | LengthClasses)
         rarely, step = 1 + plan.view.waiting // MANY, plan.view.step
-        is_due = not grouped and self._is_due(plan, EVERY * rarely)
+        is_due = not (grouped or (plan.shares and step - self._looked < EVERY * rarely))
         if is_due or (self._new and plan.shares):
             self.estimates.promises.paces.see(plan.view.running, plan.view.now)
         if is_due:
-            self._looked = step
+            self._looked = step if plan.shares else LONG_AGO  # the next step is another state
             self._imagine(plan)
         if not self._new or not plan.shares:
             return
@@ -68,12 +69,6 @@ class Newcomers:
             return
         self._wait_in_line(plan, looks=step % rarely == 0)
         self.looks_again = len(self._waits) < len(self._new)
-
-    def _is_due(self, plan: Plan, every: int) -> bool:
-        """Whether to look at the lanes again: not in steps that a simulation may skip."""
-        if not plan.shares:
-            return True
-        return bool(self._new or plan.joined) and plan.view.step - self._looked >= every
 
     def _wait_in_line(self, plan: Plan, *, looks: bool) -> None:
         """How long each waits after this step. looks: also at those that it does not complete."""
@@ -97,7 +92,7 @@ class Newcomers:
             return
         estimates = self.estimates
         after = now + estimates.predict(batch_features(batch, estimates.cost.gathering))
-        self._publish(after - now)
+        self._publish(after - now, now)
         for sequence, wait in self._waits.items():
             if wait == BEHIND_LEADER:
                 wait = self._behind_leader(sequence, after)
@@ -130,13 +125,15 @@ class Newcomers:
             for sequence, wait in _outlook(plan, tuple(lines)).waits(asked).items()
         }
         if not plan.shares:
-            self._publish(0)
+            self._publish(0, plan.view.now)
 
-    def _publish(self, spent: int) -> None:
+    def _publish(self, spent: int, now: int) -> None:
         """This step takes so many nanoseconds."""
-        promises = self.estimates.promises
-        for lane, (wait, tokens) in self._imagined.items():
-            self.etas[lane] = spent + promises.wait(lane, wait), tokens
+        if self._imagined:
+            self.etas = {
+                lane: (spent + self.estimates.promises.wait(lane, wait), tokens, now)
+                for lane, (wait, tokens) in self._imagined.items()
+            }
         self._imagined = {}
 
     def _behind_leader(self, sequence: Sequence, after: int) -> int:

@@ -76,7 +76,9 @@ def state_routes(service: Service) -> APIRouter:
         load = service.engine.load
         preparing = service.admission.preparing
         data = [
-            _lane(name, lane, preparing[name]) for name, lane in load.lanes.items() if name in may
+            _lane(name, lane, preparing[name], load.now)
+            for name, lane in load.lanes.items()
+            if name in may
         ]
         shared = {"running": load.running, "free_blocks": load.free_blocks}
         blocks: dict[str, Any] = {"blocks": load.num_blocks, "capacity": load.capacity}
@@ -103,7 +105,7 @@ def _model(service: Service, name: str) -> dict[str, Any]:
     }
 
 
-def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
+def _lane(name: str, load: LaneLoad, preparing: int, now: int) -> dict[str, Any]:
     lane, budget = load.lane, load.lane.budget
     limits = {"ttft": budget.ttft, "tpot": budget.tpot, "e2e": budget.e2e, "queue": budget.queue}
     return {
@@ -114,7 +116,7 @@ def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
         "waiting_tokens": load.tokens,
         "relegated": load.relegated,  # of those that wait
         "drain_tokens_per_second": round(load.drain, 3),  # 0: not measured yet
-        "eta": _eta(load),
+        "eta": _eta(load, now),
         "max_waiting": _bound(lane.max_waiting),
         "max_waiting_tokens": _bound(lane.max_waiting_tokens),
         "priority": lane.priority,
@@ -125,11 +127,15 @@ def _lane(name: str, load: LaneLoad, preparing: int) -> dict[str, Any]:
     }
 
 
-def _eta(load: LaneLoad) -> dict[str, float] | None:
+def _eta(load: LaneLoad, now: int) -> dict[str, float] | None:
     """Of the first token of a request that came now; null: not known."""
     if load.eta == NEVER:
         return None
-    return {"first_token_ms": round(load.eta / 1e6, 1), "prompt_tokens": load.eta_prompt}
+    return {
+        "first_token_ms": round(load.eta / 1e6, 1),
+        "prompt_tokens": load.eta_prompt,
+        "age_ms": round((now - load.eta_at) / 1e6, 1),  # until the latest step
+    }
 
 
 def _bound(limit: int) -> int | None:
