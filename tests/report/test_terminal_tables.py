@@ -7,11 +7,13 @@ from rich.console import Console
 
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
+from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
 from headway.report.terminal_tables import (
     engine_table,
     latency_notes,
     latency_table,
+    promises_table,
     tenants_table,
 )
 from headway.strategies.registry import REGISTRY
@@ -95,3 +97,16 @@ def test_the_throughput_table_fits_80_columns():
     row = ["999.9", "9999", "9999", "999.9", LONGEST, "16.0", "100", "%", "99", "%", "99", "%"]
     for name in REGISTRY:
         assert [name, *row] in said
+
+
+def test_the_promises_table_fits_80_columns_and_says_nothing_of_who_cannot_promise():
+    mine = PromiseFigures(10_000, 99_999_000_000, 990, 10_000, 9_000)
+    none = PromiseFigures(3, None, None, 0, 0)
+    lanes = {name: {"support-drafts": mine, "voice": none} for name in REGISTRY}
+    said = printed(promises_table(lanes | {"blind": {}}))
+    assert ["strategy", "n", "error", "p50", "of", "TTFT", "ended", "kept"] in said
+    for name in REGISTRY:
+        assert [name, "10000", LONGEST, "99", "%", "10000", "90", "%"] in said
+        assert [name, "3", "-", "-", "0", "-"] in said
+    assert said.count(["voice:"]) == 1
+    assert not [line for line in said if line[:1] == ["blind"]]

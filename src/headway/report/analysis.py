@@ -11,6 +11,7 @@ from headway.figures.engine_figures import SERVED, EngineFigures, engine_figures
 from headway.figures.lane_figures import LaneFigures, has_tpot, lane_figures
 from headway.figures.percentile import MIN_BEYOND, Quantile, percentile
 from headway.figures.pressure import PressureCard, pressure_cards
+from headway.figures.promise_figures import promise_figures
 from headway.figures.tenant_figures import tenant_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.report_json import Report
@@ -97,6 +98,10 @@ class Analysis:
         }
         self.tenants = {  # of the first run; only of endpoints whose requests have tenants
             name: {lane: mine for lane in self.lanes if (mine := tenant_figures(runs[0], lane))}
+            for name, runs in self.counted.items()
+        }
+        self.promises = {  # a run's are None where nothing was promised
+            name: {lane: [promise_figures(each, lane) for each in runs] for lane in self.lanes}
             for name, runs in self.counted.items()
         }
         self.engine: dict[str, list[EngineFigures]] = {

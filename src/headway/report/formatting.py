@@ -35,6 +35,11 @@ def share(value: float) -> str:
     return f"{percent:.0f} %"
 
 
+def per_mille(value: int | None) -> str:
+    """Of a thousand, in percent."""
+    return NOT_SAID if value is None else share(value / 1_000)
+
+
 def pressed(card: PressureCard) -> str:
     """The pressure card in one line."""
     relieved = f"relieved {pressure_text(card.relieved)}" if card.relieved else "relieved nothing"

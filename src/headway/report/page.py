@@ -37,6 +37,11 @@ NOTES = (
     "KV: share of the blocks in use, mean over the steps' time and largest after a step. Prefix "
     "hits: share of the prompts' tokens that the cache had.",
 )
+PROMISES = (
+    "Times promised at admission. Error p50: half of the n first tokens came nearer to the "
+    "promise, before or after it, in milliseconds; of TTFT: that over the wait. Kept: the share of "
+    "the answers that ended by the time promised; 90 % are to."
+)
 
 
 def page(found: Analysis) -> str:
@@ -209,10 +214,15 @@ def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
         for metric in ("ttft", "tpot", "queue")
     )
     table = page_tables.said_only(page_tables.latency(found, lane))
+    promised, promises = page_tables.promises(found, lane), ""
+    if promised[1]:
+        promises = html_parts.table(f"promises-{lane}", *promised)
+        promises += f'<p class="note">{PROMISES if note else ""}</p>'
     return (
         f'<section id="lane-{escape(lane)}"><h2>Latency of {escape(lane)}</h2>'
         f"{html_parts.table(f'latency-{lane}', *table)}"
-        f'<p class="note">{note}{no_deadline}</p>{html_parts.legend(series, shown(found))}'
+        f'<p class="note">{note}{no_deadline}</p>{promises}'
+        f"{html_parts.legend(series, shown(found))}"
         f'<div class="charts">{charts}</div></section>'
     )
 

@@ -7,7 +7,14 @@ from headway.core.request import NEVER
 from headway.figures.lane_figures import LaneFigures
 from headway.figures.percentile import Quantile
 from headway.report.analysis import Analysis, Comparison, Guardrail, spread
-from headway.report.formatting import NOT_SAID, duration, milliseconds, pressure_text, share
+from headway.report.formatting import (
+    NOT_SAID,
+    duration,
+    milliseconds,
+    per_mille,
+    pressure_text,
+    share,
+)
 from headway.report.verdict import kept, limited, standings
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
@@ -18,6 +25,7 @@ LATENCY = [
     *("strategy", "n", "in budget", "good/s"),
     *(f"{metric} p{percent}" for metric in ("TTFT", "TPOT", "queue") for percent in PERCENTS),
 ]
+PROMISES = ["strategy", "n", "error p50", "of TTFT", "kept"]
 THROUGHPUT = [
     *("strategy", "n", "served", "not served", "s", "req/s", "output tok/s", "slots used", "busy"),
     *("device ms / token", "cost / M tokens", "cost / 1,000 good"),
@@ -53,6 +61,20 @@ def latency(found: Analysis, lane: str) -> Table:
             ]
         )
     return LATENCY, rows
+
+
+def promises(found: Analysis, lane: str) -> Table:
+    """How well promised times were kept, by the strategies that promise."""
+    rows = []
+    for name in found.strategies:
+        if known := [each for each in found.promises[name][lane] if each is not None]:
+            shares = [each.error_share_p50 for each in known if each.error_share_p50 is not None]
+            covered = [each.coverage for each in known if each.coverage is not None]
+            error = quantile([each.error_p50 for each in known])
+            share_text = spread_of(shares, lambda each: per_mille(round(each)))
+            count = spread_of([each.firsts for each in known], "{:,.0f}".format)
+            rows.append([found.title(name), count, error, share_text, spread_of(covered, share)])
+    return PROMISES, rows
 
 
 def said_only(table: Table) -> Table:

@@ -14,6 +14,7 @@ from headway.errors import SettingError
 from headway.figures.engine_figures import engine_figures
 from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import PressureCard
+from headway.figures.promise_figures import promise_figures
 from headway.figures.tenant_figures import tenant_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import pressed
@@ -121,6 +122,11 @@ def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
             lane: {name: _nulled(asdict(each)) for name, each in tenants.items()}
             for lane in outcome.offered
             if (tenants := tenant_figures(figured, lane))
+        },
+        "promises": {
+            lane: asdict(promised) | {"coverage": promised.coverage}
+            for lane in outcome.offered
+            if (promised := promise_figures(figured, lane))
         },
         "engine": engine_figures(figured).plain,
         "requests": _rows(REQUEST, outcome.requests),

@@ -13,8 +13,9 @@ from headway.core.request import NEVER
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
 from headway.figures.percentile import MIN_BEYOND, Quantile
+from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
-from headway.report.formatting import NOT_SAID, milliseconds, share
+from headway.report.formatting import NOT_SAID, milliseconds, per_mille, share
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 
@@ -164,6 +165,32 @@ def tenants_table(figures: Mapping[str, Mapping[str, Mapping[str, TenantFigures]
                 queue = [milliseconds(value) for value in (mine.queue_p50, mine.queue_p95)]
                 counts = str(mine.requests), f"{mine.tokens:,}"
                 table.add_row(strategy, tenant, *counts, *queue, share(mine.attainment))
+    return table
+
+
+PROMISE_NOTE = (
+    "Error p50: half of the n first tokens came nearer to the time promised at admission, before "
+    "or after it; of TTFT: that over the wait. Kept: the share of the ended that ended by the time "
+    "promised; 90 % are to."
+)
+
+
+def promises_table(figures: Mapping[str, Mapping[str, PromiseFigures]]) -> Table:
+    """How well promises were kept. figures: by strategy and endpoint; only where they are made."""
+    heads = ("n", "error p50", "of TTFT", "ended", "kept")
+    table = narrow_table("Promised times, by endpoint and strategy; in ms", ("strategy",), heads)
+    for lane in dict.fromkeys(lane for lanes in figures.values() for lane in lanes):
+        table.add_row(f"{lane}:", style="bold")
+        for strategy, lanes in figures.items():
+            if mine := lanes.get(lane):
+                table.add_row(
+                    strategy,
+                    str(mine.firsts),
+                    milliseconds(mine.error_p50),
+                    per_mille(mine.error_share_p50),
+                    str(mine.ended),
+                    NOT_SAID if mine.coverage is None else share(mine.coverage),
+                )
     return table
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from headway.commands.compare.compare import CompareOptions
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.core.cost.step_cost import StepCost
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.report import report_json, run_description
 from headway.report.analysis import Analysis
@@ -75,6 +76,29 @@ def test_output_json_and_page_say_first_that_they_are_simulated(ran, found):
     assert "{" not in "".join(stated.values()), "no Python repr is printed"
     assert "3 threads" in stated["Model"], "the threads of the calibration"
     assert stated["Repeats"].startswith("2: the same arrivals, other residuals")
+
+
+def test_the_report_says_how_well_promised_times_were_kept(ran, found):
+    folder, said, kept = ran
+    html = (folder / "report.html").read_text()
+    assert "Promised times, by endpoint and strategy" in said
+    for each in json.loads(kept)["strategies"]:
+        columns = each["requests"]["columns"]
+        assert {"promised_first", "promised_end"} <= {*columns}
+        for lane, promised in each["promises"].items():
+            mine = found.promises[each["name"]][lane][each["repeat"]]
+            assert promised["coverage"] == mine.coverage == mine.kept / mine.ended
+            assert f'id="promises-{lane}"' in html
+    blind = Analysis(replace(found.report, runs=without_promises(found.report.runs)))
+    assert "promises-" not in page(blind), "without a cost model nothing is promised"
+
+
+def without_promises(runs):
+    def bare(outcome):
+        rows = [replace(row, promised_first=NEVER, promised_end=NEVER) for row in outcome.requests]
+        return replace(outcome, requests=tuple(rows))
+
+    return {name: tuple(map(bare, repeats)) for name, repeats in runs.items()}
 
 
 def test_the_report_says_nothing_about_the_machine_that_simulated(ran, found):
