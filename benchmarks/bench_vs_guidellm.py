@@ -4,8 +4,9 @@ The server is `headway serve` with the embedded model and one lane without limit
 twice as many callers as slots says how many requests a second it can answer. A Poisson trace at
 LOAD of that is then replayed by both tools in turn, PAIRS times, with the same token counts.
 Prompts differ: each tool makes its own, of exactly those lengths. A tool that takes more of the
-machine slows the server that it measures. `server_itl` is what the server itself has seen, and
-`itl_over_server` the tool's mean gap over it.
+machine slows the server that it measures. So `server_itl` and `server_ttft` are what the server
+itself has seen meanwhile, `itl_over_server` is the tool's mean gap over it, and
+`ttft_beyond_server_ms` how much longer the tool's mean wait for the first text is.
 
 With `--scheduled` the server is that of benchmarks.client_accuracy, which computes nothing, so that
 no tool can slow it. It is asked for RATE requests a second.
@@ -23,9 +24,9 @@ guidellm needs an environment of its own (pip install guidellm==0.8.1), whose co
 
 import json
 import os
-import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,7 +49,7 @@ SECONDS, SLOTS, CONTEXT = 40.0, 16, 1_024
 RATE = 12.0  # requests per second, of the scheduled server
 PROMPTS, ANSWERS = (32, 256), (16, 96)  # tokens: from, to
 LIMITS = {"requests_per_s": 0.05, "tokens_per_s": 0.05, "ttft_p50": 0.05, "itl_p50": 0.05}
-GAPS = "vllm:inter_token_latency_seconds"
+GAPS, FIRSTS = "vllm:inter_token_latency_seconds", "vllm:time_to_first_token_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,12 @@ class Seen:
 
     rows: Sequence[Row]
     server_itl: float = 0.0  # seconds, the mean by the server's own metrics; 0: it has none
+    server_ttft: float = 0.0  # the same of first tokens, from receipt
+
+    @property
+    def ttft_beyond_server(self) -> float:
+        """By how much its mean is longer than the server's own: the way there and back."""
+        return sum(row.ttft for row in self.rows) / len(self.rows) - self.server_ttft
 
     @property
     def itl_over_server(self) -> float:
@@ -178,26 +185,35 @@ def ask_guidellm(command: str, url: str, model: str, trace: Path, folder: Path) 
 
 
 class ServersOwn:
-    """The sum and the count of the gaps that the server has seen, by its metrics."""
+    """What the server itself has seen, by its metrics."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
-    def read(self) -> tuple[float, float]:
-        """Zeros where there are no metrics."""
+    def read(self) -> dict[str, float]:
+        """The sums and counts of its first tokens and gaps; empty: it has no metrics."""
         try:
             with urlopen(f"{self.url}/metrics") as answer:
-                text = answer.read().decode()
+                lines = answer.read().decode().splitlines()
         except HTTPError:
-            return 0.0, 0.0
-        found = [re.search(rf"^{GAPS}_{name}{{.*}} (.*)$", text, re.M) for name in ("sum", "count")]
-        return tuple(float(each[1]) if each else 0.0 for each in found)  # type: ignore[return-value]
+            return defaultdict(float)
+        found = defaultdict[str, float](float)
+        for line in lines:
+            name, _, value = line.rpartition(" ")
+            if name.startswith((GAPS, FIRSTS)) and "_bucket" not in name:
+                found[name.partition("{")[0]] += float(value)
+        return found
 
     def during(self, ask: Callable[[], Seen]) -> Seen:
-        """What a tool sees, with the server's own mean gap meanwhile."""
-        (sum_, count), seen = self.read(), ask()
-        after, many = self.read()
-        return replace(seen, server_itl=(after - sum_) / (many - count) if many > count else 0.0)
+        """What a tool sees, with the server's own means meanwhile."""
+        before, seen = self.read(), ask()
+        after = self.read()
+
+        def mean(name: str) -> float:
+            count = after[f"{name}_count"] - before[f"{name}_count"]
+            return (after[f"{name}_sum"] - before[f"{name}_sum"]) / count if count else 0.0
+
+        return replace(seen, server_itl=mean(GAPS), server_ttft=mean(FIRSTS))
 
 
 def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
@@ -209,10 +225,22 @@ def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
             made.append(Figure(f"{name}_{whose}", [turn[place].figures[name] for turn in turns]))
     for whose, place in (("headway", 0), ("guidellm", 1)):
         if turns[0][place].server_itl:
-            own = [turn[place].server_itl for turn in turns]
-            made.append(Figure(f"server_itl_{whose}", own, unit="s"))
-            over = [turn[place].itl_over_server for turn in turns]
-            made.append(Figure(f"itl_over_server_{whose}", over, most=1.05, least=0.95))
+            seen = [turn[place] for turn in turns]
+            made += [
+                Figure(f"server_itl_{whose}", [each.server_itl for each in seen], unit="s"),
+                Figure(
+                    f"itl_over_server_{whose}",
+                    [each.itl_over_server for each in seen],
+                    most=1.05,
+                    least=0.95,
+                ),
+                Figure(f"server_ttft_{whose}", [each.server_ttft for each in seen], unit="s"),
+                Figure(
+                    f"ttft_beyond_server_ms_{whose}",
+                    [1e3 * each.ttft_beyond_server for each in seen],
+                    unit="ms",
+                ),
+            ]
         lags = [1e3 * turn[place].lag for turn in turns]
         made.append(Figure(f"lag_p50_ms_{whose}", lags, unit="ms"))
         made.append(Figure(f"rows_{whose}", [len(turn[place].rows) for turn in turns]))

@@ -179,6 +179,15 @@ def test_refusals_are_counted_and_a_retry_is_counted_apart(tmp_path):
     assert figures.attempts == 2 * figures.retried and not figures.errors
 
 
+def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
+    with scheduled(lambda body, headers: Plan((0.01, 0.02))) as url:
+        status, said, found = bench(tmp_path, url, poisson=20.0, answer="2", callers=2)
+    assert status == 0 and "A closed loop of 2 callers" in said
+    assert "A closed loop of 2 callers" in (tmp_path / "report.html").read_text()
+    (name,) = found.strategies
+    assert len(found.report.runs[name][0].requests) > 20, "all were asked, one after another"
+
+
 def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):
     from headway.runs.remote.caller import Caller
 

@@ -58,9 +58,21 @@ def unserved(found: Analysis) -> str:
     return f"{'; '.join(said)}." if said else ""
 
 
+def closed(found: Analysis) -> str:
+    """That the loop was closed; empty: it was not."""
+    callers = found.report.about["asked"]["callers"]
+    if not callers:
+        return ""
+    return (
+        f"A closed loop of {callers} callers: a slow server is asked less, so these latencies are "
+        "shorter than those of callers who come when they like."
+    )
+
+
 def doubts(found: Analysis) -> list[str]:
     """All of it, the worst first."""
-    return [text for text in (invalid(found), unserved(found), bottleneck(found)) if text]
+    said = (invalid(found), closed(found), unserved(found), bottleneck(found))
+    return [text for text in said if text]
 
 
 def is_void(found: Analysis) -> bool:
