@@ -197,6 +197,17 @@ def test_the_size_of_dynamic_groups_may_follow_the_load():
     assert strategy_from_parts("mine", parts).policies.join == Dynamic(8, 5 * MS, least=2)
 
 
+def test_the_windows_of_dynamic_groups_may_follow_the_load():
+    windows = {"voice": {"between": [1.5, 5]}, "chat": 9}
+    parts = {"join": {"dynamic": {"size": 8, "window": {"between": [0, 50]}, "windows": windows}}}
+    assert strategy_from_parts("mine", parts).policies.join == Dynamic(
+        8,
+        50 * MS,
+        {"voice": 5 * MS, "chat": 9 * MS},
+        lows={"": 0, "voice": 1_500_000},
+    )
+
+
 def test_any_order_can_be_shared_fairly():
     order = strategy_from_parts("all", {"order": "priority", "fair": True}).policies.order
     assert order == Fairly(Priority())
@@ -227,6 +238,17 @@ def test_any_order_can_be_shared_fairly():
         ({"join": {"static": {"together": 1}}}, "not true or false"),
         ({"join": {"static": {"buckets": 32}}}, "a list of whole numbers"),
         ({"join": {"dynamic": {"window": "soon"}}}, "window is 'soon', not a number"),
+        ({"join": {"dynamic": {"window": {"between": [9, 3]}}}}, "a window between 9 and 3 ms"),
+        ({"join": {"dynamic": {"window": {"between": [9]}}}}, "window: between is two numbers of"),
+        ({"join": {"dynamic": {"window": {"from": 9}}}}, "window: 'from' is not known"),
+        (
+            {"join": {"dynamic": {"windows": {"chat": {"between": [9, "x"]}}}}},
+            "windows: chat: between is 'x', not a number",
+        ),
+        (
+            {"join": {"length-classes": {"bounds": [9], "window": {"between": [1, 2]}}}},
+            "length-classes: its window is one time, and follows no load",
+        ),
         ({"order": "fist-come"}, "did you mean first-come"),
         ({"chunk": {"fixed": {}}}, "not a number"),
         ({"step_tokens": True}, "not a number"),

@@ -133,8 +133,8 @@ class SizeChange:
     """A size that follows the load was changed."""
 
     lane: str  # empty: all lanes
-    what: str  # slots, or group
-    before: int
+    what: str  # slots, group or window
+    before: int  # sequences; of a window, nanoseconds
     after: int
     reason: str  # in words
     at: int  # nanoseconds

@@ -33,6 +33,7 @@ class LaneLoad(NamedTuple):
     eta_prompt: int = 0
     eta_at: int = 0
     slots: int = NEVER  # sequences that may run at once, at present
+    window: int = NEVER  # nanoseconds that its oldest may be held, at present; NEVER: no window
 
 
 class Load(NamedTuple):

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from headway.core.batch import Begun, Row
 from headway.core.block_table import release
 from headway.core.blocks import BlockPool
-from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.deadlines import Deadlines
 from headway.core.fairness.fair_line import FairLine
 from headway.core.lane import Budget, Line
-from headway.core.ledger import RequestRow, SizeChange
 from headway.core.load import LaneLoad
 from headway.core.policies.fairly import Fairly
 from headway.core.request import NEVER, Finish, Request
@@ -41,8 +39,6 @@ class Roster:
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
         self.keeping_lanes = tuple([lane for lane in settings.lanes if lane.step_tokens.least])
         self._ranks = settings.ranks
-        self._least_group: int = getattr(settings.policies.join, "least", 0)  # 0: it is fixed
-        self._most_group = settings.policies.slots
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
@@ -169,27 +165,20 @@ class Roster:
         for line in self.lines.values():
             line.batch = line.running
 
-    def resize(self, sizes: LaneSizes, row: RequestRow) -> list[SizeChange]:
-        """A request has ended: sizes that follow the load may change. Those that do."""
-        line = self.lines[row.lane]
-        change = sizes.ended(row, line)
-        if change is not None:
-            line.slots = change.after
-        if change is None and self._least_group:
-            change = sizes.group_ended(row, self._least_group, self._most_group, self.waiting)
-            sizes.group = sizes.group if change is None else change.after
-        return [] if change is None else [change]
-
     def take_dropped(self) -> tuple[int, ...]:
         """Numbers of those whose state the executor can drop; each is named once."""
         taken, self._dropped = tuple(self._dropped), []
         return taken
 
     def loads(
-        self, drain_rate: Callable[[str], float], etas: Mapping[str, tuple[int, int, int]]
+        self,
+        drain_rate: Callable[[str], float],
+        etas: Mapping[str, tuple[int, int, int]],
+        windows: Mapping[str, int],
     ) -> dict[str, LaneLoad]:
         """A snapshot of each lane. drain_rate: prompt tokens per second, by lane; etas: of the
-        first token, for how many prompt tokens, and when it was looked at, by lane."""
+        first token, for how many prompt tokens, and when it was looked at, by lane; windows: by
+        lane."""
         return {
             name: LaneLoad(
                 line.lane,
@@ -206,6 +195,7 @@ class Roster:
                 *self._ranks[name],
                 *etas.get(name, UNKNOWN),
                 line.slots,
+                windows.get(name, NEVER),
             )
             for name, line in self.lines.items()
         }

@@ -20,6 +20,7 @@ from headway.core.load import Load
 from headway.core.planning.late import relegate
 from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
+from headway.core.planning.resizing import Resizing
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
 from headway.core.roster import Roster
@@ -42,6 +43,7 @@ class Scheduler:
         self.estimates = Estimates(settings.cost)
         # By step in flight: when it was scheduled, its tokens, since when lines have waited for it.
         self._in_flight: dict[int, tuple[int, int, int]] = {}
+        self.resizing = Resizing(settings, self.roster, self.estimates.sizes)
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
         self._predicts = bool(settings.policies.predicting)
@@ -262,7 +264,7 @@ class Scheduler:
         self.roster.close(sequence)
         self.estimates.ended(sequence, finish, now)
         row = self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
-        self.ledger.changes += self.roster.resize(self.estimates.sizes, row)
+        self.ledger.changes += self.resizing.ended(row, self.group.slots)
 
     # -- out
 
@@ -274,10 +276,11 @@ class Scheduler:
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
         pool, settings = self.pool, self.settings
+        known = self.newcomers.etas, self.resizing.windows
         return Load(
             now=now,
             step=self.steps,
-            lanes=self.roster.loads(self.estimates.drain_rate, self.newcomers.etas),
+            lanes=self.roster.loads(self.estimates.drain_rate, *known),
             running=len(self.roster.running),
             free_blocks=pool.num_free,
             num_blocks=pool.num_blocks,

@@ -37,6 +37,7 @@ class Settings:
             raise SettingError(
                 "the size of groups follows the load, and no lane has a ttft, tpot or e2e"
             )
+        self._check_windows()
         if (predicting := self.policies.predicting) and not self.cost.is_known:
             raise SettingError(
                 f"{predicting[0]} predicts times, and there is no cost model: measure one with "
@@ -77,6 +78,16 @@ class Settings:
                     raise SettingError(
                         f"lane {named!r} has no {name}: nothing of it could ever run"
                     )
+
+    def _check_windows(self) -> None:
+        """Each window that follows the load holds somebody with a budget."""
+        own = getattr(self.policies.join, "windows", ())
+        for name in getattr(self.policies.join, "lows", ()):
+            held = [lane for lane in self.lanes if lane.name == name or not name]
+            held = [lane for lane in held if name or lane.name not in own]
+            if not any(lane.budget.is_timed for lane in held):
+                said = f"lane {name!r} has a window" if name else "there is a window"
+                raise SettingError(f"{said} that follows the load, and no budget that it could")
 
     def _check_kept_tokens(self) -> None:
         """Each that runs has its next token in each step, so lanes keep what a step has beside."""

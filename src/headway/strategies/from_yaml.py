@@ -10,6 +10,7 @@ from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import MIXES
 from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.strategies.parts import (
     PREEMPTS,
@@ -125,17 +126,32 @@ def _join(value: Any, where: str, slots: int) -> Join:
     if name == "static":
         together = read_bool(fields.get("together", False), f"{where}: together")
         return Static(size, buckets, together)
-    window = number(fields.get("window", 0), f"{where}: window")
+    low, window = _window(fields.get("window", 0), f"{where}: window")
     if name == "length-classes":
+        if low != NEVER:
+            raise SettingError(f"{where}: its window is one time, and follows no load")
         bounds = wholes(fields.get("bounds", ()), f"{where}: bounds")
         pad = read_bool(fields.get("pad_to_bound", False), f"{where}: pad_to_bound")
-        return named(lambda: LengthClasses(size, bounds, round(window * 1e6), pad), where)
-    windows = mapping(fields.get("windows", {}), f"{where}: windows")
-    each = {
-        str(lane): round(number(ms, f"{where}: windows: {lane}") * 1e6)
-        for lane, ms in windows.items()
+        return named(lambda: LengthClasses(size, bounds, window, pad), where)
+    own = mapping(fields.get("windows", {}), f"{where}: windows")
+    windows = {"": (low, window)} | {
+        str(lane): _window(value, f"{where}: windows: {lane}") for lane, value in own.items()
     }
-    return named(lambda: Dynamic(size, round(window * 1e6), each, buckets, least), where)
+    lows = {lane: low for lane, (low, _) in windows.items() if low != NEVER}
+    highs = {lane: high for lane, (_, high) in windows.items() if lane}
+    return named(lambda: Dynamic(size, window, highs, buckets, least, lows), where)
+
+
+def _window(value: Any, where: str) -> tuple[int, int]:
+    """The least and the most nanoseconds of milliseconds. The least is NEVER for a fixed window."""
+    if not isinstance(value, dict):
+        return NEVER, round(number(value, where) * 1e6)
+    known(value, ("between",), where)
+    both = value.get("between")
+    if not isinstance(both, list) or len(both) != 2:
+        raise SettingError(f"{where}: between is two numbers of milliseconds")
+    low, high = (round(number(each, f"{where}: between") * 1e6) for each in both)
+    return low, high
 
 
 def _size(value: Any, where: str, *, follows: bool) -> tuple[int, int]:

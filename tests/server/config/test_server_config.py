@@ -280,6 +280,20 @@ def test_slots_that_follow_the_load_are_read_and_shown(load):
     assert config.effective()["lanes"]["a"]["slots"]["between"] == [2, 8]
 
 
+def test_a_window_may_follow_the_load(load):
+    config = load(
+        "engine: {strategy: {join: dynamic, window: {between: [1ms, 2s]}}}\n"
+        "lanes: {a: {ttft: 1s, window: {between: [5ms, 50ms]}}, b: {ttft: 1s}, c: {window: 3s}}"
+    )
+    join = config.policies.join
+    assert (join.window, join.windows) == (2 * S, {"a": 50 * MS, "c": 3 * S})
+    assert join.lows == {"": MS, "a": 5 * MS}
+    shown = {name: lane["window"] for name, lane in config.effective()["lanes"].items()}
+    between = {"between": ["1ms", "2s"]}
+    assert shown == {"a": {"between": ["5ms", "50ms"]}, "b": between, "c": "3s"}
+    assert config.effective()["engine"]["strategy"]["window"] == between
+
+
 def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load):
     offline = load("engine: {cost: a.json}").effective()["lanes"]["offline"]
     assert offline["slots"] == {"least": 1, "most": "none"}
@@ -392,6 +406,33 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
             "headway.yaml: lanes.a.slots: it is for join continuous, not dynamic",
         ),
         ("lanes: {a: {blocks: {between: [2, 3]}}}", "lanes.a.blocks.between is not known"),
+        (
+            "engine: {strategy: {join: dynamic}}\n"
+            "lanes: {a: {ttft: 1s, window: {between: [9ms, 3ms]}}}",
+            "lanes.a.window: between 9ms and 3ms: the first must not exceed the second",
+        ),
+        (
+            "engine: {strategy: {join: dynamic}}\nlanes: {a: {ttft: 1s, window: {between: 3ms}}}",
+            "lanes.a.window: write a time, or {between: [5ms, 50ms]}",
+        ),
+        (
+            "engine: {strategy: {join: dynamic}}\nlanes: {a: {window: {between: [1ms, 3ms]}}}",
+            "lanes: lane 'a' has a window that follows the load, and no budget that it could",
+        ),
+        (
+            "lanes: {a: {ttft: 1s, window: {between: [1ms, 3ms]}}}",
+            "lanes.a.window: join continuous has no window per lane",
+        ),
+        (
+            "engine: {strategy: {join: dynamic, window: {between: [1ms, 3ms]}}}\n"
+            "lanes: {a: {ttft: 1s, window: 3ms}}",
+            "each lane has a window of its own: none has the strategy's",
+        ),
+        (
+            "engine: {strategy: {join: length-classes, bounds: [9], "
+            "window: {between: [1ms, 3ms]}}}",
+            "the window of length-classes is one time: it follows no load",
+        ),
         ("lanes: {a: {slots: {least: -1}}}", "lanes.a.slots.least should be greater than or equal"),
         ("lanes: {a: {slots: 3}}", "lanes.a.slots should be a mapping of names to values, not 3"),
         (

@@ -202,12 +202,14 @@ def test_each_change_of_a_size_is_a_line_of_the_log(played):
 
     async def scene(standing):
         await until(lambda: engine.state is EngineState.READY)
+        window = SizeChange("", "window", 5_000_000, 6_250_000, "8 of 8 kept the budget", 7)
         change = SizeChange("chat", "slots", 4, 5, "8 of 8 kept the budget", 7)
-        played.remotes[-1].resized([change])
+        played.remotes[-1].resized([change, window])
         played.remotes[-1].fail("the end")
 
     stood(engine, scene)
-    (line,) = [each for each in played.lines if each["event"] == "size changed"]
+    line, other = [each for each in played.lines if each["event"] == "size changed"]
+    assert (other["lane"], other["before_ms"], other["after_ms"]) == ("", 5.0, 6.25)
     assert (line["level"], line["lane"], line["what"]) == ("info", "chat", "slots")
     assert (line["before"], line["after"]) == (4, 5)
     assert line["reason"] == "8 of 8 kept the budget"

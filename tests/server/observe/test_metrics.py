@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from headway.core.batch import Event
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import SizeChange, StepRow
 from headway.core.load import LaneLoad, Load
@@ -35,6 +36,7 @@ from tests.server.running_server import (
     BLOCK,
     Local,
     Permitted,
+    by_budgets,
     fake,
     priced,
     scheduler,
@@ -235,6 +237,28 @@ def test_the_slots_of_lanes_that_have_a_most_are_shown():
         assert said == {"chat": 3, "bulk": 5, "rest": None}
         service.engine.state = EngineState.DOWN
         assert scraped(url)["headway_lane_slots"]["chat",] == 3
+
+
+def test_the_windows_of_dynamic_batching_are_shown():
+    join = {"join": "dynamic", "window": "7ms"}
+    lanes = {"chat": {"ttft": "9s", "window": {"between": ["3ms", "8ms"]}}, "bulk": {}}
+    config = ServerConfig(engine={"strategy": join}, lanes=lanes)
+
+    def made(config):
+        return by_budgets(config, FakeExecutor(512, 16), StepCost())
+
+    with serving(config, made) as (url, _):
+        assert ask(url).status_code == 200
+        shown = {("chat",): 0.003, ("bulk",): 0.007}
+        assert scraped(url)["headway_lane_window_seconds"] == shown
+        lanes = httpx2.get(f"{url}/v1/lanes").json()["data"]
+        assert {each["id"]: each["window_ms"] for each in lanes} == {"chat": 3.0, "bulk": 7.0}
+    with serving(engine=fake) as (url, _):
+        assert ask(url).status_code == 200
+        assert "headway_lane_window_seconds" not in scraped(url)
+        assert {each["window_ms"] for each in httpx2.get(f"{url}/v1/lanes").json()["data"]} == {
+            None
+        }
 
 
 def test_requests_and_tokens_are_counted_by_the_keys_name(monkeypatch):

@@ -119,7 +119,7 @@ def _window(settings: Settings, value: Any, where: str) -> Settings:
         )
     window = round(number(value, where) * 1e6)
     if isinstance(join, Dynamic):  # one for all
-        return _policy(settings, join=replace(join, window=window, windows={}))
+        return _policy(settings, join=replace(join, window=window, windows={}, lows={}))
     return _policy(settings, join=replace(join, window=window))
 
 

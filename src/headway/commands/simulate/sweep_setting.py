@@ -149,6 +149,8 @@ def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
         return replace(policies, step_tokens=number)
     if setting == "window" and _has_one_window(join):
         assert isinstance(join, Dynamic | LengthClasses)
+        if isinstance(join, Dynamic):
+            join = replace(join, lows={})
         return replace(policies, join=replace(join, window=round(value * 1e6)))
     if setting == "chunk" and isinstance(chunk, Fixed):
         decoding = policies.step_tokens - chunk.size  # tokens of a step beside the chunk: kept

@@ -1,4 +1,7 @@
-"""How many of a lane, or of a group, may run at once, where that follows the load (LaneSizes)."""
+"""How many of a lane, or of a group, may run at once, and how long the oldest may be held, where
+that follows the load (LaneSizes)."""
+
+from dataclasses import dataclass
 
 from headway.core.lane import Line
 from headway.core.ledger import RequestRow, SizeChange
@@ -6,62 +9,92 @@ from headway.core.request import NEVER, Finish
 
 TARGET = 95  # per cent of a lane's requests that are to keep its budget
 LEAST_ROUND = 8  # requests, however few may run: the fewest that say something
-CUT = 90  # per cent of the slots that a lane keeps
+CUT = 90  # per cent that are left of a size that is cut
+STEPS = 16  # in which a window grows from its low to its high, if nothing is cut
 BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+SLOTS, GROUP, WINDOW = "slots", "group", "window"
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """One that follows the load between `low` and `high`."""
+
+    lane: str  # empty: of all lanes
+    what: str
+    low: int
+    now: int
+    high: int
+    step: int = 1  # by which it grows
 
 
 class LaneSizes:
     """Additive increase, multiplicative decrease, as Clipper (NSDI 2017) sizes its batches.
 
-    A round is as many requests that have started and ended as may run, but at least LEAST_ROUND.
-    After a round in which fewer than TARGET % kept the lane's budget, a tenth of the slots is cut,
-    at least one. After another round, one is added if somebody waits and all slots were in use.
+    A round is as many requests that have ended as may run, but at least LEAST_ROUND. After a round
+    in which fewer than TARGET % kept the lane's budget, a tenth of the size is cut, at least one.
+    After another round it grows by one if somebody waits and all of it was in use.
 
-    A request keeps the budget if it would have kept it without its wait. A wait is no reason to
-    cut: with fewer slots it would be longer.
+    For slots and groups, only those that have started count, and a request keeps the budget if it
+    would have kept it without its wait. A wait is no reason to cut: with fewer slots it would be
+    longer. For a window the wait counts: it is what the window costs.
     """
 
     def __init__(self) -> None:
         self.group = 0  # requests that start together, where that follows the load; 0: the least
-        self._rounds: dict[str, tuple[int, int]] = {}  # by lane: ended, and how many kept it
+        self.windows: dict[str, int] = {}  # nanoseconds, by lane, of those that have changed
+        self._rounds: dict[tuple[str, str], tuple[int, int]] = {}  # ended, and how many kept it
 
     def ended(self, row: RequestRow, line: Line) -> SizeChange | None:
         """Learn from a request that has ended. The change that follows, which is not made yet."""
         share, full = line.lane.slots, line.batch >= line.slots
-        if not share.follows:
+        if not share.follows or row.first_scheduled == NEVER:
             return None
-        between = share.low, line.slots, share.most
-        return self._learn(row.lane, "slots", row, between, len(line) if full else 0)
+        size = _Size(row.lane, SLOTS, share.low, line.slots, share.most)
+        return self._learn(size, row, line.slots, len(line) if full else 0)
 
     def group_ended(
         self, row: RequestRow, least: int, most: int, waiting: int
     ) -> SizeChange | None:
         """As `ended`, for the size of groups. One is added if a whole group waits already."""
-        size = self.group or least
-        if not row.budget.is_felt_by_the_running:
+        now = self.group or least
+        if not row.budget.is_felt_by_the_running or row.first_scheduled == NEVER:
             return None
-        between = least, size, most
-        return self._learn("", "group", row, between, waiting if waiting >= size else 0)
+        size = _Size("", GROUP, least, now, most)
+        return self._learn(size, row, now, waiting if waiting >= now else 0)
 
-    def _learn(
-        self, lane: str, what: str, row: RequestRow, between: tuple[int, int, int], wait: int
+    def window_ended(
+        self, row: RequestRow, lane: str, between: tuple[int, int], *, count: int, waiting: int
     ) -> SizeChange | None:
-        """between: the least, present and most size; wait: how many would use one more."""
-        least, size, most = between
-        if row.first_scheduled == NEVER or row.finish not in (*BY_ITSELF, Finish.EXPIRED):
+        """As `ended`, for the window of a lane; empty: of all lanes. count: requests of a round;
+        waiting: for whom a longer window would have had a place in the group."""
+        if not row.budget.is_timed:
             return None
-        ended, kept = self._rounds.get(lane, (0, 0))
-        ended, kept = ended + 1, kept + keeps(row)
-        self._rounds[lane] = ended, kept
-        if ended < max(LEAST_ROUND, size):
+        low, high = between
+        step = max(1, (high - low) // STEPS)
+        size = _Size(lane, WINDOW, low, self.windows.get(lane, low), high, step)
+        return self._learn(size, row, count, waiting)
+
+    def _learn(self, size: _Size, row: RequestRow, count: int, wait: int) -> SizeChange | None:
+        """count: requests of a round; wait: how many would use a larger size."""
+        if row.finish not in (*BY_ITSELF, Finish.EXPIRED):
             return None
-        self._rounds[lane] = 0, 0
-        after, reason = size, f"{kept} of {ended} kept the budget while they ran"
+        key, waits_count = (size.what, size.lane), size.what == WINDOW
+        ended, kept = self._rounds.get(key, (0, 0))
+        ended, kept = ended + 1, kept + (row.good if waits_count else keeps(row))
+        self._rounds[key] = ended, kept
+        if ended < max(LEAST_ROUND, count):
+            return None
+        self._rounds[key] = 0, 0
+        after, reason = size.now, f"{kept} of {ended} kept the budget"
+        if not waits_count:
+            reason += " while they ran"
         if 100 * kept < TARGET * ended:
-            after = max(least, size * CUT // 100)
+            after = max(size.low, size.now * CUT // 100)
         elif wait:
-            after, reason = min(most, size + 1), f"{reason}, and {wait} wait"
-        return SizeChange(lane, what, size, after, reason, row.finished) if after != size else None
+            after, reason = min(size.high, size.now + size.step), f"{reason}, and {wait} wait"
+        if after == size.now:
+            return None
+        return SizeChange(size.lane, size.what, size.now, after, reason, row.finished)
 
 
 def keeps(row: RequestRow) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 from headway.core.view import View
@@ -82,6 +83,9 @@ class Dynamic:
     windows: Mapping[str, int] = field(default_factory=dict)  # nanoseconds, by lane
     buckets: tuple[int, ...] = ()
     least: int = 0  # the size follows the load between this and `size`; 0: it is fixed
+    # By lane: its window follows the load between this, in nanoseconds, and that of `windows`. With
+    # an empty name: the window for all others does.
+    lows: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _check(self.size, self.buckets)
@@ -92,14 +96,34 @@ class Dynamic:
         for window in (self.window, *self.windows.values()):
             if window < 0:
                 raise SettingError(f"a window must be 0 or more nanoseconds, not {window}")
+        for lane, low in self.lows.items():
+            high = self.windows.get(lane) if lane else self.window
+            if high is None:
+                raise SettingError(f"lane {lane!r} has no window that could follow the load")
+            if not 0 <= low <= high:
+                raise SettingError(
+                    f"a window between {low / 1e6:g} and {high / 1e6:g} ms: the first must not "
+                    "exceed the second"
+                )
+
+    def size_of(self, sizes: LaneSizes) -> int:
+        """Requests of a group at present, at most."""
+        return (sizes.group or self.least) if self.least else self.size
+
+    def window_of(self, lane: str, sizes: LaneSizes) -> int:
+        """The lane's window at present, in nanoseconds."""
+        name = lane if lane in self.windows else ""
+        if name in self.lows:
+            return sizes.windows.get(name, self.lows[name])
+        return self.windows.get(lane, self.window)
 
     def start(self, view: View) -> Start:
         waiting = view.waiting
         if view.running or not waiting:
             return NOBODY
-        next_due, overdue = NEVER, list[Sequence]()
+        next_due, overdue, sizes = NEVER, list[Sequence](), view.estimates.sizes
         for line in view.lines:
-            window = self.windows.get(line.lane.name, self.window)
+            window = self.window_of(line.lane.name, sizes)
             for part in (line.waiting, line.relegated):
                 for sequence in part:  # in order of arrival: stop at the first not due
                     due = sequence.request.arrived + window
@@ -107,8 +131,7 @@ class Dynamic:
                         next_due = min(next_due, due)
                         break
                     overdue.append(sequence)
-        size = (view.estimates.sizes.group or self.least) if self.least else self.size
-        if waiting < size and not overdue and not view.closing:
+        if waiting < (size := self.size_of(sizes)) and not overdue and not view.closing:
             return Start(wake_at=next_due)
         count, first = min(waiting, size), frozenset(overdue)
         return Start(count, exclusive=True, buckets=self.buckets, first=first)

@@ -21,7 +21,7 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import SettingError, did_you_mean
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
-from headway.server.config.sections.durations import format_duration
+from headway.server.config.sections.durations import format_window
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.lanes import (
@@ -269,7 +269,7 @@ class ServerConfig(BaseSettings):
         engine["strategy"] = filled.model_dump(mode="json")
         windows = strategy.windows(self.lanes)
         for name, lane in settings["lanes"].items():
-            lane["window"] = format_duration(windows[name])
+            lane["window"] = format_window(windows[name])
             leave_out_ignored(lane, strategy)
         for key, own in zip(self.keys, settings["keys"], strict=True):
             tenant = key.to_tenant(self.lanes, self.default_lane)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from structlog.typing import FilteringBoundLogger as Log
 
 from headway.core.batch import Event
+from headway.core.cost.lane_sizes import WINDOW
 from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.request import Request
@@ -165,7 +166,10 @@ class RestartingEngine:
     def _resized(self, changes: Sequence[SizeChange]) -> None:
         for each in changes:
             said = {"lane": each.lane, "what": each.what, "reason": each.reason}
-            self._log.info("size changed", **said, before=each.before, after=each.after)
+            sizes: dict[str, float] = {"before": each.before, "after": each.after}
+            if each.what == WINDOW:
+                sizes = {f"{name}_ms": round(size / 1e6, 3) for name, size in sizes.items()}
+            self._log.info("size changed", **said, **sizes)
 
     async def drain(self, timeout: float) -> None:
         """As EngineClient.drain; no other is started."""

@@ -121,6 +121,8 @@ def _lane(name: str, load: LaneLoad, preparing: int, now: int) -> dict[str, Any]
         "max_waiting_tokens": _bound(lane.max_waiting_tokens),
         "priority": lane.priority,
         "slots": _bound(load.slots),  # that may run at once, at present
+        # How long its oldest may be held, at present; null: nobody is held.
+        "window_ms": None if load.window == NEVER else load.window / 1e6,
         "budget_ms": {
             name: None if limit == NEVER else limit / 1e6 for name, limit in limits.items()
         },

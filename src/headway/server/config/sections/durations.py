@@ -1,6 +1,10 @@
-"""Durations as an operator writes them: 300ms, 2s, 1h. Every one but 0 needs a unit."""
+"""Durations as an operator writes them: 300ms, 2s, 1h. Every one but 0 needs a unit.
+
+A window may be a range of them, `{between: [5ms, 50ms]}`: it follows the load between the two.
+"""
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -52,21 +56,72 @@ def format_duration(time: int) -> str:
     return f"{time // UNITS[unit]}{unit}" if time else "0s"
 
 
+DURATION_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {
+            "type": "string",
+            "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(h|m|s|ms|us|ns)|0+(\.0+)?)\s*$",
+        },
+        {"enum": [NONE, None]},
+        {"enum": [0]},
+    ]
+}
 Duration = Annotated[
     int,  # nanoseconds
     BeforeValidator(parse_duration),
     PlainSerializer(format_duration, return_type=str),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {
-                    "type": "string",
-                    "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(h|m|s|ms|us|ns)|0+(\.0+)?)\s*$",
-                },
-                {"enum": [NONE, None]},
-                {"enum": [0]},
-            ]
-        }
-    ),
+    WithJsonSchema(DURATION_SCHEMA),
 ]
 Limit = Annotated[Duration, Field(gt=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A window that follows the load between these two, in nanoseconds."""
+
+    low: int
+    high: int
+
+
+def parse_window(value: Any) -> int | Between:
+    """Nanoseconds, or a range of them. Raises SettingError."""
+    if not isinstance(value, dict):
+        return parse_duration(value)
+    ends = value.get("between")
+    if [*value] != ["between"] or not isinstance(ends, list | tuple) or len(ends) != 2:
+        raise SettingError("write a time, or {between: [5ms, 50ms]}")
+    low, high = (parse_duration(each) for each in ends)
+    if NEVER in (low, high) or low > high:
+        raise SettingError(
+            f"between {format_duration(low)} and {format_duration(high)}: the first must not "
+            "exceed the second, and both are times"
+        )
+    return Between(low, high)
+
+
+def format_window(window: int | Between) -> Any:
+    """As a file has it."""
+    if isinstance(window, Between):
+        return {"between": [format_duration(window.low), format_duration(window.high)]}
+    return format_duration(window)
+
+
+def longest(window: int | Between) -> int:
+    """The most that it may be, in nanoseconds."""
+    return window.high if isinstance(window, Between) else window
+
+
+_RANGE = {
+    "type": "object",
+    "properties": {
+        "between": {"type": "array", "items": DURATION_SCHEMA, "minItems": 2, "maxItems": 2}
+    },
+    "required": ["between"],
+    "additionalProperties": False,
+}
+Window = Annotated[
+    int | Between,
+    BeforeValidator(parse_window),
+    PlainSerializer(format_window),
+    WithJsonSchema({"anyOf": [*DURATION_SCHEMA["anyOf"], _RANGE]}),
+]

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.sections.durations import Duration, Limit, format_duration
+from headway.server.config.sections.durations import Limit, Window, format_duration
 from headway.server.config.sections.section import Count, Number, Section
 from headway.server.config.sections.shares import (
     Bound,
@@ -76,11 +76,11 @@ class LaneSettings(Section):
         Limit, Field(description="Longest wait; a request that has not started by then gets 408.")
     ] = NEVER
     window: Annotated[
-        Duration,
+        Window,
         Field(
-            description="How long dynamic batching may hold the lane's oldest request. "
-            "Default: the strategy's window, or a quarter of ttft, or 1s. Only "
-            "with a dynamic strategy."
+            description="How long dynamic batching may hold the lane's oldest request: a time, or "
+            "between two, by the load. Default: the strategy's window, or a quarter of ttft, or "
+            "1s. Only with a dynamic strategy."
         ),
     ] = NEVER
     priority: Annotated[

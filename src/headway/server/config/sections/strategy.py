@@ -21,7 +21,7 @@ from headway.core.policies.preempt import ByLane, Youngest
 from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import NEVER
 from headway.errors import SettingError, did_you_mean
-from headway.server.config.sections.durations import SECOND, Duration
+from headway.server.config.sections.durations import SECOND, Between, Window, longest
 from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.sections.section import Count, Section
 
@@ -155,8 +155,11 @@ class StrategySettings(Section):
         ),
     ] = None
     window: Annotated[
-        Duration,
-        Field(description="Window of lanes that set none. Only with dynamic and length-classes."),
+        Window,
+        Field(
+            description="Window of lanes that set none: a time, or between two, by the load. Only "
+            "with dynamic and length-classes, which has a time."
+        ),
     ] = NEVER
     buckets: Annotated[
         tuple[Count, ...],
@@ -185,6 +188,8 @@ class StrategySettings(Section):
         ):
             if is_set and self.join not in joins:
                 raise SettingError(f"{name} is for join {' or '.join(joins)}, not {self.join}")
+        if self.join == "length-classes" and isinstance(self.window, Between):
+            raise SettingError("the window of length-classes is one time: it follows no load")
         if self.join == "length-classes" and not self.bounds:
             raise SettingError("length-classes needs bounds, such as [128, 512]")
         if self.by_budgets and (self.join != "continuous" or self.effective_mix != "mixed"):
@@ -247,20 +252,32 @@ class StrategySettings(Section):
             return slots + LONG_STEP
         return slots + self.effective_chunk if self.effective_chunk else max(STEP, slots)
 
-    def windows(self, lanes: Mapping[str, LaneSettings]) -> dict[str, int]:
-        """Each lane's window in nanoseconds: its own, the strategy's, or a default."""
+    def windows(self, lanes: Mapping[str, LaneSettings]) -> dict[str, int | Between]:
+        """Each lane's window: its own, the strategy's, or a default."""
         return {name: _window(lane, self.window) for name, lane in lanes.items()}
 
     def _join(self, slots: int, lanes: Mapping[str, LaneSettings]) -> Join:
         if self.join == "continuous":
             return Continuous(slots)
         if self.join == "length-classes":
-            window = min(self.windows(lanes).values())
+            window = min(map(longest, self.windows(lanes).values()))
             return LengthClasses(slots, self.bounds, window, self.pad_to_bound)
-        return Dynamic(slots, SECOND, self.windows(lanes), self.buckets)
+        return self._dynamic(slots, lanes)
+
+    def _dynamic(self, slots: int, lanes: Mapping[str, LaneSettings]) -> Dynamic:
+        """If the strategy's window follows the load, it is one for all lanes that set none."""
+        shared, windows, lows = SECOND, self.windows(lanes), dict[str, int]()
+        if isinstance(self.window, Between):
+            shared, lows[""] = self.window.high, self.window.low
+            windows = {n: each for n, each in windows.items() if lanes[n].window != NEVER}
+            if len(windows) == len(lanes):
+                raise SettingError("each lane has a window of its own: none has the strategy's")
+        lows |= {n: each.low for n, each in windows.items() if isinstance(each, Between)}
+        highs = {name: longest(each) for name, each in windows.items()}
+        return Dynamic(slots, shared, highs, self.buckets, lows=lows)
 
 
-def _window(lane: LaneSettings, window: int) -> int:
+def _window(lane: LaneSettings, window: int | Between) -> int | Between:
     for given in (lane.window, window):
         if given != NEVER:
             return given

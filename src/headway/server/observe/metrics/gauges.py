@@ -61,6 +61,13 @@ def gauges(
         {(name,): inf if each.slots == NEVER else each.slots for name, each in loads.items()},
         LANE,
     )
+    if windows := {(n,): each.window / SECOND for n, each in loads.items() if each.window != NEVER}:
+        yield families.gauge(
+            "headway_lane_window_seconds",
+            "How long dynamic batching may hold the lane's oldest request, at present.",
+            windows,
+            LANE,
+        )
     yield from _lane_gauges(families, loads, load, now)
 
 

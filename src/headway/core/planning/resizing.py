@@ -1,0 +1,58 @@
+"""Which sizes follow the load, and how they change when a request ends (Resizing)."""
+
+from collections.abc import Mapping
+
+from headway.core.cost.lane_sizes import LaneSizes
+from headway.core.ledger import RequestRow, SizeChange
+from headway.core.policies.join import Dynamic
+from headway.core.roster import Roster
+from headway.core.settings import Settings
+
+
+class Resizing:
+    """A request changes its lane's slots, or the size of groups; and the window that holds it."""
+
+    def __init__(self, settings: Settings, roster: Roster, sizes: LaneSizes) -> None:
+        join = settings.policies.join
+        self.roster, self.sizes = roster, sizes
+        self._join = join if isinstance(join, Dynamic) else None
+
+    @property
+    def windows(self) -> Mapping[str, int]:
+        """Nanoseconds, by lane, at present; none if nobody is held."""
+        if self._join is None:
+            return {}
+        return {name: self._join.window_of(name, self.sizes) for name in self.roster.lines}
+
+    def ended(self, row: RequestRow, group: int) -> list[SizeChange]:
+        """A request has ended: the changes that follow, which are made. group: how many started
+        together last."""
+        line = self.roster.lines[row.lane]
+        if (change := self.sizes.ended(row, line)) is not None:
+            line.slots = change.after
+        changes = [change]
+        if self._join is not None:
+            changes += [self._resize_group(self._join, row) if change is None else None]
+            changes += [self._resize_window(self._join, row, group)]
+        return [each for each in changes if each is not None]
+
+    def _resize_group(self, join: Dynamic, row: RequestRow) -> SizeChange | None:
+        if not join.least:
+            return None
+        change = self.sizes.group_ended(row, join.least, join.size, self.roster.waiting)
+        if change is not None:
+            self.sizes.group = change.after
+        return change
+
+    def _resize_window(self, join: Dynamic, row: RequestRow, group: int) -> SizeChange | None:
+        """It grows if others wait who would have had a place in the last group."""
+        lane = row.lane if row.lane in join.windows else ""
+        if lane not in join.lows:
+            return None
+        count = join.size_of(self.sizes)
+        between = join.lows[lane], join.windows[lane] if lane else join.window
+        waiting = self.roster.waiting if group < count else 0
+        change = self.sizes.window_ended(row, lane, between, count=count, waiting=waiting)
+        if change is not None:
+            self.sizes.windows[lane] = change.after
+        return change
