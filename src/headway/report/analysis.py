@@ -96,6 +96,7 @@ class Analysis:
             name: {lane: [lane_figures(each, lane) for each in runs] for lane in self.lanes}
             for name, runs in self.counted.items()
         }
+        self.changes = {name: runs[0].changes for name, runs in report.runs.items()}
         self.tenants = {  # of the first run; only of endpoints whose requests have tenants
             name: {lane: mine for lane in self.lanes if (mine := tenant_figures(runs[0], lane))}
             for name, runs in self.counted.items()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headway.core.lane import Budget, Lane
-from headway.core.ledger import RequestRow, StepRow
+from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
 from headway.figures.engine_figures import engine_figures
@@ -26,6 +26,7 @@ OWN = ("headway_report", "complete", "strategies", "budgets")  # that are not `a
 REQUEST = [name for name in RequestRow.__slots__ if name != "budget"]  # the lane has it
 STEP = list(StepRow._fields)
 CLIENT = list(ClientRow._fields)
+CHANGE = list(SizeChange.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +133,13 @@ def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
         "requests": _rows(REQUEST, outcome.requests),
         "steps": _rows(STEP, outcome.steps),
         **({"client": _rows(CLIENT, outcome.client)} if outcome.client else {}),
+        **({"size_changes": _rows(CHANGE, outcome.changes)} if outcome.changes else {}),
     }
 
 
-def _rows(columns: list[str], rows: Iterable[RequestRow | StepRow | ClientRow]) -> dict[str, Any]:
+def _rows(
+    columns: list[str], rows: Iterable[RequestRow | StepRow | ClientRow | SizeChange]
+) -> dict[str, Any]:
     fields = attrgetter(*columns)
     return {"columns": columns, "rows": [[_null(each) for each in fields(row)] for row in rows]}
 
@@ -182,6 +186,10 @@ def _made(plain: Mapping[str, Any], lanes: Mapping[str, Lane]) -> Outcome:
         nanoseconds=plain["nanoseconds"],
         complete=plain["complete"],
         client=tuple(_client(row) for row in plain.get("client", {}).get("rows", ())),
+        changes=tuple(
+            SizeChange(**dict(zip(CHANGE, row, strict=True)))
+            for row in plain.get("size_changes", {}).get("rows", ())
+        ),
     )
 
 

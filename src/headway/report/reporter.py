@@ -132,6 +132,9 @@ class Reporter:
         engine = {name: each[0] for name, each in found.engine.items()}
         print_(terminal_tables.engine_table(engine))
         print_()
+        if any(found.changes.values()):
+            print_(terminal_tables.sizes_table(found.changes))
+            print_()
         shown = found.comparisons[: None if len(found.comparisons) <= FEW else 1]
         for each in shown:
             compared = f" against {each.other}: {pressed(each.card)}."

@@ -1,6 +1,6 @@
 """The tables of a report, for a terminal of 80 columns or more."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 from rich import box
@@ -8,7 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headway.core.cost.lane_sizes import WINDOW
 from headway.core.lane import Lane
+from headway.core.ledger import SizeChange
 from headway.core.request import NEVER
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
@@ -224,6 +226,23 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
             share(mine.held),
             share(mine.padding),
         )
+    return table
+
+
+def sizes_table(changes: Mapping[str, Sequence[SizeChange]]) -> Table:
+    """How the sizes moved that follow the load, in each strategy's first run. Windows are in ms."""
+    names = ("strategy", "endpoint", "size")
+    table = narrow_table(
+        "Sizes that followed the load", names, ("from", "to", "least", "most", "changes")
+    )
+    for strategy, made in changes.items():
+        for lane, what in dict.fromkeys((each.lane, each.what) for each in made):
+            mine = [each for each in made if (each.lane, each.what) == (lane, what)]
+            sizes = [mine[0].before, *(each.after for each in mine)]
+            unit = 1e6 if what == WINDOW else 1
+            ends = sizes[0], sizes[-1], min(sizes), max(sizes)
+            said = [f"{size / unit:.4g}" for size in ends]
+            table.add_row(strategy, lane or "all", what, *said, str(len(mine)))
     return table
 
 

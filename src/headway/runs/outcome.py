@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headway.core.ledger import RequestRow, StepRow
+from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.runs.remote.client_row import ClientRow
@@ -20,6 +20,7 @@ class Outcome:
     nanoseconds: int  # from the beginning to the last step's end
     complete: bool  # False: the run was interrupted, and unfinished requests have no row
     client: tuple[ClientRow, ...] = ()  # of a run against a server, beside its requests
+    changes: tuple[SizeChange, ...] = ()  # of sizes that follow the load, in the warm-up, too
 
 
 def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
@@ -32,6 +33,7 @@ def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> 
         steps=steps,
         nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
         complete=scheduler.finished,
+        changes=tuple(replace(each, at=each.at - zero) for each in scheduler.ledger.changes),
     )
 
 
