@@ -1,6 +1,6 @@
 """The gauges: the engine's present Load, read when Prometheus scrapes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from prometheus_client.core import Metric
@@ -55,6 +55,12 @@ def gauges(
         LANE,
     )
     loads = {lane.name: _lane_load(load, lane) for lane in lanes}
+    yield from _size_gauges(families, loads)
+    yield from _lane_gauges(families, loads, load, now)
+
+
+def _size_gauges(families: Families, loads: Mapping[str, LaneLoad]) -> Iterator[Metric]:
+    """Sizes that may follow the load."""
     yield families.gauge(
         "headway_lane_slots",
         "Sequences of the lane that may run at once, at present. +Inf: it has no most.",
@@ -68,7 +74,6 @@ def gauges(
             windows,
             LANE,
         )
-    yield from _lane_gauges(families, loads, load, now)
 
 
 def _vllm_gauges(families: Families, load: Load, block_size: int) -> Iterator[Metric]:
