@@ -67,13 +67,12 @@ def _size_gauges(families: Families, loads: Mapping[str, LaneLoad]) -> Iterator[
         {(name,): inf if each.slots == NEVER else each.slots for name, each in loads.items()},
         LANE,
     )
-    if windows := {(n,): each.window / SECOND for n, each in loads.items() if each.window != NEVER}:
-        yield families.gauge(
-            "headway_lane_window_seconds",
-            "How long dynamic batching may hold the lane's oldest request, at present.",
-            windows,
-            LANE,
-        )
+    yield families.gauge(
+        "headway_lane_window_seconds",
+        "How long the lane's oldest request may be held, at present. 0: nobody is held.",
+        {(n,): 0 if each.window == NEVER else each.window / SECOND for n, each in loads.items()},
+        LANE,
+    )
 
 
 def _vllm_gauges(families: Families, load: Load, block_size: int) -> Iterator[Metric]:
