@@ -16,6 +16,7 @@ from headway.cli.plan import plan
 from headway.cli.replay import replay
 from headway.cli.serve import serve
 from headway.cli.simulate import simulate
+from headway.cli.tune import tune
 
 MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
 
@@ -40,6 +41,7 @@ app.command(rich_help_panel=PREDICT)(calibrate)
 app.command(rich_help_panel=PREDICT)(simulate)
 app.command(rich_help_panel=PREDICT)(replay)
 app.command(rich_help_panel=PREDICT)(plan)
+app.command(rich_help_panel=PREDICT)(tune)
 
 
 def _version(wanted: bool) -> None:

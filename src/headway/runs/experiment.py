@@ -1,6 +1,6 @@
 """What a comparison keeps the same for all strategies: machine, budgets and traffic."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from headway.traffic.demo_workload import (
 )
 from headway.traffic.endpoint import COMPLETION, ENDPOINTS, SUPPORT, Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
-from headway.traffic.offered_traffic import offered_traffic
+from headway.traffic.offered_traffic import OfferedTraffic, offered_traffic
 from headway.traffic.prompts import Prompts
 from headway.traffic.selection import (
     DEFAULT_LOAD,
@@ -133,6 +133,23 @@ def custom_experiment(
     cores_taken = others.cores()
     token_cost = speed.token_cost
     taken = taken or select_requests(services, demand, token_cost, span, seed, testbed.context)
+    work, offered = custom_workload(testbed, services, taken, seed, token_cost)
+    windows = {each.name: each.window for each in services if each.window != NEVER}
+    about = {**_offered(work), "lanes": offered.about}
+    return Experiment(testbed, seed, endpoints, speed, work, about, windows, cores_taken)
+
+
+def custom_workload(
+    testbed: Testbed,
+    services: Sequence[EndpointTraffic],
+    taken: Selection,
+    seed: int,
+    token_cost: TokenCost,
+) -> tuple[Workload, OfferedTraffic]:
+    """The selected requests of the user's endpoints with their prompts, and where they are from.
+
+    Raises SettingError where they are too many, or a trace has no rate.
+    """
     offered = offered_traffic(services, taken, seed, testbed.context)
     work = Workload(
         requests=with_prompts(offered.specs, Prompts(testbed.text, testbed.block_size, seed)),
@@ -142,9 +159,7 @@ def custom_experiment(
         trace_ends=any(each["trace_ends"] for each in offered.about.values()),
         cut=truncation(offered.specs),
     )
-    windows = {each.name: each.window for each in services if each.window != NEVER}
-    about = {**_offered(work), "lanes": offered.about}
-    return Experiment(testbed, seed, endpoints, speed, work, about, windows, cores_taken)
+    return work, offered
 
 
 def _offered(work: Workload) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 from rich.console import Console
@@ -16,30 +17,51 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-def run_in_processes(
-    work: Callable[[J], R],
-    jobs: Iterable[tuple[str, J]],
-    workers: int,
-    title: str,
-    console: Console,
-    keep: Callable[[R], object],
-) -> None:
-    """Run the jobs in worker processes.
+@dataclass(frozen=True, slots=True)
+class WorkerPool:
+    """Worker processes that run one batch of jobs after another."""
 
-    keep: called with each result as it comes, in any order. jobs: each with the text that is shown
-    when it is done. What a job raises is raised here. Then, and when this process is interrupted,
-    the other jobs are ended.
-    """
-    named = list(jobs)
-    spawn = multiprocessing.get_context("spawn")  # a job inherits nothing from this process
-    before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, len(named)) or 1, spawn, initializer=_deaf)
-    try:
-        futures = {pool.submit(work, job): name for name, job in named}
+    pool: ProcessPoolExecutor | None  # None: jobs run in this process
+
+    def run(
+        self,
+        work: Callable[[J], R],
+        jobs: Iterable[tuple[str, J]],
+        title: str,
+        console: Console,
+        keep: Callable[[R], object],
+    ) -> None:
+        """Run the jobs, each with the text that is shown when it is done.
+
+        keep: called with each result as it comes, in any order. What a job raises is raised here.
+        """
+        named = list(jobs)
         with _counted(console, title, len(named)) as report_done:
+            if self.pool is None:
+                for name, job in named:
+                    keep(work(job))
+                    report_done(name)
+                return
+            futures = {self.pool.submit(work, job): name for name, job in named}
             for future in as_completed(futures):
                 keep(future.result())
                 report_done(futures[future])
+
+
+@contextmanager
+def worker_pool(workers: int) -> Iterator[WorkerPool]:
+    """Worker processes. When this process is interrupted, or a job raises, the others are ended.
+
+    workers: 0: no process, the jobs run in this one.
+    """
+    if not workers:
+        yield WorkerPool(None)
+        return
+    spawn = multiprocessing.get_context("spawn")  # a job inherits nothing from this process
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(workers, spawn, initializer=_deaf)
+    try:
+        yield WorkerPool(pool)
         pool.shutdown()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -51,6 +73,20 @@ def run_in_processes(
             # time, one of them is told that it still lives.
             multiprocessing.connection.wait([child.sentinel])
         raise
+
+
+def run_in_processes(
+    work: Callable[[J], R],
+    jobs: Iterable[tuple[str, J]],
+    workers: int,
+    title: str,
+    console: Console,
+    keep: Callable[[R], object],
+) -> None:
+    """Run one batch of jobs in worker processes; see WorkerPool.run and worker_pool."""
+    named = list(jobs)
+    with worker_pool(min(workers, len(named)) or 1) as pool:
+        pool.run(work, named, title, console, keep)
 
 
 def _deaf() -> None:

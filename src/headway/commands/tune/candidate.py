@@ -1,0 +1,100 @@
+"""A candidate: settings of a server that `headway tune` tries."""
+
+from dataclasses import dataclass, replace
+
+WHOLE_PROMPTS = ("continuous-mixed", "continuous-prefill-first", "continuous-alternate")
+BY_SLACK = ("budgets", "slack-steps")
+DYNAMIC, LENGTH_CLASSES = "dynamic-lanes", "length-classes"
+GROUPS = (DYNAMIC, LENGTH_CLASSES)
+CAPS = (100, 75, 50, 25)  # percent
+WINDOWS = (5, 10, 25, 50)  # percent
+LEAST_CHUNK, MOST_CHUNK = 32, 4_096  # tokens
+LEAST_STEP, MOST_STEP = 128, 8_192  # tokens
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Candidate:
+    """Settings of a server. The order of its fields breaks ties between candidates."""
+
+    strategy: str  # as the server's configuration names it, or length-classes
+    slots: int
+    chunk: int = 0  # prompt tokens of a step; 0: the strategy decides
+    step_tokens: int = 0  # beside the slots, where the chunk is not fixed; 0: the server's default
+    window: int = 0  # percent of the TTFT budget, of groups
+    cap: int = 100  # percent of the slots that the laxest lane may hold
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it forms groups that run to their end."""
+        return self.strategy in GROUPS
+
+    @property
+    def text(self) -> str:
+        """In words, for progress and tables."""
+        parts = [f"{self.strategy}, {self.slots} slots"]
+        if self.chunk:
+            parts.append(f"chunks of {self.chunk}")
+        if self.step_tokens:
+            parts.append(f"steps of {self.slots + self.step_tokens}")
+        if self.window:
+            parts.append(f"windows {self.window} %")
+        if self.cap < 100:
+            parts.append(f"laxest lane {self.cap} % of the slots")
+        return ", ".join(parts)
+
+
+def first_candidates(most_slots: int, context: int, lanes: int) -> list[Candidate]:
+    """The coarse grid: every strategy at a few sizes.
+
+    most_slots: the largest batch. lanes: how many; priorities mean nothing to one.
+    """
+    chunked = ["first-come", "shortest-first", "deadline-order", "relegation", "memory-ahead"]
+    chunked += ["priority", "filler"] if lanes > 1 else []
+    found = list[Candidate]()
+    for slots in sizes(most_slots, 4, 3):
+        found += [Candidate(n, slots, c) for n in chunked for c in (64, 256, 1_024) if c <= context]
+        found += [Candidate(n, slots, step_tokens=t) for n in WHOLE_PROMPTS for t in (512, 2_048)]
+        found += [Candidate(n, slots) for n in BY_SLACK]
+        found += [Candidate(n, slots, window=w) for n in GROUPS for w in (5, 25)]
+    return sorted(found)
+
+
+def sizes(most: int, ratio: int, count: int) -> list[int]:
+    """So many sizes, descending from the most by this ratio, and none below 1."""
+    return [size for k in range(count) if (size := most // ratio**k)]
+
+
+def neighbours(
+    candidate: Candidate, most_slots: int, context: int, lanes: int, times: float = 2.0
+) -> list[Candidate]:
+    """The candidates that differ from it in one setting, by one step.
+
+    times: the step of the sizes, up and down.
+    """
+    found = set[Candidate]()
+    for slots in _around(candidate.slots, times, 1, most_slots):
+        found.add(replace(candidate, slots=slots))
+    if candidate.chunk:
+        most = min(context, MOST_CHUNK)
+        for chunk in _around(candidate.chunk, times, LEAST_CHUNK, most):
+            found.add(replace(candidate, chunk=chunk))
+    elif not candidate.is_group:
+        usual = candidate.step_tokens or 2_048
+        for tokens in _around(usual, times, LEAST_STEP, MOST_STEP):
+            found.add(replace(candidate, step_tokens=tokens))
+    if candidate.is_group:
+        for window in _beside(candidate.window, WINDOWS):
+            found.add(replace(candidate, window=window))
+    elif lanes > 1:
+        for cap in _beside(candidate.cap, CAPS):
+            found.add(replace(candidate, cap=cap))
+    return sorted(found - {candidate})
+
+
+def _around(size: int, times: float, least: int, most: int) -> list[int]:
+    return [each for each in (round(size / times), round(size * times)) if least <= each <= most]
+
+
+def _beside(value: int, values: tuple[int, ...]) -> list[int]:
+    at = values.index(value)
+    return [values[near] for near in (at - 1, at + 1) if 0 <= near < len(values)]

@@ -1,0 +1,145 @@
+"""What `headway tune` recommends (Recommendation), and its evidence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway.commands.simulate.capacity_text import INTERVAL, Scope, capacity_sentence
+from headway.commands.tune.candidate import Candidate
+from headway.commands.tune.legal_wait import LegalWait
+from headway.commands.tune.rule_of_thumb import Rule
+from headway.commands.tune.trial import Rated, Score
+from headway.commands.tune.vllm_arguments import VllmArguments
+from headway.report.formatting import duration
+
+CHOSEN, DEFAULT, FIRST_COME = "recommended", "server's default", "first-come"
+UNIT = "requests/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What was tuned, and on what."""
+
+    about: str  # the model and machine, in words
+    traffic: str  # the endpoints and their windows, in words
+    seed: int
+    rate: float  # that was given; 0: the highest was looked for
+    scope: Scope
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """The settings that were found, and the evidence for them."""
+
+    setting: Setting
+    candidate: Candidate
+    tuned: Rated  # on the windows that it was chosen by
+    plain: Mapping[str, Any]  # the server's configuration, as its file has it
+    vllm: VllmArguments
+    rule: Rule
+    waits: tuple[LegalWait, ...] = ()
+    held: Mapping[str, Rated] = field(default_factory=dict)  # on other windows; empty: not checked
+    others: Mapping[str, Candidate] = field(default_factory=dict)  # what it is compared with
+    simulated: int = 0  # runs of one window, in the search
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether it was simulated on windows that it was not chosen by."""
+        return CHOSEN in self.held
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it keeps every lane there, at the given rate or at any."""
+        return self.is_checked and self.held[CHOSEN].rate > 0
+
+    @property
+    def evidence(self) -> Rated:
+        """The held-out windows'; if there are none yet, the tuning windows'."""
+        return self.held.get(CHOSEN, self.tuned)
+
+    def headline(self) -> str:
+        """The answer in one sentence."""
+        text, rate = self.candidate.text, self.setting.rate
+        if rate:
+            kept = "keeps" if self.is_kept else "does not keep"
+            where = " on held-out windows" if self.is_checked else " on the tuning windows"
+            kept = kept if self.is_checked else "keeps"
+            cost = f"{1e3 * self.evidence.score.cost:.3g} device-ms a request"
+            return f"{text}: {kept} every lane at {rate:.3g} {UNIT}{where}, with {cost}."
+        where = "on held-out windows" if self.is_checked else "on the tuning windows, not checked"
+        return f"{text}: {self.said(self.evidence)} {where}."
+
+    def said(self, rated: Rated) -> str:
+        """A capacity or a cost in words."""
+        if self.setting.rate:
+            kept = "every lane kept" if rated.rate else "a lane is not kept"
+            return f"{kept}; {1e3 * rated.score.cost:.3g} device-ms a request"
+        return capacity_sentence(rated.found, self.setting.scope)
+
+    def attained(self, score: Score) -> str:
+        """The attainment of each lane, in words."""
+        each = (f"{lane} {100 * kept:.1f} %" for lane, kept in score.attainment.items())
+        return ", ".join(each)
+
+    def rule_text(self) -> str:
+        """The rule of thumb, and whether the search came to the same."""
+        rule = self.rule
+        agrees = self.candidate.strategy in rule.strategies
+        end = (
+            "the search agrees" if agrees else f"the search found {self.candidate.strategy} better"
+        )
+        return f"{rule.text} (docs/strategies.md, {rule.section}); {end}"
+
+    def wait_text(self, each: LegalWait) -> str:
+        """A lane's longest legal wait, in words."""
+        if not each.limit:
+            return f"{each.lane}: no limit"
+        wait = duration(each.wait) if each.wait > 0 else "none: a long request is late already"
+        return (
+            f"{each.lane}: {wait} = {each.limit} {duration(each.budget)} - service "
+            f"{duration(each.service)} - running {duration(each.running)}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, for other programs. Times are milliseconds, rates requests per second."""
+        setting = self.setting
+        return {
+            "headway_tune": 1,
+            "machine": setting.about,
+            "traffic": setting.traffic,
+            "seed": setting.seed,
+            "rate": setting.rate or None,
+            "recommended": self.candidate.text,
+            "config": self.plain,
+            "vllm": {"arguments": self.vllm.line, "without": list(self.vllm.without)},
+            "tuning": rated_json(self.tuned),
+            "held_out": {
+                name: {"settings": self._settings_of(name), **rated_json(each)}
+                for name, each in self.held.items()
+            },
+            "longest_legal_wait": {each.lane: each.plain for each in self.waits},
+            "rule_of_thumb": {"text": self.rule_text(), "section": self.rule.section},
+            "simulated_windows": self.simulated,
+            "warnings": list(setting.warnings),
+        }
+
+    def _settings_of(self, name: str) -> str:
+        return (self.candidate if name == CHOSEN else self.others[name]).text
+
+
+def rated_json(rated: Rated) -> dict[str, Any]:
+    """A capacity with its interval, n and the attainment there."""
+    sure = rated.found.sure
+    return {
+        "capacity": rated.rate,
+        INTERVAL: [sure.low, sure.high],
+        "n": sure.counted,
+        "attainment": rated.score.attainment,
+        "at_rate": rated.score.rate,
+        "device_ms_per_request": 1e3 * rated.score.cost,
+        "tried": [
+            {"rate": each.rate, "attainment": dict(each.attainment)}
+            for each in rated.found.capacity.tried
+        ],
+    }

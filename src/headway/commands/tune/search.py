@@ -1,0 +1,228 @@
+"""The search for the best candidate: coarse to fine, with early stopping.
+
+The coarse grid climbs a ladder of rates: who breaks a budget at a rung is out (successive halving,
+Jamieson and Talwalkar, AISTATS 2016, with rates for resources). The first rung has one window, the
+others have every tuning window. The capacity of the last ones is measured. Around the best of them the search goes on one setting at a
+time: a neighbour is measured only where it keeps every lane a little above the best capacity so
+far. With a given rate there is one rung, and the least device-seconds of a request win.
+
+Each round is judged as a whole, and every tie is broken by the candidates' order. So the result
+does not depend on the number of processes.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console
+
+from headway.commands.simulate.sweep_range import SweepRange
+from headway.commands.tune.candidate import Candidate, neighbours
+from headway.commands.tune.site import Site
+from headway.commands.tune.trial import (
+    CapacityTrial,
+    Course,
+    Rated,
+    Score,
+    Trial,
+    run_capacity_trial,
+    run_trial,
+)
+from headway.figures.capacity import TOLERANCE
+from headway.runs.process_pool import WorkerPool
+
+RUNG = 1.15  # a rung's rate, times the one below
+COARSE = 0.1  # tolerance of a capacity that only says where the ladder begins
+FINALISTS = 8
+ALIKE = 1  # finalists of one strategy, at most: the search around the best varies its sizes
+STEPS = (2.0, 2**0.5)  # of the sizes, around the best; the finer where the coarser finds nothing
+ROUNDS = 12  # of the search around the best, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A candidate and its capacity on the tuning windows."""
+
+    candidate: Candidate
+    rated: Rated
+
+
+@dataclass
+class Search:
+    """Finds the best of the candidates. `best` is what is known when it is interrupted."""
+
+    site: Site
+    course: Course
+    tuning: tuple[int, ...]  # the windows to choose by
+    range: SweepRange
+    most_slots: int
+    pool: WorkerPool
+    console: Console
+    best: Finding | None = None
+    simulated: int = 0  # runs of one window
+    seen: set[Candidate] = field(default_factory=set)
+
+    def highest_rate(self, first: Sequence[Candidate], known: Sequence[Candidate]) -> None:
+        """Find the candidate with the highest capacity. known: what the ladder begins with."""
+        window = self.tuning[:1]
+        rough = self.capacities(known, window, self.range.low, tolerance=COARSE)
+        begin = max([each.rated.rate for each in rough], default=0.0) or self.range.low
+        finalists, rung = self._ladder(sorted({*first, *known}), begin)
+        finalists = list(dict.fromkeys([*finalists, *known]))
+        self._keep_best(self.capacities(finalists, self.tuning, rung / 2))
+        self._descend(self._better)
+
+    def _ladder(self, left: list[Candidate], rate: float) -> tuple[list[Candidate], float]:
+        """The last candidates, and the highest rate that one of them kept."""
+        ranked, kept, windows = list[Candidate](), rate, self.tuning[:1]
+        while True:
+            scores = self.scores(left, rate, windows)
+            order = sorted(left, key=lambda each: (-scores[each].tried.least, each))
+            keeping = [each for each in order if scores[each].tried.kept]
+            ranked = [*keeping, *(each for each in order if each not in keeping), *ranked]
+            ranked = list(dict.fromkeys(ranked))
+            kept = rate if keeping else kept
+            if len(keeping) <= FINALISTS // 2 or rate >= self.range.high:
+                return _varied(ranked), kept
+            windows = self.tuning
+            left, rate = keeping, min(rate * RUNG, self.range.high)
+
+    def _better(self, around: Sequence[Candidate]) -> list[Finding]:
+        """Those whose capacity exceeds the best one's."""
+        assert self.best is not None
+        rate = self.best.rated.rate * (1 + TOLERANCE)
+        if not rate or rate > self.range.high:
+            return []
+        scores = self.scores(around, rate, self.tuning)
+        keeping = [each for each in around if scores[each].tried.kept]
+        return self.capacities(keeping, self.tuning, rate, scores)
+
+    def least_cost(self, first: Sequence[Candidate], rate: float) -> None:
+        """Find the candidate that keeps every lane at the rate with the least device-seconds."""
+        scores = self.scores(first, rate, self.tuning[:1])
+        ranked = sorted(
+            first, key=lambda each: (not scores[each].tried.kept, *_worth(scores[each]), each)
+        )
+        self._keep_best(self._at_rate(_varied(ranked), rate), _least)
+        self._descend(lambda around: self._at_rate(around, rate), _least)
+
+    def _at_rate(self, candidates: Sequence[Candidate], rate: float) -> list[Finding]:
+        scores = self.scores(candidates, rate, self.tuning)
+        return [Finding(each, Rated.of(scores[each])) for each in candidates]
+
+    # -- around the best
+
+    def _descend(
+        self,
+        measured: Callable[[Sequence[Candidate]], list[Finding]],
+        rank: Callable[[Finding], tuple[object, ...]] | None = None,
+    ) -> None:
+        """Go from the best to a better neighbour, until there is none."""
+        rounds = iter(range(ROUNDS))
+        while self.best is not None and next(rounds, None) is not None:
+            before = self.best
+            for times in STEPS:
+                around = self._allowed(
+                    neighbours(
+                        before.candidate,
+                        self.most_slots,
+                        self.site.context,
+                        len(self.site.lanes),
+                        times,
+                    )
+                )
+                new = [each for each in around if each not in self.seen]
+                if new:
+                    self._keep_best(measured(new), rank or _highest)
+                if self.best != before:
+                    break
+            if self.best == before:
+                return
+
+    def _keep_best(
+        self,
+        found: Iterable[Finding],
+        rank: Callable[[Finding], tuple[object, ...]] | None = None,
+    ) -> None:
+        both = [*found, *([self.best] if self.best else [])]
+        if both:
+            self.best = min(both, key=rank or _highest)
+
+    def _allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        return [each for each in candidates if self.site.allows(each)]
+
+    # -- rounds of trials
+
+    def scores(
+        self, candidates: Sequence[Candidate], rate: float, windows: tuple[int, ...]
+    ) -> dict[Candidate, Score]:
+        """Of all candidates at one rate."""
+        found = dict[Candidate, Score]()
+        jobs = [
+            (each.text, (each, Trial(self.course, self.site.setup(each), rate, windows)))
+            for each in candidates
+        ]
+        self.pool.run(
+            _scored, jobs, f"{rate:.3g} requests/s", self.console, lambda got: found.update([got])
+        )
+        if windows == self.tuning:
+            self.seen.update(candidates)
+        self.simulated += len(jobs) * len(windows)
+        return found
+
+    def capacities(
+        self,
+        candidates: Sequence[Candidate],
+        windows: tuple[int, ...],
+        begin: float,
+        known: dict[Candidate, Score] | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> list[Finding]:
+        """Of all candidates, in their order. known: scores on these windows."""
+        found, ends = dict[Candidate, Rated](), (self.range.low, self.range.high)
+        jobs = []
+        for each in candidates:
+            had = (known[each],) if known else ()
+            setup = self.site.setup(each)
+            trial = CapacityTrial(self.course, setup, windows, begin, ends, tolerance, had)
+            jobs.append((each.text, (each, trial)))
+
+        def keep(got: tuple[Candidate, Rated]) -> None:
+            found.update([got])
+            self.simulated += (len(got[1].scores) - bool(known)) * len(windows)
+
+        self.pool.run(_rated, jobs, "Capacity", self.console, keep)
+        if windows == self.tuning:
+            self.seen.update(candidates)
+        return [Finding(each, found[each]) for each in candidates]
+
+
+def _scored(job: tuple[Candidate, Trial]) -> tuple[Candidate, Score]:
+    return job[0], run_trial(job[1])
+
+
+def _rated(job: tuple[Candidate, CapacityTrial]) -> tuple[Candidate, Rated]:
+    return job[0], run_capacity_trial(job[1])
+
+
+def _highest(finding: Finding) -> tuple[object, ...]:
+    return -finding.rated.rate, -finding.rated.score.tried.least, finding.candidate
+
+
+def _least(finding: Finding) -> tuple[object, ...]:
+    score = finding.rated.score
+    return not score.tried.kept, *_worth(score), finding.candidate
+
+
+def _worth(score: Score) -> tuple[float, float]:
+    """Of those that keep every lane the cheapest comes first, of the others the best."""
+    return (score.cost, 0.0) if score.tried.kept else (-score.tried.least, score.cost)
+
+
+def _varied(ranked: Sequence[Candidate]) -> list[Candidate]:
+    """The first ones, with few of one strategy."""
+    chosen = list[Candidate]()
+    for each in ranked:
+        alike = sum(other.strategy == each.strategy for other in chosen)
+        if alike < ALIKE and len(chosen) < FINALISTS:
+            chosen.append(each)
+    return chosen

@@ -1,0 +1,151 @@
+"""What the tuned server has in any case (Site), and the server's settings for a candidate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headway.commands.tune.candidate import DYNAMIC, LENGTH_CLASSES, Candidate
+from headway.core.lane import ALL, Lane, Share
+from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.config.ignored import check_set, is_read
+from headway.server.config.sections.durations import format_duration
+from headway.server.config.sections.strategy import NAMED, StrategySettings
+from headway.server.config.sources import Layers, read_file
+
+MICROSECOND = 1_000  # budgets are written in whole ones, rounded up
+LIMITS = ("ttft", "tpot", "e2e", "queue")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the engine of a candidate is made of. It can be pickled."""
+
+    policies: Policies
+    lanes: tuple[Lane, ...]
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The model, the lanes with their budgets, and the cost file."""
+
+    lanes: tuple[Lane, ...]
+    windows: dict[str, int]  # that the user has set: nanoseconds by lane
+    bounds: tuple[int, ...]  # of length classes: tokens
+    context: int  # tokens
+    block_size: int  # tokens
+    cost: str  # path of the cost file
+    model: str  # a folder or hub id; empty: the embedded one
+
+    @property
+    def laxest(self) -> Lane | None:
+        """The lane whose budget asks least, if the lanes differ in that; the last of equals."""
+        asked = [min(lane.budget.ttft, lane.budget.e2e) for lane in self.lanes]
+        if len(set(asked)) < 2:
+            return None
+        return max(zip(asked, range(len(asked)), self.lanes, strict=True))[2]
+
+    def plain(self, candidate: Candidate) -> dict[str, Any]:
+        """The configuration of a server with these settings, as its YAML file has it."""
+        parts = self._parts(candidate)
+        strategy = StrategySettings.model_validate(parts)
+        engine: dict[str, Any] = {"slots": candidate.slots}
+        if candidate.step_tokens:
+            engine["step_tokens"] = candidate.slots + candidate.step_tokens
+        engine |= {"strategy": parts, "context": self.context, "block_size": self.block_size}
+        engine["cost"] = self.cost
+        lanes = {lane.name: self._lane(lane, candidate, strategy) for lane in self.lanes}
+        models = {"models": [{"path": self.model}]} if self.model else {}
+        return {**models, "engine": engine, "lanes": lanes}
+
+    def config(self, candidate: Candidate) -> ServerConfig:
+        """The server's configuration. SettingError where a server would refuse it."""
+        return _checked(self.plain(candidate), "the lanes")
+
+    def setup(self, candidate: Candidate) -> Setup:
+        """What the engine is made of. SettingError where a server would refuse the settings."""
+        config = self.config(candidate)
+        return Setup(config.policies, config.core_lanes, candidate.slots)
+
+    def allows(self, candidate: Candidate) -> bool:
+        """Whether a server takes these settings with these lanes."""
+        try:
+            self.config(candidate)
+        except SettingError:
+            return False
+        return True
+
+    def _parts(self, candidate: Candidate) -> dict[str, Any]:
+        if candidate.strategy == LENGTH_CLASSES:
+            parts = {"join": LENGTH_CLASSES, "order": "first-come", "bounds": list(self.bounds)}
+            tightest = min(lane.budget.ttft for lane in self.lanes)
+            window = 0 if tightest == NEVER else _part(tightest, candidate.window)
+            return {**parts, "window": format_duration(window)}
+        parts = dict(NAMED[candidate.strategy])
+        return parts | ({"chunk": candidate.chunk} if candidate.chunk else {})
+
+    def _lane(self, lane: Lane, candidate: Candidate, strategy: StrategySettings) -> dict[str, Any]:
+        """A lane as the YAML file has it."""
+        plain: dict[str, Any] = {
+            name: format_duration(_rounded(limit))
+            for name in LIMITS
+            if (limit := getattr(lane.budget, name)) != NEVER
+        }
+        if is_read("priority", strategy):
+            plain["priority"] = lane.priority
+        if lane.max_waiting != Lane().max_waiting:
+            plain["max_waiting"] = lane.max_waiting
+        if lane.max_waiting_tokens != NEVER:
+            plain["max_waiting_tokens"] = lane.max_waiting_tokens
+        for name in ("slots", "blocks", "step_tokens"):
+            if (share := getattr(lane, name)) != ALL:
+                plain[name] = _share(share)
+        if candidate.cap < 100 and lane is self.laxest and lane.slots == ALL:
+            plain["slots"] = {"most": max(1, candidate.slots * candidate.cap // 100)}
+        if lane.chunk != NEVER:
+            plain["chunk"] = lane.chunk
+        if candidate.strategy == DYNAMIC and (window := self._window(lane, candidate)) != NEVER:
+            plain["window"] = format_duration(window)
+        return plain
+
+    def _window(self, lane: Lane, candidate: Candidate) -> int:
+        limit = min(lane.budget.ttft, lane.budget.e2e)
+        default = NEVER if limit == NEVER else _part(limit, candidate.window)
+        return self.windows.get(lane.name, default)
+
+
+def read_back(path: Path) -> ServerConfig:
+    """A written file, checked as the server checks it, without this process's environment."""
+    return _checked(read_file(path), path.name)
+
+
+def prompt_bounds(prompts: Sequence[int]) -> tuple[int, ...]:
+    """The bounds of three length classes with equally many prompts. prompts: tokens, ascending."""
+    return tuple(sorted({prompts[len(prompts) * k // 3] for k in (1, 2)}))
+
+
+def _checked(plain: dict[str, Any], name: str) -> ServerConfig:
+    layers = Layers()
+    layers.add(plain, lambda where: name)
+    config = layers.build(ServerConfig)
+    check_set(config.lanes, config.strategy, layers.origins)
+    return config
+
+
+def _share(share: Share) -> dict[str, Any]:
+    plain: dict[str, Any] = {"least": share.least} if share.least else {}
+    if share.follows:
+        return {**plain, "between": [share.low, share.most]}
+    return plain | ({"most": share.most} if share.most != NEVER else {})
+
+
+def _rounded(limit: int) -> int:
+    return -(-limit // MICROSECOND) * MICROSECOND
+
+
+def _part(limit: int, percent: int) -> int:
+    return _rounded(limit * percent // 100)

@@ -1,0 +1,201 @@
+"""Trials: a candidate's engine on windows of the traffic, at one rate or at its capacity.
+
+A trial runs in a process of its own, so what goes in and what comes out can be pickled. All
+candidates are offered the same requests, and their nth steps draw the same residuals (common random
+numbers).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Self
+
+from headway.commands.simulate.capacity_text import Found
+from headway.commands.simulate.simulated_experiment import REPEATS, noisy_testbed
+from headway.commands.simulate.sweep_point import Figures, figures_of
+from headway.commands.simulate.sweep_setting import calibration_at
+from headway.commands.tune.site import Setup
+from headway.core.ledger import StepRow
+from headway.core.policies.join import Continuous
+from headway.costing.calibration import Calibration
+from headway.costing.token_cost import TokenCost
+from headway.figures.capacity import TOLERANCE, Capacity, TriedRate, search_capacity
+from headway.figures.capacity_interval import Tallies, capacity_interval, sum_repeats
+from headway.report.reporter import DRAIN
+from headway.runs.experiment import custom_workload
+from headway.runs.run import Run
+from headway.runs.testbed import Testbed
+from headway.traffic.endpoint_traffic import EndpointTraffic
+from headway.traffic.selection import Demand, select_requests
+from headway.traffic.workload import Workload
+
+TAIL = 0.95  # of the steps, or of the groups: how long one takes at most
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What every trial shares: the machine and the windows of the traffic."""
+
+    calibration: Calibration
+    windows: tuple[tuple[EndpointTraffic, ...], ...]
+    token_cost: TokenCost
+    requests: int  # of a window, where its endpoints are drawn
+    seed: int
+    enforce: bool  # some lane has a limit after which the server drops a request
+
+    def work(self, window: int, rate: float, testbed: Testbed) -> Workload:
+        """The requests of one window, sped up or slowed down to the rate."""
+        services = list(self.windows[window])
+        seed, context = REPEATS * self.seed + window, testbed.context
+        times = [
+            list(each.source.specs(each.name, seed, context))[-1].at + 1
+            for each in services
+            if each.is_recorded
+        ]
+        span = max(times, default=round(self.requests / rate * 1e9))
+        demand = Demand(rate)
+        taken = select_requests(services, demand, self.token_cost, span, seed, context)
+        return custom_workload(testbed, services, taken, seed, self.token_cost)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A candidate's engine at one rate."""
+
+    course: Course
+    setup: Setup
+    rate: float  # requests per second
+    windows: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What came of a trial, over all its windows. The warm-ups do not count."""
+
+    rate: float
+    good: Mapping[str, int]  # requests inside their budgets, by lane
+    offered: Mapping[str, int]
+    tallies: Tallies  # by lane and block of time, for the interval of a capacity
+    device_seconds: float  # that all steps took
+    step: int  # nanoseconds that 95 % of the steps, or of the groups, take at most
+
+    @property
+    def attainment(self) -> dict[str, float]:
+        """By lane; only lanes with requests."""
+        return {lane: self.good[lane] / n for lane, n in self.offered.items() if n}
+
+    @property
+    def tried(self) -> TriedRate:
+        """The rate and its attainment, as a search for a capacity has it."""
+        return TriedRate(self.rate, self.attainment)
+
+    @property
+    def cost(self) -> float:
+        """Device-seconds of a request."""
+        return self.device_seconds / max(1, sum(self.offered.values()))
+
+
+def run_trial(trial: Trial) -> Score:
+    """Serve the windows in virtual time. Runs in a worker."""
+    served = [_serve(trial, window) for window in trial.windows]
+    figures = [each for each, _ in served]
+    lanes = list(figures[0].lanes)
+    return Score(
+        rate=trial.rate,
+        good={name: sum(each.lanes[name].good for each in figures) for name in lanes},
+        offered={name: sum(each.lanes[name].offered for each in figures) for name in lanes},
+        tallies=sum_repeats([each.tallies for each in figures]),
+        device_seconds=sum(each.engine.busy * each.engine.seconds for each in figures),
+        step=max(step for _, step in served),
+    )
+
+
+def _serve(trial: Trial, window: int) -> tuple[Figures, int]:
+    course, setup = trial.course, trial.setup
+    calibration = calibration_at(course.calibration, "slots", setup.slots)
+    testbed = noisy_testbed(calibration, course.seed, window)
+    work = course.work(window, trial.rate, testbed)
+    limit = round(work.window * (1 + DRAIN))
+    run = Run(testbed, setup.policies, setup.lanes, work.requests, limit, course.enforce)
+    outcome = run.serve()
+    figures = figures_of("", window, outcome, work, testbed.num_blocks)
+    is_group = not isinstance(setup.policies.join, Continuous)
+    return figures, longest_step(outcome.steps, is_group)
+
+
+def longest_step(steps: Sequence[StepRow], is_group: bool) -> int:
+    """Nanoseconds that TAIL of the steps take at most; of the groups, where groups run to the end.
+
+    A group has ended when nobody runs after a step.
+    """
+    spent, times = 0, list[int]()
+    for row in steps:
+        spent += row.nanoseconds
+        if not is_group or not row.running:
+            times.append(spent)
+            spent = 0
+    times.sort()
+    return times[-(-len(times) * round(100 * TAIL) // 100) - 1] if times else 0
+
+
+# -- the highest rate
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityTrial:
+    """A search for the highest rate at which a candidate's engine keeps every lane."""
+
+    course: Course
+    setup: Setup
+    windows: tuple[int, ...]
+    begin: float  # the rate to begin with
+    ends: tuple[float, float]  # the lowest and the highest rate to try
+    tolerance: float = TOLERANCE
+    known: tuple[Score, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rated:
+    """A capacity, how sure it is, and what came of each rate that was tried."""
+
+    found: Found
+    scores: Mapping[float, Score]  # by rate
+
+    @property
+    def rate(self) -> float:
+        """The highest rate that was kept; 0: none."""
+        return self.found.capacity.rate
+
+    @classmethod
+    def of(cls, score: Score) -> Self:
+        """Of one rate alone, which is kept or not."""
+        tried, tallies = score.tried, {score.rate: score.tallies}
+        rate = score.rate if tried.kept else 0.0
+        interval = capacity_interval(tallies, rate, 1, 0)
+        return cls(Found(Capacity(rate, (rate, inf), (tried,)), interval), {score.rate: score})
+
+    @property
+    def score(self) -> Score:
+        """What came of that rate; without one, of the rate with the best attainment."""
+        if self.rate:
+            return self.scores[self.rate]
+        return max(self.scores.values(), key=lambda each: (each.tried.least, -each.rate))
+
+
+def run_capacity_trial(trial: CapacityTrial) -> Rated:
+    """Search from `begin`; where nothing is kept from there on, below it. Runs in a worker."""
+    scores = {each.rate: each for each in trial.known}
+
+    def serve(rate: float) -> dict[str, float]:
+        scores[rate] = run_trial(Trial(trial.course, trial.setup, rate, trial.windows))
+        return scores[rate].attainment
+
+    low, high = trial.ends
+    known = [each.tried for each in trial.known]
+    begin = min(max(trial.begin, low), high)
+    found = search_capacity(serve, begin, high, trial.tolerance, known)
+    if not found.rate and begin > low:
+        found = search_capacity(serve, low, high, trial.tolerance, found.tried)
+    tallies = {rate: each.tallies for rate, each in scores.items()}
+    interval = capacity_interval(tallies, found.rate, 1, trial.course.seed)
+    return Rated(Found(found, interval), scores)
