@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from headway.commands.simulate.capacity_text import INTERVAL, Scope, capacity_sentence
@@ -10,6 +11,7 @@ from headway.commands.tune.legal_wait import LegalWait
 from headway.commands.tune.rule_of_thumb import Rule
 from headway.commands.tune.trial import Rated, Score
 from headway.commands.tune.vllm_arguments import VllmArguments
+from headway.figures.capacity_interval import ENOUGH_REQUESTS
 from headway.report.formatting import duration
 
 CHOSEN, DEFAULT, FIRST_COME = "recommended", "server's default", "first-come"
@@ -24,6 +26,7 @@ class Setting:
     traffic: str  # the endpoints and their windows, in words
     seed: int
     rate: float  # that was given; 0: the highest was looked for
+    requests: int  # of a window, as asked for
     scope: Scope
     warnings: tuple[str, ...] = ()
 
@@ -62,19 +65,26 @@ class Recommendation:
         """The answer in one sentence."""
         text, rate = self.candidate.text, self.setting.rate
         if rate:
-            kept = "keeps" if self.is_kept else "does not keep"
+            kept = "keeps" if self.evidence.rate else "does not keep"
             where = " on held-out windows" if self.is_checked else " on the tuning windows"
-            kept = kept if self.is_checked else "keeps"
             cost = f"{1e3 * self.evidence.score.cost:.3g} device-ms a request"
             return f"{text}: {kept} every lane at {rate:.3g} {UNIT}{where}, with {cost}."
-        where = "on held-out windows" if self.is_checked else "on the tuning windows, not checked"
-        return f"{text}: {self.said(self.evidence)} {where}."
+        where = "Held-out windows" if self.is_checked else "Tuning windows, not checked"
+        return f"{text}. {where}: {self.said(self.evidence)}."
 
     def said(self, rated: Rated) -> str:
         """A capacity or a cost in words."""
         if self.setting.rate:
             kept = "every lane kept" if rated.rate else "a lane is not kept"
             return f"{kept}; {1e3 * rated.score.cost:.3g} device-ms a request"
+        sure = rated.found.sure
+        if rated.rate and not sure.is_enough:
+            more = ceil(self.setting.requests * 1.1 * ENOUGH_REQUESTS / max(1, sure.counted))
+            return (
+                f"{rated.rate:.3g} {UNIT}, by too few requests to be sure (n {sure.counted} of "
+                f"{sure.lane}; 95 % needs {ENOUGH_REQUESTS}): take --requests {more} or a longer "
+                "trace"
+            )
         return capacity_sentence(rated.found, self.setting.scope)
 
     def attained(self, score: Score) -> str:

@@ -2,9 +2,11 @@
 
 The coarse grid climbs a ladder of rates: who breaks a budget at a rung is out (successive halving,
 Jamieson and Talwalkar, AISTATS 2016, with rates for resources). The first rung has one window, the
-others have every tuning window. The capacity of the last ones is measured. Around the best of them the search goes on one setting at a
-time: a neighbour is measured only where it keeps every lane a little above the best capacity so
-far. With a given rate there is one rung, and the least device-seconds of a request win.
+others have every tuning window. The capacity of the last ones is measured.
+
+Around the best of them the search goes on one setting at a time: a neighbour is measured only where
+it keeps every lane a little above the best capacity so far. With a given rate there is one rung,
+and the least device-seconds of a request win.
 
 Each round is judged as a whole, and every tie is broken by the candidates' order. So the result
 does not depend on the number of processes.
@@ -17,6 +19,7 @@ from rich.console import Console
 
 from headway.commands.simulate.sweep_range import SweepRange
 from headway.commands.tune.candidate import Candidate, neighbours
+from headway.commands.tune.ranking import FINALISTS, Finding, Key, by_cost, by_rate, finalists
 from headway.commands.tune.site import Site
 from headway.commands.tune.trial import (
     CapacityTrial,
@@ -32,18 +35,8 @@ from headway.runs.process_pool import WorkerPool
 
 RUNG = 1.15  # a rung's rate, times the one below
 COARSE = 0.1  # tolerance of a capacity that only says where the ladder begins
-FINALISTS = 8
-ALIKE = 1  # finalists of one strategy, at most: the search around the best varies its sizes
 STEPS = (2.0, 2**0.5)  # of the sizes, around the best; the finer where the coarser finds nothing
 ROUNDS = 12  # of the search around the best, at most
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A candidate and its capacity on the tuning windows."""
-
-    candidate: Candidate
-    rated: Rated
 
 
 @dataclass
@@ -66,10 +59,10 @@ class Search:
         window = self.tuning[:1]
         rough = self.capacities(known, window, self.range.low, tolerance=COARSE)
         begin = max([each.rated.rate for each in rough], default=0.0) or self.range.low
-        finalists, rung = self._ladder(sorted({*first, *known}), begin)
-        finalists = list(dict.fromkeys([*finalists, *known]))
-        self._keep_best(self.capacities(finalists, self.tuning, rung / 2))
-        self._descend(self._better)
+        last, rung = self._ladder(sorted({*first, *known}), begin)
+        last = list(dict.fromkeys([*last, *known]))
+        self._keep_best(self.capacities(last, self.tuning, rung / 2), by_rate)
+        self._descend(self._better, by_rate)
 
     def _ladder(self, left: list[Candidate], rate: float) -> tuple[list[Candidate], float]:
         """The last candidates, and the highest rate that one of them kept."""
@@ -82,7 +75,7 @@ class Search:
             ranked = list(dict.fromkeys(ranked))
             kept = rate if keeping else kept
             if len(keeping) <= FINALISTS // 2 or rate >= self.range.high:
-                return _varied(ranked), kept
+                return finalists(ranked), kept
             windows = self.tuning
             left, rate = keeping, min(rate * RUNG, self.range.high)
 
@@ -96,14 +89,23 @@ class Search:
         keeping = [each for each in around if scores[each].tried.kept]
         return self.capacities(keeping, self.tuning, rate, scores)
 
-    def least_cost(self, first: Sequence[Candidate], rate: float) -> None:
-        """Find the candidate that keeps every lane at the rate with the least device-seconds."""
-        scores = self.scores(first, rate, self.tuning[:1])
-        ranked = sorted(
-            first, key=lambda each: (not scores[each].tried.kept, *_worth(scores[each]), each)
-        )
-        self._keep_best(self._at_rate(_varied(ranked), rate), _least)
-        self._descend(lambda around: self._at_rate(around, rate), _least)
+    def least_cost(
+        self, first: Sequence[Candidate], usual: Sequence[Candidate], rate: float
+    ) -> None:
+        """Find the candidate that keeps every lane at the rate with the least device-seconds.
+
+        usual: those that win a tie.
+        """
+        both = sorted({*first, *usual})
+        scores = self.scores(both, rate, self.tuning[:1])
+        ranked = sorted(both, key=lambda each: by_cost(each, scores[each], usual))
+        last = list(dict.fromkeys([*finalists(ranked), *usual]))
+
+        def rank(finding: Finding) -> Key:
+            return by_cost(finding.candidate, finding.rated.score, usual)
+
+        self._keep_best(self._at_rate(last, rate), rank)
+        self._descend(lambda around: self._at_rate(around, rate), rank)
 
     def _at_rate(self, candidates: Sequence[Candidate], rate: float) -> list[Finding]:
         scores = self.scores(candidates, rate, self.tuning)
@@ -114,41 +116,32 @@ class Search:
     def _descend(
         self,
         measured: Callable[[Sequence[Candidate]], list[Finding]],
-        rank: Callable[[Finding], tuple[object, ...]] | None = None,
+        rank: Callable[[Finding], Key],
     ) -> None:
         """Go from the best to a better neighbour, until there is none."""
-        rounds = iter(range(ROUNDS))
-        while self.best is not None and next(rounds, None) is not None:
+        for _ in range(ROUNDS):
             before = self.best
-            for times in STEPS:
-                around = self._allowed(
-                    neighbours(
-                        before.candidate,
-                        self.most_slots,
-                        self.site.context,
-                        len(self.site.lanes),
-                        times,
-                    )
-                )
-                new = [each for each in around if each not in self.seen]
-                if new:
-                    self._keep_best(measured(new), rank or _highest)
-                if self.best != before:
-                    break
-            if self.best == before:
+            if before is None or not any(self._step(before, measured, rank, t) for t in STEPS):
                 return
 
-    def _keep_best(
+    def _step(
         self,
-        found: Iterable[Finding],
-        rank: Callable[[Finding], tuple[object, ...]] | None = None,
-    ) -> None:
-        both = [*found, *([self.best] if self.best else [])]
-        if both:
-            self.best = min(both, key=rank or _highest)
+        before: Finding,
+        measured: Callable[[Sequence[Candidate]], list[Finding]],
+        rank: Callable[[Finding], Key],
+        times: float,
+    ) -> bool:
+        """Measure the neighbours that were not yet; whether one is better."""
+        lanes = len(self.site.lanes)
+        around = neighbours(before.candidate, self.most_slots, self.site.context, lanes, times)
+        new = [each for each in around if each not in self.seen and self.site.allows(each)]
+        if new:
+            self._keep_best(measured(new), rank)
+        return self.best != before
 
-    def _allowed(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        return [each for each in candidates if self.site.allows(each)]
+    def _keep_best(self, found: Iterable[Finding], rank: Callable[[Finding], Key]) -> None:
+        both = [*found, *([self.best] if self.best else [])]
+        self.best = min(both, key=rank, default=None)
 
     # -- rounds of trials
 
@@ -202,27 +195,3 @@ def _scored(job: tuple[Candidate, Trial]) -> tuple[Candidate, Score]:
 
 def _rated(job: tuple[Candidate, CapacityTrial]) -> tuple[Candidate, Rated]:
     return job[0], run_capacity_trial(job[1])
-
-
-def _highest(finding: Finding) -> tuple[object, ...]:
-    return -finding.rated.rate, -finding.rated.score.tried.least, finding.candidate
-
-
-def _least(finding: Finding) -> tuple[object, ...]:
-    score = finding.rated.score
-    return not score.tried.kept, *_worth(score), finding.candidate
-
-
-def _worth(score: Score) -> tuple[float, float]:
-    """Of those that keep every lane the cheapest comes first, of the others the best."""
-    return (score.cost, 0.0) if score.tried.kept else (-score.tried.least, score.cost)
-
-
-def _varied(ranked: Sequence[Candidate]) -> list[Candidate]:
-    """The first ones, with few of one strategy."""
-    chosen = list[Candidate]()
-    for each in ranked:
-        alike = sum(other.strategy == each.strategy for other in chosen)
-        if alike < ALIKE and len(chosen) < FINALISTS:
-            chosen.append(each)
-    return chosen

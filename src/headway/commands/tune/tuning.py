@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
 
 from rich.console import Console
 
@@ -14,6 +13,7 @@ from headway.commands.simulate.sweep_range import SweepRange, sweep_range
 from headway.commands.tune.candidate import Candidate, first_candidates
 from headway.commands.tune.legal_wait import legal_waits
 from headway.commands.tune.options import TuneOptions
+from headway.commands.tune.ranking import Finding
 from headway.commands.tune.recommendation import (
     CHOSEN,
     DEFAULT,
@@ -23,14 +23,13 @@ from headway.commands.tune.recommendation import (
     Setting,
 )
 from headway.commands.tune.rule_of_thumb import rule_of_thumb
-from headway.commands.tune.search import Finding, Search
+from headway.commands.tune.search import Search
 from headway.commands.tune.site import Site, prompt_bounds
 from headway.commands.tune.trial import Course, Rated
 from headway.commands.tune.vllm_arguments import vllm_arguments
 from headway.core.request import NEVER
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
-from headway.figures.capacity_interval import ENOUGH_REQUESTS
 from headway.models import display_name
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.process_pool import WorkerPool
@@ -39,7 +38,6 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.selection import sample_requests
 from headway.traffic.trace_windows import split_windows
-from headway.traffic.workload import WARM_UP
 from headway.yaml_values import number
 
 WINDOWS = 4  # of the traffic: every second one is held out
@@ -80,7 +78,7 @@ class Tuning:
             self.site, self.course, TUNING, self.range, self.most_slots, pool, console
         )
         if self.rate:
-            search.least_cost(self.candidates, self.rate)
+            search.least_cost(self.candidates, list(self.others.values()), self.rate)
         else:
             search.highest_rate(self.candidates, list(self.others.values()))
         best = search.best
@@ -119,6 +117,7 @@ class Tuning:
                 traffic=self.traffic,
                 seed=self.course.seed,
                 rate=self.rate,
+                requests=self.course.requests,
                 scope=Scope(UNIT, seconds, self.range.end, trace_ends=True),
                 warnings=self.warnings,
             ),
@@ -180,7 +179,7 @@ def prepare_tuning(options: TuneOptions) -> Tuning:
         rate=options.rate,
         long_prompt=prompts[-(-len(prompts) * 95 // 100) - 1],
         traffic=_traffic(windows),
-        warnings=_warnings(calibration, windows, options),
+        warnings=_warnings(calibration),
     )
 
 
@@ -256,17 +255,6 @@ def _traffic(windows: Sequence[Sequence[EndpointTraffic]]) -> str:
     )
 
 
-def _warnings(
-    calibration: Calibration, windows: Sequence[Sequence[EndpointTraffic]], options: TuneOptions
-) -> tuple[str, ...]:
+def _warnings(calibration: Calibration) -> tuple[str, ...]:
     said = [f"The cost file is unreliable: {doubt}"] if (doubt := calibration.doubt) else []
-    for each in windows[0]:
-        if isinstance(each.source, RecordedTrace):
-            count = round(len(each.source.arrivals) * len(TUNING) * (1 - WARM_UP))
-            if count < ENOUGH_REQUESTS:
-                more = ceil(options.requests * ENOUGH_REQUESTS / max(1, count))
-                said.append(
-                    f"Too few requests of {each.name} to be sure ({count}; 95 % needs "
-                    f"{ENOUGH_REQUESTS}): take --requests {more} or a longer trace"
-                )
     return tuple(said)

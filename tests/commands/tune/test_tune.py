@@ -1,0 +1,318 @@
+"""headway tune: the search, its check, the file that it writes, and what it refuses."""
+
+import json
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headway.commands.tune import search, tuning
+from headway.commands.tune.candidate import (
+    CAPS,
+    Candidate,
+    first_candidates,
+    neighbours,
+    sizes,
+)
+from headway.commands.tune.legal_wait import legal_waits
+from headway.commands.tune.options import TuneOptions
+from headway.commands.tune.ranking import by_cost, finalists
+from headway.commands.tune.rule_of_thumb import BUDGETS, CHUNKS, FILLER, WHOLE, rule_of_thumb
+from headway.commands.tune.site import Site, read_back
+from headway.commands.tune.trial import Score, longest_step
+from headway.commands.tune.tune import run_tune
+from headway.commands.tune.tune_report import FIRST_LINE
+from headway.commands.tune.vllm_arguments import vllm_arguments
+from headway.core.lane import Budget, Lane, Share
+from headway.core.ledger import StepRow
+from headway.core.request import NEVER
+from headway.costing.calibration import write_cost_file
+from headway.costing.token_cost import TokenCost
+from headway.errors import SettingError
+from headway.traffic.endpoint import UnloadedLatency
+from tests.commands.small_cost_model import CALIBRATION, lanes
+
+MS = 1_000_000
+FEW = [  # instead of the coarse grid, so that the tests end in seconds
+    Candidate("continuous-mixed", 4, step_tokens=512),
+    Candidate("first-come", 4, 64),
+    Candidate("dynamic-lanes", 4, window=25),
+]
+CHAT = Lane("chat", Budget(ttft=100 * MS, tpot=30 * MS))
+BATCH = Lane("batch", priority=1)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW)
+    monkeypatch.setattr(search, "ROUNDS", 1)
+
+
+def tuned(folder, **wishes):
+    """Run it; gives the exit status, the output, and the options."""
+    cost = folder / "cost.json"
+    if not cost.exists():
+        write_cost_file(CALIBRATION, cost)
+    wishes = {"lanes": lanes(folder), "requests": 25, "workers": 1, **wishes}
+    options = TuneOptions(cost, out=folder / "headway.yaml", json=folder / "tune.json", **wishes)
+    screen = Console(file=StringIO(), width=80)
+    return run_tune(options, screen), screen.file.getvalue(), options
+
+
+def site(*given, windows=None):
+    return Site(given or (CHAT, BATCH), windows or {}, (64, 256), 2_048, 16, "cost.json", "")
+
+
+# -- the whole command
+
+
+def test_what_is_written_is_what_was_found_and_a_server_takes_it(tmp_path, few):
+    status, said, options = tuned(tmp_path)
+    assert status == 0
+    text = options.out.read_text()
+    assert text.startswith(FIRST_LINE) and "Held-out windows, first-come" in text
+    found = json.loads(options.json.read_text())
+    config = read_back(options.out)
+    assert config.engine.slots == found["config"]["engine"]["slots"]
+    assert list(config.lanes) == ["chat", "voice"]
+    assert config.lanes["voice"].ttft == 60 * MS
+    held = found["held_out"]
+    assert list(held) == ["recommended", "server's default", "first-come"]
+    least = min(held["recommended"]["attainment"].values())
+    assert least >= 0.95 and held["recommended"]["capacity"] > 0
+    assert max(map(len, said.splitlines())) <= 80
+    assert found["vllm"]["arguments"].startswith(f"--max-num-seqs {config.engine.slots} ")
+
+
+def test_the_number_of_processes_does_not_change_the_answer(tmp_path, few):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    tuned(one, workers=1)
+    tuned(two, workers=2)
+    assert (
+        json.loads((one / "tune.json").read_text())["held_out"]
+        == (json.loads((two / "tune.json").read_text())["held_out"])
+    )
+    bodies = [
+        (folder / "headway.yaml").read_text().replace(str(folder), "") for folder in (one, two)
+    ]
+    assert bodies[0] == bodies[1]
+
+
+def test_at_a_given_rate_the_cheapest_that_keeps_every_lane_is_taken(tmp_path, few):
+    status, said, options = tuned(tmp_path, rate=8.0)
+    found = json.loads(options.json.read_text())
+    held = found["held_out"]["recommended"]
+    assert (status, found["rate"], held["at_rate"]) == (0, 8.0, 8.0)
+    assert "device-ms" in said and held["device_ms_per_request"] > 0
+
+
+def test_a_rate_that_nothing_keeps_is_refused_with_the_lane(tmp_path, few):
+    with pytest.raises(SettingError, match=r"no settings keep every lane: at 5e\+03 .* lower"):
+        tuned(tmp_path, rate=5_000.0)
+
+
+def test_an_interrupted_search_keeps_the_best_so_far(tmp_path, few, monkeypatch):
+    def broken(self, *given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search.Search, "_descend", broken)
+    status, said, options = tuned(tmp_path)
+    assert status == 130 and "was not checked" in said
+    assert "NOT CHECKED" in options.out.read_text()
+    read_back(options.out)
+
+
+def test_interrupted_before_anything_is_known_it_writes_nothing(tmp_path, few, monkeypatch):
+    def broken(self, *given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search.Search, "_ladder", broken)
+    status, said, options = tuned(tmp_path)
+    assert status == 130 and "no file" in said and not options.out.exists()
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("chat: {arrivals: poisson, prompt: 9, answer: 9}", "no lane of given.yaml has a budget"),
+        (
+            "Chat: {arrivals: poisson, prompt: 9, answer: 9, budget: {ttft: 90}}",
+            "lanes.Chat should match pattern",
+        ),
+        (
+            "chat: {arrivals: poisson, prompt: 9, answer: 9, rate: 2, budget: {ttft: 90}}",
+            "every lane has a rate of its own",
+        ),
+    ],
+)
+def test_lanes_that_cannot_be_tuned_are_refused_in_one_line(tmp_path, text, why):
+    path = tmp_path / "given.yaml"
+    path.write_text(text)
+    with pytest.raises(SettingError) as error:
+        tuned(tmp_path, lanes=path)
+    assert why in str(error.value) and "\n" not in str(error.value)
+
+
+def test_other_bad_input_is_refused_in_one_line(tmp_path):
+    empty = tmp_path / "empty.csv"
+    empty.write_text("arrival_s,input_tokens,output_tokens\n")
+    short = tmp_path / "short.csv"
+    short.write_text("arrival_s,input_tokens,output_tokens\n0,9,9\n1,9,9\n")
+    for wishes, why in (
+        ({"lanes": None}, "give --lanes"),
+        ({"lanes": None, "traces": (empty,)}, "the trace empty.csv has no arrivals"),
+        ({"lanes": None, "traces": (short,)}, "4 windows need at least 8"),
+        ({"model": "other"}, "this cost file is of handmade"),
+        ({"rate": float("nan")}, "--rate is nan, not a number"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            tuned(tmp_path, **wishes)
+    (tmp_path / "headway.yaml").write_text("engine: {slots: 3}\n")
+    with pytest.raises(SettingError, match="is there already, and not by headway tune"):
+        tuned(tmp_path)
+
+
+# -- candidates
+
+
+def test_every_candidate_makes_a_configuration_that_a_server_takes():
+    place = site()
+    for each in first_candidates(64, 2_048, 2):
+        config = place.config(each)
+        assert config.policies.slots == each.slots
+        assert not each.chunk or config.policies.chunk.size == each.chunk
+        if each.step_tokens:
+            assert config.policies.step_tokens == each.slots + each.step_tokens
+
+
+def test_neighbours_differ_in_one_setting_and_stay_in_range():
+    middle = Candidate("first-come", 16, 256)
+    found = neighbours(middle, 32, 2_048, 2)
+    assert found == [
+        Candidate("first-come", 8, 256),
+        Candidate("first-come", 16, 128),
+        Candidate("first-come", 16, 256, cap=75),
+        Candidate("first-come", 16, 512),
+        Candidate("first-come", 32, 256),
+    ]
+    assert Candidate("dynamic-lanes", 4, window=10) in neighbours(
+        Candidate("dynamic-lanes", 4, window=5), 4, 2_048, 1
+    )
+    assert all(each.slots <= 32 for each in neighbours(replace(middle, slots=32), 32, 2_048, 1))
+    assert Candidate("budgets", 4, step_tokens=1_024) in neighbours(
+        Candidate("budgets", 4), 4, 2_048, 1
+    )
+
+
+def test_sizes_descend_and_end_at_one():
+    assert sizes(64, 4, 3) == [64, 16, 4]
+    assert sizes(4, 4, 3) == [4, 1]
+
+
+def test_the_laxest_lanes_slots_are_capped_and_a_users_share_is_kept():
+    capped = Candidate("first-come", 16, 256, cap=CAPS[-1])
+    assert site().plain(capped)["lanes"]["batch"]["slots"] == {"most": 4}
+    own = replace(BATCH, slots=Share(most=7))
+    assert site(CHAT, own).plain(capped)["lanes"]["batch"]["slots"] == {"most": 7}
+    assert site(CHAT).laxest is None
+
+
+def test_a_users_window_is_kept():
+    given = site(CHAT, BATCH, windows={"chat": 7 * MS})
+    plain = given.plain(Candidate("dynamic-lanes", 4, window=25))["lanes"]
+    assert plain["chat"]["window"] == "7ms" and "window" not in plain["batch"]
+
+
+def test_a_share_that_a_strategy_ignores_rules_that_strategy_out():
+    reserved = site(replace(CHAT, slots=Share(2, 4)), BATCH)
+    assert reserved.allows(Candidate("filler", 16, 256))
+    assert not reserved.allows(Candidate("first-come", 16, 256))
+    assert not reserved.allows(Candidate("dynamic-lanes", 16, window=25))
+
+
+# -- ranking
+
+
+def scored(cost, good=100):
+    tallies = {"chat": ((100, good),) * 20}
+    return Score(5.0, {"chat": good}, {"chat": 100}, tallies, cost, 1)
+
+
+def test_a_gain_of_less_than_two_percent_changes_nothing():
+    usual = Candidate("first-come", 32, 256)
+    other = Candidate("budgets", 8)
+    ranked = sorted(
+        [(other, scored(100.0)), (usual, scored(100.1))], key=lambda e: by_cost(*e, (usual,))
+    )
+    assert ranked[0][0] == usual
+    cheaper = sorted(
+        [(other, scored(80.0)), (usual, scored(100.1))], key=lambda e: by_cost(*e, (usual,))
+    )
+    assert cheaper[0][0] == other
+    broken = sorted(
+        [(other, scored(80.0, 90)), (usual, scored(100.1))], key=lambda e: by_cost(*e, (usual,))
+    )
+    assert broken[0][0] == usual
+
+
+def test_finalists_are_of_different_strategies():
+    ranked = [Candidate("a", 4), Candidate("a", 8), Candidate("b", 4)]
+    assert finalists(ranked) == [Candidate("a", 4), Candidate("b", 4)]
+
+
+# -- what is said beside the settings
+
+
+def step(nanoseconds, running):
+    return StepRow(0, 0, nanoseconds, 0, 1, 1, 1, 0, 0, running, 0, 0)
+
+
+def test_a_group_lasts_until_nobody_runs():
+    rows = [step(5, 1), step(7, 0), step(1, 1), step(2, 0)]
+    assert longest_step(rows, is_group=True) == 12
+    assert longest_step(rows, is_group=False) == 7
+    assert longest_step([], is_group=True) == 0
+
+
+def test_the_legal_wait_is_what_service_and_the_running_leave():
+    alone = {"chat": UnloadedLatency(20 * MS, MS, 50 * MS)}
+    tight = replace(CHAT, budget=Budget(ttft=100 * MS, e2e=90 * MS))
+    waits = legal_waits([CHAT, BATCH, tight], alone, 10 * MS)
+    assert [(each.limit, each.wait) for each in waits] == [
+        ("ttft", 70 * MS),
+        ("", NEVER),
+        ("e2e", 30 * MS),
+    ]
+    queue = replace(CHAT, budget=Budget(ttft=100 * MS, queue=15 * MS))
+    assert legal_waits([queue], alone, 10 * MS)[0].limit == "queue"
+
+
+@pytest.mark.parametrize(
+    "given, prompt, rule",
+    [
+        ([CHAT, BATCH], 100, FILLER),
+        ([CHAT, Lane("voice", Budget(ttft=50 * MS))], 100, BUDGETS),
+        ([CHAT], 1_000, CHUNKS),
+        ([CHAT], 100, WHOLE),
+    ],
+)
+def test_the_first_rule_that_fits_is_named(given, prompt, rule):
+    assert rule_of_thumb(given, prompt, TokenCost(100_000, 1_000_000)) is rule
+
+
+def test_vllm_gets_what_means_the_same_and_the_rest_is_said():
+    chunked = vllm_arguments(site().config(Candidate("priority", 16, 256)))
+    assert chunked.line == (
+        "--max-num-seqs 16 --max-model-len 2048 --block-size 16 --max-num-batched-tokens 272 "
+        "--enable-chunked-prefill --long-prefill-token-threshold 256 --scheduling-policy priority"
+    )
+    assert any("priorities" in each for each in chunked.without)
+    whole = vllm_arguments(site(CHAT).config(Candidate("continuous-mixed", 8, step_tokens=512)))
+    assert "--no-enable-chunked-prefill" in whole.arguments
+    assert "--max-num-batched-tokens 2048" in whole.arguments
+    grouped = vllm_arguments(site().config(Candidate("dynamic-lanes", 8, window=25)))
+    assert grouped.without[0].startswith("groups and their windows")
+    budgets = vllm_arguments(site().config(Candidate("budgets", 8)))
+    assert len(budgets.without) == 5
