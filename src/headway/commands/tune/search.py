@@ -33,7 +33,7 @@ from headway.commands.tune.trial import (
 from headway.figures.capacity import TOLERANCE
 from headway.runs.process_pool import WorkerPool
 
-RUNG = 1.15  # a rung's rate, times the one below
+RUNG, LONG_RUNG = 1.15, 1.4  # a rung's rate over the one below; the long one while half are kept
 COARSE = 0.1  # tolerance of a capacity that only says where the ladder begins
 STEPS = (2.0, 2**0.5)  # of the sizes, around the best; the finer where the coarser finds nothing
 ROUNDS = 12  # of the search around the best, at most
@@ -77,7 +77,8 @@ class Search:
             if len(keeping) <= FINALISTS // 2 or rate >= self.range.high:
                 return finalists(ranked), kept
             windows = self.tuning
-            left, rate = keeping, min(rate * RUNG, self.range.high)
+            times = LONG_RUNG if 2 * len(keeping) > len(left) else RUNG
+            left, rate = keeping, min(rate * times, self.range.high)
 
     def _better(self, around: Sequence[Candidate]) -> list[Finding]:
         """Those whose capacity exceeds the best one's."""
