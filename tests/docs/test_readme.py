@@ -23,9 +23,18 @@ def test_the_commands_that_are_shown_exist():
     made = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
         assert f"\n{target}:" in made
-    commands = "".join(path.read_text() for path in Path("src/headway/cli").glob("*.py"))
+    commands = "".join(path.read_text() for path in Path("src/headway/cli").rglob("*.py"))
     for command in re.findall(r"headway (\w+) ", README):
-        if command in ("compare", "check", "generate", "demo", "simulate", "replay", "plan"):
+        if command in (
+            "compare",
+            "check",
+            "generate",
+            "demo",
+            "simulate",
+            "replay",
+            "plan",
+            "tune",
+        ):
             assert f"def {command}(" in commands
 
 

@@ -6,17 +6,17 @@ import typer
 
 from headway import __version__
 from headway.cli.bench import bench
-from headway.cli.calibrate import calibrate
 from headway.cli.check import check
 from headway.cli.compare import compare
 from headway.cli.config import config_app
 from headway.cli.demo import demo
 from headway.cli.generate import generate
-from headway.cli.plan import plan
-from headway.cli.replay import replay
+from headway.cli.predict.calibrate import calibrate
+from headway.cli.predict.plan import plan
+from headway.cli.predict.replay import replay
+from headway.cli.predict.simulate import simulate
+from headway.cli.predict.tune import tune
 from headway.cli.serve import serve
-from headway.cli.simulate import simulate
-from headway.cli.tune import tune
 
 MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
 

@@ -25,6 +25,7 @@ from headway.commands.tune.recommendation import (
 from headway.commands.tune.rule_of_thumb import rule_of_thumb
 from headway.commands.tune.search import Search
 from headway.commands.tune.site import Site, prompt_bounds
+from headway.commands.tune.trace_windows import split_windows
 from headway.commands.tune.trial import Course, Rated
 from headway.commands.tune.vllm_arguments import vllm_arguments
 from headway.core.request import NEVER
@@ -37,7 +38,6 @@ from headway.runs.provenance import machine_of, provenance_of
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.selection import sample_requests
-from headway.traffic.trace_windows import split_windows
 from headway.yaml_values import number
 
 WINDOWS = 4  # of the traffic: every second one is held out
