@@ -30,6 +30,7 @@ def test_coverage_is_the_share_of_those_that_ended_by_themselves():
 def test_nothing_is_said_where_nothing_was_promised():
     rows = [request("r1"), promised("r2", 100, 0, lane="voice")]
     assert promise_figures(outcome(rows), "chat") is None
+    assert promise_figures(outcome(rows)).firsts == 1, "of all endpoints"
     lost = replace(promised("r3", 100, 0, finish=Finish.CANCELLED), promised_end=NEVER)
     found = promise_figures(outcome([lost]), "chat")
     assert (found.firsts, found.ended, found.coverage) == (1, 0, None)

@@ -1,5 +1,7 @@
 """One strategy on one workload: scheduled arrivals, a limit, and one executor for many runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from headway.core.cost.step_cost import StepCost
@@ -31,6 +33,14 @@ def test_times_are_counted_from_the_beginning_of_the_run():
     assert [(row.arrived // MS, row.ttft // MS) for row in outcome.requests] == [(0, 10), (25, 15)]
     assert outcome.steps[0].began == 0 and outcome.nanoseconds == 70 * MS
     assert outcome.offered == {"chat": 2} and outcome.complete
+
+
+def test_promised_times_are_counted_from_the_beginning_of_the_run():
+    machine = replace(fake_testbed(cost=FLAT), cost=FLAT)
+    machine.clock.advance_to(77 * MS)
+    outcome = Run(machine, Policies(), LANES, requests(2, every=25 * MS)).serve()
+    assert [row.first_error for row in outcome.requests] == [0, 0]
+    assert all(row.promised_end < 1_000 * MS for row in outcome.requests)
 
 
 def test_requests_unfinished_at_the_limit_are_cancelled_and_stay_in_the_ledger():

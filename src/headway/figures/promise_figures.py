@@ -1,4 +1,4 @@
-"""How well the times were kept that a lane's requests were promised (PromiseFigures)."""
+"""How well the times were kept that requests were promised (PromiseFigures)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from headway.runs.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class PromiseFigures:
-    """Of one endpoint under one strategy that has a cost model."""
+    """Of one endpoint, or of all, under one strategy that has a cost model."""
 
     firsts: int  # requests that were promised their first token, and had it
     error_p50: Quantile  # nanoseconds between the promise and the token, before or after it
@@ -23,9 +23,9 @@ class PromiseFigures:
         return self.kept / self.ended if self.ended else None
 
 
-def promise_figures(outcome: Outcome, lane: str) -> PromiseFigures | None:
-    """Of a lane's requests; None: nothing was promised to any that counts."""
-    rows = [row for row in outcome.requests if row.lane == lane]
+def promise_figures(outcome: Outcome, lane: str = "") -> PromiseFigures | None:
+    """Of a lane's requests, or of all; None: nothing was promised to any that counts."""
+    rows = [row for row in outcome.requests if lane in ("", row.lane)]
     firsts = [row for row in rows if row.first_error != NEVER]
     whole = [row for row in rows if row.was_promised]
     if not (firsts or whole):

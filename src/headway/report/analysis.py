@@ -105,6 +105,11 @@ class Analysis:
             name: {lane: [promise_figures(each, lane) for each in runs] for lane in self.lanes}
             for name, runs in self.counted.items()
         }
+        self.promised = {  # in the first run, of all endpoints, by those who promise
+            name: figures
+            for name, runs in self.counted.items()
+            if (figures := promise_figures(runs[0]))
+        }
         self.engine: dict[str, list[EngineFigures]] = {
             name: [engine_figures(each) for each in runs] for name, runs in self.counted.items()
         }

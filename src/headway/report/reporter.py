@@ -122,16 +122,12 @@ class Reporter:
         if any(found.tenants.values()):
             print_(terminal_tables.tenants_table(found.tenants))
             print_()
-        promised = {
-            name: {lane: each[0] for lane, each in lanes.items() if each[0]}
-            for name, lanes in found.promises.items()
-        }
-        if any(promised.values()):
-            print_(terminal_tables.promises_table(promised))
-            print_()
         engine = {name: each[0] for name, each in found.engine.items()}
         print_(terminal_tables.engine_table(engine))
         print_()
+        if promised := found.promised:
+            print_(terminal_tables.promises_table(promised))
+            print_()
         if any(found.changes.values()):
             print_(terminal_tables.sizes_table(found.changes))
             print_()
@@ -140,8 +136,6 @@ class Reporter:
             compared = f" against {each.other}: {pressed(each.card)}."
             print_(Text.assemble((each.name, "bold"), compared))
         notes = [*terminal_tables.latency_notes(first, tail), terminal_tables.ENGINE_NOTE]
-        if any(promised.values()):
-            notes.append(terminal_tables.PROMISE_NOTE)
         terminal_tables.print_notes(self.console, notes)
         print_(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
 

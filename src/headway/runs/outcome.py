@@ -50,4 +50,6 @@ def _from(zero: int, row: RequestRow) -> RequestRow:
         first_token=since(row.first_token),
         last_token=since(row.last_token),
         finished=since(row.finished),
+        promised_first=since(row.promised_first),
+        promised_end=since(row.promised_end),
     )
