@@ -81,7 +81,7 @@ def test_output_json_and_page_say_first_that_they_are_simulated(ran, found):
 def test_the_report_says_how_well_promised_times_were_kept(ran, found):
     folder, said, kept = ran
     html = (folder / "report.html").read_text()
-    assert "Promised times, by endpoint and strategy" in said
+    assert "Times promised at admission" in said
     for each in json.loads(kept)["strategies"]:
         columns = each["requests"]["columns"]
         assert {"promised_first", "promised_end"} <= {*columns}

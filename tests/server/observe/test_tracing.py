@@ -260,7 +260,9 @@ def test_the_span_of_a_client_that_left_a_failing_engine_ends_when_the_next_is_r
     with collecting(monkeypatch, engine=executor.engine) as (url, service, collector):
         executor.permits.release()
         with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
-            next(answer.iter_lines())
+            lines = answer.iter_lines()  # kept, or the client would leave here
+            next(lines)
+            until(lambda: executor.asked == 2)  # else its cancel could come before the second step
         until(lambda: not service.admission.open)
         (spans,) = [each for each in service.admission.watchers if isinstance(each, Spans)]
         assert spans._open, "its row is still to come"
