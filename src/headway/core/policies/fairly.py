@@ -73,9 +73,8 @@ class _Places:
         self._turns: dict[tuple[str, bool], _Turns] = {}  # by lane, and whether relegated
         self._seen_ahead = deque[Sequence]()  # places that a search for candidates has passed
         self._found: dict[tuple[str, bool, str], deque[Sequence]] = {}  # candidates, by tenant
-        self._named: set[Sequence] = (
-            set()
-        )  # that are or were candidates: an order may name them twice
+        # Those that are or were candidates: an order may name them twice.
+        self._named: set[Sequence] = set()
 
     def __iter__(self) -> Iterator[Sequence]:
         while True:
