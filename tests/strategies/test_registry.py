@@ -23,11 +23,12 @@ from headway.strategies.registry import (
     DEFAULT_STRATEGIES,
     PARTS_OF_BUDGETS,
     REGISTRY,
-    StrategyInputs,
     by_budgets,
     find_strategy,
 )
 from headway.strategies.strategy import SLOTS
+from headway.strategies.strategy_inputs import StrategyInputs
+from headway.strategies.window import Window
 
 MS = 1_000_000
 VOICE = Lane("voice", Budget(ttft=20 * MS, tpot=15 * MS))
@@ -89,7 +90,7 @@ def test_strategies_differ_in_join_mix_and_chunk():
 def test_the_window_for_all_is_that_of_the_most_patient_endpoint():
     assert made("dynamic-global").join == Dynamic(SLOTS, 100 * MS)
     assert made("dynamic-lanes").join.windows["voice"] == 5 * MS
-    stated = StrategyInputs(INPUTS.lanes, INPUTS.token_cost, 512, (), {"voice": 2 * MS})
+    stated = StrategyInputs(INPUTS.lanes, INPUTS.token_cost, 512, (), {"voice": Window(2 * MS)})
     assert find_strategy("dynamic-lanes")(stated).policies.join.windows["voice"] == 2 * MS
 
 

@@ -15,7 +15,9 @@ from headway.core.lane import Budget, Lane, Share
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.from_yaml import read_strategies
-from headway.strategies.registry import StrategyInputs, find_strategy
+from headway.strategies.registry import find_strategy
+from headway.strategies.strategy_inputs import StrategyInputs
+from headway.strategies.window import Window
 from headway.traffic.endpoint import UnloadedLatency
 from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
 from headway.traffic.offered_traffic import offered_traffic
@@ -83,7 +85,7 @@ def test_all_fields_of_lanes_are_read(lanes):
     voice, chat, bulk = lanes(LANES)
     lane = voice.endpoint.lane({"voice": UnloadedLatency(ttft=5 * MS, tpot=MS, e2e=30 * MS)})
     assert lane.budget == Budget(15 * MS, 25 * MS, 120 * MS, 10 * MS)
-    assert (voice.window, voice.weight, voice.endpoint.priority) == (2_500_000, 3.0, 0)
+    assert (voice.window, voice.weight, voice.endpoint.priority) == (Window(2_500_000), 3.0, 0)
     assert chat.endpoint.lane({}).budget == Budget(ttft=200 * MS) and chat.source.scale == 2
     assert bulk.endpoint.is_offline and bulk.is_backlog and bulk.endpoint.priority == 9
 

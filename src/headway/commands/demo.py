@@ -9,8 +9,9 @@ from headway.commands.compare.cost_source import possible, predicting, with_cost
 from headway.report.report_json import writable
 from headway.runs.testbed import Testbed
 from headway.strategies.from_yaml import StrategyMaker
-from headway.strategies.registry import StrategyInputs, find_strategy
+from headway.strategies.registry import find_strategy
 from headway.strategies.strategy import Strategy, demo_strategies
+from headway.strategies.strategy_inputs import StrategyInputs
 from headway.traffic.demo_workload import DEMO_LOAD
 from headway.traffic.selection import DEFAULT_LOAD
 from headway.yaml_values import number

@@ -5,15 +5,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headway.core.lane import Budget, Lane
-from headway.core.request import NEVER
 from headway.costing.machine import Neighbours
 from headway.costing.request_spec import RequestSpec, truncation
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.testbed import Testbed
-from headway.strategies.registry import StrategyInputs
 from headway.strategies.strategy import Strategy
+from headway.strategies.strategy_inputs import StrategyInputs
+from headway.strategies.window import Window
 from headway.traffic.demo_workload import (
     VOICE_SAMPLE,
     build_demo_workload,
@@ -48,7 +48,7 @@ class Experiment:
     speed: MachineSpeed
     work: Workload
     about: Mapping[str, Any]  # facts about the traffic, for the report
-    windows: Mapping[str, int]  # that the user has set: nanoseconds by lane
+    windows: Mapping[str, Window]  # that the user has set, by lane
     cores_taken: float  # cores that other processes used while the machine was measured
 
     @property
@@ -134,7 +134,7 @@ def custom_experiment(
     token_cost = speed.token_cost
     taken = taken or select_requests(services, demand, token_cost, span, seed, testbed.context)
     work, offered = custom_workload(testbed, services, taken, seed, token_cost)
-    windows = {each.name: each.window for each in services if each.window != NEVER}
+    windows = {each.name: each.window for each in services if each.window != Window()}
     about = {**_offered(work), "lanes": offered.about}
     return Experiment(testbed, seed, endpoints, speed, work, about, windows, cores_taken)
 

@@ -10,7 +10,6 @@ from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.mix import MIXES
 from headway.core.policies.policies import Policies
-from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.strategies.parts import (
     PREEMPTS,
@@ -24,9 +23,11 @@ from headway.strategies.parts import (
     read_named,
     read_order,
 )
-from headway.strategies.registry import LONG_STEP, REGISTRY, StrategyInputs, find_strategy
+from headway.strategies.registry import LONG_STEP, REGISTRY, find_strategy
 from headway.strategies.strategy import SLOTS, Strategy
-from headway.yaml_values import known, mapping, number, read_yaml, whole, wholes
+from headway.strategies.strategy_inputs import StrategyInputs
+from headway.strategies.window import read_window
+from headway.yaml_values import known, mapping, read_yaml, whole, wholes
 
 JOINS = {
     "static": ("size", "buckets", "together"),
@@ -126,32 +127,20 @@ def _join(value: Any, where: str, slots: int) -> Join:
     if name == "static":
         together = read_bool(fields.get("together", False), f"{where}: together")
         return Static(size, buckets, together)
-    low, window = _window(fields.get("window", 0), f"{where}: window")
+    window = read_window(fields.get("window", 0), f"{where}: window")
     if name == "length-classes":
-        if low != NEVER:
+        if window.follows:
             raise SettingError(f"{where}: its window is one time, and follows no load")
         bounds = wholes(fields.get("bounds", ()), f"{where}: bounds")
         pad = read_bool(fields.get("pad_to_bound", False), f"{where}: pad_to_bound")
-        return named(lambda: LengthClasses(size, bounds, window, pad), where)
+        return named(lambda: LengthClasses(size, bounds, window.high, pad), where)
     own = mapping(fields.get("windows", {}), f"{where}: windows")
-    windows = {"": (low, window)} | {
-        str(lane): _window(value, f"{where}: windows: {lane}") for lane, value in own.items()
+    windows = {"": window} | {
+        str(lane): read_window(value, f"{where}: windows: {lane}") for lane, value in own.items()
     }
-    lows = {lane: low for lane, (low, _) in windows.items() if low != NEVER}
-    highs = {lane: high for lane, (_, high) in windows.items() if lane}
-    return named(lambda: Dynamic(size, window, highs, buckets, least, lows), where)
-
-
-def _window(value: Any, where: str) -> tuple[int, int]:
-    """The least and the most nanoseconds of milliseconds. The least is NEVER for a fixed window."""
-    if not isinstance(value, dict):
-        return NEVER, round(number(value, where) * 1e6)
-    known(value, ("between",), where)
-    both = value.get("between")
-    if not isinstance(both, list) or len(both) != 2:
-        raise SettingError(f"{where}: between is two numbers of milliseconds")
-    low, high = (round(number(each, f"{where}: between") * 1e6) for each in both)
-    return low, high
+    lows = {lane: each.low for lane, each in windows.items() if each.follows}
+    highs = {lane: each.high for lane, each in windows.items() if lane}
+    return named(lambda: Dynamic(size, window.high, highs, buckets, least, lows), where)
 
 
 def _size(value: Any, where: str, *, follows: bool) -> tuple[int, int]:

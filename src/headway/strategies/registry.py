@@ -5,17 +5,16 @@ on a machine of 16 slots. On a larger one continuous batching uses all slots, an
 members: its prompts run in one padded step, and 256 long prompts would take a minute.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from headway.core.lane import Lane
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
-from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
@@ -23,9 +22,9 @@ from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER
-from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError, did_you_mean
-from headway.strategies.strategy import SLOTS, Strategy, chunk_within_budgets, windows_from_budgets
+from headway.strategies.strategy import SLOTS, Strategy
+from headway.strategies.strategy_inputs import StrategyInputs
 
 FIRST_COME = FirstCome()
 CHUNKED_PREFIX = "continuous-chunk-"  # and a number of tokens
@@ -33,56 +32,6 @@ DYNAMIC_GLOBAL, DYNAMIC_LANES = "dynamic-global", "dynamic-lanes"  # they are al
 STEP_TOKENS = 512  # of a step of whole prompts; the last prompt may overrun it
 LONG_STEP = 2_048  # prompt tokens of a step at most, where its time is bounded
 BUCKETS = (32, 64, 128, 256, 512, 1_024, 2_048)  # tokens
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyInputs:
-    """What a strategy is fitted to: lanes, token cost, context, prompts and slots."""
-
-    lanes: Collection[Lane]
-    token_cost: TokenCost
-    context: int
-    prompts: Sequence[int] = ()  # tokens, ascending: how long they are
-    stated: Mapping[str, int] = field(default_factory=dict)  # windows that the user has set, ns
-    slots: int = SLOTS  # of the running batch
-    full: int = 0  # rows of a full batch, where the memory holds fewer; 0: slots
-
-    @property
-    def windows(self) -> dict[str, int]:
-        """Nanoseconds, by lane."""
-        return windows_from_budgets(self.lanes) | dict(self.stated)
-
-    @property
-    def window(self) -> int:
-        """One window for all endpoints: that of the endpoint that can wait the longest.
-
-        That is what teams choose who want full batches.
-        """
-        timed = [self.windows[each.name] for each in self.lanes if each.budget.ttft != NEVER]
-        return max(timed or self.windows.values())
-
-    @property
-    def bounds(self) -> tuple[int, ...]:
-        """The bounds of three length classes with equally many prompts."""
-        count = len(self.prompts)
-        return tuple(sorted({self.prompts[count * k // 3] for k in (1, 2)} if count else ()))
-
-    @property
-    def together(self) -> int:
-        """The number of members of a group."""
-        return min(SLOTS, self.slots)
-
-    @property
-    def chunk(self) -> int:
-        """Prompt tokens that fit beside a full batch into the tightest budget."""
-        return chunk_within_budgets(self.lanes, self.token_cost, self.full or self.slots)
-
-    def group(self, name: str, rule: str, join: Join) -> Strategy:
-        """A strategy that forms groups by this join policy and computes prompts whole and first."""
-        policies = Policies(
-            join=join, mix=PrefillFirst(), chunk=Whole(), step_tokens=self.together * self.context
-        )
-        return Strategy(name, rule, policies)
 
 
 def _continuous(
@@ -121,24 +70,27 @@ def _static_buckets(inputs: StrategyInputs) -> Strategy:
 
 def _dynamic_global(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"groups of up to {inputs.together}, begun once anyone has waited "
-        f"{inputs.window / 1e6:.0f} ms: one window for all, that of the endpoint that can wait the "
-        "longest"
+        f"groups of up to {inputs.together}, begun once anyone has waited {inputs.window.text}: "
+        "one window for all, that of the endpoint that can wait the longest"
     )
-    return inputs.group(DYNAMIC_GLOBAL, rule, Dynamic(inputs.together, inputs.window))
+    window = inputs.window
+    lows = {"": window.low} if window.follows else {}
+    return inputs.group(DYNAMIC_GLOBAL, rule, Dynamic(inputs.together, window.high, lows=lows))
 
 
 def _dynamic_lanes(inputs: StrategyInputs) -> Strategy:
     timed = {lane.name for lane in inputs.lanes if lane.budget.ttft != NEVER} | set(inputs.stated)
     windows = ", ".join(
-        f"{name} {window / 1e6:.0f} ms" for name, window in inputs.windows.items() if name in timed
+        f"{name} {window.text}" for name, window in inputs.windows.items() if name in timed
     )
     rule = (
         f"groups of up to {inputs.together}, begun once someone has waited the window of its "
         f"endpoint: {windows}"
     )
-    most = max(inputs.windows.values())
-    return inputs.group(DYNAMIC_LANES, rule, Dynamic(inputs.together, most, inputs.windows))
+    highs = {name: window.high for name, window in inputs.windows.items()}
+    lows = {name: window.low for name, window in inputs.windows.items() if window.follows}
+    join = Dynamic(inputs.together, max(highs.values()), highs, lows=lows)
+    return inputs.group(DYNAMIC_LANES, rule, join)
 
 
 def _length_classes(inputs: StrategyInputs) -> Strategy:
@@ -146,10 +98,10 @@ def _length_classes(inputs: StrategyInputs) -> Strategy:
     rule = (
         f"groups of up to {inputs.together} of one class of prompt length (up to "
         f"{', '.join(map(str, bounds))} tokens and longer), begun after "
-        f"{inputs.window / 1e6:.0f} ms"
+        f"{inputs.window.high / 1e6:.0f} ms"
     )
     return inputs.group(
-        "length-classes", rule, LengthClasses(inputs.together, bounds, inputs.window)
+        "length-classes", rule, LengthClasses(inputs.together, bounds, inputs.window.high)
     )
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from headway.core.request import NEVER
+from headway.strategies.window import Window
 from headway.traffic.arrival_process import ArrivalProcess
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.recorded_trace import RecordedTrace
@@ -17,7 +17,7 @@ class EndpointTraffic:
     source: ArrivalProcess | RecordedTrace
     weight: float = 1.0  # its share of the arrival rate, relative to the other weights
     rate: float = 0.0  # requests per second; 0: by its weight
-    window: int = NEVER  # nanoseconds; NEVER: a share of its budget
+    window: Window = Window()  # unset: a share of its budget
     tenants: Tenants = NOBODY  # who sends its requests
 
     @property

@@ -3,7 +3,7 @@
 chat:
   trace: chat.csv            # or azure2023-conv, which ships; token counts are scaled down
   budget: {ttft: 6 x unloaded, tpot: 80}   # multiples of a request alone, or milliseconds
-  window: 30                 # ms that dynamic-lanes may hold its oldest
+  window: 30                 # ms that dynamic-lanes may hold its oldest, or {between: [5, 50]}
   weight: 3                  # its share of the arrival rate
   tenants: {acme: 9, bell: 1}  # who sends its requests, in which proportion
 voice:
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.lane import Budget
-from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.strategies.window import Window, read_window
 from headway.traffic import endpoint_place
 from headway.traffic.arrival_process import ArrivalProcess, Lengths
 from headway.traffic.endpoint import Endpoint
@@ -101,7 +101,7 @@ def endpoint_of(
         source,
         number(fields.get("weight", 1.0), f"{where}: weight"),
         number(fields.get("rate", 0.0), f"{where}: rate"),
-        NEVER if window is None else round(number(window, f"{where}: window") * 1e6),
+        Window() if window is None else read_window(window, f"{where}: window"),
         read_tenants(fields.get("tenants", {}), f"{where}: tenants"),
     )
 

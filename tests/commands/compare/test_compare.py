@@ -27,13 +27,8 @@ from headway.report.analysis import Analysis, Guardrail
 from headway.report.formatting import duration, share
 from headway.report.page import page
 from headway.runs.machine_speed import measure_unloaded
-from headway.strategies.registry import (
-    DEFAULT_STRATEGIES,
-    DYNAMIC_GLOBAL,
-    DYNAMIC_LANES,
-    REGISTRY,
-    StrategyInputs,
-)
+from headway.strategies.registry import DEFAULT_STRATEGIES, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
+from headway.strategies.strategy_inputs import StrategyInputs
 from headway.traffic.from_yaml import endpoints_from_traces, read_endpoints
 from headway.traffic.prompts import Prompts
 from tests.commands.small_comparison import FEW, compared, comparison_run

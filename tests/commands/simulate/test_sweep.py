@@ -41,7 +41,8 @@ from headway.figures.knee import find_knee
 from headway.report.analysis import Analysis
 from headway.report.report_json import read
 from headway.runs.process_pool import run_in_processes
-from headway.strategies.registry import REGISTRY, StrategyInputs, chunked_strategy
+from headway.strategies.registry import REGISTRY, chunked_strategy
+from headway.strategies.strategy_inputs import StrategyInputs
 from tests.commands.simulate.test_simulate import simulated
 from tests.commands.small_cost_model import CALIBRATION, lanes
 

@@ -30,6 +30,7 @@ from headway.core.request import NEVER
 from headway.costing.calibration import write_cost_file
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
+from headway.strategies.window import Window
 from headway.traffic.endpoint import UnloadedLatency
 from tests.commands.small_cost_model import CALIBRATION, lanes
 
@@ -220,7 +221,7 @@ def test_the_laxest_lanes_slots_are_capped_and_a_users_share_is_kept():
 
 
 def test_a_users_window_is_kept():
-    given = site(CHAT, BATCH, windows={"chat": 7 * MS})
+    given = site(CHAT, BATCH, windows={"chat": Window(7 * MS)})
     plain = given.plain(Candidate("dynamic-lanes", 4, window=25))["lanes"]
     assert plain["chat"]["window"] == "7ms" and "window" not in plain["batch"]
 

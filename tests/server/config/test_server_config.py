@@ -34,7 +34,8 @@ from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import format_duration, parse_duration
 from headway.server.config.show import file_schema, show_settings, validate_file
-from headway.strategies.registry import PARTS_OF_BUDGETS, StrategyInputs, find_strategy
+from headway.strategies.registry import PARTS_OF_BUDGETS, find_strategy
+from headway.strategies.strategy_inputs import StrategyInputs
 from tests.commands.small_cost_model import CALIBRATION
 
 MS, S = 1_000_000, 1_000_000_000

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from headway.commands.compare.cost_source import possible, predicting, with_cost
 from headway.commands.compare.like import Like
+from headway.commands.compare.ranges import check_ranges
 from headway.commands.interruption import Terminated, exit_status, terminable
 from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
@@ -74,6 +75,7 @@ def run_compare(options: CompareOptions, console: Console) -> int:
     makes = read_strategies(options.strategies or ",".join(DEFAULT_STRATEGIES))
     makes = possible(makes, options.cost, bool(options.strategies), console)
     baseline(options, makes)
+    check_ranges(services, makes)
     folder = writable(options.out)
     if options.journals is not None and list(writable(options.journals).iterdir()):
         raise SettingError(f"{options.journals} is not empty: name a new folder for the journals")

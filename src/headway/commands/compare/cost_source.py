@@ -17,7 +17,7 @@ from headway.errors import SettingError
 from headway.runs.experiment import Experiment
 from headway.runs.testbed import Testbed
 from headway.strategies.from_yaml import StrategyMaker
-from headway.strategies.registry import StrategyInputs
+from headway.strategies.strategy_inputs import StrategyInputs
 
 LYING_HERE = Path("cost.json")  # where headway calibrate writes it
 SECONDS = 4.0  # of learning

@@ -26,8 +26,9 @@ from headway.strategies.parts import (
     read_named,
     read_order,
 )
-from headway.strategies.registry import STEP_TOKENS, StrategyInputs
+from headway.strategies.registry import STEP_TOKENS
 from headway.strategies.strategy import SLOTS
+from headway.strategies.strategy_inputs import StrategyInputs
 from headway.yaml_values import known, number, whole
 
 LAST = "step_tokens"  # applied last, because it is checked against the slots

@@ -14,6 +14,7 @@ from headway.commands.compare.compare import (
     services_of,
 )
 from headway.commands.compare.like import Like, like
+from headway.commands.compare.ranges import check_ranges
 from headway.commands.interruption import terminable
 from headway.commands.simulate.simulated_experiment import (
     REPEATS,
@@ -55,6 +56,7 @@ def run_simulate(options: SimulateOptions, console: Console) -> int:
     services = services_of(comparison)
     makes = read_strategies(comparison.strategies)
     baseline(comparison, makes)
+    check_ranges(services, makes)
     sweep = _sweep(options, services)
     if sweep is None:
         folder = writable(comparison.out)

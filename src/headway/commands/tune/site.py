@@ -12,9 +12,10 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.ignored import check_set, is_read
-from headway.server.config.sections.durations import format_duration
+from headway.server.config.sections.durations import Between, format_duration, format_window
 from headway.server.config.sections.strategy import NAMED, StrategySettings
 from headway.server.config.sources import Layers, read_file
+from headway.strategies.window import Window
 
 MICROSECOND = 1_000  # budgets are written in whole ones, rounded up
 LIMITS = ("ttft", "tpot", "e2e", "queue")
@@ -34,7 +35,7 @@ class Site:
     """The model, the lanes with their budgets, and the cost file."""
 
     lanes: tuple[Lane, ...]
-    windows: dict[str, int]  # that the user has set: nanoseconds by lane
+    windows: dict[str, Window]  # that the user has set, by lane
     bounds: tuple[int, ...]  # of length classes: tokens
     context: int  # tokens
     block_size: int  # tokens
@@ -108,14 +109,14 @@ class Site:
             plain["slots"] = {"most": max(1, candidate.slots * candidate.cap // 100)}
         if lane.chunk != NEVER:
             plain["chunk"] = lane.chunk
-        if candidate.strategy == DYNAMIC and (window := self._window(lane, candidate)) != NEVER:
-            plain["window"] = format_duration(window)
+        if candidate.strategy == DYNAMIC and (window := self._window(lane, candidate)) != Window():
+            plain["window"] = _window(window)
         return plain
 
-    def _window(self, lane: Lane, candidate: Candidate) -> int:
+    def _window(self, lane: Lane, candidate: Candidate) -> Window:
         limit = min(lane.budget.ttft, lane.budget.e2e)
         default = NEVER if limit == NEVER else _part(limit, candidate.window)
-        return self.windows.get(lane.name, default)
+        return self.windows.get(lane.name, Window(default))
 
 
 def read_back(path: Path) -> ServerConfig:
@@ -134,6 +135,10 @@ def _checked(plain: dict[str, Any], name: str) -> ServerConfig:
     config = layers.build(ServerConfig)
     check_set(config.lanes, config.strategy, layers.origins)
     return config
+
+
+def _window(window: Window) -> Any:
+    return format_window(Between(window.low, window.high) if window.follows else window.high)
 
 
 def _share(share: Share) -> dict[str, Any]:

@@ -28,13 +28,13 @@ from headway.commands.tune.site import Site, prompt_bounds
 from headway.commands.tune.trace_windows import split_windows
 from headway.commands.tune.trial import Course, Rated
 from headway.commands.tune.vllm_arguments import vllm_arguments
-from headway.core.request import NEVER
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.process_pool import WorkerPool
 from headway.runs.provenance import machine_of, provenance_of
+from headway.strategies.window import Window
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.selection import sample_requests
@@ -220,7 +220,7 @@ def _site(
     embedded = calibration.model == display_name(None)
     return Site(
         lanes=tuple(each.endpoint.lane(speed.unloaded) for each in services),
-        windows={each.name: each.window for each in services if each.window != NEVER},
+        windows={each.name: each.window for each in services if each.window != Window()},
         bounds=prompt_bounds(prompts),
         context=calibration.context,
         block_size=calibration.block_size,
