@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from benchmarks.budgets.ablation import Ablation
-from headway.report.svg_chart import HEIGHT, WIDTH, Axis, Chart
+from headway.report.page.svg_chart import HEIGHT, WIDTH, Axis, Chart
 
 TOP, FOOT, GAP = 52, 46, 12  # pixels around the panels
 SERIES = {  # title: class, light, dark

@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 
-from headway.report import page_tables, report_json
+from headway.report import report_json
 from headway.report.analysis import Analysis
-from headway.report.page import shown
+from headway.report.page import page_tables
+from headway.report.page.page import shown
 from headway.report.verdict import limited, standings, verdict
 from tests.commands.small_comparison import FEW, compared
 

@@ -19,7 +19,7 @@ from headway.figures.warm_up import without_warm_up
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.formatting import milliseconds, pressed, share
-from headway.report.page import page
+from headway.report.page.page import page
 from headway.report.reporter import DRAIN
 from headway.report.verdict import verdict
 from headway.sim.executor import Filler

@@ -14,7 +14,7 @@ from headway.report import report_json, terminal_tables, workload_summary
 from headway.report.analysis import Analysis
 from headway.report.formatting import pressed
 from headway.report.metadata import of_endpoints, of_model
-from headway.report.page import page
+from headway.report.page.page import page
 from headway.report.run_description import ENFORCED
 from headway.report.verdict import caution, verdict
 from headway.runs.experiment import Experiment

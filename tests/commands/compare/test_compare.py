@@ -22,10 +22,11 @@ from headway.costing.request_spec import RequestSpec
 from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
 from headway.figures.pressure import pressure_cards
-from headway.report import page_tables, report_json, run_description
+from headway.report import report_json, run_description
 from headway.report.analysis import Analysis, Guardrail
 from headway.report.formatting import duration, share
-from headway.report.page import page
+from headway.report.page import page_tables
+from headway.report.page.page import page
 from headway.runs.machine_speed import measure_unloaded
 from headway.strategies.registry import DEFAULT_STRATEGIES, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
 from headway.strategies.strategy_inputs import StrategyInputs

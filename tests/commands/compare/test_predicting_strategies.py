@@ -27,7 +27,7 @@ from headway.costing.machine import describe_machine
 from headway.errors import SettingError
 from headway.report import report_json
 from headway.report.analysis import Analysis
-from headway.report.page import page
+from headway.report.page.page import page
 from headway.strategies.from_yaml import read_strategies
 from headway.strategies.registry import DEFAULT_STRATEGIES
 from tests.commands.small_cost_model import CALIBRATION

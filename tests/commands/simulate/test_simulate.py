@@ -19,7 +19,7 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.report import report_json, run_description
 from headway.report.analysis import Analysis
-from headway.report.page import page
+from headway.report.page.page import page
 from headway.runs import provenance
 from tests.commands.small_cost_model import CALIBRATION, lanes
 

@@ -16,7 +16,7 @@ from headway.costing.machine import describe_machine
 from headway.figures.percentile import percentile
 from headway.report import report_json
 from headway.report.analysis import Analysis
-from headway.report.page import page
+from headway.report.page.page import page
 from headway.report.remote.client_description import loop_text, server_text, time_text
 from headway.report.remote.client_doubts import is_void
 from headway.report.remote.client_terminal import print_results

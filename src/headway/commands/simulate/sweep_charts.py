@@ -12,7 +12,7 @@ from headway.commands.simulate.sweep_report import (
 from headway.commands.simulate.sweep_verdict import worst
 from headway.core.request import NEVER
 from headway.figures.percentile import Quantile
-from headway.report.svg_chart import Axis, Chart, log_axis
+from headway.report.page.svg_chart import Axis, Chart, log_axis
 
 WIDE = 16  # times from the least value to the most, from which on an axis is logarithmic
 NAMES = {"ttft": "TTFT", "tpot": "TPOT"}

@@ -8,8 +8,8 @@ from headway.commands.simulate.sweep_report import SweepJson
 from headway.commands.simulate.sweep_tables import capacities, latency, throughput
 from headway.commands.simulate.sweep_verdict import ranked, verdict
 from headway.figures.capacity_interval import BLOCKS, COVERED
-from headway.report import html_parts
 from headway.report.formatting import share
+from headway.report.page import html_parts
 from headway.runs.provenance import provenance_sentence
 
 NOTE = (

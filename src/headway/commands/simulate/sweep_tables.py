@@ -3,7 +3,7 @@
 from headway.commands.simulate.sweep_report import SweepJson, repeats, times
 from headway.commands.simulate.sweep_verdict import machine_seconds, ranked, worst
 from headway.report.formatting import NOT_SAID, share
-from headway.report.page_tables import quantile, spread_of
+from headway.report.page.page_tables import quantile, spread_of
 
 Table = tuple[list[str], list[list[str]]]  # head, rows
 

@@ -3,9 +3,9 @@
 from html import escape
 
 from headway.core.lane import Budget
-from headway.report import html_parts, page_charts, page_tables
 from headway.report.analysis import Analysis
-from headway.report.page_tables import METRICS
+from headway.report.page import html_parts, page_charts, page_tables
+from headway.report.page.page_tables import METRICS
 from headway.report.remote import client_description, client_tables
 
 NOTES = (

@@ -8,7 +8,7 @@ from headway.figures.block_bootstrap import Interval
 from headway.figures.client_figures import METRICS, ClientLane, Latency
 from headway.report.analysis import Analysis
 from headway.report.formatting import NOT_SAID, milliseconds, share
-from headway.report.page_tables import quantile, spread_of
+from headway.report.page.page_tables import quantile, spread_of
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from headway.report.analysis import Analysis
 from headway.report.formatting import NOT_SAID, pressed
-from headway.report.page_tables import Table, said_only
+from headway.report.page.page_tables import Table, said_only
 from headway.report.remote import client_tables
 from headway.report.remote.client_doubts import doubts
 from headway.report.terminal_tables import narrow_table

@@ -10,9 +10,10 @@ from typing import Any
 
 from headway.core.lane import Budget
 from headway.figures.capacity import REQUIRED_ATTAINMENT
-from headway.report import html_parts, page_charts, page_tables, run_description
+from headway.report import run_description
 from headway.report.analysis import Analysis, Comparison
 from headway.report.formatting import share
+from headway.report.page import html_parts, page_charts, page_tables
 from headway.report.remote import client_page
 from headway.report.remote.client_doubts import doubts
 from headway.report.verdict import caution, limited, standings, verdict

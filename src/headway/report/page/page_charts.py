@@ -8,8 +8,8 @@ from headway.core.request import NEVER
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.report.analysis import Analysis, spread, values_of
 from headway.report.formatting import duration, share
-from headway.report.page_tables import METRICS
-from headway.report.svg_chart import Axis, Chart, log_axis
+from headway.report.page.page_tables import METRICS
+from headway.report.page.svg_chart import Axis, Chart, log_axis
 from headway.report.verdict import kept, limited, standings
 from headway.runs.outcome import Outcome
 
