@@ -1,30 +1,14 @@
 """report.html in a real browser: no error, charts drawn, tables equal to the JSON, no overflow."""
 
-import os
-import shutil
-
 import pytest
 
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.page import page_tables
 from headway.report.page.page import shown
-from headway.report.verdict import limited, standings, verdict
+from headway.report.verdict import limited, order, standings, verdict
 from tests.commands.small_comparison import FEW, compared
 
-CHROMIUM = (
-    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-)
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and sync_playwright),
-    reason="browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright",
-)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 NAMES = FEW.split(",")
 TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 
@@ -41,35 +25,11 @@ def found(folder):
     return Analysis(report_json.read(folder / "report.json"))
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=[*FLAGS, "--no-first-run"]
-        )
-        yield launched
-        launched.close()
-
-
 @pytest.fixture
-def opened(browser, folder):
-    """Open a page at a width and in a color scheme; any error it reports fails the test."""
-    pages, complaints, asked = [], [], []
-
-    def open_(width=1280, scheme="light"):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        pages.append(page)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto((folder / "report.html").as_uri())
-        return page
-
-    yield open_
-    for page in pages:
-        page.close()
-    assert complaints == []
-    assert set(asked) == {(folder / "report.html").as_uri()}, "nothing else is fetched"
+def opened(open_page, folder):
+    return lambda width=1280, scheme="light": open_page(
+        folder / "report.html", width, scheme=scheme
+    )
 
 
 def test_tables_show_the_values_of_the_json(opened, found):
@@ -137,7 +97,7 @@ def test_the_page_begins_with_the_verdict_and_ends_with_the_settings(opened, fou
     assert [each.strategy for each in standings(found)] == bars.locator(
         "text.name"
     ).all_text_contents()
-    groups, (head, rows) = page_tables.summary(found)
+    groups, (head, rows) = page_tables.summary(found, order(found))
     assert page.eval_on_selector_all("#summary thead tr", TEXTS) == [[g for g, _ in groups], head]
     assert page.eval_on_selector_all("#summary tbody tr", TEXTS) == rows
 

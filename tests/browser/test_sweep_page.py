@@ -1,26 +1,10 @@
 """sweep.html in a real browser: no error, lines drawn and switched, no overflow."""
 
-import os
-import shutil
-
 import pytest
 
 from headway.commands.simulate import sweep_tables
 from tests.commands.simulate.test_sweep import swept
 
-CHROMIUM = (
-    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-)
-try:
-    from playwright.sync_api import sync_playwright
-except ImportError:
-    sync_playwright = None
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and sync_playwright),
-    reason="browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright",
-)
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
 TEXTS = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
 
 
@@ -30,33 +14,9 @@ def made(tmp_path_factory):
     return folder / "sweep.html", swept(folder, "rate=4,10,16")[2]
 
 
-@pytest.fixture(scope="module")
-def browser():
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield launched
-        launched.close()
-
-
 @pytest.fixture
-def opened(browser, made):
-    """Open a page at a width and in a color scheme; any error it reports fails the test."""
-    pages, complaints, asked = [], [], []
-
-    def open_(width=1280, scheme="light"):
-        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        pages.append(page)
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto(made[0].as_uri())
-        return page
-
-    yield open_
-    for page in pages:
-        page.close()
-    assert complaints == []
-    assert set(asked) == {made[0].as_uri()}, "nothing else is fetched"
+def opened(open_page, made):
+    return lambda width=1280, scheme="light": open_page(made[0], width, scheme=scheme)
 
 
 def test_tables_show_the_values_of_the_json(opened, made):

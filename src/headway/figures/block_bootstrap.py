@@ -20,7 +20,8 @@ Timed = tuple[int, int]  # when a request arrived, and its value
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A figure, and where 90 % of the draws lie. Empty where there were too few values."""
+    """Where the share `covered` of the draws of a figure lies, 90 % unless it is given. Empty where
+    there were too few values."""
 
     low: float
     high: float
@@ -33,7 +34,9 @@ class Interval:
 NO_INTERVAL = Interval(0.0, 0.0, is_empty=True)
 
 
-def mean_interval(values: Sequence[Timed], window: tuple[int, int]) -> Interval:
+def mean_interval(
+    values: Sequence[Timed], window: tuple[int, int], covered: float = COVERED
+) -> Interval:
     """Of a mean. window: the nanoseconds that are divided into blocks."""
     sums, counts = [0] * BLOCKS, [0] * BLOCKS
     for at, value in values:
@@ -45,7 +48,7 @@ def mean_interval(values: Sequence[Timed], window: tuple[int, int]) -> Interval:
         for drawn in _draws()
         if (count := sum(counts[block] for block in drawn))
     ]
-    return _middle(found) if len(values) >= 2 * MIN_BEYOND else NO_INTERVAL
+    return _middle(found, covered) if len(values) >= 2 * MIN_BEYOND else NO_INTERVAL
 
 
 def percentile_intervals(
@@ -83,9 +86,9 @@ def _draws() -> Iterator[list[int]]:
         yield random.choices(range(BLOCKS), k=BLOCKS)
 
 
-def _middle(found: list[float]) -> Interval:
+def _middle(found: list[float], covered: float = COVERED) -> Interval:
     if not found:
         return NO_INTERVAL
     found.sort()
-    left = round(len(found) * (1 - COVERED) / 2)
+    left = round(len(found) * (1 - covered) / 2)
     return Interval(found[left], found[-1 - left])

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from headway.core.lane import Budget
+from headway.figures.block_bootstrap import Interval, mean_interval
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.capacity_interval import ENOUGH_REQUESTS
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
+SURE = 0.95  # of the draws lie in the interval of a share
 NAMED = 3  # strategies that fall short are named one by one up to so many
 
 
@@ -25,6 +27,7 @@ class Standing:
     attainment: float  # its share; of several repeats the median
     offered: int  # its requests that count
     device: float  # nanoseconds of device time per answered token, in the first run
+    interval: Interval  # of the share, in the first run
 
     @property
     def keeps(self) -> bool:
@@ -34,6 +37,14 @@ class Standing:
     @property
     def shortfall(self) -> str:
         return f"{kept(self.attainment)} of {self.lane} (n {self.offered:,})"
+
+    @property
+    def sure(self) -> str:
+        """How many requests the share is of, and its interval."""
+        if self.interval.is_empty:
+            return f"n {self.offered:,}"
+        low, high = kept(self.interval.low), kept(self.interval.high)
+        return f"n {self.offered:,}, {share(SURE)} interval {low} to {high}"
 
 
 def kept(attainment: float) -> str:
@@ -68,14 +79,30 @@ def standings(found: Analysis) -> list[Standing]:
         worst = min(lanes, key=lambda lane: shares[lane])
         offered = found.latency[name][worst][0].offered
         device = found.used(name)["device time per answered token"]
-        judged.append(Standing(name, worst, shares[worst], offered, device))
+        sure = _interval(found, name, worst)
+        judged.append(Standing(name, worst, shares[worst], offered, device, sure))
     keeping = sorted((each for each in judged if each.keeps), key=lambda each: each.device)
     missing = sorted((each for each in judged if not each.keeps), key=lambda each: -each.attainment)
     return [*keeping, *missing]
 
 
+def _interval(found: Analysis, strategy: str, lane: str) -> Interval:
+    """Of a share in budget: of the requests that count, block by block of the window."""
+    window = found.report.warm_up, int(found.report.about["workload"]["window_ns"])
+    rows = [row for row in found.first(strategy).requests if row.lane == lane]
+    missing = found.first(strategy).offered[lane] - len(rows)  # only where a run was interrupted
+    good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
+    return mean_interval(good, window, SURE)
+
+
+def order(found: Analysis) -> list[str]:
+    """All strategies as the verdict ranks them; those that did not run to their end come last."""
+    ranked = [each.strategy for each in standings(found)]
+    return [*ranked, *(name for name in found.strategies if name not in ranked)]
+
+
 def verdict(found: Analysis) -> str:
-    """One sentence, and who falls short, and by what."""
+    """One sentence, and the share that it rests on with its interval; then who falls short."""
     ranked = standings(found)
     keeping, missing = (
         [each for each in ranked if each.keeps is wanted] for wanted in (True, False)
@@ -83,16 +110,25 @@ def verdict(found: Analysis) -> str:
     if not ranked:
         return "No endpoint that was asked has a budget, so there is none to keep."
     if not keeping:
-        if len(ranked) == 1:
-            return f"{ranked[0].strategy} does not keep every budget. {_fall(missing)}."
-        nearest = f"{missing[0].strategy} comes nearest, with {missing[0].shortfall}"
-        return f"No {found.noun} keeps every budget. {nearest} inside its budget."
+        nearest, only = missing[0], len(ranked) == 1
+        who = f"{nearest.strategy} does not keep" if only else f"No {found.noun} keeps"
+        near = "It has" if only else f"{nearest.strategy} comes nearest, with"
+        amount = f"{kept(nearest.attainment)} of {nearest.lane} inside its budget ({nearest.sure})"
+        return f"{who} every budget. {near} {amount}."
+    least = f" {_least(keeping)}."
     if not missing:
         who = f"All {len(keeping)} {found.nouns} keep" if len(keeping) > 1 else _verb(keeping)
         cost = "" if found.is_remote else f"; {_cheapest(keeping)}"
-        return f"{who} every budget{cost}."
+        return f"{who} every budget{cost}.{least}"
     order = "" if found.is_remote else _order(keeping)
-    return f"{_verb(keeping)} every budget{order}. {_fall(missing)}."
+    return f"{_verb(keeping)} every budget{order}.{least} {_fall(missing)}."
+
+
+def _least(keeping: Sequence[Standing]) -> str:
+    """The endpoint in which the first of them has least to spare."""
+    first = keeping[0]
+    whose = f"{first.strategy}'s" if len(keeping) > 1 else "Its"
+    return f"{whose} least share is {kept(first.attainment)} of {first.lane} ({first.sure})"
 
 
 def caution(found: Analysis) -> str:

@@ -9,19 +9,14 @@ from html import escape
 from typing import Any
 
 from headway.core.lane import Budget
-from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.report import run_description
 from headway.report.analysis import Analysis, Comparison
-from headway.report.formatting import share
-from headway.report.page import html_parts, page_charts, page_tables
+from headway.report.page import first_screen, html_parts, page_charts, page_tables
 from headway.report.remote import client_page
-from headway.report.remote.client_doubts import doubts
-from headway.report.verdict import caution, limited, standings, verdict
-from headway.runs.provenance import provenance_sentence
+from headway.report.verdict import standings
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 
 OTHER_METRICS = ", the backlog's time, waste, or device time per answered token"
-ACROSS = 4  # endpoints side by side in the first picture
 NOTES = (
     "n: requests offered after the warm-up. In budget: the share of n that ended inside every "
     "limit of the endpoint; late, failed and unfinished ones count against it. Milliseconds, from "
@@ -49,7 +44,7 @@ def page(found: Analysis) -> str:
     """The whole document."""
     series = {name: f"s{number}" for number, name in enumerate(found.strategies)}
     about = found.report.about
-    sections = [_first(found)]
+    sections = [first_screen.answer(found)]
     if not found.is_remote:
         sections += [
             _comparisons(found),
@@ -70,76 +65,11 @@ def page(found: Analysis) -> str:
             f"{escape(about['model']['name'])}</title>"
             f"<style>{html_parts.asset('report.css')}{html_parts.colours(series)}</style>"
             "<noscript><style>.legend input{display:none}</style></noscript></head><body>",
-            _header(found),
+            first_screen.header(found),
             "<main>",
             *sections,
             f"</main><script>{html_parts.asset('report.js')}</script></body></html>\n",
         ]
-    )
-
-
-def _header(found: Analysis) -> str:
-    """The verdict, what it is of, and what stands against it."""
-    about = found.report.about
-    many = len(found.strategies)
-    served = f"1 {found.noun}" if many == 1 else f"{many} {found.nouns}, the same requests"
-    doubt = f'<p class="note">{escape(text)}</p>' if (text := caution(found)) else ""
-    warning = ""
-    if "simulated" in about:
-        text = escape(provenance_sentence(about["simulated"]))
-        warning = f'<p class="warning" id="simulated">{text}</p>'
-    for text in doubts(found) if found.is_remote else ():
-        warning += f'<p class="warning">{escape(text)}</p>'
-    first, _, rest = verdict(found).replace(" %", "\u00a0%").partition(". ")
-    lead = f'<p class="lead">{escape(rest)}</p>' if rest else ""
-    return (
-        f'<header><p class="eyebrow">headway {escape(about.get("command", "compare"))} · '
-        f"{escape(about['model']['name'])} · {served}</p>"
-        f"<h1>{escape(first)}{'.' if rest else ''}</h1>{lead}"
-        f"{doubt}{warning}{_broken(found)}</header>"
-    )
-
-
-def _broken(found: Analysis) -> str:
-    """What a run that was broken off has left out."""
-    if found.report.about.get("all_runs") and all(map(found.is_whole, found.strategies)):
-        return ""
-    return (
-        f'<p class="warning">Broken off: {_missing(found)}. What is here are the rows so far; '
-        "percentiles of a run that was broken off count the missing requests as not served.</p>"
-    )
-
-
-def _missing(found: Analysis) -> str:
-    planned = found.report.about.get("planned", [])
-    never = [name for name in planned if name not in found.report.runs]
-    half = [name for name in found.strategies if not found.is_whole(name)]
-    parts = [f"{', '.join(half)} in mid-run"] if half else []
-    parts += [f"{', '.join(never)} not run"] if never else []
-    return escape("; ".join(parts) or "further repeats not run")
-
-
-def _first(found: Analysis) -> str:
-    """One picture, one table."""
-    if not limited(found):
-        return ""
-    groups, table = page_tables.summary(found)
-    order = (
-        f"A {found.noun} keeps every budget if it reaches that line everywhere; those that do come "
-        "first"
-    )
-    if not found.is_remote:
-        order += ", the cheapest (least device time per answered token) at the top"
-    against = f" Baseline: {escape(found.baseline)}." if len(found.strategies) > 1 else ""
-    return (
-        f'<section id="verdict"><figure class="first"><div class="on-desk">'
-        f'{page_charts.attainment(found, ACROSS)}</div><div class="on-phone">'
-        f"{page_charts.attainment(found, 1)}</div><figcaption>Share of each endpoint's requests "
-        f"inside its budget; the dashed line is {share(REQUIRED_ATTAINMENT)}. {order}.</figcaption>"
-        "</figure>"
-        f"{html_parts.table('summary', *table, groups=groups)}"
-        f'<p class="note">Time to the first token in milliseconds, from the scheduled arrival. -: '
-        f"too few requests (p50 needs 10, p90 50, p95 100).{against}</p></section>"
     )
 
 

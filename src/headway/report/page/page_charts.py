@@ -10,7 +10,7 @@ from headway.report.analysis import Analysis, spread, values_of
 from headway.report.formatting import duration, share
 from headway.report.page.page_tables import METRICS
 from headway.report.page.svg_chart import Axis, Chart, log_axis
-from headway.report.verdict import kept, limited, standings
+from headway.report.verdict import kept
 from headway.runs.outcome import Outcome
 
 SMALL = 150  # height of a chart of which there is one for each strategy
@@ -22,48 +22,90 @@ LETTER = 7.3  # width of a letter of a strategy's name, in a wide font
 KINDS = ("decode", "prompt", "padding", "held")
 
 
-def attainment(found: Analysis, across: int) -> str:
+Bar = tuple[str, float, str]  # a strategy, its share in budget, and that in words
+
+
+def kept_share(found: Analysis, name: str, lane: str) -> float:
+    """The share of an endpoint's requests inside its budget: of several repeats, the median."""
+    return spread([each.attainment for each in found.latency[name][lane]])[0]
+
+
+def attainment(found: Analysis, lanes: Sequence[str], names: Sequence[str], across: int) -> str:
     """Each endpoint's share in budget as a bar for each strategy, on one axis from 0 to 100 %.
 
-    Strategies stand in the verdict's order. across: panels side by side; 1 for a phone.
+    across: panels side by side; 1 for a phone.
     """
-    lanes, ranked = limited(found), [each.strategy for each in standings(found)]
-    names = [*ranked, *(name for name in found.strategies if name not in ranked)]
     width = 360 if across == 1 else 1_080
     across = min(across, len(lanes))
-    label = LETTER * max(len(found.title(name)) for name in names) + 10
+    label = _label(found, names)
     panel = (width - (label if across > 1 else 0)) / across
-    rows, down = len(names), -(-len(lanes) // across)
-    tall = HEAD + rows * ROW + FOOT
-    parts = [
-        f'<svg class="chart attainment" viewBox="0 0 {width} {down * tall}" role="img" '
-        "aria-label=\"Share of each endpoint's requests inside its budget, by "
-        f'{found.noun}">'
-    ]
+    down = -(-len(lanes) // across)
+    tall = HEAD + len(names) * ROW + FOOT
+    parts = []
     for number, lane in enumerate(lanes):
         top, left = number // across * tall, (number % across) * panel
         begin = label if across == 1 else label + left
         room = panel - 66 - (label if across == 1 else 0)
         labelled = across == 1 or number % across == 0
-        parts.append(_bars(found, lane, names, (begin, top, room), label if labelled else 0))
-    return "".join([*parts, "</svg>"])
+        offered = found.latency[names[0]][lane][0].offered
+        bars = [(found.title(name), kept_share(found, name, lane)) for name in names]
+        parts.append(
+            _bars(
+                (lane, f"n {offered:,}"),
+                [(name, part, kept(part)) for name, part in bars],
+                (begin, top, room),
+                label if labelled else 0,
+            )
+        )
+    return _picture(found, (width, down * tall), parts)
+
+
+def least_kept(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> str:
+    """Each strategy's share in budget in the endpoint where it is least, for a phone."""
+    bars = list[Bar]()
+    for name in names:
+        part, lane = min((kept_share(found, name, lane), lane) for lane in lanes)
+        bars.append((found.title(name), part, f"{kept(part)} {lane}"))
+    label, words = _label(found, names), LETTER * max(len(text) for _, _, text in bars)
+    room = 360 - label - words - 12
+    parts = [_bars(("", ""), bars, (label, -HEAD + 6, room), label)]
+    return _picture(found, (360, 6 + len(names) * ROW + FOOT - 10), parts)
+
+
+def _label(found: Analysis, names: Sequence[str]) -> float:
+    """The width of the strategies' names."""
+    return LETTER * max(len(found.title(name)) for name in names) + 10
+
+
+def _picture(found: Analysis, size: tuple[float, float], parts: Sequence[str]) -> str:
+    return "".join(
+        [
+            f'<svg class="chart attainment" viewBox="0 0 {size[0]} {size[1]}" role="img" '
+            "aria-label=\"Share of each endpoint's requests inside its budget, by "
+            f'{found.noun}">',
+            *parts,
+            "</svg>",
+        ]
+    )
 
 
 def _bars(
-    found: Analysis,
-    lane: str,
-    names: Sequence[str],
+    title: tuple[str, str],
+    bars: Sequence[Bar],
     place: tuple[float, float, float],
     label: float,
 ) -> str:
-    """One endpoint's panel. place: its left edge, its top and the width that 100 % takes; label:
-    the width of the strategies' names at its left, 0 for none."""
+    """One panel. title: an endpoint, and its number of requests; place: the panel's left edge, its
+    top and the width that 100 % takes; label: the width of the strategies' names at its left, 0
+    for none."""
     left, top, room = place
-    offered = found.latency[names[0]][lane][0].offered
-    end = top + HEAD + len(names) * ROW
+    end = top + HEAD + len(bars) * ROW
+    widest = max(46, LETTER * max(len(text) for _, _, text in bars))
     parts = [
-        f'<text class="title" x="{left:.1f}" y="{top + 13}">{escape(lane)} '
-        f'<tspan class="dim">n {offered:,}</tspan></text>'
+        f'<text class="title" x="{left:.1f}" y="{top + 13}">{escape(title[0])} '
+        f'<tspan class="dim">{title[1]}</tspan></text>'
+        if title[0]
+        else ""
     ]
     for part in (0, 0.5, 1):
         x = left + part * room
@@ -71,18 +113,17 @@ def _bars(
             f'<path class="grid" d="M{x:.1f} {top + HEAD - 4}V{end}"/><text text-anchor="middle" '
             f'x="{x:.1f}" y="{end + 14}">{share(part)}</text>'
         )
-    for row, name in enumerate(names):
-        part = spread([each.attainment for each in found.latency[name][lane]])[0]
+    for row, (name, part, text) in enumerate(bars):
         y, kind = top + HEAD + row * ROW, "kept" if part >= REQUIRED_ATTAINMENT else "missed"
         if label:
             parts.append(
                 f'<text class="name" text-anchor="end" x="{left - 8:.1f}" y="{y + 14}">'
-                f"{escape(found.title(name))}</text>"
+                f"{escape(name)}</text>"
             )
         parts.append(
             f'<rect class="{kind}" x="{left:.1f}" y="{y + 3}" width="{max(1, part * room):.1f}" '
             f'height="{ROW - 7}" rx="1.5"/><text class="value {kind}" '
-            f'text-anchor="end" x="{left + room + 46:.1f}" y="{y + 14}">{kept(part)}</text>'
+            f'text-anchor="end" x="{left + room + widest:.1f}" y="{y + 14}">{escape(text)}</text>'
         )
     x = left + REQUIRED_ATTAINMENT * room
     return "".join([*parts, f'<path class="limit" d="M{x:.1f} {top + HEAD - 4}V{end}"/>'])

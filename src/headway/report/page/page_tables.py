@@ -15,7 +15,7 @@ from headway.report.formatting import (
     pressure_text,
     share,
 )
-from headway.report.verdict import kept, limited, standings
+from headway.report.verdict import kept, limited
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
@@ -84,11 +84,10 @@ def said_only(table: Table) -> Table:
     return [head[k] for k in kept], [[row[k] for k in kept] for row in rows]
 
 
-def summary(found: Analysis) -> tuple[list[tuple[str, int]], Table]:
+def summary(found: Analysis, names: Sequence[str]) -> tuple[list[tuple[str, int]], Table]:
     """What the first picture shows, with the wait for the first token: the endpoints above groups
-    of columns, and the strategies in the verdict's order."""
-    lanes, order = limited(found), [each.strategy for each in standings(found)]
-    names = [*order, *(name for name in found.strategies if name not in order)]
+    of columns, and these strategies in their order."""
+    lanes = limited(found)
     every = [one for name in names for lane in lanes for one in found.latency[name][lane]]
     tails = [getattr(one, f"ttft_p{found.tail}") for one in every]
     percents = (50, found.tail) if any(value is not None for value in tails) else (50,)

@@ -1,0 +1,50 @@
+"""Debian's chromium, and pages opened in it of which nothing may complain."""
+
+import os
+import shutil
+
+import pytest
+
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+)
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    reason = "browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright"
+    api = pytest.importorskip("playwright.sync_api", reason=reason)
+    if not CHROMIUM:
+        pytest.skip(reason)
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, "--no-first-run"]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Open a file at a size and in a color scheme; any error it reports fails the test, and so
+    does anything else that it fetches."""
+    pages, complaints, asked, files = [], [], set(), set()
+
+    def open_(file, width=1280, height=900, scheme="light", **wishes):
+        page = browser.new_page(
+            viewport={"width": width, "height": height}, color_scheme=scheme, **wishes
+        )
+        pages.append(page)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.add(request.url))
+        files.add(file.as_uri())
+        page.goto(file.as_uri())
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+    assert complaints == []
+    assert asked == files, "nothing else is fetched"

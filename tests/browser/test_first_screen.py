@@ -1,0 +1,64 @@
+"""The first screen of report.html: a sentence, a chart and a table, whatever was compared."""
+
+import pytest
+
+from headway.report import report_json
+from headway.report.analysis import Analysis
+from headway.report.page.first_screen import ROWS, first_names
+from headway.report.verdict import limited, order, standings
+from tests.commands.small_comparison import FEW, compared
+
+FIRSTS = "rows => rows.map(row => row.cells[0].textContent)"
+MANY = FEW + ",priority,continuous-chunk-128,static-buckets,continuous-mixed"
+
+
+@pytest.fixture(scope="module", params=[FEW, MANY], ids=["few", "many"])
+def folder(request, tmp_path_factory):
+    made = tmp_path_factory.mktemp("first-screen")
+    assert compared(made, strategies=request.param)[0] == 0
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return Analysis(report_json.read(folder / "report.json"))
+
+
+@pytest.mark.parametrize("width, height", [(390, 844), (1280, 800)])
+def test_the_sentence_the_chart_and_the_table_are_on_the_first_screen(
+    open_page, folder, width, height
+):
+    page = open_page(folder / "report.html", width, height)
+    places = [page.locator(name).bounding_box() for name in ("h1", "figure.first", "#summary")]
+    ends = [place["y"] + place["height"] for place in places]
+    assert ends == sorted(ends) and ends[-1] <= height
+    assert page.evaluate("scrollY") == 0
+
+
+def test_of_many_strategies_the_best_and_the_baseline_come_first(open_page, folder, found):
+    page, names = open_page(folder / "report.html"), first_names(found)
+    assert len(names) == ROWS and found.baseline in names
+    assert names[: ROWS - 1] == order(found)[: ROWS - 1]
+    titles = page.eval_on_selector_all("#summary tbody tr", FIRSTS)
+    assert [title.removesuffix(" (baseline)") for title in titles] == names
+    whole = page.locator("#summary-all tbody tr")
+    assert whole.count() == (len(found.strategies) if len(found.strategies) > ROWS else 0)
+    if whole.count():
+        page.locator("#verdict details summary").click()
+        assert whole.last.is_visible()
+
+
+def test_a_phone_shows_the_endpoint_that_each_strategy_keeps_least(open_page, folder, found):
+    page = open_page(folder / "report.html", 390)
+    said = page.locator("figure.first .on-phone text.value").all_text_contents()
+    least = {each.strategy: each.attainment for each in standings(found)}
+    for name, text in zip(first_names(found), said, strict=True):
+        lane = text.split(" % ")[1]
+        assert lane in limited(found)
+        assert found.latency[name][lane][0].attainment == least[name]
+
+
+def test_the_sentence_has_a_share_and_its_interval(found):
+    (best, *_) = standings(found)
+    assert best.interval.low <= best.attainment <= best.interval.high
+    assert best.sure.startswith(f"n {best.offered}, 95 % interval ")
