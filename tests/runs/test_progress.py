@@ -23,6 +23,15 @@ def test_on_a_terminal_a_bar_is_redrawn_only_as_often_as_it_can_be_read():
     assert said.count("7 run") < 8
 
 
+def test_further_turns_after_the_last_request_are_not_drawn_one_by_one():
+    console = screen(True)
+    with show_progress(console, "talk", 10, 40) as watch:
+        for ended in range(9, 60):
+            watch(Progress(elapsed=REDRAW_EVERY + ended, ended=ended, waiting=0, running=7))
+    said = console.file.getvalue()
+    assert "10/10 ended" in said and said.count("7 run") < 5
+
+
 def test_off_a_terminal_progress_is_one_plain_line():
     console = screen(False)
     with show_progress(console, "static", 10, 40_000_000_000) as watch:

@@ -47,7 +47,6 @@ class ClientTotals:
 
     input_tokens_per_second: float  # of served requests
     output_tokens_per_second: float  # of all answers, as far as they came
-    pieces_per_second: float
     lag: tuple[Quantile, ...]  # as PERCENTS; nanoseconds
     most_lag: int
 
@@ -96,11 +95,9 @@ def client_totals(outcome: Outcome) -> ClientTotals:
     seconds = outcome.nanoseconds / 1e9 or 1.0
     lags = [client.lag for client in outcome.client]
     served = [row for row in outcome.requests if row.finish in SERVED]
-    pieces = sum(len(client.gaps) + 1 for client in outcome.client if client.gaps)
     return ClientTotals(
         input_tokens_per_second=sum(row.prompt for row in served) / seconds,
         output_tokens_per_second=sum(row.generated for row in outcome.requests) / seconds,
-        pieces_per_second=pieces / seconds,
         lag=tuple(percentile(lags, percent) for percent in PERCENTS),
         most_lag=max(lags, default=0),
     )

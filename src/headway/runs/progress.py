@@ -37,11 +37,13 @@ def show_progress(
     )
     with Progress(*columns, console=console, auto_refresh=False) as progress:
         task = progress.add_task(name, total=offered, rest="")
-        drawn = -REDRAW_EVERY
+        drawn, ended = -REDRAW_EVERY, 0
 
         def watch(seen: Seen) -> None:
-            nonlocal drawn
-            if seen.elapsed - drawn < REDRAW_EVERY and seen.ended < offered:
+            """At once when the last one has ended. Further turns of sessions may follow it."""
+            nonlocal drawn, ended
+            is_last, ended = ended < offered <= seen.ended, seen.ended
+            if seen.elapsed - drawn < REDRAW_EVERY and not is_last:
                 return
             drawn = seen.elapsed
             rest = f"{seen.waiting} wait, {seen.running} run, {seen.elapsed / 1e9:.0f} s"
