@@ -30,9 +30,15 @@ def bench(
         ),
     ] = "",
     prompt: Annotated[
-        str, typer.Option(metavar="TOKENS", help="With --poisson or --gamma: 128, or 16-48.")
-    ] = "128",
-    answer: Annotated[str, typer.Option(metavar="TOKENS", help="The same of answers.")] = "64",
+        str,
+        typer.Option(
+            metavar="TOKENS",
+            help="With --poisson or --gamma: so many, or 16-48. Default: 128.",
+        ),
+    ] = "",
+    answer: Annotated[
+        str, typer.Option(metavar="TOKENS", help="The same of answers. Default: 64.")
+    ] = "",
     seconds: Annotated[
         float, typer.Option(min=1, metavar="SECONDS", help="How much of each trace or process.")
     ] = 60.0,
@@ -50,9 +56,14 @@ def bench(
         float, typer.Option(min=0.001, metavar="TIMES", help="Times the traces' own pace.")
     ] = 1.0,
     token_scale: Annotated[
-        float,
-        typer.Option(min=0.001, metavar="FACTOR", help="Divide the traces' token counts by this."),
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            min=0.001,
+            metavar="FACTOR",
+            show_default=False,
+            help="Divide the traces' token counts by this. Default: 1.",
+        ),
+    ] = None,
     ttft: Annotated[
         float, typer.Option(min=0, metavar="MS", show_default=False, help="To the first text.")
     ] = 0.0,

@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM: a command that is stopped ends in order, with an exit status that says so."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,12 @@ from types import FrameType
 INTERRUPTED, TERMINATED = 130, 143  # exit statuses: Ctrl-C, and SIGTERM
 
 
-class Terminated(BaseException):
-    """SIGTERM was received. Like KeyboardInterrupt, it passes every `except Exception`."""
+class Terminated(KeyboardInterrupt):
+    """SIGTERM was received. asyncio lets a KeyboardInterrupt of a callback end its loop."""
 
 
-def exit_status(end: BaseException) -> int:
-    """Of a command that was stopped by Terminated or KeyboardInterrupt."""
+def exit_status(end: KeyboardInterrupt) -> int:
+    """Of a command that was stopped."""
     return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
 
 
@@ -32,4 +33,14 @@ def terminable() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    """In a running loop a callback of its own raises it. In the middle of another callback, or of
+    the parser that called it, the exception could be taken for an error of theirs."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        raise Terminated from None
+    loop.call_soon_threadsafe(_raise_terminated)
+
+
+def _raise_terminated() -> None:
     raise Terminated

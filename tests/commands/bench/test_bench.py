@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from io import StringIO
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,8 @@ from headway.errors import SettingError
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.remote import client_doubts, client_tables
+from headway.runs.remote.answer_stream import AnswerStream
+from headway.runs.remote.caller import Caller
 from tests.scheduled import scheduled
 from tests.server.running_server import serving, until
 
@@ -250,6 +253,24 @@ def test_a_benchmark_that_is_stopped_keeps_its_rows(tmp_path, number, status):
     assert not rows.complete
 
 
+@pytest.mark.parametrize("amid", ["a callback of the parser", "a task"])
+def test_sigterm_is_obeyed_whatever_the_event_loop_does(tmp_path, monkeypatch, amid):
+    place = (AnswerStream, "feed") if amid != "a task" else (Caller, "_wait")
+    before, calls = getattr(*place), count(1)
+
+    def call(*given):
+        if next(calls) == 60:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return before(*given)
+
+    monkeypatch.setattr(*place, call)
+    with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
+        status, said, found = bench(tmp_path, url, poisson=60.0, answer="2", seconds=20.0)
+    assert status == 143 and "Broken off: " in said
+    (outcomes,) = found.report.runs.values()
+    assert outcomes[0].requests and not outcomes[0].complete
+
+
 @pytest.mark.parametrize(
     "wishes, named",
     [
@@ -264,6 +285,8 @@ def test_a_benchmark_that_is_stopped_keeps_its_rows(tmp_path, number, status):
         ({"poisson": 1.0, "speed": 2.0}, "--speed is of traces"),
         ({"poisson": 1.0, "rate": 2.0}, "--rate: the lanes have rates of their own"),
         ({"poisson": 0.1, "warm_up": 60.0}, "all .* arrive in the warm-up of 60 s"),
+        ({"poisson": 1.0, "token_scale": 2.0}, "--token-scale is of traces, and there is none"),
+        ({"traces": (Path("a.csv"),), "answer": "9"}, "--prompt and --answer are of --poisson"),
         ({"poisson": 1.0, "chat": True, "text": True}, "--text is of completions"),
         ({"poisson": 1.0, "key_env": "HEADWAY_NO_SUCH_KEY"}, "has no key in HEADWAY_NO_SUCH_KEY"),
     ],

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headway.commands.bench.options import BenchOptions
+from headway.commands.bench.options import ANSWER, PROMPT, BenchOptions
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.costing.request_spec import RequestSpec, truncation
@@ -81,10 +81,20 @@ def bench_lanes(options: BenchOptions) -> list[BenchLane]:
     if len(named) != 1:
         said = f"not {' and '.join(named)}" if named else "for instance --poisson 2"
         raise SettingError(f"say who asks, by one of {', '.join(given)}: {said}")
+    if (options.prompt or options.answer) and (options.traces or options.lanes):
+        raise SettingError("--prompt and --answer are of --poisson and --gamma")
+    lanes = _lanes(options)
+    if options.token_scale is not None and not any(lane.traffic.is_recorded for lane in lanes):
+        raise SettingError("--token-scale is of traces, and there is none")
+    return lanes
+
+
+def _lanes(options: BenchOptions) -> list[BenchLane]:
+    scale = 1.0 if options.token_scale is None else options.token_scale
     if options.lanes is not None:
         if options.ttft or options.tpot or options.e2e:
             raise SettingError("--ttft, --tpot and --e2e: the file of --lanes has the budgets")
-        return _from_file(options.lanes, options.token_scale)
+        return _from_file(options.lanes, scale)
     budget = Budget(
         **{
             name: round(limit * 1e6)
@@ -93,7 +103,7 @@ def bench_lanes(options: BenchOptions) -> list[BenchLane]:
         }
     )
     if options.traces:
-        services = endpoints_from_traces(options.traces, options.token_scale)
+        services = endpoints_from_traces(options.traces, scale)
     else:
         services = [_process(options)]
     return [BenchLane(replace(each, endpoint=_limited(each.endpoint, budget))) for each in services]
@@ -113,7 +123,8 @@ def _process(options: BenchOptions) -> EndpointTraffic:
             raise SettingError(f"--gamma is RATE,CV, not {options.gamma}") from error
     if not rate:
         raise SettingError(f"--{name}: a rate is more than 0")
-    prompt, answer = _lengths(options.prompt, "--prompt"), _lengths(options.answer, "--answer")
+    prompt = _lengths(options.prompt or PROMPT, "--prompt")
+    answer = _lengths(options.answer or ANSWER, "--answer")
     source = f"synthetic: {name}, {rate:g} requests / s" + (f", cv {cv:g}" if cv != 1 else "")
     endpoint = Endpoint(name, "synthetic requests", source, 0)
     return EndpointTraffic(endpoint, ArrivalProcess(prompt, answer, cv), rate=rate)

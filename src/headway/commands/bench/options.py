@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+PROMPT, ANSWER = "128", "64"  # tokens
+
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
@@ -14,15 +16,15 @@ class BenchOptions:
     lanes: Path | None = None
     poisson: float = 0.0  # requests per second; 0: no such arrivals
     gamma: str = ""  # RATE,CV; empty: no such arrivals
-    prompt: str = "128"  # tokens: one number, or FROM-TO
-    answer: str = "64"
+    prompt: str = ""  # tokens of poisson and gamma: one number, or FROM-TO; empty: PROMPT
+    answer: str = ""  # the same; empty: ANSWER
     ttft: float = 0.0  # ms, of endpoints without --lanes; 0: no limit
     tpot: float = 0.0
     e2e: float = 0.0
     seconds: float = 60.0  # of traces and arrivals
     rate: float = 0.0  # requests per second of all endpoints; 0: traces go at their own pace
     speed: float = 1.0  # times the traces' own pace
-    token_scale: float = 1.0  # divides the traces' token counts
+    token_scale: float | None = None  # divides the traces' token counts; None: by 1
     warm_up: float | None = None  # seconds; None: a tenth of the window
     drain: float = 30.0  # seconds after the window
     retries: int = 0

@@ -12,7 +12,7 @@ from rich.text import Text
 from headway.commands.compare.cost_source import possible, predicting, with_cost
 from headway.commands.compare.like import Like
 from headway.commands.compare.ranges import check_ranges
-from headway.commands.interruption import Terminated, exit_status, terminable
+from headway.commands.interruption import exit_status, terminable
 from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
 from headway.engine import forgotten
@@ -100,7 +100,7 @@ def run_comparison(
                 console.print(Text(testbed.memory, style="dim"))
             console.print(Text("Measuring this machine: one request alone, and full batches ..."))
             comparison = make_run(testbed)
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             console.print(Text(NO_REPORT, style="yellow"))
             return exit_status(end)
         return comparison.run()
@@ -205,7 +205,7 @@ class ComparisonRun:
         """
         try:
             self._serve_all()
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             return self._broken_off(end)
         self.reporter.closing(self.runs, self.others, self.folder, complete=True)
         return 0
@@ -263,7 +263,7 @@ class ComparisonRun:
         with JournalFile(self.options.journals / name, run.scheduler.settings, about) as file:
             yield file.keep
 
-    def _broken_off(self, end: BaseException) -> int:
+    def _broken_off(self, end: KeyboardInterrupt) -> int:
         if self.runs:
             self.reporter.closing(self.runs, self.others, self.folder, complete=False)
             half = [name for name, runs in self.runs.items() if not runs[-1].complete]

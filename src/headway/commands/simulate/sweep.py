@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.commands.compare.compare import CompareOptions, services_of
-from headway.commands.interruption import Terminated, exit_status
+from headway.commands.interruption import exit_status
 from headway.commands.simulate import capacity_text, sweep_report
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found
@@ -150,7 +150,7 @@ class SweepRun:
             self._simulate_points()
             if self.range:
                 self._search_capacities(self.range)
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             if self.points or self.capacities:
                 self.keep(complete=False)
                 self._write_page()
