@@ -14,6 +14,8 @@ from benchmarks.client_accuracy.scheduled_server import Plan, true_delays
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
+from headway.live.clock import WallClock
+from headway.runs.remote import first_contact
 from headway.runs.remote.answer_stream import AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
@@ -224,6 +226,28 @@ def test_a_caller_that_leaves_hangs_up_and_is_nobodys_failure():
     assert client["a-2"].left and not client["a-3"].left and rows["a-3"].good
 
 
+class Jumping(WallClock):
+    """A clock that jumps ahead where it is told to."""
+
+    ahead = 0
+
+    def now(self):
+        return super().now() + self.ahead
+
+
+def test_the_time_that_the_display_takes_is_the_clients_own_delay():
+    with scheduled() as url:
+        wording = Wording(read_target(url), "scheduled", text=range(100))
+        run = ClientRun(wording, [Offer(request(1))], LANES, Manner(20_000 * MS, 100 * MS))
+        run.clock = Jumping()
+
+        def slow(progress):
+            run.clock.ahead = 3_000 * MS
+
+        run.serve(slow)
+    assert max(run.load.stalls) > 2_900 * MS
+
+
 def test_who_has_not_ended_after_the_drain_is_cut_off_and_counts_as_expired():
     plan, _ = answering(p1=[Plan((0.001, 600.0))], p2=[GOOD])
     with scheduled(plan) as url:
@@ -335,7 +359,7 @@ def answering_once(*answers):
                 taken.recv(1 << 16)
                 taken.sendall(answer)
 
-    thread = threading.Thread(target=serve)
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     thread.join(30)
@@ -385,6 +409,31 @@ def test_a_server_that_knows_fewer_fields_is_asked_without_them():
         found = wording_of(url)
     assert found.extras == () and not found.counts and not found.exact
     assert found.body((0, 1), 5)["prompt"] == " ".join(found.words[:2])
+
+
+def test_a_server_that_loads_its_model_is_waited_for_and_not_for_ever(monkeypatch):
+    monkeypatch.setattr(first_contact, "AGAIN", 0.001)
+    loading = Plan(status=503, body='{"error":{"message":"Loading model"}}')
+    told, answers = [], iter([loading] * 3)
+    with scheduled(lambda body, headers: next(answers, GOOD), tokenizes=False) as url:
+        contact = Contact(read_target(url), {}, told.append)
+        assert asyncio.run(contact.wording("", False, False)).model == "scheduled"
+        assert told == [
+            f"{url} answers with status 503: Loading model. It is asked again for at most 300 s."
+        ]
+    monkeypatch.setattr(first_contact, "LOADED_WITHIN", 0.01)
+    with (
+        scheduled(lambda body, headers: loading, tokenizes=False) as url,
+        pytest.raises(SettingError, match=r"503: Loading model, still after 0\.01 s"),
+    ):
+        wording_of(url)
+
+
+def test_a_check_says_whether_a_server_is_there_whatever_it_answers():
+    with answering_once(b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n") as url:
+        asyncio.run(Contact(read_target(url), {}).check())
+    with pytest.raises(SettingError, match="does not answer"):
+        asyncio.run(Contact(read_target("http://127.0.0.1:1"), {}).check())
 
 
 def test_a_server_that_cannot_be_asked_is_named_with_its_reason():

@@ -24,7 +24,7 @@ class ComputedRun:
     """In place of a ClientRun. A request waits if more than `capacity` a second have come."""
 
     capacity, lag, broken_at = 50.0, 0, NEVER
-    asked = ()
+    asked, gone_at = (), NEVER
 
     def __init__(self, wording, offers, lanes, manner):
         self.offers, self.lanes, self.load = offers, {e.name: e for e in lanes}, ClientLoad(0.1, ())
@@ -34,6 +34,8 @@ class ComputedRun:
     def serve(self, watch):
         if self.rate >= ComputedRun.broken_at:
             raise KeyboardInterrupt
+        if self.rate >= ComputedRun.gone_at:
+            return self._refused()
         late = self.rate > ComputedRun.capacity
         rows = [self._row(offer.request, 900 * MS if late else 50 * MS) for offer in self.offers]
         client = [
@@ -43,13 +45,21 @@ class ComputedRun:
         end = max(row.finished for row in rows)
         return Outcome({"poisson": len(rows)}, (*rows,), (), end, True, (*client,))
 
-    def _row(self, request, ttft):
+    def _refused(self):
+        rows = tuple(self._row(offer.request, 1, Finish.ERROR) for offer in self.offers)
+        client = tuple(
+            ClientRow(row.id, 0, 1, 0, "no connection: Connection refused", 2, False, ())
+            for row in rows
+        )
+        return Outcome({"poisson": len(rows)}, rows, (), rows[-1].finished, True, client)
+
+    def _row(self, request, ttft, finish=Finish.LENGTH):
         at = request.arrived
         return RequestRow(
             request.id,
             request.lane,
             self.lanes[request.lane].budget,
-            Finish.LENGTH,
+            finish,
             at,
             NEVER,
             at + ttft,
@@ -65,7 +75,13 @@ class ComputedRun:
 def search(monkeypatch, tmp_path):
     """Run it; gives the exit status, the output and capacity.json."""
     monkeypatch.setattr(find_capacity, "ClientRun", ComputedRun)
-    for name, value in {"capacity": 50.0, "lag": 0, "broken_at": NEVER, "asked": ()}.items():
+    for name, value in {
+        "capacity": 50.0,
+        "lag": 0,
+        "broken_at": NEVER,
+        "asked": (),
+        "gone_at": NEVER,
+    }.items():
         monkeypatch.setattr(ComputedRun, name, value)
 
     def run(count=1, **wishes):
@@ -112,6 +128,25 @@ def test_a_rate_at_which_the_client_is_late_says_nothing_and_ends_the_search(sea
     (found,) = plain.values()
     assert all(each["attainment"]["poisson"] == 1 for each in found["tried"])
     assert "the client itself was late" in found["ended_by"] and "at least" in said
+
+
+def test_a_server_that_is_gone_ends_the_search_and_one_that_refuses_connections_does_not(
+    search, monkeypatch
+):
+    monkeypatch.setattr(ComputedRun, "gone_at", 30.0)
+    status, _, plain = search()
+    (found,) = plain.values()
+    assert status == 0 and found["capacity"] < 30 < max(each["rate"] for each in found["tried"])
+
+    async def gone(self):
+        raise SettingError("h does not answer: no connection: Connection refused")
+
+    monkeypatch.setattr(find_capacity.Contact, "check", gone)
+    status, said, plain = search()
+    (found,) = plain.values()
+    assert status == 1 and all(each["rate"] < 30 for each in found["tried"]) and found["capacity"]
+    assert found["ended_by"].endswith("h does not answer: no connection: Connection refused")
+    assert f"The search ends: {found['ended_by']}." in said and "at least" in said
 
 
 def test_a_search_that_is_broken_off_keeps_what_it_tried(search, monkeypatch):

@@ -13,7 +13,7 @@ from headway.commands.bench.bench_report import BenchReport
 from headway.commands.bench.bench_traffic import BenchWork, bench_lanes, bench_work
 from headway.commands.bench.find_capacity import check_budgets, find_capacity
 from headway.commands.bench.options import BenchOptions
-from headway.commands.interruption import Terminated, exit_status, terminable
+from headway.commands.interruption import exit_status, terminable
 from headway.errors import SettingError
 from headway.report.report_json import writable
 from headway.runs.progress import show_progress
@@ -41,10 +41,14 @@ def run_bench(options: BenchOptions, console: Console) -> int:
     if options.find_capacity:
         check_budgets(lanes, options)
     text = options.text or any(lane.calling.sessions.most > 1 for lane in lanes)
+
+    def tell(news: str) -> None:
+        console.print(Text(news, style="yellow"))
+
     with terminable():
         try:
             wordings = [
-                asyncio.run(Contact(each, headers).wording(options.model, options.chat, text))
+                asyncio.run(Contact(each, headers, tell).wording(options.model, options.chat, text))
                 for each in targets
             ]
             work = bench_work(lanes, options, smallest_context(wordings))
@@ -52,7 +56,7 @@ def run_bench(options: BenchOptions, console: Console) -> int:
                 return find_capacity(options, wordings, lanes, work, console)
             report = BenchReport(options, wordings, lanes, work, console, folder)
             bench = Bench(report, [offers_of(work, lanes, each, options.seed) for each in wordings])
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             console.print(Text(NO_REPORT, style="yellow"))
             return exit_status(end)
         return bench.run()
@@ -106,7 +110,7 @@ class Bench:
             for repeat in range(report.options.repeat):
                 for wording, offers in zip(report.wordings, self.offers, strict=True):
                     self._serve(wording, offers, repeat)
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             return self._broken_off(end)
         return report.closing(complete=True)
 
@@ -121,7 +125,7 @@ class Bench:
         finally:
             report.add(name, run.outcome(), run.load)
 
-    def _broken_off(self, end: BaseException) -> int:
+    def _broken_off(self, end: KeyboardInterrupt) -> int:
         report = self.report
         report.closing(complete=False)
         ended = sum(len(each.requests) for runs in report.runs.values() for each in runs)

@@ -3,6 +3,7 @@
 Every rate offers the same requests, faster or slower, as figures.capacity has it.
 """
 
+import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,10 +14,10 @@ from rich.console import Console
 from rich.text import Text
 
 from headway.commands.bench.bench_offers import offers_of
-from headway.commands.bench.bench_report import BenchReport
+from headway.commands.bench.bench_report import VOID, BenchReport
 from headway.commands.bench.bench_traffic import BenchLane, BenchWork
 from headway.commands.bench.options import BenchOptions
-from headway.commands.interruption import Terminated, exit_status
+from headway.commands.interruption import exit_status
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
 from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence
 from headway.core.lane import Budget
@@ -31,6 +32,7 @@ from headway.report.report_json import writable
 from headway.runs.outcome import Outcome
 from headway.runs.progress import show_progress
 from headway.runs.remote.client_run import ClientLoad, ClientRun, Manner
+from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.wording import Wording
 
 FIRST, LAST = 1 / 4, 16.0  # of the offered rate: where the search begins, and where it ends
@@ -38,8 +40,12 @@ TOLERANCE = 0.05  # of the rate; nearer is within what two runs of one rate diff
 UNIT = "requests / s"
 
 
-class ClientLate(Exception):
-    """The client could not send at this rate, so it says nothing about the server."""
+class SearchEnd(Exception):
+    """A run that says nothing about the server's capacity, in words, so that the search ends."""
+
+
+class ServerGone(SearchEnd):
+    """The server no longer answers."""
 
 
 @dataclass(slots=True)
@@ -56,6 +62,7 @@ class CapacitySearch:
     # the run at the highest kept rate
     kept: dict[float, tuple[BenchWork, Outcome, ClientLoad]] = field(default_factory=dict)
     end: str = f"{LAST:g} times the offered rate"  # why the search ended, in words
+    is_gone: bool = False  # the server no longer answered
 
     @property
     def share(self) -> float:
@@ -68,8 +75,9 @@ class CapacitySearch:
             search_capacity(
                 self._attainment, FIRST * rate, LAST * rate, TOLERANCE, share=self.share
             )
-        except ClientLate as late:
-            self.end = str(late)
+        except SearchEnd as end:
+            self.end, self.is_gone = str(end), isinstance(end, ServerGone)
+            self.console.print(Text(f"The search ends: {self.end}.", style="yellow"))
 
     def _attainment(self, rate: float) -> dict[str, float]:
         work, options = self.work.at_rate(rate), self.options
@@ -81,7 +89,9 @@ class CapacitySearch:
         with show_progress(self.console, f"{rate:.3g} / s", len(offers), work.window) as watch:
             outcome = run.serve(watch)
         if lag_of(outcome) > MOST_LAG:
-            raise ClientLate(f"at {rate:.3g} {UNIT} the client itself was late")
+            raise SearchEnd(f"at {rate:.3g} {UNIT} the client itself was late")
+        if any(row.error and not row.status for row in outcome.client):
+            self._check_server(rate)
         counted = without_warm_up(outcome, work.warm_up)
         self.tallies[rate] = tally_blocks(counted, work.warm_up, work.window)
         figures = {lane: lane_figures(counted, lane) for lane in counted.offered}
@@ -89,10 +99,17 @@ class CapacitySearch:
         self.tried.append(TriedRate(rate, found, self.share))
         if self.tried[-1].kept and rate > max(self.kept, default=0.0):
             self.kept = {rate: (work, outcome, run.load)}
-        worst = min(found, key=lambda lane: found[lane])
-        said = f"{rate:.3g} {UNIT}: {worst} keeps {100 * found[worst]:.1f} %"
-        self.console.print(Text(said, style="dim"))
+        worst = min(found, key=lambda lane: found[lane], default="")
+        said = f"{worst} keeps {100 * found[worst]:.1f} %" if worst else "nobody counts"
+        self.console.print(Text(f"{rate:.3g} {UNIT}: {said}", style="dim"))
         return found
+
+    def _check_server(self, rate: float) -> None:
+        """A server that refuses connections is overloaded, or it is gone: then this raises."""
+        try:
+            asyncio.run(Contact(self.wording.target, self.wording.headers).check())
+        except SettingError as error:
+            raise ServerGone(f"at {rate:.3g} {UNIT}, {error}") from error
 
     @property
     def found(self) -> Found:
@@ -120,7 +137,8 @@ def find_capacity(
         search = searches[name] = CapacitySearch(options, wording, lanes, work, console)
         try:
             search.search()
-        except (KeyboardInterrupt, Terminated) as end:
+            status = VOID if search.is_gone else status
+        except KeyboardInterrupt as end:
             status, search.end = exit_status(end), "it was broken off"
             break
     _write(searches, folder / "capacity.json")

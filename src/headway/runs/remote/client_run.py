@@ -159,11 +159,12 @@ class ClientRun:
             task.cancel()
 
     async def _tick(self, watch: Callable[[Progress], object]) -> None:
+        before = self.clock.now()
         while True:
-            before = self.clock.now()
             await asyncio.sleep(TICK)
             now = self.clock.now()
             self.stalls.append(max(0, now - before - round(TICK * 1e9)))
+            before = now
             under_way = self._asked.total() - len(self.rows)
             watch(Progress(now - self.began, len(self.rows), 0, under_way))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,18 +22,27 @@ FORMS = (
     ((), True),
     ((), False),
 )
+MODELS = "/v1/models"
 TEXT_FIELDS = ("prompt", "content")  # of /tokenize: vLLM's and headway's, and llama.cpp's
 PIECES, AT_ONCE = 160, 4  # pieces of the shipped text that are tokenized, and those in one call
 SAMPLE = 100  # words by which the tokens of a word are counted
 NOT_UNDERSTOOD = (400, 422)  # statuses for a field that a server does not know
 PATIENCE = 120.0  # seconds for one answer
+LOADING = 503  # what a server answers while it loads its model
+LOADED_WITHIN, AGAIN = 300.0, 1.0  # seconds: in all, and until it is asked again
 
 
 class Contact:
     """Asks a server what it can."""
 
-    def __init__(self, target: Target, headers: Mapping[str, str]) -> None:
-        self.target, self.headers = target, headers
+    def __init__(
+        self,
+        target: Target,
+        headers: Mapping[str, str],
+        tell: Callable[[str], object] = lambda text: None,
+    ) -> None:
+        """tell: takes what somebody who waits should know."""
+        self.target, self.headers, self.tell = target, headers, tell
         self.connections = Connections(target)
 
     async def wording(self, model: str, chat: bool, text: bool) -> Wording:
@@ -50,8 +59,18 @@ class Contact:
             words = read_corpus().split()
             return await self._tried(replace(base, words=words, text=range(len(words))))
         finally:
-            self.connections.close()
-            await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
+            await self._close()
+
+    async def check(self) -> None:
+        """SettingError if the server does not answer, whatever it answers."""
+        try:
+            await self._ask_once(http_request(self.target, "GET", MODELS, b"", self.headers))
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        self.connections.close()
+        await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
 
     async def ids(self, model: str) -> tuple[int, ...]:
         """The shipped text in the server's own tokens; empty: it does not tokenize."""
@@ -72,7 +91,7 @@ class Contact:
 
     async def _model(self, wanted: str) -> tuple[str, int]:
         """The model's name, and its context; 0: the server does not say."""
-        status, plain = await self._call("GET", "/v1/models")
+        status, plain = await self._call("GET", MODELS)
         listed = plain.get("data") if status == 200 else None
         models = {
             str(each["id"]): each
@@ -83,7 +102,7 @@ class Contact:
         plain_names = [name for name in models if name.partition("@")[0] == name]  # not name@lane
         if not wanted and not models:
             said = "it names no model" if status == 200 else f"it answers with status {status}"
-            raise SettingError(f"{url}/v1/models: {said}{_why(plain)}; say --model")
+            raise SettingError(f"{url}{MODELS}: {said}{_why(plain)}; say --model")
         if not wanted and len(plain_names) != 1:
             raise SettingError(f"{url} has {has}: say which with --model")
         if wanted and models and wanted.partition("@")[0] not in models:
@@ -97,8 +116,7 @@ class Contact:
         prompt, status, said = wording.text[:SAMPLE], 0, ""
         for extras, counts in FORMS:
             tried = replace(wording, extras=extras, counts=counts)
-            exchange = Exchange()
-            await self._ask(tried.request(prompt, 1), exchange)
+            exchange = await self._ask(tried.request(prompt, 1))
             status, said = exchange.status, error_text(exchange.body)
             if status == 200:
                 return _measured(tried, exchange, len(prompt))
@@ -112,18 +130,34 @@ class Contact:
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
         """The status, and the JSON object of the answer; empty: there is none."""
-        exchange, said = Exchange(), json.dumps(body).encode() if body else b""
-        await self._ask(http_request(self.target, method, path, said, self.headers), exchange)
+        said = json.dumps(body).encode() if body else b""
+        exchange = await self._ask(http_request(self.target, method, path, said, self.headers))
         try:
             plain = json.loads(exchange.body)
         except ValueError:
             plain = {}
         return exchange.status, plain if isinstance(plain, dict) else {}
 
-    async def _ask(self, request: bytes, exchange: Exchange) -> None:
+    async def _ask(self, request: bytes) -> Exchange:
+        """The answer. A server that loads its model is asked again until it has done so."""
+        now, end = asyncio.get_running_loop().time, None
+        while (exchange := await self._ask_once(request)).status == LOADING:
+            reason = error_text(exchange.body)
+            said = f"{self.target.url} answers with status {LOADING}{reason and ': ' + reason}"
+            if end is None:
+                end = now() + LOADED_WITHIN
+                self.tell(f"{said}. It is asked again for at most {LOADED_WITHIN:g} s.")
+            if now() >= end:
+                raise SettingError(f"{said}, still after {LOADED_WITHIN:g} s")
+            await asyncio.sleep(AGAIN)
+        return exchange
+
+    async def _ask_once(self, request: bytes) -> Exchange:
+        exchange = Exchange()
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.connections.ask(request, exchange)
+                return exchange
         except Broken as broken:
             raise SettingError(f"{self.target.url} does not answer: {broken}") from broken
         except TimeoutError as error:
