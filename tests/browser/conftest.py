@@ -11,7 +11,7 @@ CHROMIUM = (
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop is in the way of the other folders' tests
 def browser():
     reason = "browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright"
     api = pytest.importorskip("playwright.sync_api", reason=reason)

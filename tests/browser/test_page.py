@@ -128,10 +128,30 @@ def test_a_checkbox_switches_its_line_in_every_chart(opened, found):
     page = opened()
     on = len(shown(found))
     lanes = len(found.lanes)
-    assert page.locator("path.line:not(.off)").count() == 3 * lanes * on
+    lines = page.locator(".distribution path.line:not(.off)")
+    first = page.locator(".series path.line.s0:not(.off)")
+    assert lines.count() == 3 * lanes * on and first.count() > 3
     page.locator("#lane-voice .legend input").first.uncheck()
-    assert page.locator("path.line:not(.off)").count() == 3 * lanes * (on - 1)
-    assert page.locator(".legend input:checked").count() == lanes * (on - 1)
+    assert lines.count() == 3 * lanes * (on - 1) and first.count() == 0
+    legends = page.locator(".legend").count()
+    assert page.locator(".legend input:checked").count() == legends * (on - 1)
+
+
+def test_queue_batch_and_latency_are_drawn_over_one_axis_of_time(opened, found):
+    page = opened()
+    charts = page.locator("#time svg.series")
+    sparse = sum(len({row.arrived for row in rows}) > 1 for rows in _by_lane(found).values())
+    assert charts.count() == 2 + sparse
+    for chart in charts.all():
+        drawn = {each.get_attribute("class") for each in chart.locator("path.line").all()}
+        assert {kind.split()[-1] for kind in drawn if "off" not in kind} >= {"s0", "s1"}
+        labels = chart.locator("text").all_text_contents()
+        assert labels[: labels.index("0")] == [] and "seconds" in labels
+
+
+def _by_lane(found):
+    rows = found.report.runs[found.strategies[0]][0].requests
+    return {lane: [row for row in rows if row.lane == lane] for lane in found.lanes}
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -11,7 +11,7 @@ from typing import Any
 from headway.core.lane import Budget
 from headway.report import run_description
 from headway.report.analysis import Analysis, Comparison
-from headway.report.page import first_screen, html_parts, page_charts, page_tables
+from headway.report.page import first_screen, html_parts, page_charts, page_tables, time_charts
 from headway.report.remote import client_page
 from headway.report.verdict import standings
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
@@ -48,6 +48,7 @@ def page(found: Analysis) -> str:
     if not found.is_remote:
         sections += [
             _comparisons(found),
+            time_charts.section(found, series, shown(found)),
             *[_endpoint(found, lane, series) for lane in found.lanes],
             _throughput(found),
             _batches(found),
@@ -55,6 +56,7 @@ def page(found: Analysis) -> str:
         ]
     else:
         sections += [_comparisons(found)] if len(found.strategies) > 1 else []
+        sections.append(time_charts.section(found, series, shown(found)))
         sections += client_page.sections(found, series, shown(found))
     return "".join(
         [

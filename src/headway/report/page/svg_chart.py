@@ -46,15 +46,17 @@ def log_axis(values: Iterable[float], label: str) -> Axis:
 class Chart:
     """Marks inside two axes; the order of drawing is the order of calls."""
 
-    def __init__(self, title: str, x: Axis, y: Axis, height: int = HEIGHT) -> None:
+    def __init__(
+        self, title: str, x: Axis, y: Axis, height: int = HEIGHT, width: int = WIDTH
+    ) -> None:
         """Axes without a label leave no room for one: the caption says what they are."""
-        self.title, self.x, self.y, self.height = title, x, y, height
+        self.title, self.x, self.y, self.height, self.width = title, x, y, height, width
         self.bottom = BOTTOM if x.label else BOTTOM - 14
         self._marks: list[str] = []
 
     def at(self, x: float, y: float) -> str:
         """The place of a point in the picture, as "x y" in units of the viewBox."""
-        across = LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT)
+        across = LEFT + self.x.share(x) * (self.width - LEFT - RIGHT)
         room = self.height - TOP - self.bottom
         return f"{across:.1f} {TOP + (1 - self.y.share(y)) * room:.1f}"
 
@@ -83,23 +85,34 @@ class Chart:
         """Draw a vertical line at x with a label."""
         top, bottom = self.at(x, self.y.high), self.at(x, self.y.low)
         across = float(top.split()[0])
-        right = across > (WIDTH + LEFT) / 2
+        right = across > (self.width + LEFT) / 2
         anchor, shift = ("end", -4) if right else ("start", 4)
         self._marks.append(
             f'<path class="limit" d="M{top}L{bottom}"/><text class="limit" text-anchor="{anchor}" '
             f'x="{across + shift:.1f}" y="{self.height - self.bottom - 6}">{escape(label)}</text>'
         )
 
+    def level(self, y: float, label: str) -> None:
+        """Draw a horizontal line at y with a label."""
+        left, right = self.at(self.x.low, y), self.at(self.x.high, y)
+        up = float(left.split()[1])
+        below = up < TOP + 14
+        self._marks.append(
+            f'<path class="limit" d="M{left}L{right}"/><text class="limit" text-anchor="end" '
+            f'x="{self.width - RIGHT - 2}" y="{up + (11 if below else -4):.1f}">'
+            f"{escape(label)}</text>"
+        )
+
     def draw(self, kind: str) -> str:
         """The chart as an SVG element. The kind becomes one of its classes."""
         parts = [
-            f'<svg class="chart {kind}" viewBox="0 0 {WIDTH} {self.height}" role="img" '
+            f'<svg class="chart {kind}" viewBox="0 0 {self.width} {self.height}" role="img" '
             f'aria-label="{escape(self.title)}">'
         ]
         for value, label in self.x.ticks():
             across = float(self.at(value, self.y.low).split()[0])
-            at_edge = across > WIDTH - RIGHT - 10
-            where = f'"end" x="{WIDTH - 3}"' if at_edge else f'"middle" x="{across}"'
+            at_edge = across > self.width - RIGHT - 10
+            where = f'"end" x="{self.width - 3}"' if at_edge else f'"middle" x="{across}"'
             parts.append(
                 f'<path class="grid" d="M{across} {TOP}V{self.height - self.bottom}"/>'
                 f'<text text-anchor={where} y="{self.height - self.bottom + 14}">{label}</text>'
@@ -107,12 +120,12 @@ class Chart:
         for value, label in self.y.ticks():
             up = float(self.at(self.x.low, value).split()[1])
             parts.append(
-                f'<path class="grid" d="M{LEFT} {up}H{WIDTH - RIGHT}"/>'
+                f'<path class="grid" d="M{LEFT} {up}H{self.width - RIGHT}"/>'
                 f'<text text-anchor="end" x="{LEFT - 5}" y="{up + 3.5:.1f}">{label}</text>'
             )
         middle = (TOP + self.height - self.bottom) / 2
         parts.append(
-            f'<text class="label" text-anchor="middle" x="{(LEFT + WIDTH - RIGHT) / 2}" '
+            f'<text class="label" text-anchor="middle" x="{(LEFT + self.width - RIGHT) / 2}" '
             f'y="{self.height - 6}">{escape(self.x.label)}</text>'
             f'<text class="label" text-anchor="middle" transform="translate(10 {middle}) '
             f'rotate(-90)">{escape(self.y.label)}</text>'
