@@ -42,6 +42,11 @@ def test_a_span_counts_in_each_part_that_it_is_open_in():
     assert most_at_once([(1, 2), (900, 950)], 10, PARTS) == [1, 0, 0, 0, 1]
 
 
+def test_what_lies_before_the_beginning_is_in_the_first_part():
+    assert most_at_once([(-25, -18), (-12, 4), (-3, 12)], 10, PARTS) == [2, 1, 0, 0, 0]
+    assert longest_ttft([request(-25, -20, -5)], 10, PARTS)[0] == 20
+
+
 def test_a_request_waits_until_its_first_step_or_else_to_its_end():
     rows = [request(3, 7, 9, 20), request(4, finished=11)]
     assert waiting_spans(rows) == [(3, 7), (4, 11)]

@@ -30,7 +30,7 @@ def most_at_once(spans: Iterable[Span], width: int, parts: int) -> list[int]:
         changes[end] -= 1
     most, open_, at = [0] * parts, 0, 0
     for time in sorted(changes):
-        part = min(parts - 1, time // width)
+        part = _part(time, width, parts)
         most[at + 1 : part] = [open_] * (part - at - 1)
         if part > at and time > part * width:
             most[part] = open_
@@ -47,7 +47,7 @@ def mean_batch(steps: Iterable[StepRow], width: int, parts: int) -> list[float |
     rows, time = [0.0] * parts, [0] * parts
     for step in steps:
         end = step.began + step.nanoseconds
-        for part in range(min(parts - 1, step.began // width), parts):
+        for part in range(_part(step.began, width, parts), parts):
             begin, stop = part * width, (part + 1) * width if part < parts - 1 else end
             if begin >= end:
                 break
@@ -64,6 +64,11 @@ def longest_ttft(rows: Sequence[RequestRow], width: int, parts: int) -> list[int
     """
     longest: list[int | None] = [None] * parts
     for row in rows:
-        part = min(parts - 1, row.arrived // width)
+        part = _part(row.arrived, width, parts)
         longest[part] = max(longest[part] or 0, row.ttft)
     return longest
+
+
+def _part(time: int, width: int, parts: int) -> int:
+    """The part that a time is in. What lies before the run's beginning is in the first."""
+    return min(max(0, time // width), parts - 1)
