@@ -45,6 +45,7 @@ from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.sequence import Sequence as Served
 from headway.core.settings import Settings
+from headway.engine import Executor
 from headway.figures.capacity import search_capacity
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
@@ -102,7 +103,7 @@ class Untaught(Lengths):
         pass
 
 
-class Ending:
+class Ending(Executor):
     """Says WORD, and END as the last token of each answer. numbers: as requests are admitted."""
 
     def __init__(self, requests: Sequence[Request]) -> None:

@@ -12,6 +12,7 @@ from headway.core.policies.join import Dynamic, Static
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.request import Finish
+from headway.engine import Executor
 from headway.errors import (
     EngineDownError,
     EngineError,
@@ -214,7 +215,7 @@ def test_impossible_options_of_one_request_fail_it_alone_and_those_of_the_call_r
     assert llm._rows == {} and llm._engine._callers.open == []
 
 
-class Faulty:
+class Faulty(Executor):
     """An executor that fails the steps of its choice."""
 
     def __init__(self, executor, fails):

@@ -29,7 +29,7 @@ from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.core.view import View
-from headway.engine import Engine
+from headway.engine import Engine, Executor
 from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, score
 from headway.journal import codec, journal
 from headway.sim.clock import VirtualClock
@@ -85,7 +85,7 @@ def ask(id: str, prompt: int | tuple[int, ...], max_tokens: int, arrived: int = 
 
 
 @dataclass
-class Spy:
+class Spy(Executor):
     """An executor that keeps the batches it passes on."""
 
     executor: Any

@@ -28,7 +28,7 @@ MS, SECOND = 1_000_000, 1_000_000_000
 
 
 @dataclass(slots=True)
-class Spy:
+class Spy(Executor):
     """An executor that keeps the batches it passes on."""
 
     executor: Executor

@@ -9,7 +9,9 @@ from typing import Protocol
 
 from headway.core.batch import Batch, Event, Output
 from headway.core.commands import Command
+from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
+from headway.executor.traits import EVERYTHING, Traits
 from headway.journal.record import Record, digest
 
 
@@ -34,7 +36,27 @@ class Inbox(Protocol):
 
 
 class Executor(Protocol):
-    """What computes the steps: a model on a device, or a stand-in for one."""
+    """What computes the steps: a model on a device, or a stand-in for one.
+
+    A class that inherits from this one does everything (Traits), and has nothing to compile and
+    nothing to prepare, unless it says otherwise.
+    """
+
+    traits: Traits = EVERYTHING  # what it takes and can do; they never change
+
+    def compile(self, grammar: Grammar) -> None:
+        """Compile a grammar ahead of the step that begins with it. From any thread.
+
+        Raises SettingError or TokenizerError for one that it cannot obey.
+        """
+        return None
+
+    def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
+        """Do before the first step what would hold later ones, for `seconds` at most.
+
+        tokens and sampled: the most tokens and sampled rows of a step.
+        """
+        return None
 
     def submit(self, batch: Batch) -> int:
         """Begin a step and return its ticket.
@@ -65,6 +87,9 @@ class Engine:
         clock: Clock,
         keep: Callable[[Record], object] = forgotten,
     ) -> None:
+        """Raises SettingError if the executor cannot obey the scheduler's settings (Traits)."""
+        executor.traits.check(scheduler.settings)
+        scheduler.roster.tells_tokens = executor.traits.wants_tokens
         self.scheduler, self.executor = scheduler, executor
         self.inbox, self.clock, self.keep = inbox, clock, keep
         self.load = scheduler.load(clock.now())  # the latest; any thread may read it

@@ -77,7 +77,7 @@ class LLM:
             self.tokenizer,
             frozenset(loaded.config.eos),
             loaded.folder,
-            loaded.executor.compile,
+            loaded.executor,
             seed,
         )
         settings = loaded.settings((Lane(max_waiting=NEVER),), self.policies, cost)

@@ -2,11 +2,11 @@
 
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from headway.core.grammar import Grammar
 from headway.core.request import Request
+from headway.engine import Executor
 from headway.errors import PromptError, SettingError
 from headway.executor.torch.sampling.grammar_check import grammar_problem
 from headway.options import Options
@@ -30,16 +30,16 @@ class RequestBuilder:
         tokenizer: Tokenizer,
         eos: frozenset[int],
         folder: Path,
-        compile_grammar: Callable[[Grammar], object],
+        executor: Executor,
         seed: int,
     ) -> None:
         """eos: the token ids that end the model's answers. folder: the tokenizer's, for grammars.
 
-        compile_grammar: compiles a checked grammar ahead of the step that begins with it.
-        seed: of the stream of seeds for requests that bring none.
+        executor: what it cannot do is refused; it compiles a grammar ahead of the step that begins
+        with it. seed: of the stream of seeds for requests that bring none.
         """
         self.tokenizer, self.eos, self._folder = tokenizer, eos, folder
-        self._compile_grammar = compile_grammar
+        self._executor = executor
         self._ids = itertools.count()
         self._random = random.Random(seed)
 
@@ -51,11 +51,14 @@ class RequestBuilder:
         """
         if problem := options.sampling(0, self.eos, self.tokenizer).problem():
             raise SettingError(problem)
+        wanted = options.logprobs, options.prompt_logprobs, options.grammar
+        if refusal := self._executor.traits.refusal(*wanted):
+            raise SettingError(refusal)
         TextStream(self.tokenizer.decode, options.stop)  # raises for an empty stop string
         if options.grammar:
             if problem := grammar_problem(options.grammar, self._folder, COMPILE_SECONDS):
                 raise SettingError(problem)
-            self._compile_grammar(options.grammar)  # here, not in a step that others share
+            self._executor.compile(options.grammar)  # here, not in a step that others share
 
     def encode(self, prompt: Ask) -> tuple[int, ...]:
         """Token ids of a text, of a chat, or of ids as they are. Raises PromptError for an id that

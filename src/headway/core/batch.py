@@ -37,7 +37,7 @@ class Begun(NamedTuple):
     sequence: int
     prompt: int  # its length: the token at position p is generated token p - prompt
     sampling: Sampling
-    tokens: tuple[int, ...] = ()  # all known tokens, if the sampling reads them
+    tokens: tuple[int, ...] = ()  # all known ones, if the sampling or the executor reads them
 
 
 @dataclass(frozen=True, slots=True)

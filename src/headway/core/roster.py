@@ -31,6 +31,7 @@ class Roster:
 
     def __init__(self, settings: Settings, pool: BlockPool) -> None:
         self.pool = pool
+        self.tells_tokens = False  # the executor wants all known tokens of whoever begins (Begun)
         order = settings.policies.order
         self.lines: dict[str, Line] = {
             lane.name: FairLine(lane, order.weights) if isinstance(order, Fairly) else Line(lane)
@@ -157,7 +158,8 @@ class Roster:
             sequence.first_scheduled, sequence.cached = now, sequence.scheduled
             self.lines[request.lane].started += len(request.prompt)
         sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
-        known = tuple(sequence.tokens) if request.sampling.reads_tokens else ()
+        tells = self.tells_tokens or request.sampling.reads_tokens
+        known = tuple(sequence.tokens) if tells else ()
         return Begun(sequence.number, len(request.prompt), request.sampling, known)
 
     def note_batch(self) -> None:

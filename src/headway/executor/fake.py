@@ -10,7 +10,9 @@ from collections.abc import Callable
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
+from headway.engine import Executor
 from headway.errors import first_line
+from headway.executor.traits import Traits
 
 ROOT = 17
 VOCABULARY = 97
@@ -37,7 +39,7 @@ def score(state: int, token: int) -> Logprob:
     return Logprob(-float(mix(state, token)))
 
 
-class FakeExecutor:
+class FakeExecutor(Executor):
     """Computes states instead of logits, in a paged memory.
 
     burst: tokens per step, as if all but the first had been drafted and accepted. begins: called
@@ -51,6 +53,9 @@ class FakeExecutor:
         burst: int = 1,
         begins: Callable[[Begun], object] = lambda begun: None,
     ) -> None:
+        self.traits = Traits(
+            "the fake executor", logprobs=False, grammars=False, drafted_tokens=burst - 1
+        )
         self.block_size, self.burst, self._begins = block_size, burst, begins
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]
         self.tables: dict[int, list[int]] = {}

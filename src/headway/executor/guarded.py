@@ -8,17 +8,18 @@ from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.errors import first_line
+from headway.executor.forwarding import Forwarding
 
 MOST_FAILURES = 3  # failed steps in a row, after which a probe shows whether any step works
 PROBE_SEQUENCE = -1  # the sequence of the probe: no request has this number
 # A step that belongs to no request: one token, in the scratch block.
 PROBE = Batch(
     rows=(Row(PROBE_SEQUENCE, 0, (0,), (SCRATCH,), Want.LAST),),
-    begun=(Begun(PROBE_SEQUENCE, 1, Sampling()),),
+    begun=(Begun(PROBE_SEQUENCE, 1, Sampling(), (0,)),),
 )
 
 
-class GuardedExecutor:
+class GuardedExecutor(Forwarding):
     """Wraps an executor. What it raises becomes an error of each row of that step.
 
     The requests of those rows end with the error. Their blocks are freed and not published to the
@@ -28,7 +29,7 @@ class GuardedExecutor:
     """
 
     def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+        super().__init__(executor)
         self._rows: dict[int, int] = {}  # rows of a step, by ticket
         self._failed: dict[int, Output] = {}  # by ticket: steps that could not be submitted
         self._failures = 0  # failed steps in a row

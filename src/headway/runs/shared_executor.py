@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from headway.core.batch import Batch, Output
 from headway.engine import Executor
+from headway.executor.forwarding import Forwarding
 
 
-class SharedExecutor:
+class SharedExecutor(Forwarding):
     """One executor that several schedulers use, one after another.
 
     A scheduler tells the executor in its next batch which sequences have ended. After a run's last
@@ -14,7 +15,7 @@ class SharedExecutor:
     """
 
     def __init__(self, executor: Executor) -> None:
-        self.executor = executor
+        super().__init__(executor)
         self._open: set[int] = set()
         self._left: tuple[int, ...] = ()
 

@@ -56,6 +56,8 @@ class Testbed:
 
     def settings(self, policies: Policies, lanes: Sequence[Lane]) -> Settings:
         """Of a scheduler on this testbed. SettingError where they do not go together."""
-        return Settings(
+        settings = Settings(
             self.num_blocks, self.block_size, tuple(lanes), policies, self.context, self.cost
         )
+        self.executor.traits.check(settings)
+        return settings

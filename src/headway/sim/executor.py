@@ -8,13 +8,14 @@ from headway.core.batch import Batch, Output, Want
 from headway.core.cost.features import Features, batch_features
 from headway.core.cost.step_cost import WHOLE, Rates, StepCost
 from headway.engine import Executor
+from headway.executor.forwarding import Forwarding
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise
 
 SAYS = Want.LAST, Want.LAST | Want.PROMPT
 
 
-class Filler:
+class Filler(Executor):
     """Computes nothing. Every token that is wanted is 0."""
 
     def __init__(self) -> None:
@@ -29,7 +30,7 @@ class Filler:
         return self._outputs.pop(ticket)
 
 
-class PricedExecutor:
+class PricedExecutor(Forwarding):
     """Moves the clock by what the cost model predicts. The tokens are another executor's.
 
     seed: of the random residuals of the steps' times; None: each step takes exactly its price.
@@ -42,7 +43,8 @@ class PricedExecutor:
         executor: Executor | None = None,
         seed: int | None = None,
     ) -> None:
-        self.cost, self.clock, self.executor = cost, clock, executor or Filler()
+        super().__init__(executor or Filler())
+        self.cost, self.clock = cost, clock
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host had finished the last step
         self._stepped = False  # a step was priced since then

@@ -7,12 +7,12 @@ from headway.core.batch import Batch, Event, Output
 from headway.core.commands import Command
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.engine import Engine
+from headway.engine import Engine, Executor
 from headway.errors import JournalError
 from headway.journal.record import Record, digest
 
 
-class JournalInbox:
+class JournalInbox(Executor):
     """Clock, inbox and executor in one, because a record has what each of them says."""
 
     def __init__(self, records: Iterable[Record]) -> None:

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headway.engine import Executor
 from headway.server.config.config import ServerConfig
 from tests.commands.small_cost_model import COST
 from tests.server.running_server import by_budgets, hopeless, relay, serving, tiny, until
@@ -59,7 +60,7 @@ def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
         assert ask(url, "bulk").status_code == 200
 
 
-class Gate:
+class Gate(Executor):
     """An executor that takes no step while it is shut."""
 
     def __init__(self, executor):

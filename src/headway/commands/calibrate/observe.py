@@ -17,6 +17,7 @@ from headway.core.view import View
 from headway.costing.request_spec import RequestSpec
 from headway.costing.token_cost import TokenCost
 from headway.engine import Executor
+from headway.executor.forwarding import Forwarding
 from headway.runs.run import Run
 from headway.runs.shared_executor import SharedExecutor
 from headway.runs.testbed import Testbed
@@ -41,14 +42,15 @@ FULL = 512  # prompt tokens of the step that a prompt token's price is taken fro
 FIRST = 20  # steps of a run that are left out: they are slow
 
 
-class Recorder:
+class Recorder(Forwarding):
     """An executor that passes batches on and keeps each step's batch and host time.
 
     batches: by step. hosts: nanoseconds of the host's part, by ticket.
     """
 
     def __init__(self, executor: Executor, gathering: Gathering) -> None:
-        self.executor, self.gathering = executor, gathering
+        super().__init__(executor)
+        self.gathering = gathering
         self.batches: dict[int, Batch] = {}
         self.hosts: dict[int, int] = {}
 

@@ -138,6 +138,10 @@ class Trials:
             at = self.random.randrange(len(text) - length)
             blocks = tuple(next(taken) for _ in range(need))
             number = next(self._sequences)
-            begun.append(Begun(number, start + length, Sampling()))
-            rows.append(Row(number, start, tuple(text[at : at + length]), blocks, want))
+            mine = tuple(text[at : at + length])
+            known = (
+                0,
+            ) * start + mine  # the executor may want them; what is before was never computed
+            begun.append(Begun(number, start + length, Sampling(), known))
+            rows.append(Row(number, start, mine, blocks, want))
         return tuple(begun), tuple(rows)

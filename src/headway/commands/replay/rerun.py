@@ -11,7 +11,7 @@ from headway.core.cost.features import Features, batch_features
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
-from headway.engine import Engine
+from headway.engine import Engine, Executor
 from headway.errors import JournalError
 from headway.journal import origin
 from headway.runs.outcome import Outcome, outcome_of
@@ -47,7 +47,7 @@ class Rerun:
         )
 
 
-class StepObserver:
+class StepObserver(Executor):
     """Wraps the journal's executor: notes what each step computed and each request's tokens."""
 
     def __init__(self, inbox: JournalInbox, scheduler: Scheduler, gathering: Gathering) -> None:

@@ -9,6 +9,7 @@ from headway.core.commands import Cancel, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.engine import Executor
 from headway.runs.outcome import Outcome, outcome_of
 from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
@@ -41,7 +42,7 @@ class ReplayInbox(TraceInbox):
         return due
 
 
-class RecordedAnswers:
+class RecordedAnswers(Executor):
     """An executor that computes nothing: it returns each request's recorded tokens."""
 
     def __init__(self, rerun: Rerun, scheduler: Scheduler, inbox: ReplayInbox) -> None:

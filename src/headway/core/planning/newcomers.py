@@ -9,7 +9,6 @@ from headway.core.cost.features import batch_features
 from headway.core.lane import Lane, Line
 from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
-from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
 
@@ -53,7 +52,7 @@ class Newcomers:
         """See who goes before them. The step is chosen, and its rows are not built yet."""
         if not self.estimates.is_known:
             return
-        grouped = isinstance(plan.policies.join, Static | Dynamic | LengthClasses)
+        grouped = plan.policies.in_groups
         rarely, step = 1 + plan.view.waiting // MANY, plan.view.step
         is_due = not (grouped or (plan.shares and step - self._looked < EVERY * rarely))
         if is_due or (self._new and plan.shares):

@@ -38,7 +38,7 @@ class Policies:
             raise SettingError(
                 "who misses a step is considered with its prompts: mix must be Mixed"
             )
-        if isinstance(self.join, Static | Dynamic | LengthClasses):
+        if self.in_groups:
             group = f"{type(self.join).__name__} starts groups, and"
             if getattr(self.preempt, "across", False):
                 raise SettingError(f"{group} a group is never preempted: preempt must be Youngest")
@@ -57,9 +57,14 @@ class Policies:
         return size
 
     @property
+    def in_groups(self) -> bool:
+        """Whether requests run in exclusive groups, with padding and held slots."""
+        return isinstance(self.join, Static | Dynamic | LengthClasses)
+
+    @property
     def no_tokens_kept(self) -> str:
         """Why lanes cannot keep tokens of a step; empty: they can."""
-        if isinstance(self.join, Static | Dynamic | LengthClasses) or not self.slots:
+        if self.in_groups or not self.slots:
             return f"join {type(self.join).__name__} has no slots that fill one by one"
         if not isinstance(self.mix, Mixed):
             return f"mix {type(self.mix).__name__} has steps without its prompts or next tokens"

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Logprob, Output
 from headway.core.grammar import Grammar
+from headway.engine import Executor
 from headway.executor.torch.decoder import Decoder, row_counts
 from headway.executor.torch.inputs import Inputs, InputsBuilder, PromptScoring
 from headway.executor.torch.memory.kv_cache import KVCache
@@ -22,6 +23,7 @@ from headway.executor.torch.sampling.sampling import (
     token_logprobs,
 )
 from headway.executor.torch.slots import Slots
+from headway.executor.traits import Traits
 
 ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
@@ -40,8 +42,10 @@ class _StepInFlight:
     host_ns: int  # nanoseconds in which the device waited for the host
 
 
-class TorchExecutor:
+class TorchExecutor(Executor):
     """Computes batches on one device, one step after the other. For one thread."""
+
+    traits = Traits("headway's executor")
 
     def __init__(
         self, model: Decoder, cache: KVCache, context: int = 0, folder: Path = Path()
@@ -60,10 +64,7 @@ class TorchExecutor:
         self._flights: dict[int, _StepInFlight] = {}
 
     def compile(self, grammar: Grammar) -> None:
-        """Compile a grammar ahead of the step that begins with it. From any thread.
-
-        The first one reads the tokenizer. Raises SettingError or TokenizerError.
-        """
+        """As Executor.compile. The first grammar reads the tokenizer."""
         self._grammars.compile(grammar)
 
     @torch.inference_mode()

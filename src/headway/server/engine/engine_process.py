@@ -186,6 +186,7 @@ class EngineProcess:
             eos=frozenset(loaded.config.eos),
             memory=plan.summary,
             load=engine.load,
+            traits=loaded.executor.traits,
             doubt=calibration.doubt if calibration else "",
         )
 

@@ -15,6 +15,7 @@ from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
+from headway.executor.traits import Traits
 from headway.tokenizer import Tokenizer
 
 Columns = tuple[tuple[Any, ...], ...]  # of an Event's fields, in their order
@@ -62,6 +63,7 @@ class Welcome:
     eos: frozenset[int]
     memory: str  # what it is used for, in lines for people
     load: Load  # before the first step
+    traits: Traits = Traits()  # the executor's
     doubt: str = ""  # why the cost file's prices are unreliable; empty: they are not
 
 

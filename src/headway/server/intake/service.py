@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from headway.core.request import NEVER
 from headway.errors import GrammarCheckError, PromptError
+from headway.executor.traits import EVERYTHING, Traits
 from headway.server import clock
 from headway.server.answering.arrival import Arrival
 from headway.server.answering.call import Call
@@ -56,11 +57,14 @@ class Service:
         self.created = clock.unix()
         self._tokenizer: AsyncTokenizer | None = None
         self._eos: frozenset[int] = frozenset()
+        self._traits = EVERYTHING
         self._random = random.SystemRandom()
 
-    def ready(self, tokenizer: AsyncTokenizer, eos: frozenset[int]) -> None:
-        """The model is loaded. eos: the tokens that end its answers."""
-        self._tokenizer, self._eos = tokenizer, eos
+    def ready(
+        self, tokenizer: AsyncTokenizer, eos: frozenset[int], traits: Traits = EVERYTHING
+    ) -> None:
+        """The model is loaded. eos: the tokens that end its answers. traits: the executor's."""
+        self._tokenizer, self._eos, self._traits = tokenizer, eos, traits
         self.engine_ready()
 
     def engine_ready(self) -> None:
@@ -178,6 +182,7 @@ class Service:
                 self.admission.reserving(routed, client),
             ):
                 async with asyncio.timeout(None if by == NEVER else (by - clock.now()) / 1e9):
+                    self._check_traits(routed.request)
                     await self._check_grammar(routed.request, model.tokenizer)
                     return await tokenize(routed.request, model)
         except TimeoutError:
@@ -190,6 +195,13 @@ class Service:
             Refusal(problem, routed.operation, routed.arrival, routed.lane, routed.count)
         )
         raise problem
+
+    def _check_traits(self, request: ApiRequest) -> None:
+        """Raises Problem for what the executor cannot do."""
+        options = request.options
+        wanted = options.logprobs, options.prompt_logprobs, options.grammar
+        if refusal := self._traits.refusal(*wanted):
+            raise wrong(refusal, code="not_supported")
 
     async def _check_grammar(self, request: ApiRequest, tokenizer: AsyncTokenizer) -> None:
         grammar, bound = request.options.grammar, self.config.server.limits.grammar_compile

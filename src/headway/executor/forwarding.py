@@ -1,0 +1,17 @@
+"""Forwarding: the part of an executor that a wrapper passes on unchanged."""
+
+from headway.core.grammar import Grammar
+from headway.engine import Executor
+
+
+class Forwarding(Executor):
+    """An executor around another one. A subclass says what it does to steps."""
+
+    def __init__(self, executor: Executor) -> None:
+        self.executor, self.traits = executor, executor.traits
+
+    def compile(self, grammar: Grammar) -> None:
+        self.executor.compile(grammar)
+
+    def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
+        self.executor.prepare(tokens, sampled, seconds)

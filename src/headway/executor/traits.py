@@ -1,0 +1,57 @@
+"""What an executor takes and can do (Traits)."""
+
+from dataclasses import dataclass
+
+from headway.core.grammar import Grammar
+from headway.core.policies.policies import Policies
+from headway.core.settings import Settings
+from headway.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What an executor takes and can do. A strategy or a request that needs more is refused, with
+    the executor's name: at load where it can be known, else before the request is accepted.
+
+    The defaults are those of an executor that does everything and drafts nothing.
+    """
+
+    name: str = "this executor"  # as messages call it
+    block_multiple: int = 1  # a block's tokens are a multiple of this
+    wants_tokens: bool = False  # all tokens that are known when a sequence begins (Begun.tokens)
+    logprobs: bool = True  # of generated tokens
+    prompt_logprobs: bool = True
+    grammars: bool = True
+    exclusive_groups: bool = True  # it computes padding and held slots
+    drafted_tokens: int = 0  # that a row may have beside its own, at most
+    steps_in_flight: int = 1  # submitted and not yet collected, at most
+
+    def check_policies(self, policies: Policies) -> None:
+        """Raises SettingError for a strategy that it cannot run."""
+        if policies.in_groups and not self.exclusive_groups:
+            raise SettingError(
+                f"{self.name} computes no padding, so it cannot run the groups of "
+                f"{type(policies.join).__name__}: use Continuous"
+            )
+
+    def check(self, settings: Settings) -> None:
+        """Raises SettingError for settings that it cannot obey."""
+        self.check_policies(settings.policies)
+        if settings.block_size % self.block_multiple:
+            raise SettingError(
+                f"{self.name} takes blocks of a multiple of {self.block_multiple} tokens, not of "
+                f"{settings.block_size}"
+            )
+
+    def refusal(self, logprobs: int, prompt_logprobs: int, grammar: Grammar) -> str:
+        """Why it cannot answer a request that asks for these (Sampling); empty: it can."""
+        if logprobs >= 0 and not self.logprobs:
+            return f"{self.name} gives no log-probabilities"
+        if prompt_logprobs >= 0 and not self.prompt_logprobs:
+            return f"{self.name} gives no log-probabilities of a prompt"
+        if grammar and not self.grammars:
+            return f"{self.name} obeys no grammars"
+        return ""
+
+
+EVERYTHING = Traits()

@@ -1,0 +1,114 @@
+"""An executor's traits: what it cannot do is refused by name, wherever it is asked for."""
+
+import pytest
+
+from headway.core.commands import Add
+from headway.core.grammar import Grammar
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
+from headway.core.policies.policies import Policies
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import Engine, Executor
+from headway.errors import SettingError
+from headway.executor.fake import FakeExecutor
+from headway.executor.forwarding import Forwarding
+from headway.executor.guarded import PROBE, GuardedExecutor
+from headway.executor.traits import EVERYTHING, Traits
+from headway.journal.record import digest
+from headway.runs.shared_executor import SharedExecutor
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+from tests.traces import BLOCK, COST, Spy, ask
+
+NARROW = Traits("a narrow executor", block_multiple=32, exclusive_groups=False)
+GRAMMAR = Grammar("regex", "[0-9]+")
+
+
+class Narrow(Executor):
+    traits = NARROW
+
+
+@pytest.mark.parametrize("join", [Static(2), Dynamic(2, 5), LengthClasses(2, (8,), 5)])
+def test_a_strategy_that_needs_more_is_refused_with_the_executors_name(join):
+    settings = Settings(9, 32, policies=Policies(join))
+    cause = f"a narrow executor computes no padding.* groups of {type(join).__name__}: use Cont"
+    with pytest.raises(SettingError, match=cause):
+        Engine(Scheduler(settings), Narrow(), None, VirtualClock())
+    EVERYTHING.check(settings)
+
+
+def test_a_block_size_that_it_does_not_take_is_refused():
+    NARROW.check(Settings(9, 64, policies=Policies(Continuous(2))))
+    with pytest.raises(SettingError, match="blocks of a multiple of 32 tokens, not of 48"):
+        NARROW.check(Settings(9, 48, policies=Policies(Continuous(2))))
+
+
+@pytest.mark.parametrize(
+    "lacking, wanted, cause",
+    [
+        ("logprobs", (0, -1, Grammar()), "gives no log-probabilities"),
+        ("prompt_logprobs", (-1, 3, Grammar()), "gives no log-probabilities of a prompt"),
+        ("grammars", (-1, -1, GRAMMAR), "obeys no grammars"),
+    ],
+)
+def test_a_request_that_asks_for_more_is_refused(lacking, wanted, cause):
+    assert EVERYTHING.refusal(*wanted) == ""
+    assert Traits("it", **{lacking: False}).refusal(*wanted) == f"it {cause}"
+    assert Traits("it", **{lacking: False}).refusal(-1, -1, Grammar()) == ""
+
+
+def test_a_wrapper_has_the_traits_of_what_it_wraps_and_passes_on_what_it_is_to_prepare():
+    told = []
+
+    class Telling(Narrow):
+        def compile(self, grammar):
+            told.append(grammar)
+
+        def prepare(self, tokens, sampled, seconds):
+            told.append((tokens, sampled, seconds))
+
+    clock, inner = VirtualClock(), Telling()
+    wrapped = GuardedExecutor(SharedExecutor(PricedExecutor(COST, clock, Forwarding(inner))))
+    wrapped.compile(GRAMMAR)
+    wrapped.prepare(5, 3, 1.0)
+    assert wrapped.traits is NARROW and told == [GRAMMAR, (5, 3, 1.0)]
+
+
+def test_a_plain_executor_does_everything_and_prepares_nothing():
+    plain = PricedExecutor(COST, VirtualClock())
+    assert plain.traits == EVERYTHING
+    assert plain.compile(GRAMMAR) is None and plain.prepare(1, 1, 1.0) is None
+    assert FakeExecutor(4, BLOCK, burst=3).traits.drafted_tokens == 2
+
+
+class Wanting(Spy):
+    """An executor that wants the tokens of whoever begins."""
+
+    traits = Traits(wants_tokens=True)
+
+
+def batches(kind):
+    """The batches of a run in which memory is so short that somebody is preempted."""
+    clock, spy = VirtualClock(), kind(FakeExecutor(5, BLOCK), [])
+    policies = Policies(Continuous(2), chunk=Fixed(6), step_tokens=8)
+    scheduler = Scheduler(Settings(5, BLOCK, policies=policies))
+    asked = [ask(name, tuple(range(at, at + 6)), 8) for name, at in (("a", 1), ("b", 20))]
+    inbox = TraceInbox([(0, Add(each)) for each in asked], clock)
+    engine = Engine(scheduler, PricedExecutor(COST, clock, spy), inbox, clock)
+    while len(scheduler.ledger.requests) < 2:
+        engine.step()
+    assert scheduler.roster.preemptions
+    return spy.batches
+
+
+def test_who_begins_brings_all_known_tokens_if_the_executor_wants_them():
+    plain, wanting = batches(Spy), batches(Wanting)
+    assert [digest(batch.rows) for batch in plain] == [digest(batch.rows) for batch in wanting]
+    assert all(each.tokens == () for batch in plain for each in batch.begun)
+    begun = [each for batch in wanting for each in batch.begun]
+    assert begun[0].tokens == tuple(range(1, 7))
+    again = [each for each in begun if len(each.tokens) > each.prompt]
+    assert again, "one that was preempted begins with what it had generated"
+    assert PROBE.begun[0].tokens == PROBE.rows[0].tokens

@@ -1,0 +1,27 @@
+"""A request that asks for what the executor cannot do is a 400 with the executor's name."""
+
+import httpx2
+import pytest
+
+from headway.executor.traits import Traits
+from headway.server.config.config import ServerConfig
+from tests.server.running_server import fake, serving
+
+
+@pytest.mark.parametrize(
+    "lacking, more, cause",
+    [
+        ("logprobs", {"logprobs": 1}, "gives no log-probabilities"),
+        ("grammars", {"response_format": {"type": "json_object"}}, "obeys no grammars"),
+    ],
+)
+def test_what_the_executor_cannot_do_is_refused_by_name(lacking, more, cause):
+    asked = {"prompt": "x", "max_tokens": 2, "temperature": 0}
+    with serving(ServerConfig(), fake) as (url, front):
+        front.ready(front.tokenizer, frozenset({2}), Traits("a small executor", **{lacking: False}))
+        plain = httpx2.post(f"{url}/v1/completions", json=asked, timeout=60)
+        answer = httpx2.post(f"{url}/v1/completions", json=asked | more, timeout=60)
+    assert plain.status_code == 200
+    assert answer.status_code == 400
+    said = answer.json()["error"]
+    assert (said["message"], said["code"]) == (f"a small executor {cause}", "not_supported")
