@@ -182,6 +182,18 @@ def test_refusals_are_counted_and_a_retry_is_counted_apart(tmp_path):
     assert figures.attempts == 2 * figures.retried and not figures.errors
 
 
+def test_answers_that_end_early_are_said_on_terminal_and_page(tmp_path):
+    with scheduled(lambda body, headers: Plan((0.01, 0.02))) as url:
+        status, said, found = bench(tmp_path, url, poisson=20.0, answer="2-3")
+    (name,) = found.strategies
+    (figures,) = found.client(name, "poisson")
+    rows = found.counted[name][0].client
+    assert status == 0 and 0 < figures.short == sum(row.asked == 3 for row in rows) < len(rows)
+    text = f"{name} ended {figures.short} of {len(rows)} answers with fewer tokens"
+    assert text in " ".join(said.split()) and text in (tmp_path / "report.html").read_text()
+    assert "The tables have its own counts of tokens" in " ".join(said.split())
+
+
 def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
     with scheduled(lambda body, headers: Plan((0.01, 0.02))) as url:
         status, said, found = bench(tmp_path, url, poisson=20.0, answer="2", callers=2)

@@ -8,9 +8,11 @@ from headway.report.run_description import cut_text, traffic_text
 
 TEXTS = {
     "ids": "token ids of its own tokenizer, so their lengths are exact",
-    "text": "text of about as many tokens; the tables have the server's own counts",
-    "chat": "a message of about as many tokens; the tables have the server's own counts",
+    "text": "text of about as many tokens",
+    "chat": "a message of about as many tokens",
 }
+COUNTED = "The tables have its own counts of tokens"
+UNCOUNTED = "Its streams count no tokens: pieces of text are counted, and prompts are estimated"
 
 
 def stated(found: Analysis) -> list[tuple[str, str]]:
@@ -49,12 +51,13 @@ def server_text(each: Mapping[str, Any]) -> str:
     """How one server was asked."""
     extras = " and ".join(each["extras"])
     lengths = (
-        f"Answers are held to their lengths by {extras}"
+        f"It took {extras}, which ask for answers of full length"
         if extras
         else "It takes neither ignore_eos nor min_tokens, so answers may be shorter than asked for"
     )
-    counts = "" if each["counts"] else "; it counts no tokens, so pieces of text are counted"
-    return f"{each['url']}, {each['model']}. Prompts: {TEXTS[each['prompts']]}. {lengths}{counts}"
+    counts = COUNTED if each["counts"] else UNCOUNTED
+    prompts = TEXTS[each["prompts"]]
+    return f"{each['url']}, {each['model']}. Prompts: {prompts}. {lengths}. {counts}"
 
 
 def loop_text(asked: Mapping[str, Any]) -> str:

@@ -58,6 +58,23 @@ def unserved(found: Analysis) -> str:
     return f"{'; '.join(said)}." if said else ""
 
 
+def shortened(found: Analysis) -> str:
+    """Answers that ended before their length; empty: there are none."""
+    said = []
+    for name in found.strategies:
+        lanes = [found.client(name, lane) for lane in found.lanes]
+        short = sum(each.short for runs in lanes for each in runs)
+        if short:
+            served = sum(each.served for each in found.engine[name])
+            said.append(f"{name} ended {short:,} of {served:,} answers")
+    if not said:
+        return ""
+    return (
+        f"{'; '.join(said)} with fewer tokens than were asked for: it did less work than a server "
+        "that does not."
+    )
+
+
 def closed(found: Analysis) -> str:
     """That the loop was closed; empty: it was not."""
     callers = found.report.about["asked"]["callers"]
@@ -71,7 +88,13 @@ def closed(found: Analysis) -> str:
 
 def doubts(found: Analysis) -> list[str]:
     """All of it, the worst first."""
-    said = (invalid(found), closed(found), unserved(found), bottleneck(found))
+    said = (
+        invalid(found),
+        closed(found),
+        unserved(found),
+        shortened(found),
+        bottleneck(found),
+    )
     return [text for text in said if text]
 
 

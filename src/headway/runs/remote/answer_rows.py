@@ -28,8 +28,12 @@ class Seen:
     cut: bool = False  # the run was over
 
 
-def rows_of(offer: Offer, seen: Seen, budget: Budget, began: int) -> tuple[RequestRow, ClientRow]:
+def rows_of(
+    offer: Offer, seen: Seen, budget: Budget, began: int, prompt: int
+) -> tuple[RequestRow, ClientRow]:
     """Both rows. Times in them are counted from the beginning of the run.
+
+    prompt: its tokens, where the server does not count them.
 
     The engine's accounts (queue, device time, preemptions) are nothing that a client can see.
     """
@@ -56,7 +60,7 @@ def rows_of(offer: Offer, seen: Seen, budget: Budget, began: int) -> tuple[Reque
         first_token=first - began if spoke else NEVER,
         last_token=last - began if spoke else NEVER,
         finished=ended - began,
-        prompt=tokens_of(stream.usage, "prompt_tokens") or len(request.prompt),
+        prompt=tokens_of(stream.usage, "prompt_tokens") or prompt,
         generated=generated,
         cached=cached or 0,
         discarded=0,

@@ -144,7 +144,9 @@ class ClientRun:
     async def _one(self, caller: Caller, offer: Offer, request: bytes, due: int) -> Seen:
         self._asked[offer.request.lane] += 1
         seen = await caller.ask(offer, request, due)
-        row, client = rows_of(offer, seen, self.budgets[offer.request.lane], self.began)
+        tokens = self.wording.prompt_tokens(offer.request.prompt)
+        budget = self.budgets[offer.request.lane]
+        row, client = rows_of(offer, seen, budget, self.began, tokens)
         self.rows.append(row)
         self.client.append(client)
         return seen

@@ -12,7 +12,7 @@ from headway.runs.remote.answer_stream import error_text, tokens_of
 from headway.runs.remote.connection import Broken, Exchange
 from headway.runs.remote.connections import Connections
 from headway.runs.remote.target import Target
-from headway.runs.remote.wording import CHAT, COMPLETIONS, Wording, http_request
+from headway.runs.remote.wording import Wording, http_request
 
 # What is tried, the most first: fields that hold the length of an answer, and counts of tokens.
 FORMS = (
@@ -108,8 +108,7 @@ class Contact:
         if wanted and models and wanted.partition("@")[0] not in models:
             raise SettingError(f"{url} has no model {wanted}; it has {has}")
         name = wanted or plain_names[0]
-        context = models.get(name.partition("@")[0], {}).get("max_model_len")
-        return name, context if isinstance(context, int) else 0
+        return name, _context(models.get(name.partition("@")[0], {}))
 
     async def _tried(self, wording: Wording) -> Wording:
         """The wording with all that the server takes. One token is asked for each time."""
@@ -119,12 +118,34 @@ class Contact:
             exchange = await self._ask(tried.request(prompt, 1))
             status, said = exchange.status, error_text(exchange.body)
             if status == 200:
-                return _measured(tried, exchange, len(prompt))
+                return await self._measured(tried, exchange)
             if status not in NOT_UNDERSTOOD:
                 break
-        path = CHAT if wording.chat else COMPLETIONS
         reason = f": {said}" if said else ""
-        raise SettingError(f"{wording.target.url}{path} answers with status {status}{reason}")
+        url = f"{self.target.url}{wording.path}"
+        raise SettingError(f"{url} answers with status {status}{reason}")
+
+    async def _measured(self, wording: Wording, exchange: Exchange) -> Wording:
+        """With what an answer showed: whether tokens are counted, and the words of a token."""
+        if not exchange.streams:
+            raise SettingError(f"{self.target.url} answers as a whole where a stream was asked for")
+        if exchange.stream.error:
+            raise SettingError(f"{self.target.url} fails: {exchange.stream.error}")
+        usage = exchange.stream.usage
+        if tokens_of(usage, "completion_tokens") is None:
+            wording = replace(wording, counts=False)
+        if wording.exact:
+            return wording
+        tokens = tokens_of(usage, "prompt_tokens") or await self._prompt_tokens(wording)
+        return replace(wording, words_per_token=SAMPLE / tokens) if tokens else wording
+
+    async def _prompt_tokens(self, wording: Wording) -> int:
+        """How many tokens the sample is, by an answer that is no stream; 0: it does not say."""
+        body = wording.body(wording.text[:SAMPLE], 1) | {"stream": False}
+        body.pop("stream_options", None)
+        _, plain = await self._call("POST", wording.path, body)
+        usage = plain.get("usage")
+        return (tokens_of(usage, "prompt_tokens") or 0) if isinstance(usage, dict) else 0
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
@@ -166,16 +187,13 @@ class Contact:
             ) from error
 
 
-def _measured(wording: Wording, exchange: Exchange, numbers: int) -> Wording:
-    """With the words of a token, as the server counted the prompt."""
-    if not exchange.streams:
-        raise SettingError(f"{wording.target.url} answers as a whole where a stream was asked for")
-    if exchange.stream.error:
-        raise SettingError(f"{wording.target.url} fails: {exchange.stream.error}")
-    tokens = tokens_of(exchange.stream.usage, "prompt_tokens")
-    if wording.exact or not tokens:
-        return wording
-    return replace(wording, words_per_token=numbers / tokens)
+def _context(model: Mapping[str, Any]) -> int:
+    """Tokens that a request may have: vLLM's and headway's name for it, and llama.cpp's."""
+    meta = model.get("meta")
+    for fields, name in ((model, "max_model_len"), (meta, "n_ctx")):
+        if isinstance(fields, dict) and (tokens := tokens_of(fields, name)):
+            return tokens
+    return 0
 
 
 def _joined(pieces: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ class Wording:
     words: Sequence[str] = field(default=(), repr=False)  # that they stand for; none: token ids
     words_per_token: float = 1.0
     extras: tuple[str, ...] = ()  # of ignore_eos and min_tokens, those that it takes
-    counts: bool = True  # it takes stream_options.include_usage
+    counts: bool = True  # its streams have usage, if asked by stream_options.include_usage
     context: int = 0  # tokens that a request may have; 0: it does not say
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every request
 
@@ -33,9 +33,18 @@ class Wording:
         return not self.words
 
     @property
+    def path(self) -> str:
+        """Of its requests."""
+        return CHAT if self.chat else COMPLETIONS
+
+    @property
     def room(self) -> int:
         """Tokens that a request may have, with a margin where lengths are not exact."""
         return self.context if self.exact else int(self.context * MARGIN)
+
+    def prompt_tokens(self, prompt: Sequence[int]) -> int:
+        """About how many tokens a prompt is, where the server does not say."""
+        return max(1, round(len(prompt) / self.words_per_token))
 
     def prompt_numbers(self, tokens: int) -> int:
         """How many numbers a prompt of so many tokens is made of."""
@@ -79,8 +88,9 @@ class Wording:
     ) -> bytes:
         """The whole HTTP request of a streamed answer."""
         body = json.dumps(self.body(prompt, answer, before), separators=(",", ":")).encode()
-        path = CHAT if self.chat else COMPLETIONS
-        return http_request(self.target, "POST", path, body, {**self.headers, **(headers or {})})
+        return http_request(
+            self.target, "POST", self.path, body, {**self.headers, **(headers or {})}
+        )
 
 
 def http_request(
