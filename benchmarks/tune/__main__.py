@@ -1,21 +1,28 @@
 """Does `headway tune` find what an exhaustive sweep finds?
 
-Simulated: Llama-3.1-8B on one H100 by its data sheet, and the two recorded Azure services with an
-eighth of their tokens. `tune` chooses by two windows of the traces. The sweep tries every strategy
-at every size (grid.py, more than 500 configurations) on the same windows, with the same requests
-and residuals. Capacities are compared on two held-out windows, which neither has seen.
+Simulated, by data sheets, on the recorded Azure services with an eighth of their tokens:
+
+- two lanes: Llama-3.1-8B on one H100; completion and chat.
+- three lanes: Qwen2.5-7B on one L4; completion, chat, and summaries that are drawn.
+
+`tune` chooses by two windows of the traces. The sweep tries every strategy at every size (grid.py,
+more than 500 configurations) on the same windows, with the same requests and residuals. Capacities
+are compared on two held-out windows, which neither has seen. A seed draws other residuals, prompts
+and drawn requests; the recorded ones stay.
 
 - sweep's choice: the configuration with the highest capacity on the tuning windows. Below the rate
   that decides, configurations are dropped after one simulation, as the higher rate was not kept.
 - in hindsight: the highest capacity that any configuration has on the held-out windows themselves.
   No method can know it beforehand, so it has no aim.
 
-    python -m benchmarks.tune [--check] [--requests N] [--seeds N] [--workers N]
+    python -m benchmarks.tune [--check] [--cases NAMES] [--requests N] [--seeds N] [--workers N]
+                              [--no-hindsight]
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -35,7 +42,7 @@ from headway.errors import HeadwayError
 from headway.figures.capacity import TOLERANCE
 from headway.runs.process_pool import WorkerPool, worker_pool
 
-LANES = """
+TWO_LANES = """
 completion:
   trace: azure2023-code
   budget: {ttft: 6 x unloaded, tpot: 3 x unloaded}
@@ -43,17 +50,50 @@ chat:
   trace: azure2023-conv
   budget: {ttft: 12 x unloaded, tpot: 4 x unloaded}
 """
-MODEL = "llama-3.1-8b"
+THREE_LANES = """
+completion:
+  trace: azure2023-code
+  weight: 3
+  budget: {ttft: 6 x unloaded, tpot: 3 x unloaded}
+chat:
+  trace: azure2023-conv
+  weight: 3
+  budget: {ttft: 12 x unloaded, tpot: 4 x unloaded}
+summaries:
+  arrivals: poisson
+  prompt: {mean: 400, cv: 0.5}
+  answer: {mean: 24, cv: 0.3}
+  weight: 2
+  budget: {e2e: 30 x unloaded}
+"""
 AIM = 0.97
 DOWN = 1.03  # by which the rate is lowered until some configuration keeps every lane
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is tuned: a model on an accelerator, and its lanes."""
+
+    model: str
+    accelerator: str
+    lanes: str  # YAML
+    laxest: str  # the lane whose share of slots the sweep varies
+
+
+CASES = {
+    "two": Case("llama-3.1-8b", "h100-sxm", TWO_LANES, "chat"),
+    "three": Case("qwen2.5-7b", "l4", THREE_LANES, "summaries"),
+}
 
 
 def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
+    parser.add_argument("--cases", default="two,three", help="of two and three; default: both")
     parser.add_argument("--requests", type=int, default=160, help="of a window; default: 160")
-    parser.add_argument("--seeds", type=int, default=1, help="cases; default: 1")
+    parser.add_argument("--seeds", type=int, default=3, help="of each case; default: 3")
+    parser.add_argument("--no-hindsight", action="store_true", help="leave that sweep out")
     parser.add_argument("--workers", type=int, default=2, help="processes; default: 2")
     return parser.parse_args()
 
@@ -77,23 +117,21 @@ def in_hindsight(search: Search, candidates: Sequence[Candidate], rate: float) -
     return max([rate, *(each.rated.rate for each in found)])
 
 
-def compared(folder: Path, seed: int, requests: int, pool: WorkerPool) -> dict[str, float]:
+def compared(
+    case: Case, options: TuneOptions, pool: WorkerPool, hindsight: bool
+) -> dict[str, float]:
     """The figures of one seed."""
     console = Console(width=100, quiet=True)
-    options = TuneOptions(
-        folder / "cost.json", lanes=folder / "lanes.yaml", requests=requests, seed=seed
-    )
     tuning = prepare_tuning(options)
     found = tuning.run(pool, console)
     search = tuning.search
     assert search is not None
     runs, own = found.simulated, found.held[CHOSEN].rate
-    print(f"seed {seed}: {found.headline()}", flush=True)
-    candidates = [each for each in grid() if tuning.site.allows(each)]
+    print(f"{case.model}, seed {options.seed}: {found.headline()}", flush=True)
+    candidates = [each for each in grid(case.laxest) if tuning.site.allows(each)]
     choice = sweeps_choice(search, candidates, found.tuned.rate)
     (checked,) = search.capacities([choice.candidate], HELD_OUT, own / 2)
     print(f"  sweep's choice: {choice.candidate.text}: {checked.rated.rate:.4g}", flush=True)
-    best = in_hindsight(search, candidates, max(own, checked.rated.rate))
     sure = found.held[CHOSEN].found.sure
     return {
         "configurations": len(candidates),
@@ -102,35 +140,54 @@ def compared(folder: Path, seed: int, requests: int, pool: WorkerPool) -> dict[s
         "capacity, low": sure.low,
         "capacity, high": sure.high,
         "ratio": own / checked.rated.rate,
-        "hindsight": own / best,
         "default": own / found.held[DEFAULT].rate,
         "runs": runs,
-    }
+    } | (
+        {"hindsight": own / in_hindsight(search, candidates, max(own, checked.rated.rate))}
+        if hindsight
+        else {}
+    )
+
+
+def figures(name: str, found: Sequence[dict[str, float]]) -> list[Figure]:
+    """Of one case, over its seeds."""
+    samples = {key: [each[key] for each in found] for key in found[0]}
+    unit = "requests/s"
+    said = [
+        Figure(f"{name} lanes: configurations", samples["configurations"], least=500),
+        Figure(f"{name} lanes: requests of the lane with the fewest", samples["n"]),
+        Figure(f"{name} lanes: tune's capacity, held out", samples["capacity"], unit=unit),
+        Figure(f"{name} lanes: its 90 % interval, low", samples["capacity, low"], unit=unit),
+        Figure(f"{name} lanes: its 90 % interval, high", samples["capacity, high"], unit=unit),
+        Figure(f"{name} lanes: over the sweep's choice", samples["ratio"], least=AIM),
+        Figure(f"{name} lanes: over the server's default", samples["default"]),
+        Figure(f"{name} lanes: windows simulated by tune", samples["runs"]),
+    ]
+    if "hindsight" in samples:
+        said.append(Figure(f"{name} lanes: over the best in hindsight", samples["hindsight"]))
+    return said
 
 
 def main() -> int:
-    given = parsed()
-    card = read_accelerator("h100-sxm")
-    calibration = analytical_calibration(read_shape(MODEL), card, MODEL)
-    with TemporaryDirectory() as name, worker_pool(given.workers) as pool:
-        folder = Path(name)
-        write_cost_file(calibration, folder / "cost.json")
-        (folder / "lanes.yaml").write_text(LANES)
-        seeds = range(given.seeds)
-        found = [compared(folder, seed, given.requests, pool) for seed in seeds]
-    samples = {name: [each[name] for each in found] for name in found[0]}
-    figures = [
-        Figure("configurations of the sweep", samples["configurations"], least=500),
-        Figure("requests of the lane with the fewest", samples["n"]),
-        Figure("tune's capacity, held out", samples["capacity"], unit="requests/s"),
-        Figure("its 90 % interval, low", samples["capacity, low"], unit="requests/s"),
-        Figure("its 90 % interval, high", samples["capacity, high"], unit="requests/s"),
-        Figure("over the sweep's choice", samples["ratio"], least=AIM),
-        Figure("over the best in hindsight", samples["hindsight"]),
-        Figure("over the server's default", samples["default"]),
-        Figure("windows simulated by tune", samples["runs"]),
-    ]
-    return finish("tune", __doc__ or "", 0, figures)
+    given, said = parsed(), list[Figure]()
+    with TemporaryDirectory() as folder, worker_pool(given.workers) as pool:
+        cost, lanes = Path(folder) / "cost.json", Path(folder) / "lanes.yaml"
+        for name in given.cases.split(","):
+            case = CASES[name]
+            card, shape = read_accelerator(case.accelerator), read_shape(case.model)
+            write_cost_file(analytical_calibration(shape, card, case.model), cost)
+            lanes.write_text(case.lanes)
+            found = [
+                compared(
+                    case,
+                    TuneOptions(cost, lanes=lanes, requests=given.requests, seed=seed),
+                    pool,
+                    not given.no_hindsight,
+                )
+                for seed in range(given.seeds)
+            ]
+            said += figures(name, found)
+    return finish("tune", __doc__ or "", 0, said)
 
 
 if __name__ == "__main__":

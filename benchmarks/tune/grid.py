@@ -18,13 +18,13 @@ CHUNKED = (
 )
 
 
-def grid() -> list[Candidate]:
-    """All of them, in the candidates' order."""
+def grid(laxest: str) -> list[Candidate]:
+    """All of them, in the candidates' order. laxest: the lane whose share of slots is varied."""
     found = list[Candidate]()
     for slots in SLOTS:
         found += [Candidate(name, slots, chunk) for name in CHUNKED for chunk in CHUNKS]
         for name in (*WHOLE_PROMPTS, *BY_SLACK):
             found += [Candidate(name, slots, step_tokens=tokens) for tokens in STEPS]
         found += [Candidate(name, slots, window=window) for name in GROUPS for window in WINDOWS]
-        found += [Candidate("budgets", slots, cap=share) for share in SHARES]
+        found += [Candidate("budgets", slots, most=((laxest, share),)) for share in SHARES]
     return sorted(found)

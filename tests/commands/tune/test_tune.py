@@ -9,9 +9,9 @@ from rich.console import Console
 
 from headway.commands.tune import search, tuning
 from headway.commands.tune.candidate import (
-    CAPS,
     Candidate,
     first_candidates,
+    lane_neighbours,
     neighbours,
     sizes,
 )
@@ -22,7 +22,7 @@ from headway.commands.tune.rule_of_thumb import BUDGETS, CHUNKS, FILLER, WHOLE, 
 from headway.commands.tune.site import Site, read_back
 from headway.commands.tune.trial import Score, longest_step
 from headway.commands.tune.tune import run_tune
-from headway.commands.tune.tune_report import FIRST_LINE
+from headway.commands.tune.tune_report import FIRST_LINE, check_outs
 from headway.commands.tune.vllm_arguments import vllm_arguments
 from headway.core.lane import Budget, Lane, Share
 from headway.core.ledger import StepRow
@@ -175,6 +175,27 @@ def test_other_bad_input_is_refused_in_one_line(tmp_path):
         tuned(tmp_path)
 
 
+def test_files_that_cannot_be_written_are_refused_before_the_search(tmp_path):
+    (tmp_path / "folder.yaml").mkdir()
+    yaml = tmp_path / "one.yaml"
+    for out, json_path, why in (
+        (yaml, yaml, "--out and --json are both"),
+        (tmp_path / "folder.yaml", None, r"folder\.yaml is a folder: name a file in it"),
+        (yaml, tmp_path, "is a folder"),
+        (tmp_path / "none" / "one.yaml", None, "there is no folder"),
+        (yaml, tmp_path / "none" / "one.json", "there is no folder"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            check_outs(out, json_path)
+
+
+def test_a_file_of_the_users_beside_the_configuration_is_left_alone(tmp_path, few):
+    (tmp_path / "headway.part").write_text("mine")
+    tuned(tmp_path)
+    assert (tmp_path / "headway.part").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.glob("*.part")) == ["headway.part"]
+
+
 # -- candidates
 
 
@@ -190,21 +211,52 @@ def test_every_candidate_makes_a_configuration_that_a_server_takes():
 
 def test_neighbours_differ_in_one_setting_and_stay_in_range():
     middle = Candidate("first-come", 16, 256)
-    found = neighbours(middle, 32, 2_048, 2)
+    found = neighbours(middle, 32, 2_048)
     assert found == [
         Candidate("first-come", 8, 256),
         Candidate("first-come", 16, 128),
-        Candidate("first-come", 16, 256, cap=75),
         Candidate("first-come", 16, 512),
         Candidate("first-come", 32, 256),
     ]
     assert Candidate("dynamic-lanes", 4, window=10) in neighbours(
-        Candidate("dynamic-lanes", 4, window=5), 4, 2_048, 1
+        Candidate("dynamic-lanes", 4, window=5), 4, 2_048
     )
-    assert all(each.slots <= 32 for each in neighbours(replace(middle, slots=32), 32, 2_048, 1))
+    assert all(each.slots <= 32 for each in neighbours(replace(middle, slots=32), 32, 2_048))
     assert Candidate("budgets", 4, step_tokens=1_024) in neighbours(
-        Candidate("budgets", 4), 4, 2_048, 1
+        Candidate("budgets", 4), 4, 2_048
     )
+
+
+def test_what_single_lanes_have_changes_by_one_step():
+    plain = Candidate("budgets", 16)
+    assert lane_neighbours(plain, ["chat", "batch"]) == [
+        replace(plain, most=(("batch", 75),)),
+        replace(plain, most=(("chat", 75),)),
+        replace(plain, least=(("batch", 10),)),
+        replace(plain, least=(("chat", 10),)),
+    ]
+    both = replace(plain, least=(("chat", 10),), most=(("batch", 75),))
+    found = lane_neighbours(both, ["chat", "batch"])
+    assert replace(plain, most=(("batch", 75),)) in found, "back to none"
+    assert replace(both, least=(("batch", 10), ("chat", 10))) in found
+    assert replace(both, most=(("batch", 50),)) in found
+    groups = Candidate("dynamic-lanes", 16, window=5)
+    assert lane_neighbours(groups, ["chat"]) == [replace(groups, windows=(("chat", 10),))]
+    wider = replace(groups, windows=(("chat", 10),))
+    assert lane_neighbours(wider, ["chat"]) == [
+        groups,
+        replace(groups, windows=(("chat", 25),)),
+    ]
+    assert lane_neighbours(Candidate("length-classes", 4, window=5), ["chat"]) == []
+
+
+def test_what_single_lanes_have_is_said():
+    shares = Candidate("budgets", 16, least=(("chat", 10),), most=(("batch", 75),))
+    assert shares.text == (
+        "budgets, 16 slots, chat at least 10 % of the slots, batch at most 75 % of the slots"
+    )
+    windows = Candidate("dynamic-lanes", 16, window=5, windows=(("chat", 10),))
+    assert windows.text == "dynamic-lanes, 16 slots, windows 5 %, window of chat 10 %"
 
 
 def test_sizes_descend_and_end_at_one():
@@ -212,18 +264,33 @@ def test_sizes_descend_and_end_at_one():
     assert sizes(4, 4, 3) == [4, 1]
 
 
-def test_the_laxest_lanes_slots_are_capped_and_a_users_share_is_kept():
-    capped = Candidate("first-come", 16, 256, cap=CAPS[-1])
-    assert site().plain(capped)["lanes"]["batch"]["slots"] == {"most": 4}
+def test_lanes_get_their_shares_of_the_slots_and_a_users_share_is_left():
+    shares = Candidate("budgets", 16, least=(("chat", 10),), most=(("batch", 25),))
+    lanes = site().plain(shares)["lanes"]
+    assert (lanes["chat"]["slots"], lanes["batch"]["slots"]) == ({"least": 1}, {"most": 4})
+    (chat, batch) = site().config(shares).core_lanes
+    assert (chat.slots, batch.slots) == (Share(1), Share(0, 4))
     own = replace(BATCH, slots=Share(most=7))
-    assert site(CHAT, own).plain(capped)["lanes"]["batch"]["slots"] == {"most": 7}
-    assert site(CHAT).laxest is None
+    assert site(CHAT, own).open_lanes(shares) == ["chat"]
+    assert site(CHAT, own).plain(Candidate("budgets", 16))["lanes"]["batch"]["slots"] == {"most": 7}
+    assert site(CHAT).open_lanes(shares) == [], "one lane has nobody to share with"
+    reserved = replace(shares, strategy="first-come", chunk=256)
+    assert not site().allows(reserved), "first come keeps no least"
 
 
 def test_a_users_window_is_kept():
     given = site(CHAT, BATCH, windows={"chat": Window(7 * MS)})
     plain = given.plain(Candidate("dynamic-lanes", 4, window=25))["lanes"]
     assert plain["chat"]["window"] == "7ms" and "window" not in plain["batch"]
+    assert given.open_lanes(Candidate("dynamic-lanes", 4, window=25)) == ["batch"]
+    assert not given.allows(Candidate("length-classes", 4, window=25)), "it has one for all"
+
+
+def test_one_lanes_window_differs_from_the_others():
+    voice = replace(CHAT, name="voice")
+    one = Candidate("dynamic-lanes", 4, window=25, windows=(("voice", 5),))
+    plain = site(CHAT, voice).plain(one)["lanes"]
+    assert (plain["chat"]["window"], plain["voice"]["window"]) == ("25ms", "5ms")
 
 
 def test_a_share_that_a_strategy_ignores_rules_that_strategy_out():

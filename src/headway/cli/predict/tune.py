@@ -50,12 +50,21 @@ def tune(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the evidence as JSON too.")
     ] = None,
+    live: Annotated[
+        bool,
+        typer.Option(
+            "--live/--no-live",
+            help="Serve a held-out window with the live model at the end, if the cost file was "
+            "measured on this machine with the embedded model or with --model.",
+        ),
+    ] = True,
 ) -> None:
     """Find a server's settings for recorded traffic, in virtual time.
 
     Searches strategy, slots, chunk, step tokens, windows and slot shares for the highest rate that
     keeps 95 % of every lane inside its budget, and checks the answer on windows of the trace that
-    it was not chosen by. Writes headway.yaml with the evidence, and prints vLLM's arguments.
+    it was not chosen by, and on the live model if there is one. Writes headway.yaml with the
+    evidence, and prints vLLM's arguments.
 
     Example: headway tune --cost cost.json --lanes lanes.yaml
     """
@@ -76,5 +85,6 @@ def tune(
         workers=workers,
         out=out,
         json=json,
+        live=live,
     )
     raise typer.Exit(run_tune(options, Console()))

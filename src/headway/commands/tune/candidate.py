@@ -1,15 +1,20 @@
 """A candidate: settings of a server that `headway tune` tries."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 WHOLE_PROMPTS = ("continuous-mixed", "continuous-prefill-first", "continuous-alternate")
 BY_SLACK = ("budgets", "slack-steps")
 DYNAMIC, LENGTH_CLASSES = "dynamic-lanes", "length-classes"
 GROUPS = (DYNAMIC, LENGTH_CLASSES)
-CAPS = (100, 75, 50, 25)  # percent
-WINDOWS = (5, 10, 25, 50)  # percent
+WINDOWS = (5, 10, 25, 50)  # percent of the budget
+LEASTS = (0, 10, 25, 50)  # percent of the slots
+MOSTS = (100, 75, 50, 25)  # percent of the slots
 LEAST_CHUNK, MOST_CHUNK = 32, 4_096  # tokens
 LEAST_STEP, MOST_STEP = 128, 8_192  # tokens
+
+
+LaneParts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,7 +26,10 @@ class Candidate:
     chunk: int = 0  # prompt tokens of a step; 0: the strategy decides
     step_tokens: int = 0  # beside the slots, where the chunk is not fixed; 0: the server's default
     window: int = 0  # percent of the TTFT budget, of groups
-    cap: int = 100  # percent of the slots that the laxest lane may hold
+    # Of single lanes, by name in ascending order; what is usual is left out.
+    windows: LaneParts = ()  # percent of the lane's budget, in place of `window`
+    least: LaneParts = ()  # percent of the slots that the lane always has
+    most: LaneParts = ()  # percent of the slots that the lane may hold
 
     @property
     def is_group(self) -> bool:
@@ -38,8 +46,9 @@ class Candidate:
             parts.append(f"steps of {self.slots + self.step_tokens}")
         if self.window:
             parts.append(f"windows {self.window} %")
-        if self.cap < 100:
-            parts.append(f"laxest lane {self.cap} % of the slots")
+        parts += [f"window of {lane} {part} %" for lane, part in self.windows]
+        parts += [f"{lane} at least {part} % of the slots" for lane, part in self.least]
+        parts += [f"{lane} at most {part} % of the slots" for lane, part in self.most]
         return ", ".join(parts)
 
 
@@ -65,9 +74,9 @@ def sizes(most: int, ratio: int, count: int) -> list[int]:
 
 
 def neighbours(
-    candidate: Candidate, most_slots: int, context: int, lanes: int, times: float = 2.0
+    candidate: Candidate, most_slots: int, context: int, times: float = 2.0
 ) -> list[Candidate]:
-    """The candidates that differ from it in one setting, by one step.
+    """The candidates that differ from it in one size, or in the windows of all lanes, by one step.
 
     times: the step of the sizes, up and down.
     """
@@ -85,10 +94,37 @@ def neighbours(
     if candidate.is_group:
         for window in _beside(candidate.window, WINDOWS):
             found.add(replace(candidate, window=window))
-    elif lanes > 1:
-        for cap in _beside(candidate.cap, CAPS):
-            found.add(replace(candidate, cap=cap))
     return sorted(found - {candidate})
+
+
+def lane_neighbours(candidate: Candidate, lanes: Collection[str]) -> list[Candidate]:
+    """The candidates that differ from it in what one lane has, by one step.
+
+    In groups that is its window, else the least and the most of the slots.
+    """
+    found = set[Candidate]()
+    for lane in lanes:
+        if candidate.strategy == DYNAMIC:
+            for part in _stepped(candidate.windows, lane, WINDOWS, candidate.window):
+                found.add(replace(candidate, windows=part))
+        elif not candidate.is_group:
+            for part in _stepped(candidate.least, lane, LEASTS):
+                found.add(replace(candidate, least=part))
+            for part in _stepped(candidate.most, lane, MOSTS):
+                found.add(replace(candidate, most=part))
+    return sorted(found - {candidate})
+
+
+def _stepped(
+    parts: LaneParts, lane: str, values: tuple[int, ...], usual: int = -1
+) -> list[LaneParts]:
+    """The parts with the lane's one step lower and higher. usual: left out; default: the first."""
+    usual, now = values[0] if usual < 0 else usual, dict(parts)
+    found = []
+    for value in _beside(now.get(lane, usual), values):
+        changed = {**now, lane: value}
+        found.append(tuple(sorted(each for each in changed.items() if each[1] != usual)))
+    return found
 
 
 def _around(size: int, times: float, least: int, most: int) -> list[int]:

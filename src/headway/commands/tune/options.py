@@ -21,3 +21,4 @@ class TuneOptions:
     workers: int = 0  # processes; 0: one per core
     out: Path = Path("headway.yaml")
     json: Path | None = None
+    live: bool = True  # check the recommendation on the live model, if it can be loaded here

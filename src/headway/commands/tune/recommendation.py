@@ -8,6 +8,7 @@ from typing import Any
 from headway.commands.simulate.capacity_text import INTERVAL, Scope, capacity_sentence
 from headway.commands.tune.candidate import Candidate
 from headway.commands.tune.legal_wait import LegalWait
+from headway.commands.tune.live_check import LiveCheck
 from headway.commands.tune.rule_of_thumb import Rule
 from headway.commands.tune.trial import Rated, Score
 from headway.commands.tune.vllm_arguments import VllmArguments
@@ -45,6 +46,7 @@ class Recommendation:
     held: Mapping[str, Rated] = field(default_factory=dict)  # on other windows; empty: not checked
     others: Mapping[str, Candidate] = field(default_factory=dict)  # what it is compared with
     simulated: int = 0  # runs of one window, in the search
+    live: LiveCheck = LiveCheck("the search was broken off")
 
     @property
     def is_checked(self) -> bool:
@@ -53,8 +55,16 @@ class Recommendation:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it keeps every lane there, at the given rate or at any."""
-        return self.is_checked and self.held[CHOSEN].rate > 0
+        """Whether it keeps every lane there, at the given rate or at any, and live if that was
+        tried."""
+        return self.is_checked and self.held[CHOSEN].rate > 0 and not self.live.broken
+
+    def live_lines(self) -> list[str]:
+        """What came of the live model, in words; the first line is of no single configuration."""
+        if self.live.why_not:
+            return [f"Not checked live: {self.live.why_not}."]
+        each = [f"  {name}: {self.live.said(name)}." for name in self.live.attained]
+        return [f"Live: {self.live.about}.", *each]
 
     @property
     def evidence(self) -> Rated:
@@ -131,6 +141,7 @@ class Recommendation:
             "longest_legal_wait": {each.lane: each.plain for each in self.waits},
             "rule_of_thumb": {"text": self.rule_text(), "section": self.rule.section},
             "simulated_windows": self.simulated,
+            "live": self.live.as_json(),
             "warnings": list(setting.warnings),
         }
 

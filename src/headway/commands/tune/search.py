@@ -4,7 +4,8 @@ The coarse grid climbs a ladder of rates: who breaks a budget at a rung is out (
 Jamieson and Talwalkar, AISTATS 2016, with rates for resources). The first rung has one window, the
 others have every tuning window. The capacity of the last ones is measured.
 
-Around the best of them the search goes on one setting at a time: a neighbour is measured only where
+Around the best of them the search goes on one setting at a time, the sizes first and then the
+windows and the slots of single lanes: a neighbour is measured only where
 it keeps every lane a little above the best capacity so far. With a given rate there is one rung,
 and the least device-seconds of a request win.
 
@@ -12,13 +13,13 @@ Each round is judged as a whole, and every tie is broken by the candidates' orde
 does not depend on the number of processes.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
 
 from headway.commands.simulate.sweep_range import SweepRange
-from headway.commands.tune.candidate import Candidate, neighbours
+from headway.commands.tune.candidate import Candidate, lane_neighbours, neighbours
 from headway.commands.tune.ranking import FINALISTS, Finding, Key, by_cost, by_rate, finalists
 from headway.commands.tune.site import Site
 from headway.commands.tune.trial import (
@@ -35,7 +36,7 @@ from headway.runs.process_pool import WorkerPool
 
 RUNG, LONG_RUNG = 1.15, 1.4  # a rung's rate over the one below; the long one while half are kept
 COARSE = 0.1  # tolerance of a capacity that only says where the ladder begins
-STEPS = (2.0, 2**0.5)  # of the sizes, around the best; the finer where the coarser finds nothing
+STEPS = (2.0, 2**0.5)  # of the sizes; the finer where the coarser finds nothing
 ROUNDS = 12  # of the search around the best, at most
 
 
@@ -122,23 +123,30 @@ class Search:
         """Go from the best to a better neighbour, until there is none."""
         for _ in range(ROUNDS):
             before = self.best
-            if before is None or not any(self._step(before, measured, rank, t) for t in STEPS):
+            if before is None or not self._improved(before.candidate, measured, rank):
                 return
 
-    def _step(
+    def _improved(
         self,
-        before: Finding,
+        centre: Candidate,
         measured: Callable[[Sequence[Candidate]], list[Finding]],
         rank: Callable[[Finding], Key],
-        times: float,
     ) -> bool:
-        """Measure the neighbours that were not yet; whether one is better."""
-        lanes = len(self.site.lanes)
-        around = neighbours(before.candidate, self.most_slots, self.site.context, lanes, times)
-        new = [each for each in around if each not in self.seen and self.site.allows(each)]
-        if new:
-            self._keep_best(measured(new), rank)
-        return self.best != before
+        """Measure the neighbours that were not yet, kind by kind, until one is better."""
+        before = self.best
+        for around in self._around(centre):
+            new = [each for each in around if each not in self.seen and self.site.allows(each)]
+            if new:
+                self._keep_best(measured(new), rank)
+            if self.best != before:
+                return True
+        return False
+
+    def _around(self, centre: Candidate) -> Iterator[list[Candidate]]:
+        """Its neighbours: other sizes, coarse before fine, then what single lanes have."""
+        for times in STEPS:
+            yield neighbours(centre, self.most_slots, self.site.context, times)
+        yield lane_neighbours(centre, self.site.open_lanes(centre))
 
     def _keep_best(self, found: Iterable[Finding], rank: Callable[[Finding], Key]) -> None:
         both = [*found, *([self.best] if self.best else [])]

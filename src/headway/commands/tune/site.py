@@ -41,14 +41,16 @@ class Site:
     block_size: int  # tokens
     cost: str  # path of the cost file
     model: str  # a folder or hub id; empty: the embedded one
+    dtype: str = ""  # that the cost file was measured in; empty: as stored
 
-    @property
-    def laxest(self) -> Lane | None:
-        """The lane whose budget asks least, if the lanes differ in that; the last of equals."""
-        asked = [min(lane.budget.ttft, lane.budget.e2e) for lane in self.lanes]
-        if len(set(asked)) < 2:
-            return None
-        return max(zip(asked, range(len(asked)), self.lanes, strict=True))[2]
+    def open_lanes(self, candidate: Candidate) -> list[str]:
+        """The lanes whose windows, or slots, the user has left open. One lane has nobody to share
+        with."""
+        if len(self.lanes) < 2:
+            return []
+        if candidate.is_group:
+            return [lane.name for lane in self.lanes if lane.name not in self.windows]
+        return [lane.name for lane in self.lanes if lane.slots == ALL]
 
     def plain(self, candidate: Candidate) -> dict[str, Any]:
         """The configuration of a server with these settings, as its YAML file has it."""
@@ -60,7 +62,9 @@ class Site:
         engine |= {"strategy": parts, "context": self.context, "block_size": self.block_size}
         engine["cost"] = self.cost
         lanes = {lane.name: self._lane(lane, candidate, strategy) for lane in self.lanes}
-        models = {"models": [{"path": self.model}]} if self.model else {}
+        model = {"path": self.model, "dtype": self.dtype}
+        said = {name: value for name, value in model.items() if value}
+        models = {"models": [said]} if said else {}
         return {**models, "engine": engine, "lanes": lanes}
 
     def config(self, candidate: Candidate) -> ServerConfig:
@@ -73,7 +77,9 @@ class Site:
         return Setup(config.policies, config.core_lanes, candidate.slots)
 
     def allows(self, candidate: Candidate) -> bool:
-        """Whether a server takes these settings with these lanes."""
+        """Whether a server takes these settings with these lanes, and each changes something."""
+        if candidate.strategy == LENGTH_CLASSES and self.windows:
+            return False  # length classes have no window of a lane's own
         try:
             self.config(candidate)
         except SettingError:
@@ -105,8 +111,8 @@ class Site:
         for name in ("slots", "blocks", "step_tokens"):
             if (share := getattr(lane, name)) != ALL:
                 plain[name] = _share(share)
-        if candidate.cap < 100 and lane is self.laxest and lane.slots == ALL:
-            plain["slots"] = {"most": max(1, candidate.slots * candidate.cap // 100)}
+        if share := _slots(lane.name, candidate):
+            plain["slots"] = share
         if lane.chunk != NEVER:
             plain["chunk"] = lane.chunk
         if candidate.strategy == DYNAMIC and (window := self._window(lane, candidate)) != Window():
@@ -115,7 +121,8 @@ class Site:
 
     def _window(self, lane: Lane, candidate: Candidate) -> Window:
         limit = min(lane.budget.ttft, lane.budget.e2e)
-        default = NEVER if limit == NEVER else _part(limit, candidate.window)
+        percent = dict(candidate.windows).get(lane.name, candidate.window)
+        default = NEVER if limit == NEVER else _part(limit, percent)
         return self.windows.get(lane.name, Window(default))
 
 
@@ -135,6 +142,11 @@ def _checked(plain: dict[str, Any], name: str) -> ServerConfig:
     config = layers.build(ServerConfig)
     check_set(config.lanes, config.strategy, layers.origins)
     return config
+
+
+def _slots(lane: str, candidate: Candidate) -> dict[str, int]:
+    parts = {"least": dict(candidate.least).get(lane, 0), "most": dict(candidate.most).get(lane, 0)}
+    return {name: max(1, candidate.slots * part // 100) for name, part in parts.items() if part}
 
 
 def _window(window: Window) -> Any:

@@ -97,7 +97,7 @@ class Score:
 
 def run_trial(trial: Trial) -> Score:
     """Serve the windows in virtual time. Runs in a worker."""
-    served = [_serve(trial, window) for window in trial.windows]
+    served = [_simulated(trial, window) for window in trial.windows]
     figures = [each for each, _ in served]
     lanes = list(figures[0].lanes)
     return Score(
@@ -110,17 +110,21 @@ def run_trial(trial: Trial) -> Score:
     )
 
 
-def _serve(trial: Trial, window: int) -> tuple[Figures, int]:
+def _simulated(trial: Trial, window: int) -> tuple[Figures, int]:
     course, setup = trial.course, trial.setup
     calibration = calibration_at(course.calibration, "slots", setup.slots)
     testbed = noisy_testbed(calibration, course.seed, window)
     work = course.work(window, trial.rate, testbed)
-    limit = round(work.window * (1 + DRAIN))
-    run = Run(testbed, setup.policies, setup.lanes, work.requests, limit, course.enforce)
-    outcome = run.serve()
+    outcome = run_of(course, setup, testbed, work).serve()
     figures = figures_of("", window, outcome, work, testbed.num_blocks)
     is_group = not isinstance(setup.policies.join, Continuous)
     return figures, longest_step(outcome.steps, is_group)
+
+
+def run_of(course: Course, setup: Setup, testbed: Testbed, work: Workload) -> Run:
+    """A run of these requests, on any testbed."""
+    limit = round(work.window * (1 + DRAIN))
+    return Run(testbed, setup.policies, setup.lanes, work.requests, limit, course.enforce)
 
 
 def longest_step(steps: Sequence[StepRow], is_group: bool) -> int:

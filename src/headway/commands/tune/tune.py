@@ -1,13 +1,18 @@
 """The command `headway tune`: finds the settings of a server for recorded traffic and budgets."""
 
+from dataclasses import replace
+
 from rich.console import Console
 from rich.text import Text
 
 from headway.commands.interruption import Terminated, exit_status, terminable
+from headway.commands.tune.live_check import NOT_ASKED, LiveCheck, live_testbed, why_not_live
 from headway.commands.tune.options import TuneOptions
+from headway.commands.tune.recommendation import Recommendation
 from headway.commands.tune.tune_report import check_outs, keep, show
 from headway.commands.tune.tuning import Tuning, prepare_tuning
 from headway.costing.machine import cores
+from headway.errors import HeadwayError
 from headway.runs.process_pool import worker_pool
 from headway.runs.provenance import provenance_of, provenance_sentence
 
@@ -15,8 +20,8 @@ from headway.runs.provenance import provenance_of, provenance_sentence
 def run_tune(options: TuneOptions, console: Console) -> int:
     """Search, write the files, print the answer; return the exit status.
 
-    1: the recommendation does not keep every lane on the held-out windows. Raises SettingError for
-    what cannot be tuned, with the remedy.
+    1: the recommendation does not keep every lane on the held-out windows, or live. Raises
+    SettingError for what cannot be tuned, with the remedy.
     """
     check_outs(options.out, options.json)
     tuning = prepare_tuning(options)
@@ -25,6 +30,8 @@ def run_tune(options: TuneOptions, console: Console) -> int:
     )
     for line in (tuning.traffic, *tuning.warnings):
         console.print(Text(line))
+    why_not = "" if options.live else NOT_ASKED
+    why_not = why_not or why_not_live(tuning.course.calibration, options.model)
     workers = options.workers or cores()
     with terminable():
         try:
@@ -32,10 +39,33 @@ def run_tune(options: TuneOptions, console: Console) -> int:
                 found = tuning.run(pool, console)
         except (KeyboardInterrupt, Terminated) as end:
             return _broken_off(tuning, options, console, exit_status(end))
+        found = replace(found, live=LiveCheck(why_not or "it was broken off"))
+        keep(found, options.out, options.json)
+        try:
+            found = found if why_not else _checked_live(found, tuning, options, console)
+        except (KeyboardInterrupt, Terminated) as end:
+            text = f"Broken off: the settings are in {options.out}, and were not checked live."
+            console.print(Text(text, style="yellow"))
+            return exit_status(end)
     keep(found, options.out, options.json)
     show(found, console)
     console.print(Text(f"The settings are in {options.out}."))
     return 0 if found.is_kept else 1
+
+
+def _checked_live(
+    found: Recommendation, tuning: Tuning, options: TuneOptions, console: Console
+) -> Recommendation:
+    """The recommendation with its check on the live model, or with the reason why there is none."""
+    if not found.is_kept:
+        return replace(found, live=LiveCheck("no rate keeps every lane on the held-out windows"))
+    slots = max(each.slots for each in tuning.live_candidates(found).values())
+    console.print(Text("Loading the model, to check the settings on it ..."))
+    try:
+        live = live_testbed(tuning.course.calibration, options.model, slots)
+        return replace(found, live=tuning.checked_live(found, live, console))
+    except HeadwayError as error:
+        return replace(found, live=LiveCheck(str(error)))
 
 
 def _broken_off(tuning: Tuning, options: TuneOptions, console: Console, status: int) -> int:

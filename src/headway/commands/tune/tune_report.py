@@ -25,6 +25,11 @@ def check_outs(path: Path, json_path: Path | None) -> None:
         raise SettingError(f"there is no folder {json_path.parent} for {json_path.name}")
     if not path.parent.is_dir():
         raise SettingError(f"there is no folder {path.parent} for {path.name}")
+    if json_path is not None and json_path.resolve() == path.resolve():
+        raise SettingError(f"--out and --json are both {path}: name two files")
+    for each in (path, json_path):
+        if each is not None and each.is_dir():
+            raise SettingError(f"{each} is a folder: name a file in it")
     if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(
         FIRST_LINE
     ):
@@ -40,11 +45,14 @@ def keep(found: Recommendation, path: Path, json_path: Path | None) -> None:
 
 def write_config(found: Recommendation, path: Path) -> None:
     """Write the file whole or not at all, after the server's own reader has taken it."""
-    beside = path.with_suffix(".part")
+    beside = path.with_name(f"{path.name}.part")
     body = yaml.safe_dump(dict(found.plain), sort_keys=False, default_flow_style=None, width=100)
-    beside.write_text(f"{comments(found)}\n{body}", encoding="utf-8")
-    read_back(beside)
-    beside.replace(path)
+    try:
+        beside.write_text(f"{comments(found)}\n{body}", encoding="utf-8")
+        read_back(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 def comments(found: Recommendation) -> str:
@@ -60,6 +68,7 @@ def comments(found: Recommendation) -> str:
         lines.append(f"Held-out windows, {name}{settings}: {found.said(rated)}.")
         at = f"{rated.score.rate:.3g} {UNIT}"
         lines.append(f"  Attainment at {at}: {found.attained(rated.score)}.")
+    lines += found.live_lines()
     lines.append(f"Rule of thumb: {found.rule_text()}.")
     lines.append(
         "Longest legal wait (budget - service - what is left of the running step or group):"
@@ -82,6 +91,8 @@ def show(found: Recommendation, console: Console) -> None:
         console.print(Text(warning, style="yellow"))
     if found.held:
         console.print(_table(found))
+    for line in found.live_lines():
+        console.print(Text(line, style="yellow" if found.live.broken else ""))
     console.print(Text(f"Rule of thumb: {found.rule_text()}."))
     console.print(Text("Longest legal wait, budget - service - what is left of the running:"))
     for each in found.waits:

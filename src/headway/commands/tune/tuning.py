@@ -12,6 +12,7 @@ from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_range import SweepRange, sweep_range
 from headway.commands.tune.candidate import Candidate, first_candidates
 from headway.commands.tune.legal_wait import legal_waits
+from headway.commands.tune.live_check import SHARE, LiveCheck, check_live
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.ranking import Finding
 from headway.commands.tune.recommendation import (
@@ -34,6 +35,7 @@ from headway.models import display_name
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.process_pool import WorkerPool
 from headway.runs.provenance import machine_of, provenance_of
+from headway.runs.testbed import Testbed
 from headway.strategies.window import Window
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.recorded_trace import RecordedTrace
@@ -97,6 +99,18 @@ class Tuning:
             return {each: Rated.of(score) for each, score in scores.items()}
         found = search.capacities(candidates, HELD_OUT, rate / 2)
         return {each.candidate: each.rated for each in found}
+
+    def live_candidates(self, found: Recommendation) -> dict[str, Candidate]:
+        """What the live model serves: the recommended settings, and others to compare them with."""
+        others = {name: self.others[name] for name in (FIRST_COME, DEFAULT) if name in self.others}
+        other = [name for name, each in others.items() if each != found.candidate][:1]
+        return {CHOSEN: found.candidate, **{name: others[name] for name in other}}
+
+    def checked_live(self, found: Recommendation, live: Testbed, console: Console) -> LiveCheck:
+        """Serve a held-out window on the live testbed, at the given rate or below the capacity."""
+        rate = self.rate or SHARE * found.evidence.rate
+        candidates, trial = self.live_candidates(found), (rate, HELD_OUT[0])
+        return check_live(live, self.course, self.site, candidates, trial, console)
 
     def so_far(self) -> Recommendation | None:
         """The best that an interrupted search knows; None: nothing yet that keeps every lane."""
@@ -226,6 +240,7 @@ def _site(
         block_size=calibration.block_size,
         cost=str(options.cost),
         model="" if embedded else options.model or calibration.model,
+        dtype="" if calibration.analytical else calibration.dtype,
     )
 
 

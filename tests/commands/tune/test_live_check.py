@@ -1,0 +1,130 @@
+"""headway tune at its end: the recommended settings on the live model, beside the simulation.
+
+The fake executor on a virtual clock stands for the live model.
+"""
+
+import json
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from headway.commands.tune import search, tune, tuning
+from headway.commands.tune.candidate import Candidate
+from headway.commands.tune.live_check import LiveCheck, why_not_live
+from headway.commands.tune.options import TuneOptions
+from headway.commands.tune.site import read_back
+from headway.commands.tune.tune import run_tune
+from headway.core.cost.step_cost import StepCost
+from headway.costing.calibration import write_cost_file
+from headway.costing.machine import describe_machine
+from headway.errors import HeadwayError
+from headway.models import display_name
+from tests.commands.small_cost_model import CALIBRATION, lanes
+from tests.commands.testbeds import COST, fake_testbed
+
+HERE = {**describe_machine(), "torch": "2.0"}
+OURS = replace(CALIBRATION, model=display_name(None), machine=HERE)
+FEW = [Candidate("continuous-mixed", 4, step_tokens=512), Candidate("first-come", 4, 64)]
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW)
+    monkeypatch.setattr(search, "ROUNDS", 0)
+
+
+def tuned(folder, monkeypatch, cost=COST, calibration=OURS, **wishes):
+    """Run it on a live model with these step times; the exit status, the output, the JSON."""
+    loaded = []
+
+    def load(calibration, model, slots):
+        loaded.append(slots)
+        if isinstance(cost, BaseException):
+            raise cost
+        return replace(fake_testbed(cost=cost), cost=calibration.cost)
+
+    monkeypatch.setattr(tune, "live_testbed", load)
+    monkeypatch.setattr("headway.commands.tune.live_check.describe_machine", lambda: HERE)
+    write_cost_file(calibration, folder / "cost.json")
+    wishes = {"lanes": lanes(folder), "requests": 25, "workers": 1, **wishes}
+    out, evidence = folder / "headway.yaml", folder / "tune.json"
+    options = TuneOptions(folder / "cost.json", out=out, json=evidence, **wishes)
+    screen = Console(file=StringIO(), width=200)
+    status = run_tune(options, screen)
+    return status, screen.file.getvalue(), json.loads(evidence.read_text()), loaded
+
+
+def test_a_model_that_is_as_simulated_keeps_what_was_found(tmp_path, few, monkeypatch):
+    status, said, found, loaded = tuned(tmp_path, monkeypatch)
+    live = found["live"]
+    assert (status, live["kept"], len(loaded)) == (0, True, 1)
+    assert live["rate"] == pytest.approx(0.9 * found["held_out"]["recommended"]["capacity"])
+    first = live["attainment"]["recommended"]
+    assert first["settings"] == found["recommended"]
+    assert len(live["attainment"]) == 2, "a baseline is served too"
+    for lane in ("chat", "voice"):
+        assert first["live"][lane] == pytest.approx(first["simulated"][lane], abs=0.1)
+        assert first["n"][lane] > 0
+    text = (tmp_path / "headway.yaml").read_text()
+    percent = f"chat {100 * first['live']['chat']:.1f} % (simulated"
+    assert percent in said and "# Live: " in text and percent in text
+    assert "every lane is kept with the recommended settings" in said
+    read_back(tmp_path / "headway.yaml")
+
+
+def test_a_model_that_is_slower_is_said_to_break_its_lanes(tmp_path, few, monkeypatch):
+    slow = StepCost.of(30_000_000, per_token=1_000_000, per_pair=20)
+    status, said, found, _ = tuned(tmp_path, monkeypatch, slow)
+    assert status == 1 and not found["live"]["kept"]
+    assert "chat, voice are not kept with the recommended settings" in said
+    assert min(found["live"]["attainment"]["recommended"]["simulated"].values()) >= 0.95
+
+
+def test_the_search_is_the_same_with_and_without_it(tmp_path, few, monkeypatch):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir(), two.mkdir()
+    _, _, live, _ = tuned(one, monkeypatch)
+    status, said, plain, loaded = tuned(two, monkeypatch, live=False)
+    assert (status, loaded) == (0, [])
+    assert plain["live"] == {"why_not": "it was not asked for (--no-live)"}
+    assert "Not checked live: it was not asked for (--no-live)." in said
+    assert live["held_out"] == plain["held_out"]
+
+
+def test_at_a_given_rate_that_rate_is_served(tmp_path, few, monkeypatch):
+    _, _, found, _ = tuned(tmp_path, monkeypatch, rate=8.0)
+    assert found["live"]["rate"] == 8.0
+
+
+def test_a_model_that_does_not_load_leaves_the_settings(tmp_path, few, monkeypatch):
+    status, said, found, _ = tuned(tmp_path, monkeypatch, HeadwayError("no room for it"))
+    assert status == 0 and found["live"] == {"why_not": "no room for it"}
+    assert "Not checked live: no room for it." in said
+
+
+def test_an_interrupted_check_leaves_the_settings_and_says_so(tmp_path, few, monkeypatch):
+    status, said, found, _ = tuned(tmp_path, monkeypatch, KeyboardInterrupt())
+    assert status == 130 and "were not checked live" in said
+    assert found["live"] == {"why_not": "it was broken off"}
+    assert "capacity" in found["held_out"]["recommended"]
+
+
+def test_when_there_is_no_model_to_check_the_reason_is_said(monkeypatch):
+    monkeypatch.setattr("headway.commands.tune.live_check.describe_machine", lambda: HERE)
+    assert why_not_live(OURS, None) == ""
+    other = replace(OURS, model="other")
+    assert why_not_live(other, None) == "no --model is given"
+    assert why_not_live(other, "./other") == ""
+    assert "data sheets" in why_not_live(replace(OURS, analytical=True), None)
+    elsewhere = replace(OURS, machine={**HERE, "cores": 4_000})
+    assert why_not_live(elsewhere, None) == "the cost file was measured on another machine"
+    bare = {**HERE, "torch": "none"}
+    monkeypatch.setattr("headway.commands.tune.live_check.describe_machine", lambda: bare)
+    assert "headway[torch]" in why_not_live(OURS, None)
+
+
+def test_busy_neighbours_are_said():
+    check = LiveCheck("", 5.0, 20.0, {}, 0.7)
+    assert check.about.endswith("other processes used 0.7 cores") and check.broken == []
