@@ -12,13 +12,13 @@ from rich.console import Console
 
 from headway.commands.tune import search, tune, tuning
 from headway.commands.tune.candidate import Candidate
-from headway.commands.tune.live_check import LiveCheck, why_not_live
+from headway.commands.tune.live_check import Attained, LiveCheck, why_not_live
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.site import read_back
 from headway.commands.tune.tune import run_tune
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import write_cost_file
-from headway.costing.machine import describe_machine
+from headway.costing.machine import Neighbours, describe_machine
 from headway.errors import HeadwayError
 from headway.models import display_name
 from tests.commands.small_cost_model import CALIBRATION, lanes
@@ -76,6 +76,7 @@ def test_a_model_that_is_as_simulated_keeps_what_was_found(tmp_path, few, monkey
 
 def test_a_model_that_is_slower_is_said_to_break_its_lanes(tmp_path, few, monkeypatch):
     slow = StepCost.of(30_000_000, per_token=1_000_000, per_pair=20)
+    monkeypatch.setattr(Neighbours, "cores", lambda self: 0.0)
     status, said, found, _ = tuned(tmp_path, monkeypatch, slow)
     assert status == 1 and not found["live"]["kept"]
     assert "chat, voice are not kept with the recommended settings" in said
@@ -125,6 +126,12 @@ def test_when_there_is_no_model_to_check_the_reason_is_said(monkeypatch):
     assert "headway[torch]" in why_not_live(OURS, None)
 
 
-def test_busy_neighbours_are_said():
-    check = LiveCheck("", 5.0, 20.0, {}, 0.7)
-    assert check.about.endswith("other processes used 0.7 cores") and check.broken == []
+def test_a_run_beside_other_work_refutes_nothing():
+    found = Attained("budgets", {"chat": 1.0}, {"chat": 0.5}, {"chat": 90})
+    alone = LiveCheck("", 5.0, 20.0, {"recommended": found}, 0.3)
+    assert alone.is_refuted and alone.about.endswith(
+        "chat is not kept with the recommended settings"
+    )
+    beside = replace(alone, others=0.7)
+    assert beside.broken == ["chat"] and not beside.is_refuted
+    assert beside.about.endswith("other processes used 0.7 cores, so this says little")

@@ -16,7 +16,7 @@ from headway.commands.tune.candidate import Candidate
 from headway.commands.tune.site import Setup, Site
 from headway.commands.tune.trial import Course, Trial, run_of, run_trial
 from headway.costing.calibration import Calibration
-from headway.costing.machine import Neighbours, describe_machine
+from headway.costing.machine import NOISY_CORES, Neighbours, describe_machine
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.models import display_name
 from headway.runs.machine_speed import warm_up
@@ -57,9 +57,17 @@ class LiveCheck:
         return [lane for lane, share in live.items() if share < REQUIRED_ATTAINMENT]
 
     @property
+    def is_refuted(self) -> bool:
+        """Whether it shows that the recommended settings do not keep every lane. A run beside other
+        work shows nothing."""
+        return bool(self.broken) and self.others <= NOISY_CORES
+
+    @property
     def about(self) -> str:
         """What was served, in words."""
-        busy = f"; other processes used {self.others:.1f} cores" if self.others >= 0.05 else ""
+        busy = ""
+        if self.others > NOISY_CORES:
+            busy = f"; other processes used {self.others:.1f} cores, so this says little"
         kept = "every lane is kept"
         if self.broken:
             kept = f"{', '.join(self.broken)} {'are' if len(self.broken) > 1 else 'is'} not kept"

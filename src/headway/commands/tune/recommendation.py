@@ -56,8 +56,8 @@ class Recommendation:
     @property
     def is_kept(self) -> bool:
         """Whether it keeps every lane there, at the given rate or at any, and live if that was
-        tried."""
-        return self.is_checked and self.held[CHOSEN].rate > 0 and not self.live.broken
+        tried on a machine without other work."""
+        return self.is_checked and self.held[CHOSEN].rate > 0 and not self.live.is_refuted
 
     def live_lines(self) -> list[str]:
         """What came of the live model, in words; the first line is of no single configuration."""
