@@ -8,6 +8,9 @@ import pytest
 from rich.console import Console
 
 from headway.commands.tune import search, tuning
+from headway.commands.tune.advice.legal_wait import legal_waits
+from headway.commands.tune.advice.rule_of_thumb import BUDGETS, CHUNKS, FILLER, WHOLE, rule_of_thumb
+from headway.commands.tune.advice.vllm_arguments import vllm_arguments
 from headway.commands.tune.candidate import (
     Candidate,
     first_candidates,
@@ -15,15 +18,12 @@ from headway.commands.tune.candidate import (
     neighbours,
     sizes,
 )
-from headway.commands.tune.legal_wait import legal_waits
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.ranking import by_cost, finalists
-from headway.commands.tune.rule_of_thumb import BUDGETS, CHUNKS, FILLER, WHOLE, rule_of_thumb
 from headway.commands.tune.site import Site, read_back
 from headway.commands.tune.trial import Score, longest_step
 from headway.commands.tune.tune import run_tune
 from headway.commands.tune.tune_report import FIRST_LINE, check_outs
-from headway.commands.tune.vllm_arguments import vllm_arguments
 from headway.core.lane import Budget, Lane, Share
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER

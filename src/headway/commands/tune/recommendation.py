@@ -6,12 +6,12 @@ from math import ceil
 from typing import Any
 
 from headway.commands.simulate.capacity_text import INTERVAL, Scope, capacity_sentence
+from headway.commands.tune.advice.legal_wait import LegalWait
+from headway.commands.tune.advice.rule_of_thumb import Rule
+from headway.commands.tune.advice.vllm_arguments import VllmArguments
 from headway.commands.tune.candidate import Candidate
-from headway.commands.tune.legal_wait import LegalWait
 from headway.commands.tune.live_check import LiveCheck
-from headway.commands.tune.rule_of_thumb import Rule
 from headway.commands.tune.trial import Rated, Score
-from headway.commands.tune.vllm_arguments import VllmArguments
 from headway.figures.capacity_interval import ENOUGH_REQUESTS
 from headway.report.formatting import duration
 

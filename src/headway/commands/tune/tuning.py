@@ -10,8 +10,10 @@ from headway.commands.simulate.capacity_text import Scope
 from headway.commands.simulate.simulated_experiment import noiseless_testbed
 from headway.commands.simulate.sweep_point import Job
 from headway.commands.simulate.sweep_range import SweepRange, sweep_range
+from headway.commands.tune.advice.legal_wait import legal_waits
+from headway.commands.tune.advice.rule_of_thumb import rule_of_thumb
+from headway.commands.tune.advice.vllm_arguments import vllm_arguments
 from headway.commands.tune.candidate import Candidate, first_candidates
-from headway.commands.tune.legal_wait import legal_waits
 from headway.commands.tune.live_check import SHARE, LiveCheck, check_live
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.ranking import Finding
@@ -23,12 +25,10 @@ from headway.commands.tune.recommendation import (
     Recommendation,
     Setting,
 )
-from headway.commands.tune.rule_of_thumb import rule_of_thumb
 from headway.commands.tune.search import Search
 from headway.commands.tune.site import Site, prompt_bounds
 from headway.commands.tune.trace_windows import split_windows
 from headway.commands.tune.trial import Course, Rated
-from headway.commands.tune.vllm_arguments import vllm_arguments
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
