@@ -11,7 +11,14 @@ from typing import Any
 from headway.core.lane import Budget
 from headway.report import run_description
 from headway.report.analysis import Analysis, Comparison
-from headway.report.page import first_screen, html_parts, page_charts, page_tables, time_charts
+from headway.report.page import (
+    first_screen,
+    gantt,
+    html_parts,
+    page_charts,
+    page_tables,
+    time_charts,
+)
 from headway.report.remote import client_page
 from headway.report.verdict import standings
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
@@ -49,6 +56,7 @@ def page(found: Analysis) -> str:
         sections += [
             _comparisons(found),
             time_charts.section(found, series, shown(found)),
+            gantt.section(found),
             *[_endpoint(found, lane, series) for lane in found.lanes],
             _throughput(found),
             _batches(found),
@@ -56,7 +64,7 @@ def page(found: Analysis) -> str:
         ]
     else:
         sections += [_comparisons(found)] if len(found.strategies) > 1 else []
-        sections.append(time_charts.section(found, series, shown(found)))
+        sections += [time_charts.section(found, series, shown(found)), gantt.section(found)]
         sections += client_page.sections(found, series, shown(found))
     return "".join(
         [
@@ -65,12 +73,13 @@ def page(found: Analysis) -> str:
             '<meta name="color-scheme" content="light dark">'
             f"<title>headway {about.get('command', 'compare')}: "
             f"{escape(about['model']['name'])}</title>"
-            f"<style>{html_parts.asset('report.css')}{html_parts.colours(series)}</style>"
+            f"<style>{html_parts.asset('report.css')}{html_parts.asset('gantt.css')}"
+            f"{html_parts.colours(series)}</style>"
             "<noscript><style>.legend input{display:none}</style></noscript></head><body>",
             first_screen.header(found),
             "<main>",
             *sections,
-            f"</main><script>{html_parts.asset('report.js')}</script></body></html>\n",
+            f"</main><script>{html_parts.asset('report.js')}{gantt.scripts()}</script></body></html>\n",
         ]
     )
 
