@@ -1,6 +1,7 @@
 """Changes of sizes that follow the load: in the report's JSON, and in a table."""
 
 import json
+import re
 from dataclasses import replace
 
 from headway.core.cost.step_cost import StepCost
@@ -13,12 +14,16 @@ from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
 from headway.report import report_json
+from headway.report.analysis import Analysis
+from headway.report.page.page import page
+from headway.report.size_changes import size_changes
 from headway.report.terminal_tables import sizes_table
 from headway.runs.outcome import outcome_of
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
 from headway.strategies.strategy import Strategy
+from tests.commands.small_comparison import compared
 from tests.report.test_terminal_tables import printed
 from tests.traces import BLOCK, MS, ask
 
@@ -69,3 +74,19 @@ def test_the_table_says_where_each_size_began_ended_and_went():
     assert ["dynamic-lanes", "support-drafts", "slots", "4", "5", "4", "6", "3"] in said
     assert ["dynamic-lanes", "all", "window", "5", "6.25", "5", "6.25", "1"] in said
     assert not any("static" in line for line in said)
+
+
+def test_the_page_has_the_same_table_where_a_size_changed(tmp_path):
+    assert compared(tmp_path, strategies="static,continuous-mixed")[0] == 0
+    plain = report_json.read(tmp_path / "report.json")
+    assert 'id="size-changes"' not in page(Analysis(plain))
+    moves = [SizeChange("voice", "slots", *each, "as it is", 0) for each in [(4, 5), (5, 3)]]
+    runs = {
+        name: (replace(each, changes=tuple(moves) if name == "static" else ()),)
+        for name, (each,) in plain.runs.items()
+    }
+    text = page(Analysis(replace(plain, runs=runs)))
+    table = text[text.index('id="size-changes"') :].split("</table>")[0]
+    cells = re.findall(r"<t[dh]\b[^>]*>([^<]*)", table)
+    head, ((*row,),) = size_changes({"static": moves})
+    assert cells == [*head, *row] and row[3:] == ["4", "3", "3", "5", "2"]

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.cost.lane_sizes import WINDOW
 from headway.core.lane import Lane
 from headway.core.ledger import SizeChange
 from headway.core.request import NEVER
@@ -18,6 +17,7 @@ from headway.figures.percentile import MIN_BEYOND, Quantile
 from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
 from headway.report.formatting import NOT_SAID, milliseconds, per_mille, share
+from headway.report.size_changes import size_changes
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 
@@ -224,18 +224,10 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
 
 def sizes_table(changes: Mapping[str, Sequence[SizeChange]]) -> Table:
     """How the sizes moved that follow the load, in each strategy's first run. Windows are in ms."""
-    names = ("strategy", "endpoint", "size")
-    table = narrow_table(
-        "Sizes that followed the load", names, ("from", "to", "least", "most", "changes")
-    )
-    for strategy, made in changes.items():
-        for lane, what in dict.fromkeys((each.lane, each.what) for each in made):
-            mine = [each for each in made if (each.lane, each.what) == (lane, what)]
-            sizes = [mine[0].before, *(each.after for each in mine)]
-            unit = 1e6 if what == WINDOW else 1
-            ends = sizes[0], sizes[-1], min(sizes), max(sizes)
-            said = [f"{size / unit:.4g}" for size in ends]
-            table.add_row(strategy, lane or "all", what, *said, str(len(mine)))
+    head, rows = size_changes(changes)
+    table = narrow_table("Sizes that followed the load", head[:3], head[3:])
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -20,6 +20,7 @@ from headway.report.page import (
     time_charts,
 )
 from headway.report.remote import client_page
+from headway.report.size_changes import size_changes
 from headway.report.verdict import standings
 from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 
@@ -59,6 +60,7 @@ def page(found: Analysis) -> str:
             gantt.section(found),
             *[_endpoint(found, lane, series) for lane in found.lanes],
             _throughput(found),
+            _sizes(found),
             _batches(found),
             _what_was_run(found),
         ]
@@ -182,6 +184,20 @@ def _throughput(found: Analysis) -> str:
         '<section id="waste"><h2>Where the computing and the memory went</h2>'
         f"{html_parts.table('resources', *page_tables.resources(found))}"
         f'<p class="note">{NOTES[2]}</p></section>'
+    )
+
+
+def _sizes(found: Analysis) -> str:
+    """How the sizes moved that follow the load; nothing where none does."""
+    head, rows = size_changes(found.changes)
+    if not rows:
+        return ""
+    return (
+        '<section id="sizes"><h2>Sizes that followed the load</h2>'
+        f"{html_parts.table('size-changes', head, rows, words=3)}"
+        '<p class="note">From the beginning to the end of the first repeat, warm-up included. '
+        "Windows are in milliseconds; slots and groups are requests. report.json has each change, "
+        "its time and its reason.</p></section>"
     )
 
 
