@@ -24,7 +24,7 @@ class ComputedRun:
     """In place of a ClientRun. A request waits if more than `capacity` a second have come."""
 
     capacity, lag, broken_at = 50.0, 0, NEVER
-    asked, gone_at = (), NEVER
+    asked, gone_at, leave = (), NEVER, False
 
     def __init__(self, wording, offers, lanes, manner):
         self.offers, self.lanes, self.load = offers, {e.name: e for e in lanes}, ClientLoad(0.1, ())
@@ -39,7 +39,7 @@ class ComputedRun:
         late = self.rate > ComputedRun.capacity
         rows = [self._row(offer.request, 900 * MS if late else 50 * MS) for offer in self.offers]
         client = [
-            ClientRow(row.id, ComputedRun.lag if late else 0, 1, 200, "", 2, False, ())
+            ClientRow(row.id, ComputedRun.lag if late else 0, 1, 200, "", 2, ComputedRun.leave, ())
             for row in rows
         ]
         end = max(row.finished for row in rows)
@@ -113,6 +113,13 @@ def test_several_servers_have_a_row_each(search, tmp_path):
     status, said, plain = search(count=2)
     assert status == 0 and len(plain) == 2 and "Capacity at 95 %, requests / s" in said
     assert len(list(tmp_path.glob("127.0.0.1-*/report.html"))) == 2
+
+
+def test_where_every_caller_leaves_there_is_no_capacity(search, monkeypatch):
+    monkeypatch.setattr(ComputedRun, "leave", True)
+    status, said, plain = search()
+    (found,) = plain.values()
+    assert status == 0 and not found["capacity"] and "requests / s: nobody counts" in said
 
 
 def test_a_server_that_keeps_no_rate_has_no_capacity(search, monkeypatch, tmp_path):

@@ -216,4 +216,9 @@ def _paced(
             count = sum(spec.at < span for spec in specs)
         total += count
         paced.append(replace(each, weight=float(count)))
+    if not total:
+        names = ", ".join(each.name for each in free)
+        raise SettingError(
+            f"{names}: no request in the first {span / 1e9:g} s; take more --seconds"
+        )
     return paced, Demand(total * 1e9 / span * options.speed + own)

@@ -12,7 +12,7 @@ STALLED = 10_000_000  # nanoseconds, in the worst hundredth of the client's cloc
 
 
 def lag_of(outcome: Outcome) -> int:
-    """Nanoseconds from the scheduled arrival until a request was sent; the median."""
+    """Nanoseconds from the scheduled arrival until the client began to send; the median."""
     return round(median([row.lag for row in outcome.client] or [0]))
 
 

@@ -18,9 +18,10 @@ NOTES = (
     "against it.",
     "s: seconds from the warm-up's end to the last answer's end; everything per second is over "
     "these. Served and not served add up to n. Input tokens are those of served requests.",
-    "Lag: from the scheduled arrival until the request was handed to the network. cores: of the "
-    "processor, used by the client; it can use one. left: callers made to leave. retried: requests "
-    "with more than one of the attempts. short: answers with fewer tokens than were asked for.",
+    "Lag: from the scheduled arrival until the client began to send the request; to open a "
+    "connection counts as latency. cores: of the processor, used by the client; it can use one. "
+    "left: callers made to leave. retried: requests with more than one of the attempts. short: "
+    "answers with fewer tokens than were asked for.",
 )
 
 

@@ -7,7 +7,7 @@ class ClientRow(NamedTuple):
     """One request as its client saw it, beside its RequestRow. Times in nanoseconds."""
 
     id: str
-    lag: int  # from its scheduled arrival until it was handed to the network
+    lag: int  # from its scheduled arrival until the client began to send it
     attempts: int  # 1: it was not retried; 0: it was never sent
     status: int  # HTTP status of the last attempt; 0: there was no answer
     error: str  # what went wrong, in one line; empty: nothing did
