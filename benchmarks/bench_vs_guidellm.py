@@ -14,8 +14,9 @@ no tool can slow it. It is asked for RATE requests a second.
 Both leave a row for each request, and the figures are computed from these in the same way: requests
 and answered tokens a second from the first scheduled arrival to the last end; the median time from
 sending a request to its first text; the median of each request's mean gap between tokens. guidellm
-counts its latencies from the moment of sending, so the client's lag is taken out of headway's as
-well; `lag` shows both. A ratio is guidellm's figure over headway's, pair by pair.
+counts its latencies from the writing of the request's head, so the client's lag is taken out of
+headway's as well; `lag` shows both. headway's still have the opening of a connection in them, where
+none was free. A ratio is guidellm's figure over headway's, pair by pair.
 
 guidellm needs an environment of its own (pip install guidellm==0.8.1), whose command is named:
 
