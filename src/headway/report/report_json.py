@@ -15,6 +15,7 @@ from headway.figures.engine_figures import engine_figures
 from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import PressureCard
 from headway.figures.promise_figures import promise_figures
+from headway.figures.rate_point import RatePoint
 from headway.figures.tenant_figures import tenant_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import pressed
@@ -93,6 +94,11 @@ def write(
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(plain, separators=(",", ":")) + "\n", encoding="utf-8")
     beside.replace(path)
+
+
+def plain_point(point: RatePoint) -> dict[str, Any]:
+    """What a rate did, with times as in a run's latency."""
+    return asdict(point) | {"lanes": {n: _nulled(asdict(each)) for n, each in point.lanes.items()}}
 
 
 def writable(folder: Path) -> Path:

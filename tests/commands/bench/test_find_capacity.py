@@ -109,6 +109,30 @@ def test_the_highest_kept_rate_is_bracketed_and_its_run_is_reported(search, tmp_
     assert report["workload"]["requests_per_second"] == found["capacity"]
 
 
+def test_the_page_draws_latency_and_throughput_against_the_rate_apart(search, tmp_path):
+    _, _, plain = search()
+    (found,) = plain.values()
+    report = json.loads((tmp_path / "report.json").read_text())
+    tried = {each["rate"]: each for each in found["tried"]}
+    assert {each["rate"]: each["lanes"] for each in report["rates"]} == {
+        rate: each["lanes"] for rate, each in tried.items()
+    }
+    for rate, each in tried.items():
+        lane = each["lanes"]["poisson"]
+        assert lane["ttft_p50"] == (50 * MS if rate <= 50 else 900 * MS)
+        assert lane["good"] / lane["offered"] == each["attainment"]["poisson"]
+        assert each["requests_per_second"] == pytest.approx(rate, rel=0.35)
+    text = (tmp_path / "report.html").read_text()
+    latency, amounts = (
+        text.split(f'id="{name}"')[1].split("</section>")[0]
+        for name in ("rates", "rates-throughput")
+    )
+    assert "budget 500 ms" in latency and "this run" in latency and "tokens" not in latency
+    assert "output tokens / s" in amounts and "milliseconds" not in amounts
+    assert latency.count("<tr><td") == amounts.count("<tr><td") == len(tried)
+    assert amounts.count("<svg") == 2 and latency.count("<svg") == 1, "answers of one token"
+
+
 def test_several_servers_have_a_row_each(search, tmp_path):
     status, said, plain = search(count=2)
     assert status == 0 and len(plain) == 2 and "Capacity at 95 %, requests / s" in said

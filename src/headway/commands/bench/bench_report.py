@@ -49,6 +49,7 @@ class BenchReport:
     folder: Path
     runs: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
     loads: dict[str, list[ClientLoad]] = field(default_factory=dict)
+    rates: list[dict[str, Any]] = field(default_factory=list)  # what other rates did
 
     @property
     def core_lanes(self) -> list[Lane]:
@@ -145,6 +146,7 @@ class BenchReport:
             },
             "asked": self._asked(),
             "workload": self._workload(),
+            **({"rates": self.rates} if self.rates else {}),
             "endpoints": [self._endpoint(lane) for lane in self.lanes],
         }
 

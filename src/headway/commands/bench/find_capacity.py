@@ -24,11 +24,11 @@ from headway.core.lane import Budget
 from headway.errors import SettingError
 from headway.figures.capacity import Capacity, TriedRate, search_capacity
 from headway.figures.capacity_interval import Tallies, capacity_interval, tally_blocks
-from headway.figures.lane_figures import lane_figures
+from headway.figures.rate_point import RatePoint, rate_point
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import share as as_share
 from headway.report.remote.client_doubts import MOST_LAG, lag_of
-from headway.report.report_json import writable
+from headway.report.report_json import plain_point, writable
 from headway.runs.outcome import Outcome
 from headway.runs.progress import show_progress
 from headway.runs.remote.client_run import ClientLoad, ClientRun, Manner
@@ -59,6 +59,7 @@ class CapacitySearch:
     console: Console
     tried: list[TriedRate] = field(default_factory=list)
     tallies: dict[float, Tallies] = field(default_factory=dict)
+    points: dict[float, RatePoint] = field(default_factory=dict)
     # the run at the highest kept rate
     kept: dict[float, tuple[BenchWork, Outcome, ClientLoad]] = field(default_factory=dict)
     end: str = f"{LAST:g} times the offered rate"  # why the search ended, in words
@@ -94,8 +95,8 @@ class CapacitySearch:
             self._check_server(rate)
         counted = without_warm_up(outcome, work.warm_up)
         self.tallies[rate] = tally_blocks(counted, work.warm_up, work.window)
-        figures = {lane: lane_figures(counted, lane) for lane in counted.offered}
-        found = {lane: each.attainment for lane, each in figures.items() if each.offered}
+        point = self.points[rate] = rate_point(rate, counted)
+        found = {lane: each.attainment for lane, each in point.lanes.items() if each.offered}
         self.tried.append(TriedRate(rate, found, self.share))
         if self.tried[-1].kept and rate > max(self.kept, default=0.0):
             self.kept = {rate: (work, outcome, run.load)}
@@ -172,7 +173,10 @@ def _write(searches: dict[str, CapacitySearch], path: Path) -> None:
             "required": search.share,
             "interval": asdict(search.found.sure) if search.tried else None,
             "ended_by": search.end,
-            "tried": [{"rate": e.rate, "attainment": dict(e.attainment)} for e in search.tried],
+            "tried": [
+                {"attainment": dict(each.attainment), **plain_point(search.points[each.rate])}
+                for each in search.tried
+            ],
         }
         for name, search in searches.items()
     }
@@ -186,6 +190,7 @@ def _report(search: CapacitySearch, folder: Path) -> None:
     report = BenchReport(
         search.options, [search.wording], search.lanes, work, quiet, writable(folder)
     )
+    report.rates = [plain_point(point) for point in search.points.values()]
     report.add(search.wording.target.name, outcome, load)
     report.closing(complete=True)
 

@@ -12,21 +12,11 @@ from headway.commands.simulate.sweep_report import (
 from headway.commands.simulate.sweep_verdict import worst
 from headway.core.request import NEVER
 from headway.figures.percentile import Quantile
-from headway.report.page.svg_chart import Axis, Chart, log_axis
+from headway.report.page.svg_chart import Axis, Chart, axis_of, log_axis
 
-WIDE = 16  # times from the least value to the most, from which on an axis is logarithmic
 NAMES = {"ttft": "TTFT", "tpot": "TPOT"}
 Series = Mapping[str, str]  # the class of each strategy's lines
 Places = Sequence[tuple[float, float]]
-
-
-def axis_of(values: Iterable[float], label: str) -> Axis:
-    """From 0 on, or logarithmic where the values span a wide range."""
-    known = sorted(values)
-    worst_endpoint_chart, most = (known[0], known[-1]) if known else (0.0, 1.0)
-    if worst_endpoint_chart > 0 and most >= WIDE * worst_endpoint_chart:
-        return log_axis(known, label)
-    return Axis(0, most or 1.0, label)
 
 
 def x_axis(sweep: SweepJson) -> Axis:

@@ -17,6 +17,7 @@ from headway.report.page import (
     html_parts,
     page_charts,
     page_tables,
+    rate_curves,
     time_charts,
 )
 from headway.report.remote import client_page
@@ -66,6 +67,7 @@ def page(found: Analysis) -> str:
         ]
     else:
         sections += [_comparisons(found)] if len(found.strategies) > 1 else []
+        sections += rate_curves.sections(found)
         sections += [time_charts.section(found, series, shown(found)), gantt.section(found)]
         sections += client_page.sections(found, series, shown(found))
     return "".join(

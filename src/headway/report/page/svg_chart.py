@@ -8,6 +8,8 @@ from math import ceil, floor, log10
 WIDTH, HEIGHT = 360, 230  # of the drawing; shown about this wide, so that its words can be read
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 12, 36
 
+SPAN = 16  # times from the least value to the most, from which on an axis is logarithmic
+
 
 @dataclass(frozen=True, slots=True)
 class Axis:
@@ -41,6 +43,15 @@ def log_axis(values: Iterable[float], label: str) -> Axis:
     low = 10.0 ** floor(log10(min(positive, default=1)))
     high = 10.0 ** ceil(log10(max(positive, default=10)))
     return Axis(low, max(high, 10 * low), label, log=True)
+
+
+def axis_of(values: Iterable[float], label: str) -> Axis:
+    """From 0 on, or logarithmic where the values span a wide range."""
+    known = sorted(values)
+    least, most = (known[0], known[-1]) if known else (0.0, 1.0)
+    if least > 0 and most >= SPAN * least:
+        return log_axis(known, label)
+    return Axis(0, most or 1.0, label)
 
 
 class Chart:
@@ -92,14 +103,15 @@ class Chart:
             f'x="{across + shift:.1f}" y="{self.height - self.bottom - 6}">{escape(label)}</text>'
         )
 
-    def level(self, y: float, label: str) -> None:
+    def level(self, y: float, label: str, at_left: bool = False) -> None:
         """Draw a horizontal line at y with a label."""
         left, right = self.at(self.x.low, y), self.at(self.x.high, y)
         up = float(left.split()[1])
         below = up < TOP + 14
+        anchor, x = ("start", LEFT + 3) if at_left else ("end", self.width - RIGHT - 2)
         self._marks.append(
-            f'<path class="limit" d="M{left}L{right}"/><text class="limit" text-anchor="end" '
-            f'x="{self.width - RIGHT - 2}" y="{up + (11 if below else -4):.1f}">'
+            f'<path class="limit" d="M{left}L{right}"/><text class="limit" text-anchor="{anchor}" '
+            f'x="{x}" y="{up + (11 if below else -4):.1f}">'
             f"{escape(label)}</text>"
         )
 
