@@ -6,17 +6,18 @@ import pytest
 
 from headway.core.lane import Lane
 from headway.core.request import Finish, Request
+from headway.errors import SettingError
 from headway.runs.remote.client_run import ClientRun, Manner
 from headway.runs.remote.first_contact import SAMPLE, Contact
 from headway.runs.remote.offer import Offer
 from headway.runs.remote.target import read_target
-from tests.runs.recorded_servers import MODEL, recorded
+from tests.runs.recorded_servers import MODEL, MODELS, recorded
 
 SECOND = 10**9
 
 
-def wording_of(url, chat=False):
-    return asyncio.run(Contact(read_target(url), {}).wording("", chat, False))
+def wording_of(url, chat=False, model=""):
+    return asyncio.run(Contact(read_target(url), {}).wording(model, chat, False))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,16 @@ def test_what_each_server_takes_and_says_is_found(kind, exact, context, counts):
         assert chat.words_per_token == 0.5
         if not exact:
             assert found.words_per_token == 0.5
+
+
+def test_a_model_may_have_an_at_sign_in_its_name(monkeypatch):
+    for listed in MODELS["vllm"]["data"]:
+        monkeypatch.setitem(listed, "id", "org/model@main")
+    with recorded("vllm") as (url, _):
+        assert wording_of(url).model == "org/model@main"
+        assert wording_of(url, model="org/model@main").context == 1024
+        with pytest.raises(SettingError, match="has no model org/model; it has org/model@main"):
+            wording_of(url, model="org/model")
 
 
 @pytest.mark.parametrize("chat", [False, True])

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -99,16 +99,16 @@ class Contact:
             if isinstance(each, dict) and each.get("id")
         }
         url, has = self.target.url, ", ".join(models)
-        plain_names = [name for name in models if name.partition("@")[0] == name]  # not name@lane
+        plain_names = [name for name in models if _base(name, models) == name]
         if not wanted and not models:
             said = "it names no model" if status == 200 else f"it answers with status {status}"
             raise SettingError(f"{url}{MODELS}: {said}{_why(plain)}; say --model")
         if not wanted and len(plain_names) != 1:
             raise SettingError(f"{url} has {has}: say which with --model")
-        if wanted and models and wanted.partition("@")[0] not in models:
+        if wanted and models and _base(wanted, models) not in models:
             raise SettingError(f"{url} has no model {wanted}; it has {has}")
         name = wanted or plain_names[0]
-        return name, _context(models.get(name.partition("@")[0], {}))
+        return name, _context(models.get(_base(name, models), {}))
 
     async def _tried(self, wording: Wording) -> Wording:
         """The wording with all that the server takes. One token is asked for each time."""
@@ -185,6 +185,12 @@ class Contact:
             raise SettingError(
                 f"{self.target.url} has not answered within {PATIENCE:g} s"
             ) from error
+
+
+def _base(name: str, models: Collection[str]) -> str:
+    """The model of name@lane, as headway serve has it. Elsewhere an @ may be part of a name."""
+    base = name.partition("@")[0]
+    return base if base in models else name
 
 
 def _context(model: Mapping[str, Any]) -> int:
