@@ -74,8 +74,14 @@ def bench(
         float, typer.Option(min=0, metavar="MS", show_default=False, help="To the end.")
     ] = 0.0,
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="The model's name there. Default: the only one.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            show_default=False,
+            help="The model's name there; repeat it for URLs with another each. Default: the only "
+            "one.",
+        ),
+    ] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Ask /v1/chat/completions.")] = False,
     text: Annotated[
         bool,
@@ -137,7 +143,7 @@ def bench(
 
     options = BenchOptions(
         urls=tuple(url),
-        model=model,
+        models=tuple(model or ()),
         traces=tuple(trace or ()),
         lanes=lanes,
         poisson=poisson,

@@ -24,6 +24,7 @@ from headway.report.analysis import Analysis
 from headway.report.remote import client_doubts, client_tables
 from headway.runs.remote.answer_stream import AnswerStream
 from headway.runs.remote.caller import Caller
+from tests.runs.recorded_servers import MODEL, recorded
 from tests.scheduled import scheduled
 from tests.server.running_server import serving, until
 
@@ -159,6 +160,16 @@ def test_several_servers_take_turns_and_are_compared_in_one_report(tmp_path):
     assert f"{first} keeps every budget." in said and f"{second} has 0 % of gamma" in said
     assert f"{second} against {first}" in " ".join(said.split()) and "TTFT p" in said
     assert "What each server relieves and creates" in (tmp_path / "report.html").read_text()
+
+
+def test_each_server_may_have_another_model(tmp_path):
+    with recorded("vllm") as (first, _), recorded("llama.cpp") as (second, heard):
+        wishes = {"poisson": 20.0, "answer": "2"}
+        _, _, found = bench(tmp_path, first, second, models=(MODEL, f"{MODEL}@x"), **wishes)
+        assert [each["model"] for each in found.report.about["servers"]] == [MODEL, f"{MODEL}@x"]
+        assert {body["model"] for body in heard if body.get("stream")} == {f"{MODEL}@x"}
+        with pytest.raises(SettingError, match="has no model other; it has"):
+            bench(tmp_path, first, second, models=(MODEL, "other"), **wishes)
 
 
 def test_refusals_are_counted_and_a_retry_is_counted_apart(tmp_path):
@@ -299,6 +310,7 @@ def test_sigterm_is_obeyed_whatever_the_event_loop_does(tmp_path, monkeypatch, a
         ({"poisson": 0.1, "warm_up": 60.0}, "all .* arrive in the warm-up of 60 s"),
         ({"poisson": 1.0, "token_scale": 2.0}, "--token-scale is of traces, and there is none"),
         ({"traces": (Path("a.csv"),), "answer": "9"}, "--prompt and --answer are of --poisson"),
+        ({"poisson": 1.0, "models": ("a", "b")}, r"once for each URL \(1\), not 2 times"),
         ({"poisson": 1.0, "chat": True, "text": True}, "--text is of completions"),
         ({"poisson": 1.0, "key_env": "HEADWAY_NO_SUCH_KEY"}, "has no key in HEADWAY_NO_SUCH_KEY"),
     ],

@@ -37,6 +37,7 @@ def run_bench(options: BenchOptions, console: Console) -> int:
     Raises a HeadwayError for what the user can mend.
     """
     targets, headers = check(options), _headers(options.key_env)
+    models = _models(options)
     lanes, folder = bench_lanes(options), writable(options.out)
     if options.find_capacity:
         check_budgets(lanes, options)
@@ -48,8 +49,8 @@ def run_bench(options: BenchOptions, console: Console) -> int:
     with terminable():
         try:
             wordings = [
-                asyncio.run(Contact(each, headers, tell).wording(options.model, options.chat, text))
-                for each in targets
+                asyncio.run(Contact(each, headers, tell).wording(model, options.chat, text))
+                for each, model in zip(targets, models, strict=True)
             ]
             work = bench_work(lanes, options, smallest_context(wordings))
             if options.find_capacity:
@@ -74,6 +75,16 @@ def check(options: BenchOptions) -> list[Target]:
     if options.chat and options.text:
         raise SettingError("--text is of completions: in a chat all prompts are text")
     return targets
+
+
+def _models(options: BenchOptions) -> Sequence[str]:
+    """The model's name on each server; empty: the only one."""
+    servers, given = len(options.urls), options.models or ("",)
+    if len(given) not in (1, servers):
+        raise SettingError(
+            f"--model is said once, or once for each URL ({servers}), not {len(given)} times"
+        )
+    return given * servers if len(given) == 1 else given
 
 
 def _headers(key_env: str) -> dict[str, str]:

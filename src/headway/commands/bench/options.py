@@ -11,7 +11,7 @@ class BenchOptions:
     """The options of the command line."""
 
     urls: tuple[str, ...]
-    model: str = ""  # its name on the servers; empty: the only one
+    models: tuple[str, ...] = ()  # names on the servers: of all, or of each; empty: the only one
     traces: tuple[Path, ...] = ()  # each an endpoint
     lanes: Path | None = None
     poisson: float = 0.0  # requests per second; 0: no such arrivals
