@@ -245,6 +245,28 @@ def test_a_server_that_dies_leaves_the_rows_so_far_and_its_reason(tmp_path):
     assert 30 < sum(row.is_whole for row in outcome.requests) < 60 < len(outcome.requests)
 
 
+def test_a_server_that_answers_nothing_any_more_is_named_with_the_time(tmp_path):
+    with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
+        _, said, found = bench(tmp_path, url, poisson=30.0, answer="2")
+    assert "answered none of the last" not in said
+    path = tmp_path / "report.json"
+    plain = json.loads(path.read_text())
+    (server,) = plain["strategies"]
+    columns = server["client"]["columns"]
+    for row in server["client"]["rows"][-4:]:
+        row[columns.index("status")] = 0
+        row[columns.index("error")] = "no connection: Connection refused"
+    path.write_text(json.dumps(plain))
+    cut = Analysis(report_json.read(path))
+    (name,) = found.strategies
+    since = cut.first(name).requests[-4].arrived / 1e9
+    assert client_doubts.gone(cut) == (
+        f"{name} answered none of the last 4 requests, from {since:.3g} s on (no connection: "
+        "Connection refused)."
+    )
+    assert client_doubts.gone(cut) in client_doubts.doubts(cut)
+
+
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_benchmark_that_is_stopped_keeps_its_rows(tmp_path, number, status):
     asked, several = [0], threading.Event()

@@ -1,5 +1,6 @@
 """What speaks against the figures of a client: it was late itself, or it was cut short."""
 
+from itertools import takewhile
 from statistics import median
 
 from headway.report.analysis import Analysis
@@ -8,6 +9,7 @@ from headway.runs.outcome import Outcome
 
 MOST_LAG = 10_000_000  # nanoseconds of lag in the median; a run with more measures its client
 BUSY = 0.9  # of a core: asyncio has no second one
+GONE = 3  # last requests without any answer: the server may have been killed
 STALLED = 10_000_000  # nanoseconds, in the worst hundredth of the client's clock ticks
 
 
@@ -58,6 +60,22 @@ def unserved(found: Analysis) -> str:
     return f"{'; '.join(said)}." if said else ""
 
 
+def gone(found: Analysis) -> str:
+    """From when on a server answered nothing more; empty: each answered to the end."""
+    said = []
+    for name, runs in found.report.runs.items():
+        for run in runs:
+            latest = zip(reversed(run.requests), reversed(run.client), strict=True)
+            silent = list(takewhile(lambda pair: pair[1].error and not pair[1].status, latest))
+            if GONE <= len(silent) < len(run.requests):
+                first, client = silent[-1]
+                said.append(
+                    f"{name} answered none of the last {len(silent):,} requests, from "
+                    f"{first.arrived / 1e9:.3g} s on ({client.error})"
+                )
+    return f"{'; '.join(said)}." if said else ""
+
+
 def shortened(found: Analysis) -> str:
     """Answers that ended before their length; empty: there are none."""
     said = []
@@ -91,6 +109,7 @@ def doubts(found: Analysis) -> list[str]:
     said = (
         invalid(found),
         closed(found),
+        gone(found),
         unserved(found),
         shortened(found),
         bottleneck(found),
