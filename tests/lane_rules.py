@@ -110,8 +110,8 @@ class Watched(Plan):
             for s in self.roster.running.values():
                 if s.request.lane != lane.name or shares.get(s, 0) == s.pending:
                     continue
-                if s not in self.before and line.running > lane.slots.least:
-                    continue  # it has joined with what the others have left
+                if s not in self.before and (self.lost or line.running > lane.slots.least):
+                    continue  # it has joined with what the others have left, or in place of one
                 full = s.pending > 1 and prompts >= lane.chunk
                 assert full or len(s.tokens) > s.room, "it has blocks for its tokens"
             if not self.view.waiting or line.running >= lane.slots.least or self.lost:

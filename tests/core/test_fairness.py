@@ -371,8 +371,8 @@ def test_first_come_alone_exceeds_the_bound():
 def test_a_lane_with_one_tenant_is_ranked_by_the_other_order_itself():
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", "a2")
-    ranked = scheduler.settings.policies.order.rank(scheduler._view(0), ())
-    assert type(ranked) is type(FirstCome().rank(scheduler._view(0), ()))
+    ranked = scheduler.settings.policies.order.rank(scheduler.view(0), ())
+    assert type(ranked) is type(FirstCome().rank(scheduler.view(0), ()))
 
 
 def test_it_is_refused_by_name():

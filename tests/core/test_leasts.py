@@ -76,6 +76,15 @@ def test_a_lane_that_keeps_a_slot_joins_with_its_least_beside_others():
     assert [s.request.id for s in scheduler.roster.lines["bulk"].waiting] == ["bulkd"]
 
 
+def test_one_that_does_not_fit_lets_the_next_of_its_lane_have_what_it_keeps():
+    scheduler = scheduler_of(CHUNKED, replace(BULK, slots=Share(1)), CHAT, blocks=14)
+    add(scheduler, "chata", prompt=40, most=4)
+    assert step(scheduler) == {"chata": 8}
+    add(scheduler, "bulkb", prompt=24, most=4)
+    add(scheduler, "bulkc", prompt=8, most=4)
+    assert step(scheduler) == {"bulkc": 3, "chata": 5}, "b needs more blocks than are free"
+
+
 def test_what_a_lane_does_not_need_is_for_all():
     scheduler = scheduler_of(CHUNKED, replace(BULK, step_tokens=Share(4), slots=Share(1)), CHAT)
     add(scheduler, "bulka", prompt=2, most=3)
@@ -91,7 +100,7 @@ def test_next_tokens_count():
     scheduler = scheduler_of(CHUNKED)
     add(scheduler, "bulka", "bulkb", prompt=4)
     assert step(scheduler) == {"bulka": 4, "bulkb": 4}
-    add(scheduler, "bulkc", prompt=8)
+    add(scheduler, "bulkc", prompt=8, most=4)
     step(scheduler)
     scheduler = scheduler_of(replace(CHUNKED, order=FirstCome()), CHAT, BULK)
     add(scheduler, "chata", "bulkb", "bulkc", prompt=2)
@@ -160,7 +169,7 @@ def test_a_lane_without_blocks_leaves_its_tokens():
     scheduler = scheduler_of(CHUNKED, bulk, CHAT, blocks=26)
     add(scheduler, "chata", prompt=90, most=2)
     step(scheduler)
-    add(scheduler, "bulkb", prompt=20)
+    add(scheduler, "bulkb", prompt=20, most=4)
     for _ in range(3):
         assert step(scheduler) == {"chata": 8}
 
@@ -170,7 +179,7 @@ def test_nobody_is_counted_twice_who_cannot_join():
     scheduler = scheduler_of(CHUNKED, bulk, CHAT, blocks=26)
     add(scheduler, "chata", prompt=90, most=2)
     step(scheduler)
-    add(scheduler, "bulkb", prompt=20)
+    add(scheduler, "bulkb", prompt=20, most=4)
     add(scheduler, "chatc", prompt=2, most=4)
     step(scheduler)
     (waiting,) = scheduler.roster.lines["bulk"].waiting

@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from headway.core.commands import Add, Cancel
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
+from headway.core.lane import Budget, Lane, Share
 from headway.core.planning.newcomers import MANY
-from headway.core.policies.chunk import Fixed
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
+from headway.core.policies.chunk import Fixed, Whole
+from headway.core.policies.defer import WithoutDeadline, WithTimeToSpare
 from headway.core.policies.join import Continuous, Dynamic, Start, Static
 from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER
 from headway.core.scheduler import Scheduler
 from headway.sim.clock import VirtualClock
@@ -62,10 +68,13 @@ class Asked(PricedExecutor):
         return super().submit(batch)
 
 
-def left(case, coasting, seed=1, size=BLOCK, gathering=UNPADDED):
-    """The scheduler after a run, its events by request, and how many steps were really built."""
-    cheaper, cost = (replace(each, gathering=gathering) for each in (CHEAPER, COST))
-    settings = replace(case.settings, cost=cheaper, block_size=size)
+def left(case, coasting, seed=1, size=BLOCK, gathering=UNPADDED, known=CHEAPER):
+    """The scheduler after a run, its events by request, and how many steps were really built.
+
+    known: the prices that the scheduler knows.
+    """
+    known, cost = (replace(each, gathering=gathering) for each in (known, COST))
+    settings = replace(case.settings, cost=known, block_size=size)
     scheduler, clock, told = Scheduler(settings), VirtualClock(), {}
     priced, inbox = Asked(cost, clock, seed=seed), TraceInbox(case.timed, clock)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
@@ -78,9 +87,9 @@ def left(case, coasting, seed=1, size=BLOCK, gathering=UNPADDED):
     return scheduler, told, priced.submitted
 
 
-def assert_same(case, size=BLOCK, gathering=UNPADDED):
-    by_step, told, built = left(case, False, size=size, gathering=gathering)
-    at_once, told_at_once, fewer = left(case, True, size=size, gathering=gathering)
+def assert_same(case, size=BLOCK, gathering=UNPADDED, known=CHEAPER):
+    by_step, told, built = left(case, False, 1, size, gathering, known)
+    at_once, told_at_once, fewer = left(case, True, 1, size, gathering, known)
     assert at_once.ledger.steps == by_step.ledger.steps
     assert at_once.ledger.requests == by_step.ledger.requests
     assert at_once.ledger.changes == by_step.ledger.changes
@@ -227,3 +236,90 @@ def test_nothing_is_skipped_before_everybody_has_its_promise():
     assert at_once.ledger.requests == by_step.ledger.requests and told_at_once == told
     assert all(row.was_promised for row in at_once.ledger.requests)
     assert fewer < built
+
+
+SLACK = Policies(
+    Continuous(6),
+    order=ByDeadline(),
+    chunk=BySlack(sure=0.9),
+    preempt=ByLane(),
+    defer=WithTimeToSpare(),
+    relegate=Hopeless(),
+)
+
+
+def mixed(tpot, bulk=24, least=0):
+    """Three with a budget and three without, whose lane keeps so many slots."""
+    lanes = (Lane("bulk", slots=Share(least)), Lane("chat", Budget(ttft=NEVER, tpot=tpot)))
+    asks = [ask(f"c{i}", (i,) * 5, 60 - 9 * i, lane="chat") for i in range(3)]
+    asks += [ask(f"b{i}", (9, i) * 3, bulk - i, lane="bulk") for i in range(3)]
+    return Case(90, SLACK, [(0, Add(each)) for each in asks], lanes=lanes, cost=COST)
+
+
+def test_steps_with_time_for_those_without_a_budget_are_skipped():
+    built, fewer = assert_same(mixed(60 * MS, bulk=70))
+    assert fewer < built / 2
+
+
+@pytest.mark.parametrize("least", [0, 1])
+@pytest.mark.parametrize("gathering", [UNPADDED, PADDED])
+def test_those_without_a_budget_miss_the_same_steps(gathering, least):
+    """A step of all six takes longer than the others have for a token."""
+    case = mixed(12 * MS, bulk=70, least=least)
+    assert_same(case, gathering=gathering)
+    rows = left(case, True, gathering=gathering)[0].ledger.steps
+    assert any(row.rows < row.running for row in rows[3:]), "nobody misses a step"
+
+
+def test_whoever_is_too_late_to_catch_up_holds_nobody_up():
+    built, fewer = assert_same(mixed(MS, bulk=70))
+    assert fewer < built / 2
+
+
+@pytest.mark.parametrize("tpot", [12_400_000, 12_700_000])
+def test_each_stretch_ends_where_the_drift_may_change(tpot):
+    """Steps take longer than the scheduler knows at first, and less and less have time for all. A
+    block is as long as the time between two changes."""
+    known = replace(COST, device=replace(COST.device, step=1_000_000_000, decode=0))
+    built, fewer = assert_same(mixed(tpot, bulk=140), size=16, known=known)
+    assert fewer < built
+
+
+def test_a_request_in_time_after_all_is_looked_at_first():
+    """It was relegated while it waited, because steps were expected to take longer."""
+    lanes = (Lane("bulk"), Lane("chat", Budget(ttft=40 * MS, tpot=9 * MS)))
+    asks = [ask("b", (9,) * 5, 60, lane="bulk"), ask("c", (1,) * 9, 30, lane="chat")]
+    timed = [(0, Add(each)) for each in asks]
+    known = replace(COST, device=replace(COST.device, step=29_000_000_000))
+    case = Case(90, SLACK, timed, lanes=lanes, cost=COST)
+    assert_same(case, known=known)
+    rows = left(case, True, known=known)[0].ledger.requests
+    assert any(row.relegated and row.ttft < 40 * MS for row in rows)
+
+
+@pytest.mark.parametrize("chunk", [Whole(), Fixed(8)])
+def test_steps_of_any_length_have_time_for_all(chunk):
+    policies = replace(SLACK, chunk=chunk, defer=WithoutDeadline())
+    built, fewer = assert_same(replace(mixed(12 * MS, bulk=70), policies=policies))
+    assert fewer < built / 2
+
+
+class Unforeseen:
+    """Does not say what it will allow."""
+
+    def allow(self, view):
+        return BySlack().allow(view)
+
+
+class Unsteady:
+    """Does not say that its answer stays the same."""
+
+    def deferred(self, view, *, joins):
+        return WithoutDeadline().deferred(view, joins=joins)
+
+
+@pytest.mark.parametrize("unknown", [{"chunk": Unforeseen()}, {"defer": Unsteady()}])
+def test_a_policy_that_does_not_say_what_comes_is_asked_at_every_step(unknown):
+    case = mixed(60 * MS, bulk=70)
+    _, asked = assert_same(replace(case, policies=replace(SLACK, **unknown)))
+    assert left(case, True)[2] < asked

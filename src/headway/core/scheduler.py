@@ -98,13 +98,13 @@ class Scheduler:
         return []
 
     def _relegate(self, now: int) -> list[Event]:
-        promised, view = self.newcomers.take_late(), self._view(now)
+        promised, view = self.newcomers.take_late(), self.view(now)
         told, refused = relegate(self.settings, self.roster, self.pool, view, promised)
         return told + [self._end(each, Finish.REFUSED, now, words) for each, words in refused]
 
     # -- decide
 
-    def _view(self, now: int) -> View:
+    def view(self, now: int) -> View:
         roster, pool = self.roster, self.pool
         lines, running = tuple(roster.lines.values()), roster.running.values()
         blocks = pool.num_free, pool.num_blocks, pool.block_size
@@ -117,7 +117,7 @@ class Scheduler:
         If there is nothing to do yet, it has no rows and says when to ask again (`wake_at`).
         """
         since = self.committed if self.roster.running else now  # else it slept: nobody waited
-        plan = Plan(self.settings.policies, self.pool, self.roster, self._view(now))
+        plan = Plan(self.settings.policies, self.pool, self.roster, self.view(now))
         plan.choose()
         if plan.joined and plan.start.exclusive:
             start = plan.start

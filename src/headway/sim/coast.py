@@ -8,6 +8,7 @@ at the end.
 
 A stretch of steps ends where a sequence ends, and is at most one block long: in so many steps no
 sequence needs or fills two blocks. If fewer blocks are free than there are rows, it is one step.
+Where some of the running may miss steps, it also ends before the first in which not all have time.
 
 For simulations only: where tokens are really computed, there is nothing to save.
 """
@@ -17,6 +18,8 @@ from headway.core.block_table import grow, publish
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import Gathering
 from headway.core.ledger import StepRow
+from headway.core.policies.chunk import Ahead, unlimited
+from headway.core.policies.defer import NOBODY
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.sequence import TIMED
@@ -46,6 +49,9 @@ class Coast:
         self._reads = sum(self._origins)  # positions computed of those that still run
         self._share = 0  # nanoseconds of a row, summed over the steps
         self._began = self._end = scheduler.committed  # of the last step
+        self._deferred = NOBODY  # who gets a token only in steps that have time for all of them
+        self._allowed: Ahead = unlimited  # the time of a step with these
+        self._sure = 0.0  # share of the steps that are to keep to it
         self.is_steady = self._decides_nothing(now)
         if self.is_steady:
             self._foresee()
@@ -54,6 +60,8 @@ class Coast:
         scheduler = self.scheduler
         policies, running = scheduler.settings.policies, self.running
         if not running or len(running) > policies.step_tokens or scheduler.group.together:
+            return False
+        if self._waiting and policies.goes_by_tier:
             return False
         for sequence in running:
             if (
@@ -68,12 +76,29 @@ class Coast:
             return False
         if any(lane.blocks.most != NEVER for lane in scheduler.roster.limited_lanes.values()):
             return False  # who grows may have to preempt another of its lane
-        if policies.goes_by_tier:
-            return not scheduler.roster.waiting and all(s.tier == TIMED for s in running)
-        if not scheduler.roster.waiting:
+        if not self._waiting:
+            if not policies.goes_by_tier or all(each.tier == TIMED for each in running):
+                return True
+            return self._serves_all(scheduler.view(now))
+        starts = policies.join.start(scheduler.view(now)).count
+        return getattr(policies.join, "steady", False) and not starts
+
+    def _serves_all(self, view: View) -> bool:
+        """Whether those of later tiers are in each step as long as it has the time for them."""
+        policies = self.scheduler.settings.policies
+        if any(policies.relegate.restored(view)) or policies.join.start(view).count:
+            return False
+        self._deferred = policies.defer.deferred(view, joins=False)
+        if not self._deferred:
             return True
-        view = View(now, tuple(scheduler.roster.lines.values()), running)
-        return getattr(policies.join, "steady", False) and not policies.join.start(view).count
+        if self.scheduler.roster.limited_lanes or not hasattr(policies.chunk, "ahead"):
+            return False
+        if not all(getattr(each, "steady", False) for each in (policies.join, policies.defer)):
+            return False
+        self._allowed, self._sure = policies.chunk.ahead(view), policies.chunk.allow(view).sure
+        self.running.sort(key=self._deferred.__contains__)  # their rows come last
+        self._origins = [sequence.computed for sequence in self.running]
+        return True
 
     def _foresee(self) -> None:
         ends, grows, fills = self._ends, self._grows, self._fills
@@ -88,13 +113,29 @@ class Coast:
     def ahead(self) -> int:
         """How many steps can be taken at once. 0: nobody runs, somebody may join, or there are too
         few blocks."""
-        if not self._left or (self._waiting and self._left < len(self.running)):
+        if not self._left:
+            return 0
+        if (self._waiting or self._deferred) and self._left < len(self.running):
             return 0
         free = self.pool.num_free
         if free >= self._left:
-            return min(self.pool.block_size, self._end_steps[-1] - self.taken)
+            most = min(self.pool.block_size, self._end_steps[-1] - self.taken)
+            return min(most, self._until_learning) if self._deferred else most
         grows = self._grows.get(self.taken + 1, ())
         return int(free >= sum([not self.running[place].ended for place in grows]))
+
+    @property
+    def _until_learning(self) -> int:
+        """How many steps until the drift may change, which prices them."""
+        return self.scheduler.estimates.until_look(self.scheduler.steps)
+
+    def has_time(self, step: int, now: int) -> bool:
+        """Whether the given step from here, which would begin now, has a token for everybody."""
+        if not self._deferred:
+            return True
+        estimates = self.scheduler.estimates
+        features = self.features(step, estimates.cost.gathering)
+        return estimates.surely(features, self._sure) <= self._allowed(self.taken + step, now)
 
     def _due(self, due: dict[int, list[int]], steps: int) -> list[list[int]]:
         """The places that are due in each of the next steps. They are due again a block later."""
@@ -150,7 +191,7 @@ class Coast:
             before = step, now, spent, share * held, rows, rows, rows, held, width
             step_rows.append(StepRow(*before, rows, waiting, free, host))
         scheduler.ledger.extend(step_rows)
-        next(iter(scheduler.roster.running.values())).nanoseconds += extras
+        next(each for each in self.running if not each.ended).nanoseconds += extras
         self._share += shares
         scheduler.steps = step
         self._end = scheduler.committed = now + spent

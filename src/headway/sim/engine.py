@@ -47,5 +47,7 @@ class VirtualEngine(Engine):
         coast, glide = Coast(self.scheduler, clock.now()), self._priced.glide
         features = partial(coast.features, gathering=self._priced.cost.gathering)
         while coast.is_steady and (ahead := coast.ahead) and clock.now() < until:
-            events += coast.take(glide(ahead, features, until))
+            if not (times := glide(ahead, features, until, coast.has_time)):
+                break
+            events += coast.take(times)
         return events + coast.close()

@@ -79,13 +79,19 @@ class PricedExecutor(Forwarding):
         return self._noise.next(self.clock.now(), self.cost.regime(features))
 
     def glide(
-        self, steps: int, features: Callable[[int], Features], until: int
+        self,
+        steps: int,
+        features: Callable[[int], Features],
+        until: int,
+        has_time: Callable[[int, int], bool],
     ) -> list[tuple[int, int, int]]:
         """Take so many steps at once, the host's time after them included, but none that begins at
-        `until` or later. The engine did not sleep before the first one.
+        `until` or later, and none from the first on that has no time for all its rows. The engine
+        did not sleep before the first one.
 
         features: of step 1, 2 ... of these. They have the same number of tokens; if rows are not
-        padded, the features grow by the same amount from each step to the next.
+        padded, the features grow by the same amount from each step to the next. has_time: of one
+        of these steps, which begins then.
 
         Returns, for each step, when it began, its nanoseconds and the host's share of them.
         """
@@ -102,8 +108,9 @@ class PricedExecutor(Forwarding):
             prices(rates.of) if self._has_host else repeat(0) for rates in (cost.host, cost.after)
         )
         noise, regime, more = self._noise, cost.regime(known[0]), self._turning(known[0])
-        for _, spent, host, behind in zip(range(steps), spents, hosts, behinds, strict=False):
-            if now >= until:
+        numbers = range(1, 1 + steps)
+        for step, spent, host, behind in zip(numbers, spents, hosts, behinds, strict=False):
+            if now >= until or not has_time(step, now):
                 break
             factor = noise.next(now, regime) if noise else WHOLE
             spent = spent // 1_000 * factor // WHOLE + more

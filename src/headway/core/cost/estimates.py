@@ -77,6 +77,10 @@ class Estimates:
         """Whether this step is one of those that are compared with the cost model."""
         return self.is_known and step % EVERY == 0
 
+    def until_look(self, step: int) -> int:
+        """How many steps after this one until the next that is compared."""
+        return EVERY - step % EVERY
+
     def see(self, batch: Batch, nanoseconds: int) -> None:
         """Learn from a step that took so long, if it is one of those that are compared."""
         if self.looks_at(batch.step):
@@ -126,6 +130,11 @@ class Estimates:
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, corrected by the drift."""
         return self.drifted(self.cost.predict(features))
+
+    def surely(self, features: Features, share: float) -> int:
+        """Nanoseconds that this share of such steps do not exceed, corrected by the drift."""
+        residuals = self.cost.residuals[self.cost.regime(features)]
+        return self.predict(features) * residuals.at(share) // WHOLE
 
     def drifted(self, nanoseconds: int) -> int:
         """A price, corrected by the drift."""

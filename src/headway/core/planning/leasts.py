@@ -1,7 +1,6 @@
 """The tokens of a step that lanes keep for themselves (Leasts)."""
 
 from collections.abc import Collection, Iterator
-from itertools import islice
 from operator import attrgetter
 
 from headway.core.lane import Lane
@@ -37,13 +36,15 @@ class Leasts:
         for lane in self.roster.keeping_lanes:
             given = [count for each, count in shares.items() if each.request.lane == lane.name]
             least = lane.step_tokens.least - sum(given)
-            for sequence in self._candidates(lane, others):
+            for sequence in self._candidates(lane, others, shares):
                 if least <= 0:
                     break
                 yield sequence, least
                 least -= shares.get(sequence, 0)
 
-    def _candidates(self, lane: Lane, others: Collection[Sequence]) -> Iterator[Sequence]:
+    def _candidates(
+        self, lane: Lane, others: Collection[Sequence], shares: Shares
+    ) -> Iterator[Sequence]:
         yield from sorted([s for s in others if s.request.lane == lane.name], key=_number)
         line = self.roster.lines[lane.name]
         lacks = min(lane.slots.least - line.running, len(line))
@@ -51,9 +52,12 @@ class Leasts:
             return
         ranked = self.order.rank(self.view, ())  # it may name somebody twice
         mine = (s for s in ranked if s.request.lane == lane.name and s not in self.tried)
-        for sequence in islice(mine, lacks):
+        for sequence in mine:
             self.tried.add(sequence)
             yield sequence
+            lacks -= sequence in shares  # one that does not fit lets those behind it try
+            if lacks <= 0:
+                return
 
     def note(self, sequence: Sequence, tokens: int) -> None:
         """It was given so many. It may have more if its blocks suffice, as a prompt's do."""

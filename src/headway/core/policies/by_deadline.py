@@ -94,14 +94,14 @@ def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
     answers must have begun. The earliest first."""
     shortest, end = view.estimates.shortest, view.estimates.lengths.end
-
-    def last(s: Sequence) -> int:
-        return s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
-
-    times = zip(next_times(timed), timed, strict=True)
-    return sorted(
-        [(due if s.done_by == NEVER else min(due, last(s)), s.number, s) for due, s in times]
-    )
+    jobs: list[Job] = []
+    for due, s in zip(next_times(timed), timed, strict=True):
+        if s.done_by != NEVER:
+            last = s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
+            due = min(due, last)
+        jobs.append((due, s.number, s))
+    jobs.sort()
+    return jobs
 
 
 def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:

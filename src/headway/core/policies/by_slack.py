@@ -1,9 +1,11 @@
 """Steps sized by the time that the running can spare (BySlack)."""
 
+from bisect import bisect_right
+from collections import defaultdict
 from dataclasses import dataclass
 from typing import ClassVar
 
-from headway.core.policies.chunk import Allowance
+from headway.core.policies.chunk import Ahead, Allowance
 from headway.core.request import NEVER
 from headway.core.sequence import TIMED, next_times
 from headway.core.view import View
@@ -43,3 +45,24 @@ class BySlack:
             if next_by < due and now - LOST * sequence.tpot < next_by:
                 due = next_by
         return Allowance(NEVER, True, max(0, due - now), self.least, self.sure, self.filler)
+
+    def ahead(self, view: View) -> Ahead:
+        """As `allow`, but the sequences are looked at once: with each token, all those of one
+        TPOT gain the same time."""
+        estimates, stretch = view.estimates, self.stretch
+        dues: defaultdict[int, list[int]] = defaultdict(list)  # by TPOT
+        decoding = [s for s in view.running if s.tier == TIMED and s.first_token != NEVER]
+        for sequence, next_by in zip(decoding, next_times(decoding), strict=True):
+            dues[sequence.tpot].append(next_by)
+        by_tpot = [(tpot, sorted(times)) for tpot, times in dues.items() if tpot != NEVER]
+
+        def spare(step: int, now: int) -> int:
+            most = stretch * estimates.shortest
+            for tpot, times in by_tpot:
+                gained = (step - 1) * tpot
+                first = bisect_right(times, now - gained - LOST * tpot)
+                if first < len(times):
+                    most = min(most, times[first] + gained - now)
+            return max(0, most)
+
+        return spare

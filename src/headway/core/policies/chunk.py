@@ -1,5 +1,6 @@
 """How many prompt tokens may a step compute? A Chunk answers, once per step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Protocol
@@ -30,8 +31,21 @@ class Allowance:
 WHOLE_PROMPTS = Allowance(NEVER, split=False)
 
 
+# Nanoseconds that a step may take, by its number (1: the next one) and the time when it begins.
+Ahead = Callable[[int, int], int]
+
+
+def unlimited(step: int, now: int) -> int:
+    """Each step may take any time."""
+    return NEVER
+
+
 class Chunk(Protocol):
-    """How many prompt tokens a step may compute."""
+    """How many prompt tokens a step may compute.
+
+    A policy may also have a method `ahead(view) -> Ahead`: the time that it allows each of the next
+    steps if everybody who runs gets a token in each. A simulation then asks it less often.
+    """
 
     def allow(self, view: View) -> Allowance:
         """The prompt tokens that the next step may compute, and whether it may split a prompt."""
@@ -44,6 +58,9 @@ class Whole:
 
     def allow(self, view: View) -> Allowance:
         return WHOLE_PROMPTS
+
+    def ahead(self, view: View) -> Ahead:
+        return unlimited
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +75,6 @@ class Fixed:
 
     def allow(self, view: View) -> Allowance:
         return Allowance(self.size, split=True)
+
+    def ahead(self, view: View) -> Ahead:
+        return unlimited

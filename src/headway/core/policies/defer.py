@@ -11,7 +11,12 @@ from headway.errors import SettingError
 
 class Defer(Protocol):
     """Which of the running may miss a step. They are considered together with the prompts, in
-    the order policy's order, and served while the step has tokens and time left."""
+    the order policy's order, and served while the step has tokens and time left.
+
+    A policy may also have an attribute `steady`. True promises that, while everybody who runs
+    decodes and nobody joins, its answer changes only when one of them ends: a simulation then asks
+    it less often.
+    """
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         """Of those who run, whose next token may come later. joins: whether somebody who waits
@@ -26,6 +31,8 @@ NOBODY = frozenset[Sequence]()
 class Nobody:
     """Each gets its next token in each step."""
 
+    steady: ClassVar[bool] = True
+
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         return NOBODY
 
@@ -34,6 +41,8 @@ class Nobody:
 class WithoutDeadline:
     """Those whose lane has no budget, or who cannot keep it any more, but not within the least
     slots of their lane."""
+
+    steady: ClassVar[bool] = True
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         later = [sequence for sequence in view.running if sequence.tier != TIMED]
@@ -60,6 +69,7 @@ class WithTimeToSpare:
     time in the next one. SCORPIO (2025) lets loose lanes skip steps by credits.
     """
 
+    steady: ClassVar[bool] = True
     needs_cost: ClassVar[bool] = True
     soon: int = 20  # times the length of a step of one token
 

@@ -61,7 +61,13 @@ class Hopeless:
 
     def restored(self, view: View) -> Iterable[Sequence]:
         estimates, now = view.estimates, view.now
-        found = [s for line in view.lines for s in line.relegated]
+        # Most of those who wait are too late for good, and need no look.
+        found = [
+            s
+            for line in view.lines
+            for s in line.relegated
+            if now <= s.first_by or s.first_token != NEVER
+        ]
         found += [s for s in view.running if s.tier == RELEGATED]
         return [
             s
