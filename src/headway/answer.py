@@ -7,7 +7,7 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish, Request
 from headway.errors import EngineError, HeadwayError, RefusedError
-from headway.executor.torch.sampling.logprobs import LogprobColumns
+from headway.executor.logprobs import LogprobColumns
 from headway.options import Options
 from headway.text_stream import TextStream
 from headway.tokenizer import Tokenizer

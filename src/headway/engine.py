@@ -71,6 +71,15 @@ class Executor(Protocol):
         """Wait for the step with this ticket, and return its output."""
         ...
 
+    def on_failure(self, tell: Callable[[str], object]) -> None:
+        """Call `tell` with the cause, from any thread, if no step can be computed any more and
+        that is known before the next one."""
+        return None
+
+    def close(self) -> None:
+        """Give back what it holds beyond this process's memory. There is no step afterwards."""
+        return None
+
 
 def forgotten(record: Record) -> None:
     """The `keep` of an engine without a journal: records are not even made."""

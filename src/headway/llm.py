@@ -1,10 +1,10 @@
 """A model behind three verbs: generate, stream, chat. The engine runs in a thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from secrets import token_bytes
-from typing import Literal
+from typing import Any, Literal
 
 from headway.answer import Answer, Completion, Delta, row_without_times
 from headway.core.batch import Event
@@ -18,6 +18,8 @@ from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
+from headway.executor.load import BLOCK_SIZES, TORCH, check_executor, load
+from headway.executor.loaded import settings_of
 from headway.generate_call import GenerateCall
 from headway.journal.file import JournalFile, check
 from headway.live.clock import date
@@ -43,6 +45,9 @@ class LLM:
     line in the log ("headway.journal") and the engine goes on.
     cost: the cost model of a step, from `headway calibrate` (costing.calibration.read(path).cost).
     llm.load.drift then says by how much the steps differ from it.
+    block_size: tokens of a KV block; 0: 16, and 32 with vLLM.
+    executor: "torch", headway's own, or "vllm" (docs/executors.md). vllm: arguments of vLLM's
+    engine, by its own names.
 
     Raises CheckpointError or one of its kinds, MemoryPlanError, SettingError, JournalError.
     """
@@ -56,31 +61,34 @@ class LLM:
         policies: Policies | None = None,
         slots: int = 32,
         context: int = 0,
-        block_size: int = 16,
+        block_size: int = 0,
         seed: int = 0,
         journal: str | Path | None = None,
         cost: StepCost = StepCost(),
+        executor: str = TORCH,
+        vllm: Mapping[str, Any] = {},
     ) -> None:
-        from headway.executor.torch.load import load
         from headway.executor.torch.memory.memory_plan import Limits
         from headway.executor.torch.threads import single_threaded
 
         self.policies = policies or usual(slots)
-        limits = Limits.of(self.policies, slots, context, block_size)
+        check_executor(executor, vllm)
+        limits = Limits.of(self.policies, slots, context, block_size or BLOCK_SIZES[executor])
         if journal:
             check(Path(journal), new=True)
         with single_threaded():
-            loaded = load(EMBEDDED if model is None else model, limits, dtype, device)
-        self.memory = loaded.plan
-        self.tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
+            source = EMBEDDED if model is None else model
+            loaded = load(executor, source, limits, dtype, device, vllm)
+        self.memory, self._executor = loaded.plan, loaded.executor
+        self.tokenizer = Tokenizer(loaded.folder, loaded.vocab)
         self._builder = RequestBuilder(
             self.tokenizer,
-            frozenset(loaded.config.eos),
+            loaded.eos,
             loaded.folder,
             loaded.executor,
             seed,
         )
-        settings = loaded.settings((Lane(max_waiting=NEVER),), self.policies, cost)
+        settings = settings_of(loaded, (Lane(max_waiting=NEVER),), self.policies, cost)
         # The ledger's rows by request id, of the requests whose caller waits for its row.
         self._rows: dict[str, RequestRow | None] = {}
         scheduler = Scheduler(settings, token_bytes(16))
@@ -106,8 +114,9 @@ class LLM:
         return self._engine.load
 
     def close(self) -> None:
-        """Finish every request, then end the engine's thread and close the journal."""
+        """Finish every request, then end the engine's thread, the executor and the journal."""
         self._engine.close()
+        self._executor.close()
         if self._journal:
             self._journal.close()
 

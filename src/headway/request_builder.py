@@ -8,7 +8,7 @@ from pathlib import Path
 from headway.core.request import Request
 from headway.engine import Executor
 from headway.errors import PromptError, SettingError
-from headway.executor.torch.sampling.grammar_check import grammar_problem
+from headway.executor.grammars.grammar_check import grammar_problem
 from headway.options import Options
 from headway.text_stream import TextStream
 from headway.tokenizer import Message, Tokenizer

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headway.cli.executor_options import Executor, Vllm, read_vllm
 from headway.cli.options import (
     Baseline,
     Enforce,
@@ -24,6 +25,8 @@ from headway.cli.options import (
 
 def compare(
     model: Model = None,
+    executor: Executor = "torch",
+    vllm: Vllm = None,
     trace: Traces = None,
     lanes: Lanes = None,
     strategies: Strategies = "",
@@ -69,6 +72,8 @@ def compare(
 
     options = CompareOptions(
         model=model,
+        executor=executor,
+        vllm=read_vllm(vllm),
         traces=tuple(trace or ()),
         lanes=lanes,
         strategies=strategies,

@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from headway.cli.config import Config
+from headway.cli.executor_options import Executor, Vllm, read_vllm
 
 
 def serve(
@@ -17,6 +18,8 @@ def serve(
         ),
     ] = None,
     config: Config = None,
+    executor: Executor = "",
+    vllm: Vllm = None,
     host: Annotated[
         str | None,
         typer.Option(
@@ -48,6 +51,8 @@ def serve(
 
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
     flags: dict[str, Any] = {"server": {k: v for k, v in listen.items() if v is not None}}
+    compute = {"executor": executor, "vllm": read_vllm(vllm)}
+    flags["engine"] = {name: value for name, value in compute.items() if value}
     if model is not None:
         flags["models"] = [{"path": model}]
     raise typer.Exit(run(ServerConfig.load(config, flags), Console()))

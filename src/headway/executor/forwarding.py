@@ -1,5 +1,7 @@
 """Forwarding: the part of an executor that a wrapper passes on unchanged."""
 
+from collections.abc import Callable
+
 from headway.core.grammar import Grammar
 from headway.engine import Executor
 
@@ -15,3 +17,9 @@ class Forwarding(Executor):
 
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
         self.executor.prepare(tokens, sampled, seconds)
+
+    def on_failure(self, tell: Callable[[str], object]) -> None:
+        self.executor.on_failure(tell)
+
+    def close(self) -> None:
+        self.executor.close()

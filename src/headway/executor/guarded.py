@@ -7,7 +7,7 @@ from headway.core.batch import Batch, Begun, Output, Row, Want
 from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
 from headway.engine import Executor
-from headway.errors import first_line
+from headway.errors import EngineDownError, first_line
 from headway.executor.forwarding import Forwarding
 
 MOST_FAILURES = 3  # failed steps in a row, after which a probe shows whether any step works
@@ -26,6 +26,7 @@ class GuardedExecutor(Forwarding):
     prefix cache, and waiting requests are served by the next step. After MOST_FAILURES failed
     steps in a row, a probe step is run that belongs to no request. If it fails too, no step works,
     and the engine ends. If it succeeds, the requests were the cause, and the engine goes on.
+    An EngineDownError says that no step works, and ends the engine at once.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -40,6 +41,8 @@ class GuardedExecutor(Forwarding):
             batch, self._probed = replace(batch, ended=(*self._probed, *batch.ended)), ()
         try:
             ticket = self.executor.submit(batch)
+        except EngineDownError:  # it will not compute another step
+            raise
         except Exception as error:
             self._failed[batch.step] = self._output(len(batch.rows), error)
             return batch.step
@@ -52,6 +55,8 @@ class GuardedExecutor(Forwarding):
         rows = self._rows.pop(ticket)
         try:
             output = self.executor.collect(ticket)
+        except EngineDownError:
+            raise
         except Exception as error:
             return self._output(rows, error)
         self._failures = 0

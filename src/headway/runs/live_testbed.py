@@ -1,10 +1,11 @@
 """A testbed that runs a loaded model on the wall clock."""
 
 import gc
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from headway.errors import SettingError
+from headway.executor.load import BLOCK_SIZES, TORCH, check_executor
 from headway.models import EMBEDDED, display_name
 from headway.runs.corpus import read_corpus, split_text
 from headway.runs.shared_executor import SharedExecutor
@@ -12,12 +13,33 @@ from headway.runs.testbed import BLOCK_SIZE, CONTEXT, Testbed
 from headway.strategies.strategy import SLOTS
 
 if TYPE_CHECKING:
+    from headway.executor.loaded import Loaded
     from headway.executor.torch.load import LoadedModel
 
 
-def load_testbed(model: str | None) -> Testbed:
-    """A checkpoint on which strategies are compared. Raises as load_model does."""
-    return make_corpus_testbed(load_model(model, SLOTS), model)
+def load_testbed(
+    model: str | None, executor: str = TORCH, options: Mapping[str, Any] = {}
+) -> Testbed:
+    """A checkpoint on which strategies are compared. options: vLLM's. Raises as load_with does."""
+    return make_corpus_testbed(load_with(executor, model, SLOTS, options=options), model)
+
+
+def load_with(
+    executor: str,
+    model: str | None,
+    slots: int,
+    dtype: str = "",
+    options: Mapping[str, Any] = {},
+) -> "Loaded":
+    """model: as load_model has it. options: of the executor vllm. Raises as loading does."""
+    check_executor(executor, options)
+    if executor == TORCH:
+        return load_model(model, slots, dtype)
+    from headway.executor.torch.memory.memory_plan import Limits
+    from headway.executor.vllm.load import load
+
+    limits = Limits(slots, slots * CONTEXT, 0, BLOCK_SIZES[executor])
+    return load(model or EMBEDDED, limits, dtype, options=options, most_context=CONTEXT)
 
 
 def load_model(model: str | None, slots: int, dtype: str = "", device: str = "") -> "LoadedModel":
@@ -38,7 +60,7 @@ def load_model(model: str | None, slots: int, dtype: str = "", device: str = "")
     return load(folder, Limits(slots, slots * context, context, BLOCK_SIZE), dtype, device)
 
 
-def make_testbed(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> Testbed:
+def make_testbed(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Testbed:
     """A testbed on the wall clock.
 
     text: token ids that prompts are cut from; none: numbers from the vocabulary, which suffice for
@@ -56,28 +78,29 @@ def make_testbed(loaded: "LoadedModel", name: str, text: Sequence[int] = ()) -> 
         num_blocks=loaded.plan.num_blocks,
         block_size=loaded.plan.block_size,
         context=loaded.plan.context,
-        text=text or _numbers(loaded.config.vocab),
+        text=text or _numbers(loaded.vocab),
         executor=SharedExecutor(loaded.executor),
         clock=WallClock(),
         memory=str(loaded.plan),
         fit=loaded.plan.fit,
-        threads=thread_count(),
+        threads=loaded.threads or thread_count(),
         use_threads=set_thread_count,
-        rounding=loaded.executor.model.rounding,
-        gathering=loaded.executor.cache.gathering,
+        fixed_threads=loaded.threads > 0,
+        rounding=loaded.rounding,
+        gathering=loaded.gathering,
     )
 
 
-def make_corpus_testbed(loaded: "LoadedModel", model: str | None) -> Testbed:
+def make_corpus_testbed(loaded: "Loaded", model: str | None) -> Testbed:
     """A testbed whose prompts are cut from the shipped corpus, in the model's own tokens."""
     from headway.tokenizer import Tokenizer
 
-    tokenizer = Tokenizer(loaded.folder, loaded.config.vocab)
+    tokenizer = Tokenizer(loaded.folder, loaded.vocab)
     text = [token for piece in split_text(read_corpus()) for token in tokenizer.encode(piece)]
     return make_testbed(loaded, display_name(model), text)
 
 
-def kv_bytes_per_token(loaded: "LoadedModel") -> int:
+def kv_bytes_per_token(loaded: "Loaded") -> int:
     """Per token of one sequence, all layers."""
     return loaded.plan.per_block // loaded.plan.block_size
 

@@ -78,7 +78,7 @@ def choose_threads(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: P
     core, every operation waits for the thread that has lost it. In a comparison of several minutes
     that will happen, so a small gain does not pay.
     """
-    counts = sorted({1, testbed.threads})
+    counts = testbed.thread_choices
     most = testbed.context - TOKENS_DECODED // 2
     few = [
         RequestSpec(0, a.lane, min(a.prompt, most), TOKENS_DECODED // 2) for a in recorded[:SLOTS]
@@ -90,18 +90,20 @@ def choose_threads(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: P
             testbed.use_threads(count)
             steps = _served(testbed, policies, few, prompts).steps
             spent[count] += sum(row.nanoseconds for row in steps)
-    chosen = counts[-1] if spent[counts[-1]] < MULTITHREADED_BELOW * spent[1] else 1
+    faster = spent[counts[-1]] < MULTITHREADED_BELOW * spent[counts[0]]
+    chosen = counts[-1] if faster else counts[0]
     testbed.use_threads(chosen)
     return chosen
 
 
 def warm_up(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts) -> None:
-    """Run both kinds of batch once: first steps are slow, while memory and kernels are set up."""
+    """Run each kind of batch once: first steps are slow, while memory and kernels are set up."""
     few = [RequestSpec(0, spec.lane, spec.prompt, min(spec.answer, 4)) for spec in recorded[:SLOTS]]
-    for policies in (
-        Policies(join=Static(SLOTS), chunk=Whole(), step_tokens=SLOTS * testbed.context),
-        Policies(join=Continuous(SLOTS), chunk=Whole(), step_tokens=STEP_TOKENS),
-    ):
+    kinds = [Policies(join=Continuous(SLOTS), chunk=Whole(), step_tokens=STEP_TOKENS)]
+    if testbed.executor.traits.exclusive_groups:
+        group = Policies(join=Static(SLOTS), chunk=Whole(), step_tokens=SLOTS * testbed.context)
+        kinds.insert(0, group)
+    for policies in kinds:
         _served(testbed, policies, few, prompts)
 
 

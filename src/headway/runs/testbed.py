@@ -47,12 +47,18 @@ class Testbed:
     slots: int = SLOTS  # of the running batch, the same for every strategy
     threads: int = 1  # that the executor may use
     use_threads: Callable[[int], object] = lambda count: None
+    fixed_threads: bool = False  # the executor keeps them: use_threads does nothing
     rounding: Rounding = Rounding()  # how the executor rounds a step's tokens up
     gathering: Gathering = UNPADDED  # how the executor reads keys
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
     simulated: str = ""  # by which cost model, in words; empty: it is a real machine
     cost: StepCost = StepCost()  # that policies predict with; unknown: they cannot
     cost_source: str = ""  # where that is from, in words; empty: there is none, or it simulates
+
+    @property
+    def thread_choices(self) -> list[int]:
+        """The numbers of threads that may be tried: one, and all."""
+        return [self.threads] if self.fixed_threads else sorted({1, self.threads})
 
     def settings(self, policies: Policies, lanes: Sequence[Lane]) -> Settings:
         """Of a scheduler on this testbed. SettingError where they do not go together."""

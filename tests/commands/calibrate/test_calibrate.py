@@ -459,6 +459,11 @@ STEPS_OF = {
         (CalibrateOptions(price_per_hour=nan), "--price-per-hour is nan, not a number"),
         (CalibrateOptions(accelerator="l4"), "needs a model"),
         (CalibrateOptions(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
+        (CalibrateOptions(executor="vlm"), "there is no executor 'vlm'; did you mean vllm"),
+        (CalibrateOptions(vllm={"quantization": "awq"}), "need the executor vllm"),
+        (CalibrateOptions(executor="vllm", threads=2), "--threads needs the executor torch"),
+        (CalibrateOptions(executor="vllm", profile=True), "--profile needs the executor torch"),
+        (CalibrateOptions(executor="vllm", accelerator="l4"), "--accelerator needs the executor"),
     ],
 )
 def test_impossible_options_are_refused_before_anything_is_measured(asked, said):

@@ -7,10 +7,10 @@ import torch
 
 from headway.core.batch import Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
+from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.inputs import InputsBuilder
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.sampling.grammar import GrammarCompiler
 from headway.executor.torch.slots import Slots
 from headway.models import EMBEDDED
 

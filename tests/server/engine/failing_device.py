@@ -7,6 +7,8 @@ WHY = "the device has failed"
 class Faulty:
     """Replaces EngineOptions: unpickling it gives the options and breaks the executor."""
 
+    daemon = True
+
     def __init__(self, options):
         self.options = options
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from headway.core.batch import Event, Logprob
 from headway.core.load import Load
 from headway.core.request import Finish
-from headway.executor.torch.sampling.logprobs import LogprobColumns
+from headway.executor.logprobs import LogprobColumns
 from headway.server.engine.messages import Step, columns
 
 SCORES = st.floats(-9, 0).map(Logprob)

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from headway.core.batch import Logprob
-from headway.executor.torch.sampling.logprobs import LogprobColumns
+from headway.executor.logprobs import LogprobColumns
 from headway.server.config.config import ServerConfig
 from headway.server.http import sse
 from headway.server.protocol.logprobs import PIECE, Scores, chat_logprobs, pieces, text_logprobs

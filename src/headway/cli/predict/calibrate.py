@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headway.cli.executor_options import Executor, Vllm, read_vllm
 from headway.cli.options import Dtype
 
 
@@ -30,6 +31,8 @@ def calibrate(
         ),
     ] = None,
     dtype: Dtype = "",
+    executor: Executor = "torch",
+    vllm: Vllm = None,
     threads: Annotated[
         int,
         typer.Option(
@@ -93,6 +96,8 @@ def calibrate(
         out=out,
         slots=slots,
         dtype=dtype,
+        executor=executor,
+        vllm=read_vllm(vllm),
         threads=threads,
         seed=seed,
         seconds=seconds,

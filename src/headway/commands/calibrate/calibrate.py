@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from headway.costing.calibration import CORES_AT_WORK_FOR_OTHERS, Calibration, w
 from headway.costing.datasheet import analytical_calibration, read_accelerator, read_shape
 from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
+from headway.executor.load import TORCH, check_executor
 from headway.models import display_name
 from headway.report.formatting import duration
 from headway.report.terminal_tables import print_notes
@@ -48,6 +49,8 @@ class CalibrateOptions:
     out: Path = Path("cost.json")
     slots: int | None = None  # rows that may decode at once; None: the default
     dtype: str = ""  # empty: the dtype that the weights are stored in
+    executor: str = TORCH
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
     threads: int = 0  # of the executor; 0: one, or all where all are much faster
     seed: int = 0
     seconds: float = SECONDS  # of measuring
@@ -65,19 +68,20 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
     if options.accelerator:
         return _from_sheets(options, console)
-    from headway.runs.live_testbed import kv_bytes_per_token, load_model, make_corpus_testbed
+    from headway.runs.live_testbed import kv_bytes_per_token, load_with, make_corpus_testbed
 
     kept = "no cost model was written"
     try:
         console.print(Text("Loading the model and the text that prompts are taken from ..."))
-        loaded = load_model(options.model, options.slots or SLOTS, options.dtype)
+        slots = options.slots or SLOTS
+        loaded = load_with(options.executor, options.model, slots, options.dtype, options.vllm)
         testbed = make_corpus_testbed(loaded, options.model)
         console.print(Text(testbed.memory, style="dim"))
         with _watched(console) as watch:
             calibration = calibrate_testbed(
                 testbed,
                 kv_bytes_per_token(loaded),
-                slots=options.slots or SLOTS,
+                slots=slots,
                 threads=options.threads,
                 seed=options.seed,
                 seconds=options.seconds,
@@ -92,7 +96,9 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         kept = f"the cost model is in {options.out}"
         if options.profile:
             from headway.commands.calibrate.profile import run_profile
+            from headway.executor.torch.load import LoadedModel
 
+            assert isinstance(loaded, LoadedModel)  # refused for others
             run_profile(loaded, testbed, calibration, options.out, console)
     except KeyboardInterrupt:
         console.print(Text(f"Interrupted: {kept}.", style="yellow"))
@@ -120,6 +126,11 @@ def _check(options: CalibrateOptions) -> None:
     number(options.price_per_hour, "--price-per-hour")
     if options.slots is not None and options.slots < 1:
         raise SettingError(f"--slots must be 1 or more, not {options.slots}")
+    check_executor(options.executor, options.vllm)
+    if options.executor != TORCH:
+        for name in ("threads", "profile", "accelerator"):
+            if getattr(options, name):
+                raise SettingError(f"--{name} needs the executor {TORCH}")
     if options.accelerators is not None and not options.accelerator:
         raise SettingError(
             "--accelerators names a file of data sheets: choose one with --accelerator"

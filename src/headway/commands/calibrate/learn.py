@@ -86,6 +86,8 @@ def measure_steps(
     """
     others, trials = Neighbours(), Trials(testbed, seed)
     batches = designs(slots, testbed.context, testbed.num_blocks, testbed.block_size, seed)
+    if not testbed.executor.traits.exclusive_groups:
+        batches = [each for each in batches if not each.width]
     probes = [
         Design((testbed.context // 8,) * slots),
         Design(prompts=((0, testbed.context // 16),)),

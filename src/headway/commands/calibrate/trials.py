@@ -73,13 +73,14 @@ class Trials:
 
     def choose_threads(self, designs: Sequence[Design]) -> int:
         """Set and return the executor's threads: one, or all where all are much faster."""
-        counts = sorted({1, self.testbed.threads})
+        counts = self.testbed.thread_choices
         spent = dict.fromkeys(counts, 0)
         for _ in range(THREAD_TRIALS if len(counts) > 1 else 0):
             for number in counts:
                 self.testbed.use_threads(number)
                 spent[number] += sum(self.sample(design).nanoseconds for design in designs)
-        chosen = counts[-1] if spent[counts[-1]] < MULTITHREADED_BELOW * spent[1] else 1
+        faster = spent[counts[-1]] < MULTITHREADED_BELOW * spent[counts[0]]
+        chosen = counts[-1] if faster else counts[0]
         self.testbed.use_threads(chosen)
         return chosen
 

@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from headway.commands.compare.cost_source import possible, predicting, with_cost
+from headway.commands.compare.cost_source import possible, predicting, runnable, with_cost
 from headway.commands.compare.like import Like
 from headway.commands.compare.ranges import check_ranges
 from headway.commands.interruption import exit_status, terminable
@@ -17,6 +18,7 @@ from headway.commands.replay.recording import FIRST_NS, WARM_UP_NS
 from headway.costing.machine import Neighbours
 from headway.engine import forgotten
 from headway.errors import SettingError
+from headway.executor.load import TORCH, check_executor, traits_of
 from headway.journal.file import JournalFile
 from headway.journal.record import Record
 from headway.live.clock import date
@@ -64,6 +66,8 @@ class CompareOptions:
     journals: Path | None = None  # a new or empty folder, for the journal of each run
     cost: Path | None = None  # a cost file to predict with; None: see cost_source
     enforce: bool = False  # refuse and drop as headway serve does
+    executor: str = TORCH
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
 
 
 def run_compare(options: CompareOptions, console: Console) -> int:
@@ -73,6 +77,8 @@ def run_compare(options: CompareOptions, console: Console) -> int:
     """
     services = services_of(options)
     makes = read_strategies(options.strategies or ",".join(DEFAULT_STRATEGIES))
+    check_executor(options.executor, options.vllm)
+    makes = runnable(makes, traits_of(options.executor), bool(options.strategies), console)
     makes = possible(makes, options.cost, bool(options.strategies), console)
     baseline(options, makes)
     check_ranges(services, makes)
@@ -95,7 +101,7 @@ def run_comparison(
     with terminable():
         try:
             console.print(Text("Loading the model and the text that prompts are cut from ..."))
-            testbed = load_testbed(options.model)
+            testbed = load_testbed(options.model, options.executor, options.vllm)
             if testbed.memory:
                 console.print(Text(testbed.memory, style="dim"))
             console.print(Text("Measuring this machine: one request alone, and full batches ..."))

@@ -14,6 +14,7 @@ from headway.costing.calibration import Calibration, read_cost_file
 from headway.costing.machine import describe_machine
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
+from headway.executor.traits import Traits
 from headway.runs.experiment import Experiment
 from headway.runs.testbed import Testbed
 from headway.strategies.from_yaml import StrategyMaker
@@ -28,6 +29,24 @@ SAME_MACHINE = ("processor", "cores")
 def predicting(makes: Mapping[str, StrategyMaker]) -> list[str]:
     """The names of those that predict times."""
     return [name for name, make in makes.items() if make(ANY).policies.predicting]
+
+
+def runnable(
+    makes: Mapping[str, StrategyMaker], traits: Traits, named: bool, console: Console
+) -> dict[str, StrategyMaker]:
+    """The strategies that an executor with these traits can run. named: as in `possible`."""
+    causes = dict[str, SettingError]()
+    for name, make in makes.items():
+        try:
+            traits.check_policies(make(ANY).policies)
+        except SettingError as error:
+            causes[name] = error
+    for name, cause in causes.items() if named else ():
+        raise SettingError(f"the strategy {name}: {cause}") from cause
+    if causes:
+        left_out = f"Without {', '.join(causes)}: {traits.name} computes no padding."
+        console.print(Text(left_out, style="yellow"))
+    return {name: make for name, make in makes.items() if name not in causes}
 
 
 def possible(

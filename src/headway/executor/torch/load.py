@@ -5,10 +5,8 @@ from pathlib import Path
 
 import torch
 
-from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Lane
-from headway.core.policies.policies import Policies
-from headway.core.settings import Settings
+from headway.core.cost.gathering import Gathering
+from headway.core.cost.step_cost import Rounding
 from headway.errors import SettingError
 from headway.executor.torch.config.model_config import ModelConfig, read_config
 from headway.executor.torch.decoder import Decoder
@@ -34,12 +32,25 @@ class LoadedModel:
     dtype: str  # the dtype it computes in
     device: str
 
-    def settings(
-        self, lanes: tuple[Lane, ...], policies: Policies, cost: StepCost = StepCost()
-    ) -> Settings:
-        """Settings for a scheduler of this executor. cost: the steps' cost model, if any."""
-        plan = self.plan
-        return Settings(plan.num_blocks, plan.block_size, lanes, policies, plan.context, cost=cost)
+    @property
+    def vocab(self) -> int:
+        return self.config.vocab
+
+    @property
+    def eos(self) -> frozenset[int]:
+        return frozenset(self.config.eos)
+
+    @property
+    def threads(self) -> int:
+        return 0
+
+    @property
+    def rounding(self) -> Rounding:
+        return self.executor.model.rounding
+
+    @property
+    def gathering(self) -> Gathering:
+        return self.executor.cache.gathering
 
 
 def load(

@@ -11,11 +11,11 @@ from torch import Tensor
 from headway.core.batch import Batch, Logprob, Output
 from headway.core.grammar import Grammar
 from headway.engine import Executor
+from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.decoder import Decoder, row_counts
 from headway.executor.torch.inputs import Inputs, InputsBuilder, PromptScoring
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.memory_plan import LOGIT_ELEMENTS
-from headway.executor.torch.sampling.grammar import GrammarCompiler
 from headway.executor.torch.sampling.sampling import (
     RowLogprobs,
     sample,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from headway.core.batch import Begun, Row
 from headway.errors import SettingError, TokenizerError, first_line
-from headway.executor.torch.sampling.grammar import GrammarCompiler, Matcher
+from headway.executor.grammars.grammar import GrammarCompiler, Matcher
 from headway.executor.torch.sampling.noise import choice_seed
 from headway.executor.torch.sampling.penalties import History
 from headway.executor.torch.sampling.sampling import SamplingColumns

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
-from headway.executor.torch.sampling.logprobs import LogprobColumns
+from headway.executor.logprobs import LogprobColumns
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.server.protocol.response import FinishedChoice
 from headway.text_stream import TextStream

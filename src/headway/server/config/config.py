@@ -20,6 +20,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import SettingError, did_you_mean
+from headway.executor.load import traits_of
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.durations import format_window
 from headway.server.config.sections.engine import EngineSettings
@@ -140,7 +141,8 @@ class ServerConfig(BaseSettings):
         self._check_keys()
         try:
             policies = self.policies
-        except SettingError as error:  # from the core's own checks
+            traits_of(self.engine.executor).check_policies(policies)
+        except SettingError as error:  # from the core's own checks, or the executor's
             raise SettingAtError(("engine", "strategy"), str(error)) from None
         if policies.predicting and not self.engine.cost:
             raise SettingAtError(
@@ -157,7 +159,9 @@ class ServerConfig(BaseSettings):
     def check_shares(self, num_blocks: int = NEVER) -> None:
         """Raises SettingError if the lanes' shares do not fit into the whole."""
         known = StepCost.of(1)  # whether there is a cost model is another question
-        Settings(num_blocks, self.engine.block_size, self.core_lanes, self.policies, cost=known)
+        Settings(
+            num_blocks, self.engine.tokens_per_block, self.core_lanes, self.policies, cost=known
+        )
 
     def _check_keys(self) -> None:
         for field in ("name", "sha256"):
@@ -249,7 +253,9 @@ class ServerConfig(BaseSettings):
             "lanes": self.core_lanes,
             "slots": engine.slots,
             "context": engine.context,
-            "block_size": engine.block_size,
+            "block_size": engine.tokens_per_block,
+            "executor": engine.executor,
+            "vllm": engine.vllm,
             "threads": engine.threads,
             "journal": engine.journal,
             "journal_bytes": engine.journal_bytes,
@@ -263,6 +269,7 @@ class ServerConfig(BaseSettings):
         settings["server"]["default_lane"] = self.default_lane
         engine, strategy = settings["engine"], self.strategy
         engine["step_tokens"] = self.policies.step_tokens
+        engine["block_size"] = self.engine.tokens_per_block
         mix, chunk = strategy.effective_mix, strategy.effective_chunk
         effective = {"mix": mix, "chunk": chunk, "fair": self.is_fair}
         filled = strategy.model_copy(update=effective)
@@ -286,4 +293,5 @@ class ServerConfig(BaseSettings):
         }
         del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
         del settings["metrics"]  # it names a key
+        del settings["engine"]["vllm"]  # it may hold a token of the hub
         return settings

@@ -15,6 +15,7 @@ except ModuleNotFoundError as missing:
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
 from headway.costing.calibration import read_cost_file
+from headway.executor.load import TORCH
 from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, read_config
 from headway.executor.torch.loading.tensor_names import tensor_shapes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
@@ -43,8 +44,9 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
     folder = _folder(config.model.path)
     model = None
     if folder:
-        model = read_config(folder)
-        Checkpoint(folder, tensor_shapes(model), framework="np").close()
+        if engine.executor == TORCH:
+            model = read_config(folder)
+            Checkpoint(folder, tensor_shapes(model), framework="np").close()
         if not (folder / TOKENIZER).is_file():
             raise CheckpointError(f"{folder} has no {TOKENIZER}")
     if engine.cost:
@@ -52,6 +54,8 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
         cost.check_model(display_name(config.model.path or None))
         if config.policies.predicting and not cost.cost.is_known:
             raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
+    if engine.executor != TORCH:
+        return ("whether vLLM takes the model and its options is seen at the start",)
     if model:
         return ()
     return (f"{config.model.path} is not a folder here: it is looked up on the hub at the start",)
@@ -64,7 +68,7 @@ def check_memory(config: ServerConfig) -> None:
     """
     folder, device = _folder(config.model.path), config.model.device
     elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
-    if folder is None or elsewhere:
+    if folder is None or elsewhere or config.engine.executor != TORCH:
         return
     model, free = read_config(folder), free_on_host()
     itemsize = ITEMSIZES[model.compute_dtype(config.model.dtype, "cpu")]
@@ -75,7 +79,7 @@ def check_memory(config: ServerConfig) -> None:
         )
     engine = config.engine
     step = config.policies.step_tokens
-    limits = Limits(engine.slots, step, engine.context, engine.block_size)
+    limits = Limits(engine.slots, step, engine.context, engine.tokens_per_block)
     try:
         plan = plan_memory(model, limits, itemsize, weights, free - weights, gather_budget("cpu"))
     except MemoryPlanError as error:

@@ -99,9 +99,8 @@ class EngineClient:
         context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
         ours, theirs = context.Pipe()
         output, words = context.Pipe(duplex=False) if self._echo else (None, None)
-        process = context.Process(
-            target=run, args=(self.options, theirs, words), name="headway-engine", daemon=True
-        )
+        given, daemon = (self.options, theirs, words), self.options.daemon
+        process = context.Process(target=run, args=given, name="headway-engine", daemon=daemon)
         process.start()
         theirs.close()  # or its end would not be seen here
         if output and words and self._echo:

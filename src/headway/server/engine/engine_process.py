@@ -33,6 +33,8 @@ from headway.errors import (
     first_line,
 )
 from headway.executor.guarded import GuardedExecutor
+from headway.executor.load import load
+from headway.executor.loaded import settings_of
 from headway.executor.torch.loading.checkpoint import locate
 from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
@@ -106,6 +108,20 @@ def _listen(channel: Connection, inbox: LiveInbox) -> None:
         os._exit(0)  # the server is gone: nobody waits for an answer
 
 
+def _end_process(cause: str) -> None:
+    """The executor has failed between steps: end the process, so that the server hears of it."""
+    logging.getLogger("headway.engine").critical("%s: the engine ends", cause)
+    os._exit(1)
+
+
+def _set_threads(asked: int, weights: int) -> None:
+    """asked: of the user; 0: one if the weights are small, so that the front has a core."""
+    from headway.executor.torch.threads import set_thread_count
+
+    if threads := asked or int(weights < SMALL):
+        set_thread_count(threads)
+
+
 def _limit_stall(channel: Connection) -> None:
     """Bound both memory and waiting if the server reads nothing: first the kernel's buffer fills,
     then the engine waits, and after STALL seconds it ends."""
@@ -136,6 +152,7 @@ class EngineProcess:
             rows, changes = scheduler.ledger.take(), scheduler.ledger.take_changes()
             send(Step(events, *rows, load, inbox.taken, fault, changes))
             left.after(events, load.running)
+        engine.executor.close()
         if self._journal:
             self._journal.close()
 
@@ -144,10 +161,8 @@ class EngineProcess:
         if options.journal:
             check(Path(options.journal), new=False)
         source = self._found()
-        self.channel.send(Progress("starting torch"))
-        from headway.executor.torch.load import load
+        self.channel.send(Progress(f"starting {options.executor}"))
         from headway.executor.torch.memory.memory_plan import Limits
-        from headway.executor.torch.threads import set_thread_count
 
         name = display_name(options.model)
         calibration = read_cost_file(Path(options.cost)) if options.cost else None
@@ -156,34 +171,35 @@ class EngineProcess:
         self.channel.send(Progress(f"loading the weights of {name}"))
         policies = options.policies
         limits = Limits.of(policies, options.slots, options.context, options.block_size)
-        loaded = load(source, limits, options.dtype, options.device)
+        loaded = load(options.executor, source, limits, options.dtype, options.device, options.vllm)
+        loaded.executor.on_failure(_end_process)
         cost = StepCost()
         if calibration:
             calibration.check_model(name, loaded.dtype)
             cost = calibration.cost
         plan = loaded.plan
-        if threads := options.threads or int(plan.weights < SMALL):  # then the front has a core
-            set_thread_count(threads)
+        if loaded.threads == 0:
+            _set_threads(options.threads, plan.weights)
         self.channel.send(Progress("preparing steps of every size"))
         loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
         self.inbox.compile = loaded.executor.compile
         with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
             loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
-        settings = loaded.settings(options.lanes, policies, cost)
+        settings = settings_of(loaded, options.lanes, policies, cost)
         if options.journal:
             self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
         engine = self._engine(settings, loaded.executor)
         return engine, Welcome(
             model=name,
             folder=str(loaded.folder),
-            tokenizer=Tokenizer(loaded.folder, loaded.config.vocab),
+            tokenizer=Tokenizer(loaded.folder, loaded.vocab),
             dtype=loaded.dtype,
             device=loaded.device,
             capacity=engine.load.capacity,
             num_blocks=plan.num_blocks,
             block_size=plan.block_size,
             context=plan.context,
-            eos=frozenset(loaded.config.eos),
+            eos=loaded.eos,
             memory=plan.summary,
             load=engine.load,
             traits=loaded.executor.traits,

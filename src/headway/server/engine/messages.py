@@ -4,8 +4,8 @@ front  -- tuple of commands -------------------------------->  engine process
        <-- Progress*, then Welcome or Failed, then a Step per step, at the end perhaps Failed --
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
+from headway.executor.load import TORCH
 from headway.executor.traits import Traits
 from headway.tokenizer import Tokenizer
 
@@ -34,10 +35,17 @@ class EngineOptions:
     slots: int = 32  # sequences that run at once, at most
     context: int = 0  # tokens that one may hold; 0: what the model was made for
     block_size: int = 16
+    executor: str = TORCH
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
     threads: int = 0  # of the CPU for one product; 0: chosen, one if the model is small
     journal: str = ""  # the files' name, to which a date is added; empty: no journal
     journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file
     cost: str = ""  # a cost.json to compare steps with; empty: none
+
+    @property
+    def daemon(self) -> bool:
+        """Whether the process can be a daemon, which may have no children: vLLM has workers."""
+        return self.executor == TORCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from headway.core.grammar import Grammar
 from headway.errors import PromptError
-from headway.executor.torch.sampling.grammar_check import grammar_problem
+from headway.executor.grammars.grammar_check import grammar_problem
 from headway.server import heap
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Prompt

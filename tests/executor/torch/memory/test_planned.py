@@ -17,6 +17,7 @@ from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
+from headway.executor.loaded import settings_of
 from headway.executor.torch.config.model_config import parse_config
 from headway.executor.torch.load import load_random
 from headway.executor.torch.memory.memory_plan import Limits
@@ -80,7 +81,7 @@ def taken(config, policies, requests, sampling, dtype):
     """The peak of memory while the requests were served, and the plan."""
     limits = Limits.of(policies, 1, 0, 16)
     loaded = load_random(config, limits, dtype, "cpu")
-    scheduler = Scheduler(loaded.settings((Lane(),), policies))
+    scheduler = Scheduler(settings_of(loaded, (Lane(),), policies))
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         for each in requests:
             object.__setattr__(each, "sampling", sampling)

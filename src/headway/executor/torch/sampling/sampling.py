@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.batch import Logprob
-from headway.executor.torch.sampling.grammar import Matcher
-from headway.executor.torch.sampling.logprobs import LogprobColumns
+from headway.executor.grammars.grammar import Matcher
+from headway.executor.logprobs import LogprobColumns
 from headway.executor.torch.sampling.masks import apply_grammars
 from headway.executor.torch.sampling.noise import exponential_noise, noise_keys_tensor, rows_at_once
 from headway.executor.torch.sampling.penalties import EXCLUDED, History, penalized

@@ -1,10 +1,11 @@
 """`engine`: how many sequences run, under which strategy, and what is recorded."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from headway.errors import SettingError
+from headway.executor.load import BLOCK_SIZES, TORCH, check_executor
 from headway.server.config.sections.section import Count, Number, Section
 from headway.server.config.sections.strategy import Strategy
 
@@ -26,7 +27,22 @@ class EngineSettings(Section):
         ),
         Number,
     ] = 0
-    block_size: Annotated[Count, Field(description="Tokens per block of KV memory.")] = 16
+    block_size: Annotated[
+        int,
+        Field(ge=0, description="Tokens per block of KV memory; 0: 16, or 32 with vllm."),
+        Number,
+    ] = 0
+    executor: Annotated[
+        Literal["torch", "vllm"],
+        Field(description="What computes: torch, headway's own executor, or vllm, vLLM's workers."),
+    ] = "torch"
+    vllm: Annotated[
+        dict[str, Any],
+        Field(
+            description="Arguments of vLLM's engine, by its own names, such as "
+            "tensor_parallel_size. Default: none."
+        ),
+    ] = {}
     strategy: Annotated[
         Strategy,
         Field(
@@ -88,7 +104,15 @@ class EngineSettings(Section):
         ),
     ] = ""
 
+    @property
+    def tokens_per_block(self) -> int:
+        """The block size in force."""
+        return self.block_size or BLOCK_SIZES[self.executor]
+
     def check(self) -> None:
+        check_executor(self.executor, self.vllm)
+        if self.threads and self.executor != TORCH:
+            raise SettingError("threads are vLLM's own: see VLLM_CPU_OMP_THREADS_BIND")
         if 0 < self.step_tokens < self.slots:
             raise SettingError(
                 f"step_tokens {self.step_tokens} is less than slots {self.slots}: in a full batch "

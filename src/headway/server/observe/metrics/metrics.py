@@ -172,7 +172,7 @@ class Metrics:
 def attach_metrics(service: Service) -> Metrics:
     """Make the metrics of a server. They count from now on."""
     config, engine = service.config, service.engine
-    size = config.engine.block_size
+    size = config.engine.tokens_per_block
     metrics = Metrics(service.names[0], config.core_lanes, engine, size, clock.now)
     service.watch(metrics)
     engine.events = metrics.events

@@ -9,8 +9,8 @@ import pytest
 
 from headway.core.grammar import Grammar
 from headway.errors import GrammarCheckError
-from headway.executor.torch.sampling import grammar_check as trials
-from headway.executor.torch.sampling.grammar_check import GrammarChecker, grammar_problem
+from headway.executor.grammars import grammar_check as trials
+from headway.executor.grammars.grammar_check import GrammarChecker, grammar_problem
 from headway.llm import EMBEDDED
 
 
@@ -108,7 +108,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path):
 def test_the_front_checks_grammars_without_torch():
     code = (
         "import sys; from pathlib import Path; from headway.core.grammar import Grammar;"
-        "from headway.executor.torch.sampling.grammar_check import grammar_problem;"
+        "from headway.executor.grammars.grammar_check import grammar_problem;"
         f"said = grammar_problem(Grammar('regex', '[0-9'), Path({str(EMBEDDED)!r}));"
         "assert 'unclosed' in said;"
         "print(*sorted({'torch', 'numpy', 'transformers', 'llguidance'} & set(sys.modules)))"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headway.core.grammar import Grammar
 from headway.errors import GrammarCheckError, SettingError, TokenizerError
-from headway.executor.torch.sampling.grammar import compile_grammar, dead_end, grammar_tokenizer
+from headway.executor.grammars.grammar import compile_grammar, dead_end, grammar_tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLTokenizer

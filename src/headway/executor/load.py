@@ -1,0 +1,53 @@
+"""load: from an executor's name to a loaded model. Each executor is imported only if it is used."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headway.errors import SettingError, did_you_mean
+from headway.executor.loaded import Loaded
+from headway.executor.torch.memory.memory_plan import Limits
+from headway.executor.traits import EVERYTHING, Traits
+from headway.executor.vllm.traits import VLLM_TRAITS
+
+TORCH, VLLM = "torch", "vllm"
+BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # tokens, where none is asked for. vLLM's CPU kernels take 32s
+EXECUTORS = tuple(BLOCK_SIZES)
+
+
+def check_executor(name: str, options: Mapping[str, Any]) -> None:
+    """Raises SettingError for an executor that there is not, or options that it does not take.
+
+    vLLM's own options are checked when it is loaded.
+    """
+    if name not in EXECUTORS:
+        raise SettingError(
+            f"there is no executor {name!r}{did_you_mean(name, EXECUTORS)}: "
+            f"it is one of {', '.join(EXECUTORS)}"
+        )
+    if options and name != VLLM:
+        raise SettingError(f"options of vLLM ({', '.join(options)}) need the executor {VLLM}")
+
+
+def traits_of(name: str) -> Traits:
+    """What is known of an executor's traits before it is loaded."""
+    return VLLM_TRAITS if name == VLLM else EVERYTHING
+
+
+def load(
+    executor: str,
+    source: str | Path,
+    limits: Limits,
+    dtype: str = "",
+    device: str = "",
+    options: Mapping[str, Any] = {},
+) -> Loaded:
+    """Load a checkpoint into an executor. options: vLLM's. Raises as the executor's `load` does."""
+    check_executor(executor, options)
+    if executor == VLLM:
+        from headway.executor.vllm.load import load as load_vllm
+
+        return load_vllm(source, limits, dtype, device, options)
+    from headway.executor.torch.load import load as load_torch
+
+    return load_torch(source, limits, dtype, device)

@@ -1,0 +1,80 @@
+"""What vLLM's engine is made with: its own arguments, less those that headway decides."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from headway.errors import SettingError, did_you_mean
+from headway.executor.torch.memory.memory_plan import Limits
+
+# Environment variables of vLLM's, unless the user has set them.
+QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
+# These must be so. The first model runner is the one that WorkerExtension reads.
+NEEDED = {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_COMPUTE_NANS_IN_LOGITS": "1"}
+# Arguments that a setting of headway's stands for, with its name.
+OURS = {
+    "model": "the model's path",
+    "dtype": "dtype",
+    "max_model_len": "context",
+    "block_size": "block_size",
+    "max_num_seqs": "slots",
+    "max_num_batched_tokens": "step_tokens",
+    "seed": "each request's seed",
+}
+# Arguments that would change what headway drives, or need parts of vLLM's engine that it replaces.
+REFUSED = frozenset(
+    (
+        *("async_scheduling", "enable_chunked_prefill", "enable_prefix_caching"),
+        *("scheduler_cls", "scheduling_policy", "worker_cls", "worker_extension_cls"),
+        *("skip_tokenizer_init", "logprobs_mode", "max_logprobs"),
+        *("disable_hybrid_kv_cache_manager", "max_num_scheduled_tokens", "max_num_active_seqs"),
+        *("pipeline_parallel_size", "data_parallel_size", "nnodes"),
+        *("prefill_context_parallel_size", "decode_context_parallel_size"),
+        *("runner", "convert", "pooler_config", "enable_prompt_embeds", "diffusion_config"),
+        *("speculative_config", "spec_method", "spec_model", "spec_tokens", "watermark_config"),
+        *("kv_transfer_config", "ec_transfer_config", "enable_lora", "enable_sleep_mode"),
+    )
+)
+
+
+def prepare_environment() -> None:
+    """Set vLLM's environment variables. They are read when it is imported, and by its workers."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    os.environ.update(NEEDED)
+
+
+def engine_args(folder: Path, limits: Limits, dtype: str, options: Mapping[str, Any]) -> Any:
+    """vLLM's EngineArgs. Raises SettingError for options that vLLM or headway does not take."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    check_options(options, [each.name for each in fields(EngineArgs)])
+    ours: dict[str, Any] = {
+        "model": str(folder),
+        "dtype": dtype or "auto",
+        "max_model_len": limits.context or None,
+        "max_num_seqs": limits.sequences,
+        "skip_tokenizer_init": True,
+        "async_scheduling": False,
+        "enable_chunked_prefill": True,
+        "enable_prefix_caching": False,
+        "disable_hybrid_kv_cache_manager": True,
+        "max_logprobs": 20,
+        "worker_extension_cls": "headway.executor.vllm.worker.WorkerExtension",
+    }
+    if limits.block_size:
+        ours["block_size"] = limits.block_size
+    return EngineArgs(**(ours | dict(options)))
+
+
+def check_options(options: Mapping[str, Any], known: list[str]) -> None:
+    """Raises SettingError for the first option that cannot be passed on. known: vLLM's names."""
+    for name in options:
+        if name in OURS:
+            raise SettingError(f"vLLM's {name} follows from {OURS[name]}: set that")
+        if name in REFUSED:
+            raise SettingError(f"vLLM's {name} cannot be set: headway decides it, or lacks it")
+        if name not in known or name.startswith("_"):
+            raise SettingError(f"vLLM has no option {name!r}{did_you_mean(name, known)}")

@@ -1,0 +1,192 @@
+"""load: from a checkpoint's name to an executor whose workers are vLLM's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headway.core.cost.gathering import UNPADDED, Gathering
+from headway.core.cost.step_cost import Rounding
+from headway.errors import CheckpointError, HeadwayError, SettingError, first_line
+from headway.executor.grammars.grammar import GrammarCompiler
+from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.memory.free_memory import free_on_host
+from headway.executor.torch.memory.memory_plan import USABLE_SHARE, Limits, human_bytes
+from headway.executor.vllm.engine_args import engine_args, prepare_environment
+from headway.executor.vllm.runner import VllmExecutor
+from headway.executor.vllm.traits import VLLM_TRAITS
+
+MISSING = (
+    "the executor vllm needs vLLM, which goes into an environment of its own: make vllm "
+    "(docs/executors.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class VllmPlan:
+    """The memory as vLLM has divided it. Sizes in bytes. str() is one line for people."""
+
+    weights: int
+    per_block: int  # KV, all layers
+    block_size: int  # tokens
+    num_blocks: int  # that can be handed out
+    context: int  # tokens that a sequence may hold
+
+    @property
+    def fit(self) -> int:
+        return self.num_blocks
+
+    @property
+    def summary(self) -> str:
+        """For people, in lines of less than 80 characters."""
+        kv = human_bytes(self.num_blocks * self.per_block)
+        return (
+            f"memory, as vLLM divides it: {human_bytes(self.weights)} weights\n"
+            f"KV {kv}: {self.num_blocks} blocks of {self.block_size} tokens"
+        )
+
+    def __str__(self) -> str:
+        return self.summary.replace("\n", ", ")
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedVllm:
+    """A model in vLLM's workers."""
+
+    executor: VllmExecutor
+    plan: VllmPlan
+    folder: Path
+    dtype: str
+    device: str
+    vocab: int
+    eos: frozenset[int]
+    threads: int  # of each worker
+    rounding: Rounding = Rounding()
+    gathering: Gathering = UNPADDED
+
+
+def load(
+    source: str | Path,
+    limits: Limits,
+    dtype: str = "",
+    device: str = "",
+    options: Mapping[str, Any] = {},
+    most_context: int = 0,
+) -> LoadedVllm:
+    """Load a checkpoint, a folder or a model's id on the hub, into vLLM's workers.
+
+    dtype: as vLLM names it; empty: as vLLM chooses. device: the kind that this build of vLLM runs
+    on; empty: that one. options: arguments of vLLM's engine, by its own names. most_context: tokens
+    that a sequence may hold if the limits do not say and the model has more; 0: as many as that.
+
+    Raises SettingError, CheckpointError, and HeadwayError for what vLLM itself raises.
+    """
+    if limits.policies:
+        VLLM_TRAITS.check_policies(limits.policies)
+    prepare_environment()
+    try:
+        from vllm.v1.engine.core import EngineCore
+        from vllm.v1.executor import Executor
+    except ModuleNotFoundError as error:
+        raise SettingError(MISSING) from error
+    folder = locate(source)
+    args = engine_args(folder, limits, dtype, options)
+    config = _config(args, limits, most_context)
+    _check(config, device)
+    if not {"kv_cache_memory_bytes", "gpu_memory_utilization"} & set(options):
+        _limit_memory(config, limits)
+    try:
+        core = EngineCore(config, Executor.get_class(config), log_stats=False)
+    except Exception as error:  # of any kind: vLLM's own words say what is wrong
+        raise HeadwayError(f"vLLM cannot load {source}: {_cause(error)}") from error
+    try:
+        return _loaded(core, config, folder)
+    except BaseException:
+        core.shutdown()
+        raise
+
+
+def _config(args: Any, limits: Limits, most_context: int) -> Any:
+    """vLLM's configuration. Raises CheckpointError for a model or options that it refuses."""
+    try:
+        context = args.create_model_config().max_model_len
+        if most_context and not args.max_model_len:
+            args.max_model_len = context = min(context, most_context)
+        args.max_num_batched_tokens = max(limits.cells(context), limits.sequences)
+        return args.create_engine_config()
+    except Exception as error:
+        raise CheckpointError(f"vLLM refuses {args.model}: {_cause(error)}") from error
+
+
+def _check(config: Any, device: str) -> None:
+    """Raises SettingError for what headway cannot drive yet."""
+    kind = config.device_config.device_type
+    if device and device != kind:
+        raise SettingError(f"this build of vLLM runs on {kind}, not on {device}")
+    if config.model_config.is_multimodal_model:
+        raise SettingError("models that take images or sound are not served through vLLM yet")
+    if config.model_config.runner_type != "generate":
+        raise SettingError("models that generate nothing are not served through vLLM yet")
+
+
+def _limit_memory(config: Any, limits: Limits) -> None:
+    """Give the KV memory of a CPU what the slots can use, if that is free.
+
+    By default vLLM would take nearly all of a machine's memory.
+    """
+    cache, kind = config.cache_config, config.device_config.device_type
+    if kind != "cpu" or cache.kv_cache_memory_bytes is not None:  # by VLLM_CPU_KVCACHE_SPACE
+        return
+    model, parallel = config.model_config, config.parallel_config
+    block = cache.block_size
+    token = 2 * model.get_num_layers(parallel) * model.get_num_kv_heads(parallel)
+    token *= model.get_head_size() * model.dtype.itemsize
+    blocks = limits.num_blocks or limits.sequences * -(-model.max_model_len // block)
+    wanted = (blocks + 1) * block * token
+    cache.kv_cache_memory_bytes = min(wanted, int(USABLE_SHARE * free_on_host()))
+
+
+def _loaded(core: Any, config: Any, folder: Path) -> LoadedVllm:
+    groups = core.scheduler.kv_cache_config.kv_cache_groups
+    if len(groups) != 1:
+        raise SettingError(
+            f"{folder} needs {len(groups)} groups of KV blocks, as hybrid and Mamba models do; "
+            "headway has one"
+        )
+    model, cache = config.model_config, config.cache_config
+    vocab, eos = model.get_vocab_size(), _eos(model)
+    grammars = GrammarCompiler(folder, vocab, eos)
+    block, threads = cache.block_size, core.model_executor.collective_rpc("headway_threads")[0]
+    weights = sum(core.model_executor.collective_rpc("headway_weights"))
+    blocks = cache.num_gpu_blocks - 1  # block 0 is vLLM's own, as it is headway's
+    per_block = groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
+    return LoadedVllm(
+        executor=VllmExecutor(core, replace(VLLM_TRAITS, block_multiple=block), grammars),
+        plan=VllmPlan(weights, per_block, block, blocks, model.max_model_len),
+        folder=folder,
+        dtype=str(model.dtype).removeprefix("torch."),
+        device=config.device_config.device_type,
+        vocab=vocab,
+        eos=eos,
+        threads=threads,
+    )
+
+
+def _eos(model: Any) -> frozenset[int]:
+    """The tokens that end an answer: of the model's configuration and of its generation's."""
+    found = set[int]()
+    generation = model.try_get_generation_config()
+    for value in (
+        getattr(model.hf_text_config, "eos_token_id", None),
+        generation.get("eos_token_id"),
+    ):
+        found.update(value if isinstance(value, list) else [] if value is None else [value])
+    return frozenset(found)
+
+
+def _cause(error: Exception) -> str:
+    """The first line of what vLLM says. pydantic's first line only counts the errors."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 2 and "validation error" in lines[0]:
+        return lines[-2].removeprefix("Value error, ").split(" [type=")[0]
+    return first_line(error)

@@ -1,0 +1,82 @@
+"""What the executor keeps of each sequence, from its first row until it has ended."""
+
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from headway.core.batch import Begun, Row
+from headway.errors import SettingError, TokenizerError, first_line
+from headway.executor.grammars.grammar import GrammarCompiler, Matcher
+from headway.executor.vllm.sampling_params import to_sampling_params
+
+COULD_NOT_BEGIN = "the request could not begin: "
+
+
+@dataclass(slots=True)
+class Held:
+    """One sequence. vLLM knows it under an id that no other has had: a sequence that is preempted
+    ends, and begins again as another request."""
+
+    id: str
+    begun: Begun
+    params: Any  # vLLM's SamplingParams
+    matcher: Matcher | None = None
+    known: int = 0  # its tokens
+    sent: bool = False  # vLLM has been told of it
+
+    def extend(self, row: Row) -> None:
+        """A row holds tokens that are known, some of them since its last row."""
+        self.known = max(self.known, row.start + len(row.tokens))
+        if self.matcher:
+            self.matcher.extend(row.start, row.tokens)
+
+    @property
+    def generated(self) -> int:
+        """Tokens after the prompt."""
+        return self.known - self.begun.prompt
+
+
+class Sequences:
+    """Those that have begun and not ended, and why some could not begin."""
+
+    def __init__(self, grammars: GrammarCompiler, vocab: int) -> None:
+        self._grammars, self._vocab = grammars, vocab
+        self._numbers = count()
+        self._held: dict[int, Held] = {}  # by sequence
+        self._refused: dict[int, str] = {}  # by sequence: why it could not begin
+
+    def begin(self, begun: Begun) -> None:
+        """Keep what its rows need. If that fails, its rows are errors and others are not
+        affected."""
+        number = begun.sequence
+        assert number not in self._held and number not in self._refused, "begun twice"
+        try:
+            self._held[number] = self._made(begun)
+        except Exception as error:  # of any kind: other rows share the step
+            known = isinstance(error, SettingError | TokenizerError)
+            self._refused[number] = str(error) if known else COULD_NOT_BEGIN + first_line(error)
+
+    def _made(self, begun: Begun) -> Held:
+        for token in begun.tokens:
+            if not 0 <= token < self._vocab:
+                raise SettingError(f"token {token} is outside the vocabulary of {self._vocab}")
+        params = to_sampling_params(begun.sampling, self._vocab)
+        matcher = self._grammars.begin(begun) if begun.sampling.grammar else None
+        id = f"{begun.sequence}.{next(self._numbers)}"
+        return Held(id, begun, params, matcher, len(begun.tokens))
+
+    def end(self, number: int) -> str:
+        """Drop it. Returns the id that vLLM is to drop; empty if vLLM never heard of it."""
+        if number in self._refused:
+            del self._refused[number]
+            return ""
+        held = self._held.pop(number)
+        return held.id if held.sent else ""
+
+    def of(self, row: Row) -> Held | None:
+        """The row's sequence; None if it could not begin."""
+        return self._held.get(row.sequence)
+
+    def refusal(self, row: Row) -> str:
+        """Why the row's sequence could not begin."""
+        return self._refused[row.sequence]

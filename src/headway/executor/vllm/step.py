@@ -1,0 +1,121 @@
+"""From a batch to vLLM's SchedulerOutput (StepBuilder)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headway.core.batch import Batch, Row, Want
+from headway.executor.grammars.masks import allow_nothing, token_bitmasks, without_tokens
+from headway.executor.vllm.sequences import Held, Sequences
+from headway.executor.vllm.worker import StepNotes
+
+ALL_BANNED = "no token can be sampled: the grammar and min_tokens ban them all"
+
+
+@dataclass(slots=True)
+class BuiltStep:
+    """One step: what vLLM's workers get, and what is needed to read their answer."""
+
+    scheduled: Any  # vLLM's SchedulerOutput
+    notes: StepNotes
+    ids: dict[int, str]  # by row: the request that vLLM computes; refused rows are not among them
+    sampled: dict[int, Held]  # by row, of those that sample a token
+    errors: dict[int, str] = field(default_factory=dict)  # by row
+
+
+class StepBuilder:
+    """Builds the steps of one engine, in their order."""
+
+    def __init__(self, sequences: Sequences, vocab: int) -> None:
+        self._sequences, self._vocab = sequences, vocab
+
+    def build(self, batch: Batch, finished: set[str]) -> BuiltStep:
+        """finished: requests that vLLM is to drop before it reads the step."""
+        from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
+
+        new, cached, shares = list[Any](), CachedRequestData.make_empty(), dict[str, int]()
+        prompts, silent, scored = dict[str, int](), list[str](), dict[str, tuple[int, int]]()
+        ids, sampled, errors = dict[int, str](), dict[int, Held](), dict[int, str]()
+        for i, row in enumerate(batch.rows):
+            held = self._sequences.of(row)
+            if held is None:
+                errors[i] = self._sequences.refusal(row)
+                continue
+            held.extend(row)
+            ids[i], shares[held.id] = held.id, len(row.tokens)
+            if held.sent:
+                _continue(cached, held, row)
+            else:
+                new.append(_first(held, row))
+                held.sent = True
+                if held.generated > 0:
+                    prompts[held.id] = held.begun.prompt
+            if row.want & Want.LAST:
+                sampled[i] = held
+            elif row.start + len(row.tokens) == held.known:
+                silent.append(held.id)
+            if row.want & Want.PROMPT:
+                end = min(row.start + len(row.tokens), held.begun.prompt - 1)
+                scored[held.id] = row.start, end
+        scheduled = SchedulerOutput(
+            scheduled_new_reqs=new,
+            scheduled_cached_reqs=cached,
+            num_scheduled_tokens=shares,
+            total_num_scheduled_tokens=sum(shares.values()),
+            scheduled_spec_decode_tokens={},
+            scheduled_encoder_inputs={},
+            finished_req_ids=finished,
+            free_encoder_mm_hashes=[],
+        )
+        grammar = self._grammar(sampled, errors)
+        return BuiltStep(
+            scheduled, StepNotes(prompts, tuple(silent), scored, grammar), ids, sampled, errors
+        )
+
+    def _grammar(self, sampled: dict[int, Held], errors: dict[int, str]) -> Any:
+        """vLLM's GrammarOutput of the rows with a grammar that can go on. The others are errors."""
+        from vllm.v1.core.sched.output import GrammarOutput
+
+        rows = {}
+        for i, held in sampled.items():
+            if held.matcher and held.matcher.error:
+                errors[i] = held.matcher.error
+            elif held.matcher:
+                rows[i] = held
+        if not rows:
+            return None
+        matchers = tuple(held.matcher for held in rows.values() if held.matcher)
+        bits = token_bitmasks(matchers, self._vocab)
+        for at, (i, held) in enumerate(rows.items()):
+            sampling = held.begun.sampling
+            if held.generated < sampling.min_tokens:
+                without_tokens(bits[at], sampling.stop_tokens, self._vocab)
+            if held.matcher and held.matcher.error:  # found while the mask was computed
+                errors[i] = held.matcher.error
+            elif allow_nothing(bits[at]):
+                errors[i] = ALL_BANNED
+        return GrammarOutput([held.id for held in rows.values()], bits)
+
+
+def _first(held: Held, row: Row) -> Any:
+    """A request's first row. vLLM wants all its known tokens, as a prompt; the worker then tells
+    apart which of them were generated."""
+    from vllm.v1.core.sched.output import NewRequestData
+
+    return NewRequestData(
+        req_id=held.id,
+        prompt_token_ids=list(held.begun.tokens),
+        mm_features=[],
+        sampling_params=held.params,
+        pooling_params=None,
+        block_ids=(list(row.blocks),),
+        num_computed_tokens=row.start,
+        lora_request=None,
+    )
+
+
+def _continue(cached: Any, held: Held, row: Row) -> None:
+    """A later row: what has changed. vLLM has the tokens that it sampled."""
+    cached.req_ids.append(held.id)
+    cached.new_block_ids.append((list(row.blocks),) if row.blocks else None)
+    cached.num_computed_tokens.append(row.start)
+    cached.num_output_tokens.append(max(0, held.generated))

@@ -1,0 +1,5 @@
+"""What vLLM takes and can do, as far as it is known before it is loaded."""
+
+from headway.executor.traits import Traits
+
+VLLM_TRAITS = Traits("vLLM", wants_tokens=True, exclusive_groups=False)

@@ -1,0 +1,96 @@
+"""What is known of the executor vllm where vLLM is not installed, or before it is loaded."""
+
+import builtins
+import os
+import sys
+
+import pytest
+
+from headway import LLM
+from headway.core.policies.join import Dynamic
+from headway.core.policies.policies import Policies
+from headway.errors import SettingError
+from headway.executor.vllm.engine_args import check_options, prepare_environment
+from headway.executor.vllm.worker import mixed
+from headway.server.config.config import ServerConfig
+
+
+@pytest.fixture
+def absent(monkeypatch):
+    """No module of vLLM can be imported, whether it is installed or not."""
+    found = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.split(".")[0] == "vllm":
+            raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
+        return found(name, *rest, **more)
+
+    for name in [each for each in sys.modules if each.split(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+
+
+def test_without_vllm_the_error_says_where_to_get_it(absent):
+    with pytest.raises(SettingError, match=r"the executor vllm needs vLLM.* make vllm"):
+        LLM(executor="vllm")
+
+
+def test_an_executor_that_there_is_not_is_refused():
+    with pytest.raises(SettingError, match="there is no executor 'vlm'; did you mean vllm"):
+        LLM(executor="vlm")
+    with pytest.raises(SettingError, match=r"options of vLLM \(quantization\) need the executor"):
+        LLM(vllm={"quantization": "awq"})
+
+
+def test_groups_are_refused_before_vllm_is_imported(absent):
+    with pytest.raises(SettingError, match=r"vLLM computes no padding.* groups of Dynamic"):
+        LLM(executor="vllm", policies=Policies(Dynamic(4, 1)))
+
+
+@pytest.mark.parametrize(
+    "option, cause",
+    [
+        ("block_size", "vLLM's block_size follows from block_size: set that"),
+        ("max_num_seqs", "follows from slots"),
+        ("speculative_config", "vLLM's speculative_config cannot be set"),
+        ("enable_lora", "cannot be set: headway decides it, or lacks it"),
+        ("quantisation", "vLLM has no option 'quantisation'; did you mean quantization"),
+        ("_private", "vLLM has no option '_private'"),
+    ],
+)
+def test_options_are_vllms_own_and_not_headways(option, cause):
+    check_options({"quantization": "awq"}, ["quantization"])
+    with pytest.raises(SettingError, match=cause):
+        check_options({"quantization": "awq", option: 1}, ["quantization", "_private"])
+
+
+def test_the_environment_is_vllms_unless_headway_needs_it_otherwise(monkeypatch):
+    monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
+    monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
+    for name in ("VLLM_NO_USAGE_STATS", "VLLM_COMPUTE_NANS_IN_LOGITS"):
+        monkeypatch.delenv(name, raising=False)
+    prepare_environment()
+    assert os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG", "the user's own"
+    assert os.environ["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+    assert os.environ["VLLM_NO_USAGE_STATS"] == os.environ["VLLM_COMPUTE_NANS_IN_LOGITS"] == "1"
+
+
+def test_seeds_of_positions_are_far_apart_in_their_lower_halves():
+    """torch's CPU generator reads 32 bits of a seed."""
+    seeds = {mixed(seed, at) % 2**32 for seed in (0, 1, 2**62) for at in range(500)}
+    assert len(seeds) == 1_500
+    assert all(0 <= mixed(2**63 - 1, at) < 2**63 for at in range(9))
+    assert mixed(7, 3) == mixed(7, 3) != mixed(3, 7)
+
+
+def test_a_server_refuses_groups_and_threads_for_vllm():
+    config = ServerConfig(engine={"executor": "vllm", "vllm": {"enforce_eager": True}})
+    assert config.engine_options()["block_size"] == 32
+    assert config.engine_options()["vllm"] == {"enforce_eager": True}
+    assert ServerConfig().engine_options()["block_size"] == 16
+    with pytest.raises(ValueError, match="vLLM computes no padding"):
+        ServerConfig(engine={"executor": "vllm", "strategy": "dynamic-lanes"})
+    with pytest.raises(ValueError, match="threads are vLLM's own"):
+        ServerConfig(engine={"executor": "vllm", "threads": 2})
+    with pytest.raises(ValueError, match="need the executor vllm"):
+        ServerConfig(engine={"vllm": {"enforce_eager": True}})
