@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
-from headway.figures.block_bootstrap import mean_interval, percentile_intervals
 from headway.figures.client_figures import client_lane, client_totals
+from headway.figures.intervals.block_bootstrap import mean_interval, percentile_intervals
 from headway.figures.percentile import percentile
 from headway.figures.warm_up import without_warm_up
 from headway.runs.outcome import Outcome

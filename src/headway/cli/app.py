@@ -16,6 +16,7 @@ from headway.cli.predict.plan import plan
 from headway.cli.predict.replay import replay
 from headway.cli.predict.simulate import simulate
 from headway.cli.predict.tune import tune
+from headway.cli.report import report
 from headway.cli.serve import serve
 
 MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command(rich_help_panel=MEASURE)(demo)
 app.command(rich_help_panel=MEASURE)(compare)
 app.command(rich_help_panel=MEASURE)(bench)
+app.command(rich_help_panel=MEASURE)(report)
 app.command(rich_help_panel=SERVE)(check)
 app.command(rich_help_panel=SERVE)(generate)
 app.command(rich_help_panel=SERVE)(serve)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.core.request import NEVER
-from headway.figures.block_bootstrap import Interval, mean_interval, percentile_intervals
 from headway.figures.engine_figures import SERVED
+from headway.figures.intervals.block_bootstrap import Interval, mean_interval, percentile_intervals
 from headway.figures.lane_figures import has_tpot
 from headway.figures.percentile import Quantile, percentile
 from headway.runs.outcome import Outcome

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.request import NEVER, Finish
-from headway.errors import SettingError
+from headway.errors import SettingError, first_line
 from headway.figures.engine_figures import engine_figures
 from headway.figures.lane_figures import lane_figures
 from headway.figures.pressure import PressureCard
@@ -163,7 +163,10 @@ def read(path: Path) -> Report:
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         if plain["headway_report"] != VERSION:
-            raise SettingError(f"{path.name} is a report of version {plain['headway_report']}")
+            raise SettingError(
+                f"{path} is a report of version {plain['headway_report']}, and this headway reads "
+                f"version {VERSION}: make it again"
+            )
         lanes = {
             name: Lane(name, Budget(**{k: _never(v) for k, v in budget.items()}))
             for name, budget in plain["budgets"].items()
@@ -171,8 +174,13 @@ def read(path: Path) -> Report:
         runs = dict[str, tuple[Outcome, ...]]()
         for each in plain["strategies"]:
             runs[each["name"]] = (*runs.get(each["name"], ()), _made(each, lanes))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingError(f"{path.name} cannot be read as a report: {error!r}") from error
+    except SettingError:
+        raise
+    except OSError as error:
+        raise SettingError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        raise SettingError(f"{path} cannot be read as a report: {said}") from error
     about = {k: v for k, v in plain.items() if k not in OWN}
     return Report(about, lanes, runs)
 

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from headway.core.lane import Budget
-from headway.figures.block_bootstrap import Interval, mean_interval
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.capacity_interval import ENOUGH_REQUESTS
+from headway.figures.intervals.block_bootstrap import (
+    NO_INTERVAL,
+    Interval,
+    is_spread,
+    mean_interval,
+)
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
@@ -92,7 +97,7 @@ def _interval(found: Analysis, strategy: str, lane: str) -> Interval:
     rows = [row for row in found.first(strategy).requests if row.lane == lane]
     missing = found.first(strategy).offered[lane] - len(rows)  # only where a run was interrupted
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
-    return mean_interval(good, window, SURE)
+    return mean_interval(good, window, SURE) if is_spread(good, window) else NO_INTERVAL
 
 
 def order(found: Analysis) -> list[str]:

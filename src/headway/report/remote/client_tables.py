@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from headway.core.request import NEVER
-from headway.figures.block_bootstrap import Interval
 from headway.figures.client_figures import METRICS, ClientLane, Latency
+from headway.figures.intervals.block_bootstrap import Interval
 from headway.report.analysis import Analysis
 from headway.report.formatting import NOT_SAID, milliseconds, share
 from headway.report.page.page_tables import quantile, spread_of

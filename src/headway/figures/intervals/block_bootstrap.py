@@ -13,6 +13,8 @@ from random import Random
 from headway.figures.capacity_interval import BLOCKS, COVERED, DRAWS
 from headway.figures.percentile import MIN_BEYOND
 
+FEWEST = 5  # blocks with values, below which nothing can be said of an interval
+ONE, OTHER = "blocks of time", "other blocks of time"  # streams of draws
 CELLS = 500  # that many values are sorted into, at most; with fewer values each is a cell
 
 Timed = tuple[int, int]  # when a request arrived, and its value
@@ -38,23 +40,56 @@ def mean_interval(
     values: Sequence[Timed], window: tuple[int, int], covered: float = COVERED
 ) -> Interval:
     """Of a mean. window: the nanoseconds that are divided into blocks."""
+    found = drawn_means(values, window)
+    return middle(found, covered) if len(values) >= 2 * MIN_BEYOND else NO_INTERVAL
+
+
+def is_spread(values: Sequence[Timed], window: tuple[int, int]) -> bool:
+    """Whether values lie in enough blocks: draws of one block are all alike, and would make
+    everything seem sure."""
+    return len({_block(at, window) for at, _ in values}) >= FEWEST
+
+
+def drawn_means(
+    values: Sequence[Timed], window: tuple[int, int], stream: str = ONE
+) -> list[float | None]:
+    """The mean in each draw; None where the drawn blocks have no values."""
     sums, counts = [0] * BLOCKS, [0] * BLOCKS
     for at, value in values:
         block = _block(at, window)
         sums[block] += value
         counts[block] += 1
-    found = [
+    return [
         sum(sums[block] for block in drawn) / count
-        for drawn in _draws()
         if (count := sum(counts[block] for block in drawn))
+        else None
+        for drawn in _draws(stream)
     ]
-    return _middle(found, covered) if len(values) >= 2 * MIN_BEYOND else NO_INTERVAL
 
 
 def percentile_intervals(
     values: Sequence[Timed], window: tuple[int, int], percents: Sequence[float]
 ) -> tuple[Interval, ...]:
     """Of percentiles, nearest rank. Empty where there are too few values for the percentile."""
+    found = drawn_percentiles(values, window, percents)
+    return tuple(
+        middle(mine) if is_enough(len(values), percent) else NO_INTERVAL
+        for mine, percent in zip(found, percents, strict=True)
+    )
+
+
+def is_enough(count: int, percent: float) -> bool:
+    """Whether so many values have a percentile."""
+    return count * (100 - percent) >= 100 * MIN_BEYOND
+
+
+def drawn_percentiles(
+    values: Sequence[Timed],
+    window: tuple[int, int],
+    percents: Sequence[float],
+    stream: str = ONE,
+) -> list[list[float | None]]:
+    """Each percentile in each draw; None where the drawn blocks have no values."""
     ordered = sorted(value for _, value in values)
     size = -(-len(ordered) // CELLS) or 1
     tops = [ordered[min(at + size, len(ordered)) - 1] for at in range(0, len(ordered), size)]
@@ -62,16 +97,13 @@ def percentile_intervals(
     counts = [[0] * len(tops) for _ in range(BLOCKS)]
     for at, value in values:
         counts[_block(at, window)][bisect_left(tops, value)] += 1
-    found: list[list[float]] = [[] for _ in percents]
-    for drawn in _draws() if tops else ():
+    found: list[list[float | None]] = [[] for _ in percents]
+    for drawn in _draws(stream) if tops else ():
         sums = list(accumulate(map(sum, zip(*[counts[block] for block in drawn], strict=True))))
         for mine, percent in zip(found, percents, strict=True):
-            if sums[-1]:
-                mine.append(tops[bisect_left(sums, sums[-1] * percent / 100)])
-    return tuple(
-        _middle(mine) if len(values) * (100 - percent) >= 100 * MIN_BEYOND else NO_INTERVAL
-        for mine, percent in zip(found, percents, strict=True)
-    )
+            at = bisect_left(sums, sums[-1] * percent / 100)
+            mine.append(tops[at] if sums[-1] else None)
+    return found
 
 
 def _block(at: int, window: tuple[int, int]) -> int:
@@ -79,16 +111,18 @@ def _block(at: int, window: tuple[int, int]) -> int:
     return min(max(0, (at - begin) * BLOCKS // max(1, end - begin)), BLOCKS - 1)
 
 
-def _draws() -> Iterator[list[int]]:
-    """The same ones for every figure, so that two servers are compared on the same blocks."""
-    random = Random("blocks of time")
+def _draws(stream: str) -> Iterator[list[int]]:
+    """The same ones for every figure of a stream, so that two servers are compared on the same
+    blocks."""
+    random = Random(stream)
     for _ in range(DRAWS):
         yield random.choices(range(BLOCKS), k=BLOCKS)
 
 
-def _middle(found: list[float], covered: float = COVERED) -> Interval:
-    if not found:
+def middle(found: Sequence[float | None], covered: float = COVERED) -> Interval:
+    """Where the share `covered` of the draws lies."""
+    known = sorted(value for value in found if value is not None)
+    if not known:
         return NO_INTERVAL
-    found.sort()
-    left = round(len(found) * (1 - covered) / 2)
-    return Interval(found[left], found[-1 - left])
+    left = round(len(known) * (1 - covered) / 2)
+    return Interval(known[left], known[-1 - left])

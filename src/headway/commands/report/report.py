@@ -1,0 +1,88 @@
+"""`headway report`: a report's page once more, or two reports beside each other."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.errors import SettingError, first_line
+from headway.report import report_json
+from headway.report.analysis import Analysis
+from headway.report.difference.difference_page import difference_page
+from headway.report.difference.difference_terminal import print_differences
+from headway.report.difference.pairing import pair_reports
+from headway.report.page.page import page
+from headway.report.verdict import verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What `headway report` was asked."""
+
+    files: tuple[Path, ...]
+    html: Path | None = None
+    as_json: bool = False
+
+
+def run_report(options: ReportOptions, console: Console) -> int:
+    """Return the exit status. SettingError, in one line, for a file that is no report."""
+    if len(options.files) > 2:
+        raise SettingError(
+            f"{len(options.files)} reports were given, and differences are of two: name one or two"
+        )
+    found = [read_report(path) for path in options.files]
+    if len(found) == 1:
+        return _one(options, found[0], console)
+    pairing = pair_reports(found[0], found[1], _titles(options.files))
+    if options.html:
+        _write(options.html, difference_page(pairing))
+    if options.as_json:
+        print(json.dumps(pairing.plain, indent=1))
+        return 0
+    print_differences(pairing, console)
+    if options.html:
+        console.print(Text(f"The page is {options.html}."))
+    return 0
+
+
+def _one(options: ReportOptions, found: Analysis, console: Console) -> int:
+    if options.as_json:
+        raise SettingError("--json prints the differences of two reports; the file itself is JSON")
+    target = options.html or options.files[0].with_suffix(".html")
+    _write(target, page(found))
+    console.print(Text(verdict(found), style="bold"))
+    console.print(Text(f"The page is {target}."))
+    return 0
+
+
+def read_report(path: Path) -> Analysis:
+    """SettingError, which names the file, if it is no whole report of compare, simulate, demo or
+    bench."""
+    plain = report_json.read(path)
+    try:
+        return Analysis(plain)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
+        raise SettingError(f"{path} is no whole report: {said}") from error
+
+
+def _titles(files: Sequence[Path]) -> tuple[str, str]:
+    """The files' names; with their folders where the names are alike."""
+    first, second = files
+    for names in (
+        (first.name, second.name),
+        (f"{first.parent.name}/{first.name}", f"{second.parent.name}/{second.name}"),
+    ):
+        if names[0] != names[1]:
+            return names
+    return str(first), str(second)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}") from error

@@ -1,0 +1,194 @@
+"""What of two reports can be compared, what cannot, and the differences (Pairing)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headway.errors import SettingError
+from headway.figures.intervals.difference import (
+    IN_BUDGET,
+    Difference,
+    Window,
+    lane_differences,
+    rate_differences,
+    same_requests,
+)
+from headway.report.analysis import Analysis
+from headway.report.formatting import share
+
+
+@dataclass(frozen=True, slots=True)
+class PairedLane:
+    """One lane under one strategy, in both reports."""
+
+    strategy: str  # or server; of two names, "first / second"
+    lane: str
+    is_paired: bool  # by request: both were asked the same ones at the same times
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Two reports beside each other. Of several repeats, the first."""
+
+    titles: tuple[str, str]  # of the files
+    lanes: tuple[PairedLane, ...]
+    rates: Mapping[str, tuple[Difference, ...]]  # by strategy: answers and tokens per second
+    others: tuple[str, ...]  # how the runs differ beside that, a sentence each
+    left_out: tuple[str, ...]  # what only one of them has, a sentence each
+
+    @property
+    def answer(self) -> str:
+        """In one sentence: the share in budget that changed most, of those that surely did."""
+        shares = [(e, d) for e in self.lanes for d in e.differences if d.metric == IN_BUDGET]
+        sure = [(each, change) for each, change in shares if change.is_sure]
+        if not sure:
+            few = " It is of few requests, or the runs are alike." if shares else ""
+            return f"No share inside a budget differs for sure.{few}"
+        each, change = max(sure, key=lambda pair: abs(pair[1].change))
+        more = "more" if change.change > 0 else "less"
+        low, high = (f"{100 * part:+.1f}" for part in (change.interval.low, change.interval.high))
+        return (
+            f"{self.titles[1]} has {100 * abs(change.change):.1f} points {more} of {each.lane} "
+            f"inside its budget under {each.strategy} (95 % interval {low} to {high}): "
+            f"{share(change.second)} instead of {share(change.first)}."
+        )
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        """As --json prints it: nanoseconds, shares of one, amounts per second."""
+        return {
+            "reports": list(self.titles),
+            "answer": self.answer,
+            "differs": list(self.others),
+            "left_out": list(self.left_out),
+            "lanes": [
+                {
+                    "strategy": each.strategy,
+                    "lane": each.lane,
+                    "paired": each.is_paired,
+                    "differences": [_plain(change) for change in each.differences],
+                }
+                for each in self.lanes
+            ],
+            "rates": {name: [_plain(each) for each in mine] for name, mine in self.rates.items()},
+        }
+
+
+def _plain(each: Difference) -> dict[str, Any]:
+    known = not each.interval.is_empty
+    interval = [_number(each.interval.low), _number(each.interval.high)] if known else None
+    return {
+        "metric": each.metric,
+        "n": list(each.counts),
+        "values": [_number(each.first), _number(each.second)],
+        "difference": _number(each.change),
+        "interval": interval,
+        "second_is": each.verdict,
+    }
+
+
+def _number(value: float) -> float | str:
+    """As JSON has it: what did not come within the run is "never"."""
+    return "never" if abs(value) >= 2**62 else value
+
+
+def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> Pairing:
+    """SettingError, in one line, where the two have nothing in common."""
+    names = _names(first, second, titles)
+    lanes = [lane for lane in first.lanes if lane in second.lanes]
+    if not lanes:
+        said = f"{', '.join(first.lanes)} there, {', '.join(second.lanes)} here"
+        raise SettingError(f"{titles[0]} and {titles[1]} have no endpoint in common: {said}")
+    found, rates = list[PairedLane](), dict[str, tuple[Difference, ...]]()
+    for one, other in names:
+        title = one if one == other else f"{one} / {other}"
+        runs = first.first(one), second.first(other)
+        windows = _window(first), _window(second)
+        for lane in lanes:
+            is_paired = same_requests(*runs, lane) and windows[0] == windows[1]
+            changes = lane_differences(runs, lane, windows, is_paired)
+            found.append(PairedLane(title, lane, is_paired, tuple(changes)))
+        rates[title] = tuple(rate_differences(runs, (windows[0][0], windows[1][0])))
+    return Pairing(
+        titles,
+        tuple(found),
+        rates,
+        tuple(_others(first, second)),
+        tuple(_left_out(first, second, titles, {a for a, _ in names}, {b for _, b in names})),
+    )
+
+
+def _names(first: Analysis, second: Analysis, titles: tuple[str, str]) -> list[tuple[str, str]]:
+    """Those of one name; a single one in each report is paired whatever its name."""
+    common = [(name, name) for name in first.strategies if name in second.strategies]
+    if not common and len(first.strategies) == len(second.strategies) == 1:
+        return [(first.strategies[0], second.strategies[0])]
+    if not common:
+        raise SettingError(
+            f"{titles[0]} and {titles[1]} have no {first.noun} in common: "
+            f"{', '.join(first.strategies)} there, {', '.join(second.strategies)} here"
+        )
+    return common
+
+
+def _window(found: Analysis) -> Window:
+    return found.report.warm_up, int(found.report.about["workload"]["window_ns"])
+
+
+def _others(first: Analysis, second: Analysis) -> list[str]:
+    """Everything else that differs: the figures may differ by it, too."""
+    said = []
+    for title, one, other in zip(
+        ("Command", "headway", "Model", "Machine", "Seed", "Traffic", "Limits enforced"),
+        _settings(first),
+        _settings(second),
+        strict=True,
+    ):
+        if one != other:
+            said.append(f"{title}: {one} there, {other} here.")
+    for lane in first.lanes:
+        if lane in second.lanes and first.report.lanes[lane] != second.report.lanes[lane]:
+            said.append(f"The budget of {lane} differs; each share is of its own budget.")
+    return said
+
+
+def _settings(found: Analysis) -> list[str]:
+    """As _others names them."""
+    about = found.report.about
+    model, work = about["model"], about["workload"]
+    machine = about.get("machine", {})
+    where = f"{machine.get('cores', '?')} x {machine.get('processor', 'unknown')}"
+    if "simulated" in about:
+        where = f"simulated, {where}"
+    window = f"{work['window_ns'] / 1e9:.4g} s"
+    return [
+        str(about.get("command", "compare")),
+        str(about.get("headway", "unknown")),
+        ", ".join(str(model[key]) for key in ("name", "dtype") if key in model),
+        where,
+        str(about.get("seed", "none")),
+        f"{work['requests']:,} requests, {work['requests_per_second']:.4g} / s over {window}",
+        "yes" if about.get("enforced") else "no",
+    ]
+
+
+def _left_out(
+    first: Analysis,
+    second: Analysis,
+    titles: tuple[str, str],
+    ours: set[str],
+    theirs: set[str],
+) -> list[str]:
+    said = []
+    for found, title, names, other in (
+        (first, titles[0], ours, second),
+        (second, titles[1], theirs, first),
+    ):
+        only = [name for name in found.strategies if name not in names]
+        only += [lane for lane in found.lanes if lane not in other.lanes]
+        if only:
+            said.append(f"Only in {title}: {', '.join(only)}.")
+        if any(len(runs) > 1 for runs in found.report.runs.values()):
+            said.append(f"Of {title} the first repeat is compared.")
+    return said
