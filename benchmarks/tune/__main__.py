@@ -7,8 +7,8 @@ Simulated, by data sheets, on the recorded Azure services with an eighth of thei
 
 `tune` chooses by two windows of the traces. The sweep tries every strategy at every size (grid.py,
 more than 500 configurations) on the same windows, with the same requests and residuals. Capacities
-are compared on two held-out windows, which neither has seen. A seed draws other residuals, prompts
-and drawn requests; the recorded ones stay.
+are compared on two held-out windows, which neither has seen. Data sheets have no residuals, so a
+seed alone would change next to nothing: each seed also takes later windows of the traces.
 
 - sweep's choice: the configuration with the highest capacity on the tuning windows. Below the rate
   that decides, configurations are dropped after one simulation, as the higher rate was not kept.
@@ -41,32 +41,32 @@ from headway.costing.datasheet import analytical_calibration, read_accelerator, 
 from headway.errors import HeadwayError
 from headway.figures.capacity import TOLERANCE
 from headway.runs.process_pool import WorkerPool, worker_pool
+from headway.traffic.from_yaml import SHIPPED_TRACES
+from headway.traffic.trace import read_shipped_trace
 
 TWO_LANES = """
 completion:
-  trace: azure2023-code
+  trace: azure2023-code.csv
   budget: {ttft: 6 x unloaded, tpot: 3 x unloaded}
 chat:
-  trace: azure2023-conv
+  trace: azure2023-conv.csv
   budget: {ttft: 12 x unloaded, tpot: 4 x unloaded}
 """
 THREE_LANES = """
 completion:
-  trace: azure2023-code
-  weight: 3
+  trace: azure2023-code.csv
   budget: {ttft: 6 x unloaded, tpot: 3 x unloaded}
 chat:
-  trace: azure2023-conv
-  weight: 3
+  trace: azure2023-conv.csv
   budget: {ttft: 12 x unloaded, tpot: 4 x unloaded}
 summaries:
   arrivals: poisson
   prompt: {mean: 400, cv: 0.5}
   answer: {mean: 24, cv: 0.3}
-  weight: 2
   budget: {e2e: 30 x unloaded}
 """
 AIM = 0.97
+LATER = 320  # arrivals by which each seed's traces begin later: its windows are others
 DOWN = 1.03  # by which the rate is lowered until some configuration keeps every lane
 
 
@@ -149,6 +149,15 @@ def compared(
     )
 
 
+def write_traces(folder: Path, seed: int) -> None:
+    """The shipped traces without their first arrivals."""
+    for name in SHIPPED_TRACES:
+        rows = ["arrival_s,input_tokens,output_tokens"]
+        for each in read_shipped_trace(name)[seed * LATER :]:
+            rows.append(f"{each.at / 1e9:.9f},{each.prompt},{each.answer}")
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+
+
 def figures(name: str, found: Sequence[dict[str, float]]) -> list[Figure]:
     """Of one case, over its seeds."""
     samples = {key: [each[key] for each in found] for key in found[0]}
@@ -177,15 +186,11 @@ def main() -> int:
             card, shape = read_accelerator(case.accelerator), read_shape(case.model)
             write_cost_file(analytical_calibration(shape, card, case.model), cost)
             lanes.write_text(case.lanes)
-            found = [
-                compared(
-                    case,
-                    TuneOptions(cost, lanes=lanes, requests=given.requests, seed=seed),
-                    pool,
-                    not given.no_hindsight,
-                )
-                for seed in range(given.seeds)
-            ]
+            found = []
+            for seed in range(given.seeds):
+                write_traces(Path(folder), seed)
+                options = TuneOptions(cost, lanes=lanes, requests=given.requests, seed=seed)
+                found.append(compared(case, options, pool, not given.no_hindsight))
             said += figures(name, found)
     return finish("tune", __doc__ or "", 0, said)
 

@@ -6,6 +6,7 @@ The fake executor on a virtual clock stands for the live model.
 import json
 from dataclasses import replace
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -16,6 +17,7 @@ from headway.commands.tune.live_check import Attained, LiveCheck, why_not_live
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.site import read_back
 from headway.commands.tune.tune import run_tune
+from headway.commands.tune.tuning import Tuning
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import write_cost_file
 from headway.costing.machine import Neighbours, describe_machine
@@ -92,6 +94,19 @@ def test_the_search_is_the_same_with_and_without_it(tmp_path, few, monkeypatch):
     assert plain["live"] == {"why_not": "it was not asked for (--no-live)"}
     assert "Not checked live: it was not asked for (--no-live)." in said
     assert live["held_out"] == plain["held_out"]
+
+
+def test_the_baseline_is_first_come_or_else_the_servers_default():
+    default, first_come = tuning.DEFAULTS["server's default"], tuning.DEFAULTS["first-come"]
+    other = Candidate("budgets", 16)
+
+    def served(chosen, others=tuning.DEFAULTS):
+        found = SimpleNamespace(candidate=chosen)
+        return Tuning.live_candidates(SimpleNamespace(others=others), found)
+
+    assert served(other) == {"recommended": other, "first-come": first_come}
+    assert served(first_come) == {"recommended": first_come, "server's default": default}
+    assert served(default, {"server's default": default}) == {"recommended": default}
 
 
 def test_at_a_given_rate_that_rate_is_served(tmp_path, few, monkeypatch):
