@@ -1,12 +1,13 @@
 """The description of the machine, and the cores that other processes use."""
 
+import os
 import platform
 from types import SimpleNamespace
 
 import pytest
 
 from headway.costing import machine
-from headway.costing.machine import Neighbours, processor
+from headway.costing.machine import Neighbours, own_seconds, processor
 
 STAT = "cpu  9 9 9 9 9 9 9 9 0 0\n{}intr 12 3\n"
 
@@ -28,12 +29,13 @@ def test_a_machine_is_described_by_its_processor_without_a_host_name(tmp_path):
 
 
 def test_other_processes_use_what_this_one_does_not(tmp_path, monkeypatch):
-    own = iter([SimpleNamespace(user=1.0, system=2.0), SimpleNamespace(user=4.0, system=3.0)])
-    monkeypatch.setattr(machine.os, "times", lambda: next(own))
+    none = {"children_user": 0.0, "children_system": 0.0}
+    times = (SimpleNamespace(user=u, system=s, **none) for u, s in ((1.0, 2.0), (4.0, 3.0)))
+    monkeypatch.setattr(machine.os, "times", lambda: next(times))
     monkeypatch.setattr(machine.os, "sysconf", lambda name: 100)
     path = tmp_path / "stat"
     path.write_text(stat(1_000, 5_000))
-    others = Neighbours(path)
+    others = Neighbours(path, tmp_path)
     path.write_text(stat(1_900, 5_100))  # each core worked 9 s of 10; 4 s of the sum were ours
     assert others.cores() == pytest.approx((9 * machine.cores() - 4) / 10)
 
@@ -41,3 +43,16 @@ def test_other_processes_use_what_this_one_does_not(tmp_path, monkeypatch):
 def test_without_system_figures_no_neighbours_are_reported(tmp_path):
     assert Neighbours(tmp_path / "none").cores() == 0
     assert Neighbours().cores() == 0, "nor before any time has passed"
+
+
+def test_children_are_no_others(tmp_path):
+    """A worker of vLLM is a child of this process, and has a child of its own here."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    rows = {41: (os.getpid(), 3), 42: (41, 2), 43: (1, 50), os.getpid(): (1, 70)}
+    for pid, (parent, seconds) in rows.items():
+        (tmp_path / str(pid)).mkdir()
+        fields = ["S", str(parent), *["0"] * 9, str(seconds * ticks), str(ticks), "0"]
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} (a (b) c) {' '.join(fields)}\n")
+    (tmp_path / "44").mkdir()  # ended meanwhile: its file is gone
+    alone = sum(os.times()[:4])
+    assert 0 <= own_seconds(tmp_path) - alone - (3 + 1) - (2 + 1) < 1

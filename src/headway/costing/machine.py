@@ -43,10 +43,13 @@ def _version(package: str) -> str:
 
 
 class Neighbours:
-    """How many of this process's cores other processes use, from the moment it is made."""
+    """How many of this process's cores other processes use, from the moment it is made.
 
-    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
-        self.stat = stat
+    Its children, such as vLLM's workers, and theirs are no others.
+    """
+
+    def __init__(self, stat: Path = Path("/proc/stat"), proc: Path = Path("/proc")) -> None:
+        self.stat, self.proc = stat, proc
         self._work, self._whole = self._read()
 
     def cores(self) -> float:
@@ -67,8 +70,29 @@ class Neighbours:
         counts = [[int(each) for each in line[1:9]] for line in lines if line and line[0] in mine]
         whole = sum(sum(count) for count in counts) / os.sysconf("SC_CLK_TCK")
         rest = sum(count[3] + count[4] for count in counts) / os.sysconf("SC_CLK_TCK")
-        own = os.times()
-        return whole - rest - own.user - own.system, whole
+        return whole - rest - own_seconds(self.proc), whole
+
+
+def own_seconds(proc: Path = Path("/proc")) -> float:
+    """Core-seconds of this process and of its children and theirs, ended ones included."""
+    times = os.times()
+    own = times.user + times.system + times.children_user + times.children_system
+    parents, seconds = dict[int, int](), dict[int, float]()
+    for path in proc.glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        pid = int(path.parent.name)
+        parents[pid] = int(fields[1])
+        seconds[pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    for pid in parents:
+        above = parents[pid]
+        while above in parents and above != os.getpid():
+            above = parents[above]
+        if above == os.getpid():
+            own += seconds[pid]
+    return own
 
 
 def _cores() -> set[int]:

@@ -87,6 +87,8 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
                 seconds=options.seconds,
                 watch=watch,
             )
+        if options.executor != TORCH:
+            loaded.executor.close()  # nothing more is computed
         calibration = replace(calibration, price_per_hour=options.price_per_hour)
         _print_result(calibration, console)
         if calibration.doubt and not options.force:

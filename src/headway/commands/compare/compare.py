@@ -109,7 +109,9 @@ def run_comparison(
         except KeyboardInterrupt as end:
             console.print(Text(NO_REPORT, style="yellow"))
             return exit_status(end)
-        return comparison.run()
+        status = comparison.run()
+        testbed.executor.close()
+        return status
 
 
 def services_of(options: CompareOptions) -> list[EndpointTraffic]:

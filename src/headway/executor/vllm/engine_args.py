@@ -62,6 +62,7 @@ def engine_args(folder: Path, limits: Limits, dtype: str, options: Mapping[str, 
         "enable_prefix_caching": False,
         "disable_hybrid_kv_cache_manager": True,
         "max_logprobs": 20,
+        "use_tqdm_on_load": False,
         "worker_extension_cls": "headway.executor.vllm.worker.WorkerExtension",
     }
     if limits.block_size:

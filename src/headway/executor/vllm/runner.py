@@ -39,7 +39,8 @@ class VllmExecutor(Executor):
         self.traits = traits
         self._core, self._grammars = core, grammars
         self._sequences = Sequences(grammars, grammars.vocab)
-        self._builder = StepBuilder(self._sequences, grammars.vocab)
+        context: int = core.vllm_config.model_config.max_model_len
+        self._builder = StepBuilder(self._sequences, grammars.vocab, context)
         self._finished: set[str] = set()  # requests that vLLM has still to be told to drop
         self._flights: dict[int, _StepInFlight] = {}
         self._dead = False

@@ -25,8 +25,9 @@ class BuiltStep:
 class StepBuilder:
     """Builds the steps of one engine, in their order."""
 
-    def __init__(self, sequences: Sequences, vocab: int) -> None:
-        self._sequences, self._vocab = sequences, vocab
+    def __init__(self, sequences: Sequences, vocab: int, context: int) -> None:
+        """context: tokens that vLLM has room for in a sequence."""
+        self._sequences, self._vocab, self._context = sequences, vocab, context
 
     def build(self, batch: Batch, finished: set[str]) -> BuiltStep:
         """finished: requests that vLLM is to drop before it reads the step."""
@@ -49,10 +50,13 @@ class StepBuilder:
                 held.sent = True
                 if held.generated > 0:
                     prompts[held.id] = held.begun.prompt
-            if row.want & Want.LAST:
-                sampled[i] = held
-            elif row.start + len(row.tokens) == held.known:
-                silent.append(held.id)
+            if held.known == row.start + len(row.tokens):  # vLLM samples, wanted or not
+                # A scheduler never wants a token beyond the context. Calibration does: it has the
+                # cost, and no token.
+                if row.want & Want.LAST and held.known < self._context:
+                    sampled[i] = held
+                else:
+                    silent.append(held.id)
             if row.want & Want.PROMPT:
                 end = min(row.start + len(row.tokens), held.begun.prompt - 1)
                 scored[held.id] = row.start, end
