@@ -6,6 +6,7 @@ import pytest
 
 from headway.core.commands import Add, Cancel
 from headway.core.cost.lengths import ENOUGH, LEARNED
+from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane
 from headway.core.load import LaneLoad
@@ -213,7 +214,7 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
     scheduler = Scheduler(Settings(999, 4, (CHAT, BULK), policies, cost=COST))
     for lane in ("chat", "bulk"):
         for _ in range(ENOUGH):
-            scheduler.estimates.promises.made(lane, LEARNED, 4)
+            scheduler.estimates.promises.made(lane, 4, Promise(0, span=1, basis=LEARNED))
     assert scheduler.schedule(0).rows == ()
     lanes = scheduler.load(0).lanes
     assert [(each.eta, each.eta_prompt) for each in lanes.values()] == [(14 * MS, 4)] * 2

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from headway.core.batch import Batch
 from headway.core.cost.features import Features, batch_features, row_features
 from headway.core.cost.lane_sizes import BY_ITSELF, LaneSizes
-from headway.core.cost.lengths import Lengths
+from headway.core.cost.lengths import ALLOWED, LEARNED, Lengths
 from headway.core.cost.promise import Promise
 from headway.core.cost.promises import SURE, Promises
 from headway.core.cost.step_cost import WHOLE, StepCost
@@ -183,10 +183,13 @@ class Estimates:
         left, basis = 1, ""
         if sequence.request.max_tokens:
             left, basis = self.lengths.left(sequence, SURE)
+            if basis == LEARNED and promises.is_young(lane):
+                left, basis = sequence.request.max_tokens - sequence.generated, ALLOWED
         pace = promises.paces.of(lane) or after - now
         span = computed - now + (left - 1) * pace
         # Later than nine of ten ends half of the first tokens do not come.
-        end = max(after, now + promises.span(lane, basis, span))
-        promises.made(lane, basis, len(sequence.request.prompt))
+        end = max(after, now + promises.span(lane, basis, span, now))
         first = min(computed, end) if sequence.request.max_tokens else NEVER
-        return Promise(now, first, end, after, wait, span, basis)
+        promise = Promise(now, first, end, after, wait, span, basis)
+        promises.made(lane, len(sequence.request.prompt), promise)
+        return promise

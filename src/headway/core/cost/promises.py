@@ -1,6 +1,9 @@
 """What promises have come to, and how the next ones are corrected (Promises)."""
 
-from headway.core.cost.lengths import Sample
+from collections import deque
+from dataclasses import dataclass
+
+from headway.core.cost.lengths import ENOUGH, Sample
 from headway.core.cost.paces import Paces
 from headway.core.cost.promise import Promise
 from headway.core.request import NEVER
@@ -8,44 +11,100 @@ from headway.core.request import NEVER
 SURE = 0.9  # share of answers that end by the time that is promised
 WHOLE = 1_000  # thousandths: measured over predicted
 MOST = 1_000 * WHOLE  # a greater ratio says no more
-RECENT = 128  # answers whose ratios count: more are older, fewer tell a 90 % quantile badly
+# Answers whose ratios count, beside the open ones: more are older, fewer tell a quantile badly.
+RECENT = 128
+STALE = 16  # the quantile is taken again after a change of one part in so many
 LEAST = 20  # beside the open promises: one answer moves the factor by 1 / LEAST at most
 UNIT, BOUND = 1_000_000, 3  # of the factor; it is from 1 / BOUND to BOUND
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """The time to an answer's end, as it was predicted and as it turned out."""
+
+    made: int  # when it was promised
+    predicted: int  # nanoseconds, uncorrected
+    ended: int = NEVER  # when it did, or when its request left; NEVER: it is open
+    whole: bool = False  # it ended by itself
+
+    def ratio(self, now: int) -> int:
+        """Measured over predicted, in thousandths; unless it is whole, as far as is known."""
+        took = min(now, self.ended) - self.made
+        return min(MOST, WHOLE * took // max(1, self.predicted))
 
 
 class Spans:
     """Ratios of the times that answers took over what was predicted, and a factor.
 
-    A promise is the quantile SURE of the ratios, times the factor. The factor grows with each
-    answer that took longer than promised, and shrinks with each other one, so that it stays if SURE
-    of them are covered. Promises that are open are not known to be kept yet: the more there are,
-    the smaller the steps. So it grows or shrinks about e-fold at most until their ends can tell.
+    A promise is the quantile SURE of the ratios, times the factor. The ratios are those of the
+    latest promises, and the open ones count as well: an answer that still runs takes at least the
+    time that has passed. Without them short answers would rule at first, because they end first.
+    The quantile is of the product-limit estimate (Kaplan and Meier, 1958).
+
+    The factor grows with each answer that took longer than promised, and shrinks with each other
+    one, so that it stays if SURE of them are covered. Promises that are open are not known to be
+    kept yet: the more there are, the smaller the steps. So it grows or shrinks about e-fold at most
+    until their ends can tell.
     """
 
     def __init__(self) -> None:
-        self._ratios = Sample(RECENT)
+        self._latest = deque[Span]()  # as they were promised
+        self._open: dict[tuple[int, int], list[Span]] = {}  # by `made` and `predicted`
+        self._count = 0  # of the open ones
         self._factor = UNIT  # millionths
-        self._open = 0  # promises
+        self._ratio, self._news = WHOLE, 0  # the quantile, and what has happened since it was taken
 
-    def corrected(self, predicted: int) -> int:
+    def corrected(self, predicted: int, now: int) -> int:
         """Nanoseconds that SURE of the answers do not exceed."""
-        return _scaled(self._ratios, SURE, predicted) * self._factor // UNIT
+        if self._news * STALE >= len(self._latest):
+            self._ratio, self._news = self._quantile(now), 0
+        return predicted * self._ratio // WHOLE * self._factor // UNIT
 
-    def made(self) -> None:
-        """A promise was made."""
-        self._open += 1
+    def _quantile(self, now: int) -> int:
+        """The ratio that SURE of the answers do not exceed. While too few have ended, and where it
+        is beyond all that are known: the longest so far, but at least what is predicted."""
+        seen = sorted([(each.ratio(now), not each.whole) for each in self._latest])
+        if sum([not cut for _, cut in seen]) < ENOUGH:
+            return WHOLE
+        left, share = len(seen), 1.0  # of the answers that take longer than this
+        for ratio, cut in seen:
+            if not cut:
+                share *= 1 - 1 / left
+                if share <= 1 - SURE:
+                    return ratio
+            left -= 1
+        return max(WHOLE, seen[-1][0])
 
-    def left(self) -> None:
+    def made(self, now: int, predicted: int) -> None:
+        """An answer was promised to end."""
+        span = Span(now, predicted)
+        self._latest.append(span)
+        self._open.setdefault((now, predicted), []).append(span)
+        self._count += 1
+        self._news += 1
+        while len(self._latest) > self._count + RECENT:
+            self._latest.popleft()
+
+    def left(self, now: int, made: int, predicted: int) -> None:
         """A request is gone that was promised its end, and has not ended by itself."""
-        self._open -= 1
+        self._close(now, made, predicted)
 
-    def ended(self, ratio: int, covered: bool) -> None:
+    def ended(self, now: int, made: int, predicted: int, covered: bool) -> None:
         """Learn from an answer. covered: it took no longer than promised."""
-        self._open -= 1
-        self._ratios.add(ratio)
-        parts = LEAST + self._open
+        self._close(now, made, predicted).whole = True
+        parts = LEAST + self._count
         change = round(self._factor * (SURE - covered) / parts)
         self._factor = min(BOUND * UNIT, max(UNIT // BOUND, self._factor + change))
+
+    def _close(self, now: int, made: int, predicted: int) -> Span:
+        spans = self._open[made, predicted]
+        span = spans.pop()
+        if not spans:
+            del self._open[made, predicted]
+        self._count -= 1
+        self._news += 1
+        span.ended = now
+        return span
 
 
 class Promises:
@@ -65,6 +124,7 @@ class Promises:
         self._waits: dict[str, Sample] = {}  # by lane
         self._spans: dict[tuple[str, str], Spans] = {}  # by lane, and where lengths are from
         self._prompts: dict[str, Sample] = {}  # tokens of those that got a promise, by lane
+        self._counts: dict[str, tuple[int, int]] = {}  # by lane: promises open, and settled
         self.paces = Paces()
 
     def wait(self, lane: str, predicted: int) -> int:
@@ -72,10 +132,16 @@ class Promises:
         known = self._waits.get(lane)
         return _scaled(known, 0.5, predicted) if known else predicted
 
-    def span(self, lane: str, basis: str, predicted: int) -> int:
+    def span(self, lane: str, basis: str, predicted: int, now: int) -> int:
         """The time to the end, corrected."""
         known = self._spans.get((lane, basis))
-        return known.corrected(predicted) if known else predicted
+        return known.corrected(predicted, now) if known else predicted
+
+    def is_young(self, lane: str) -> bool:
+        """Whether fewer promises of the lane are settled than are open. What has been learned from
+        answers that have ended is of the short ones then."""
+        open_, settled = self._counts.get(lane, (0, 0))
+        return settled < open_
 
     def prompt(self, lane: str) -> int:
         """Tokens of the median prompt; 0: not known yet."""
@@ -88,21 +154,24 @@ class Promises:
             ratio = WHOLE * max(0, now - promise.after) // promise.wait
             self._waits.setdefault(lane, Sample(RECENT)).add(min(MOST, ratio))
 
-    def made(self, lane: str, basis: str, prompt: int) -> None:
+    def made(self, lane: str, prompt: int, promise: Promise) -> None:
         """A request with so many prompt tokens is promised its end."""
         self._prompts.setdefault(lane, Sample()).add(prompt)
-        self._spans.setdefault((lane, basis), Spans()).made()
+        self._spans.setdefault((lane, promise.basis), Spans()).made(promise.made, promise.span)
+        open_, settled = self._counts.get(lane, (0, 0))
+        self._counts[lane] = open_ + 1, settled
 
     def ended(self, lane: str, promise: Promise, now: int, *, whole: bool) -> None:
         """Learn from a request that has ended. whole: by itself."""
         if promise.end == NEVER:
             return
-        spans = self._spans[lane, promise.basis]
+        open_, settled = self._counts[lane]
+        self._counts[lane] = open_ - 1, settled + 1
+        spans, of = self._spans[lane, promise.basis], (promise.made, promise.span)
         if whole:
-            ratio = WHOLE * (now - promise.made) // max(1, promise.span)
-            spans.ended(min(MOST, ratio), now <= promise.end)
+            spans.ended(now, *of, covered=now <= promise.end)
         else:
-            spans.left()
+            spans.left(now, *of)
 
 
 def _scaled(sample: Sample, share: float, predicted: int) -> int:
