@@ -271,6 +271,11 @@ def test_those_without_a_budget_miss_the_same_steps(gathering, least):
     assert any(row.rows < row.running for row in rows[3:]), "nobody misses a step"
 
 
+def test_those_within_the_least_of_their_lane_never_miss_a_step():
+    built, fewer = assert_same(mixed(12 * MS, bulk=70, least=3))
+    assert fewer < built / 2
+
+
 def test_whoever_is_too_late_to_catch_up_holds_nobody_up():
     built, fewer = assert_same(mixed(MS, bulk=70))
     assert fewer < built / 2
