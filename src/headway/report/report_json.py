@@ -1,9 +1,8 @@
 """report.json: what was offered, what came of it, and the raw rows from which all of it follows."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +18,10 @@ from headway.figures.rate_point import RatePoint
 from headway.figures.tenant_figures import tenant_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import pressed
+from headway.report.row_table import mapping, read_rows, row_table
 from headway.runs.outcome import Outcome
 from headway.runs.remote.client_row import ClientRow
+from headway.yaml_values import known
 
 VERSION = 1
 OWN = ("headway_report", "complete", "strategies", "budgets")  # that are not `about`
@@ -136,22 +137,11 @@ def _outcome(outcome: Outcome, warm_up: int) -> dict[str, Any]:
             if (promised := promise_figures(figured, lane))
         },
         "engine": engine_figures(figured).plain,
-        "requests": _rows(REQUEST, outcome.requests),
-        "steps": _rows(STEP, outcome.steps),
-        **({"client": _rows(CLIENT, outcome.client)} if outcome.client else {}),
-        **({"size_changes": _rows(CHANGE, outcome.changes)} if outcome.changes else {}),
+        "requests": row_table(REQUEST, outcome.requests),
+        "steps": row_table(STEP, outcome.steps),
+        **({"client": row_table(CLIENT, outcome.client)} if outcome.client else {}),
+        **({"size_changes": row_table(CHANGE, outcome.changes)} if outcome.changes else {}),
     }
-
-
-def _rows(
-    columns: list[str], rows: Iterable[RequestRow | StepRow | ClientRow | SizeChange]
-) -> dict[str, Any]:
-    fields = attrgetter(*columns)
-    return {"columns": columns, "rows": [[_null(each) for each in fields(row)] for row in rows]}
-
-
-def _null(value: Any) -> Any:
-    return None if value == NEVER else value
 
 
 def _nulled(named: dict[str, Any]) -> dict[str, Any]:
@@ -161,56 +151,85 @@ def _nulled(named: dict[str, Any]) -> dict[str, Any]:
 def read(path: Path) -> Report:
     """The rows again, as the engine's ledger had them. SettingError if it is no report."""
     try:
-        plain = json.loads(path.read_text(encoding="utf-8"))
-        if plain["headway_report"] != VERSION:
-            raise SettingError(
-                f"{path} is a report of version {plain['headway_report']}, and this headway reads "
-                f"version {VERSION}: make it again"
-            )
-        lanes = {
-            name: Lane(name, Budget(**{k: _never(v) for k, v in budget.items()}))
-            for name, budget in plain["budgets"].items()
-        }
-        runs = dict[str, tuple[Outcome, ...]]()
-        for each in plain["strategies"]:
-            runs[each["name"]] = (*runs.get(each["name"], ()), _made(each, lanes))
-    except SettingError:
-        raise
+        plain = mapping(json.loads(path.read_text(encoding="utf-8")), "the file")
+        version = plain["headway_report"]
+        report = _report(plain) if version == VERSION else None
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise SettingError(f"{path} cannot be read as a report: {said}") from error
+    if report is None:
+        raise SettingError(
+            f"{path} is a report of version {version}, and this headway reads "
+            f"version {VERSION}: make it again"
+        )
+    return report
+
+
+def _report(plain: Mapping[str, Any]) -> Report:
+    lanes = {
+        name: Lane(name, _budget(mapping(limits, f"budgets: {name}"), f"budgets: {name}"))
+        for name, limits in mapping(plain["budgets"], "budgets").items()
+    }
+    if not isinstance(plain["strategies"], list):
+        raise SettingError(f"strategies: a list is wanted, not {_type(plain['strategies'])}")
+    runs = dict[str, tuple[Outcome, ...]]()
+    for number, each in enumerate(plain["strategies"]):
+        name = mapping(each, f"strategies: number {number}")["name"]
+        if not isinstance(name, str):
+            raise SettingError(f"strategies: number {number}: a name is wanted, not {_type(name)}")
+        runs[name] = (*runs.get(name, ()), _outcome_of(each, lanes, f"strategies: {name}"))
     about = {k: v for k, v in plain.items() if k not in OWN}
     return Report(about, lanes, runs)
 
 
-def _made(plain: Mapping[str, Any], lanes: Mapping[str, Lane]) -> Outcome:
-    requests = []
-    for row in plain["requests"]["rows"]:
-        named = {k: _never(v) for k, v in zip(plain["requests"]["columns"], row, strict=True)}
-        named["finish"] = Finish(named["finish"])
-        requests.append(RequestRow(budget=lanes[named["lane"]].budget, **named))
-    columns = plain["steps"]["columns"]
-    steps = [StepRow(**dict(zip(columns, row, strict=True))) for row in plain["steps"]["rows"]]
+def _budget(limits: Mapping[str, Any], where: str) -> Budget:
+    known(limits, list(Budget.__slots__), where)
+    return Budget(
+        **{
+            name: NEVER if limit in (None, "never") else _whole(limit, f"{where}: {name}")
+            for name, limit in limits.items()
+        }
+    )
+
+
+def _outcome_of(plain: Mapping[str, Any], lanes: Mapping[str, Lane], where: str) -> Outcome:
+    def rows(kind: type, name: str, given: Collection[str] = ()) -> list[dict[str, Any]]:
+        return read_rows(kind, plain[name], f"{where}: {name}", given)
+
+    if not isinstance(plain["complete"], bool):
+        raise SettingError(f"{where}: complete is true or false, not {_type(plain['complete'])}")
     return Outcome(
-        offered=plain["offered"],
-        requests=tuple(requests),
-        steps=tuple(steps),
-        nanoseconds=plain["nanoseconds"],
+        offered={
+            lane: _whole(count, f"{where}: offered: {lane}")
+            for lane, count in mapping(plain["offered"], f"{where}: offered").items()
+        },
+        requests=tuple(
+            RequestRow(
+                **each | {"budget": lanes[each["lane"]].budget, "finish": Finish(each["finish"])}
+            )
+            for each in rows(RequestRow, "requests", ("budget",))
+        ),
+        steps=tuple(StepRow(**each) for each in rows(StepRow, "steps")),
+        nanoseconds=_whole(plain["nanoseconds"], f"{where}: nanoseconds"),
         complete=plain["complete"],
-        client=tuple(_client(row) for row in plain.get("client", {}).get("rows", ())),
+        client=tuple(
+            ClientRow(**each | {"gaps": tuple(each["gaps"])})
+            for each in (rows(ClientRow, "client") if "client" in plain else ())
+        ),
         changes=tuple(
-            SizeChange(**dict(zip(CHANGE, row, strict=True)))
-            for row in plain.get("size_changes", {}).get("rows", ())
+            SizeChange(**each)
+            for each in (rows(SizeChange, "size_changes") if "size_changes" in plain else ())
         ),
     )
 
 
-def _client(row: list[Any]) -> ClientRow:
-    named = dict(zip(CLIENT, row, strict=True))
-    return ClientRow(**named | {"gaps": tuple(named["gaps"])})
+def _whole(value: Any, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise SettingError(f"{where}: a whole number from 0 on is wanted, not {repr(value)[:40]}")
+    return value
 
 
-def _never(value: Any) -> Any:
-    return NEVER if value in (None, "never") else value
+def _type(value: Any) -> str:
+    return type(value).__name__

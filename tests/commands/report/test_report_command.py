@@ -168,6 +168,45 @@ def test_a_file_that_is_no_report_is_named_in_one_line(folders, tmp_path, text, 
     assert str(bad) in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "place, value, reason",
+    [
+        (("budgets",), [], "budgets: a mapping is wanted, not list"),
+        (("budgets", "chat"), 5, "budgets: chat: a mapping is wanted, not int"),
+        (("budgets", "chat", "ttft"), "soon", "budgets: chat: ttft: a whole number .* not 'soon'"),
+        (
+            ("budgets", "chat", "ttft"),
+            -1,
+            "budgets: chat: ttft: a whole number from 0 on is wanted, not -1",
+        ),
+        (("budgets", "chat", "first"), 1, "budgets: chat: 'first' is not known"),
+        (("strategies",), {"static": {}}, "strategies: a list is wanted, not dict"),
+        (("strategies", 0), "static", "strategies: number 0: a mapping is wanted, not str"),
+        (("strategies", 0, "name"), 5, "strategies: number 0: a name is wanted, not int"),
+        (("strategies", 0, "complete"), "yes", "static: complete is true or false, not str"),
+        (("strategies", 0, "offered"), [9], "static: offered: a mapping is wanted, not list"),
+        (("strategies", 0, "offered", "chat"), True, "offered: chat: a whole number .* True"),
+        (("strategies", 0, "nanoseconds"), None, "static: nanoseconds: a whole number"),
+        (("strategies", 0, "requests"), [], "static: requests: a mapping is wanted, not list"),
+        (("strategies", 0, "requests", "columns", 0), "name", "requests: the column 'name' is not"),
+        (("strategies", 0, "steps", "rows", 0, 0), "one", "static: steps: column step: there is"),
+        (("strategies", 0, "client"), 3, "static: client: a mapping is wanted, not int"),
+        (("strategies", 0, "size_changes"), {}, "it has no 'columns'"),
+    ],
+)
+def test_a_report_of_other_types_is_refused_in_one_line(folders, tmp_path, place, value, reason):
+    plain = json.loads(folders["quick"].read_text())
+    inner = plain
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    bad = tmp_path / "bad.json"
+    bad.write_text(json.dumps(plain))
+    with pytest.raises(SettingError, match=f"cannot be read as a report: .*{reason}") as caught:
+        reported(bad)
+    assert str(bad) in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_what_cannot_be_obeyed_is_refused(folders, tmp_path):
     one = folders["quick"]
     with pytest.raises(SettingError, match="3 reports were given, and differences are of two"):
