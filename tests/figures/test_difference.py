@@ -82,6 +82,18 @@ def test_too_few_requests_have_no_percentile_and_those_of_one_moment_no_interval
     assert found["TTFT p50"].change == 800 and found["TTFT p50"].interval.is_empty
 
 
+def test_shares_of_all_or_none_are_as_unsure_as_their_number_of_requests():
+    all_good, none_good = run(*[100] * 26), run(*[900] * 26)
+    edge = 0.025 ** (1 / 26)
+    alike = by_metric(all_good, all_good, True)[IN_BUDGET]
+    ends = (edge - 1, 1 - edge)
+    assert (alike.interval.low, alike.interval.high) == pytest.approx(ends)
+    assert alike.change == 0 and alike.verdict == "unclear"
+    apart = by_metric(none_good, all_good, True)[IN_BUDGET]
+    assert (apart.interval.low, apart.interval.high) == pytest.approx((2 * edge - 1, 1))
+    assert apart.verdict == "better"
+
+
 def test_what_never_came_is_later_than_every_time():
     lost = run(*[NEVER] * 200)
     change = by_metric(run(*noisy("a")), lost, True)["TTFT p50"]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from headway.core.request import NEVER
 from headway.figures.engine_figures import SERVED
-from headway.figures.intervals.block_bootstrap import Interval, mean_interval, percentile_intervals
+from headway.figures.intervals.block_bootstrap import Interval, percentile_intervals
+from headway.figures.intervals.share_interval import share_interval
 from headway.figures.lane_figures import has_tpot
 from headway.figures.percentile import Quantile, percentile
 from headway.runs.outcome import Outcome
@@ -76,7 +77,7 @@ def client_lane(outcome: Outcome, whole: Outcome, lane: str, window: tuple[int, 
     mine = {row.id for row in whole.requests if row.lane == lane}
     errors = Counter(_what(client.status, client.error) for client in seen if client.error)
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
-    share = mean_interval(good, window)
+    share = share_interval(good, window)
     seconds = outcome.nanoseconds / 1e9
     return ClientLane(
         latency={name: _latency(each, window) for name, each in values.items()},

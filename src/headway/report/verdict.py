@@ -14,12 +14,12 @@ from headway.figures.intervals.block_bootstrap import (
     NO_INTERVAL,
     Interval,
     is_spread,
-    mean_interval,
 )
+from headway.figures.intervals.share_interval import share_interval
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
-SURE = 0.95  # of the draws lie in the interval of a share
+SURE = 0.95  # that the interval of a share covers
 NAMED = 3  # strategies that fall short are named one by one up to so many
 
 
@@ -97,7 +97,7 @@ def _interval(found: Analysis, strategy: str, lane: str) -> Interval:
     rows = [row for row in found.first(strategy).requests if row.lane == lane]
     missing = found.first(strategy).offered[lane] - len(rows)  # only where a run was interrupted
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
-    return mean_interval(good, window, SURE) if is_spread(good, window) else NO_INTERVAL
+    return share_interval(good, window, SURE) if is_spread(good, window) else NO_INTERVAL
 
 
 def order(found: Analysis) -> list[str]:

@@ -23,6 +23,7 @@ from headway.figures.intervals.block_bootstrap import (
     is_spread,
     middle,
 )
+from headway.figures.intervals.share_interval import exact_interval
 from headway.figures.lane_figures import has_tpot
 from headway.figures.percentile import MIN_BEYOND, percentile
 from headway.runs.outcome import Outcome
@@ -116,7 +117,12 @@ def _of_shares(
         for mine, window, stream in zip(good, windows, _streams(paired), strict=True)
     ]
     is_known = min(map(len, good)) >= 2 * MIN_BEYOND and _are_spread(good, windows)
-    interval = _interval(drawn[0], drawn[1]) if is_known else NO_INTERVAL
+    ends = [exact_interval(mine, COVERED) for mine in good]
+    if ends[0] and ends[1]:  # all draws are the same
+        interval = Interval(ends[1].low - ends[0].high, ends[1].high - ends[0].low)
+    else:
+        interval = _interval(drawn[0], drawn[1])
+    interval = interval if is_known else NO_INTERVAL
     counts = len(good[0]), len(good[1])
     return Difference(IN_BUDGET, counts, shares[0], shares[1], interval, True)
 

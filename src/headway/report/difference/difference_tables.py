@@ -11,7 +11,8 @@ HEAD = ["", "n", "first", "second", "difference", "95 % interval", "second is"]
 UNITS = (
     "Times in ms, from the scheduled arrival; shares in points of a hundred. Difference: the "
     "second less the first. Interval: where 95 % of the draws lie when blocks of time are drawn "
-    "again. Unclear: it holds 0. -: too few requests, or all of them came at about one time."
+    "again; of two shares that are of all or of none, by Clopper and Pearson. Unclear: it holds 0. "
+    "-: too few requests, or all of them came at about one time."
 )
 
 

@@ -1,0 +1,47 @@
+"""How sure a share is: by blocks of time, and exact where all requests are alike."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.figures.intervals.block_bootstrap import mean_interval
+from headway.figures.intervals.share_interval import exact_interval, share_interval
+
+WINDOW = (0, 1_000)
+
+
+def asked(*good):
+    return [(at * 1_000 // len(good), value) for at, value in enumerate(good)]
+
+
+@given(st.integers(10, 10_000), st.sampled_from([0.9, 0.95]))
+def test_all_good_could_come_of_the_lower_end_by_chance(n, covered):
+    found = share_interval(asked(*[1] * n), WINDOW, covered)
+    assert found.low**n == pytest.approx((1 - covered) / 2) and found.high == 1
+    none = share_interval(asked(*[0] * n), WINDOW, covered)
+    assert (none.low, none.high) == (0, pytest.approx(1 - found.low))
+
+
+def test_26_of_26_is_at_least_87_percent():
+    assert share_interval(asked(*[1] * 26), WINDOW, 0.95).low == pytest.approx(0.868, abs=5e-4)
+
+
+@pytest.mark.parametrize("n", [10, 26, 217])
+def test_it_is_the_interval_of_clopper_and_pearson(n):
+    stats = pytest.importorskip("scipy.stats")
+    for count in (0, n):
+        theirs = stats.binomtest(count, n).proportion_ci(0.95, "exact")
+        mine = exact_interval(asked(*[int(count > 0)] * n), 0.95)
+        assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high))
+
+
+def test_where_some_are_good_blocks_are_drawn():
+    some = asked(*[1] * 30, 0, *[1] * 9)
+    assert exact_interval(some, 0.95) is None
+    assert share_interval(some, WINDOW, 0.95) == mean_interval(some, WINDOW, 0.95)
+
+
+def test_too_few_requests_have_no_interval():
+    assert share_interval(asked(*[1] * 9), WINDOW).is_empty
+    assert share_interval([], WINDOW).is_empty
+    assert not share_interval(asked(*[1] * 10), WINDOW).is_empty
