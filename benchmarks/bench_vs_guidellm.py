@@ -7,6 +7,7 @@ Prompts differ: each tool makes its own, of exactly those lengths. A tool that t
 machine slows the server that it measures. So `server_itl` and `server_ttft` are what the server
 itself has seen meanwhile, `itl_over_server` is the tool's mean gap over it, and
 `ttft_beyond_server_ms` how much longer the tool's mean wait for the first text is.
+`first_text_from_schedule_ms` has the tool's own lag in it: the mean from the scheduled arrival.
 
 With `--scheduled` the server is that of benchmarks.client_accuracy, which computes nothing, so that
 no tool can slow it. It is asked for RATE requests a second.
@@ -33,7 +34,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
-from statistics import median
+from statistics import mean, median
 from tempfile import TemporaryDirectory
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -98,6 +99,12 @@ class Seen:
     @property
     def lag(self) -> float:
         return median(row.lag for row in self.rows)
+
+    @property
+    def from_schedule(self) -> float:
+        """Mean seconds from the scheduled arrival to the first text. Whether a tool waits before
+        it sends or after, it is in this one."""
+        return mean(row.lag + row.ttft for row in self.rows)
 
 
 def bench(url: str, folder: Path, *options: str) -> Outcome:
@@ -210,11 +217,11 @@ class ServersOwn:
         before, seen = self.read(), ask()
         after = self.read()
 
-        def mean(name: str) -> float:
+        def average(name: str) -> float:
             count = after[f"{name}_count"] - before[f"{name}_count"]
             return (after[f"{name}_sum"] - before[f"{name}_sum"]) / count if count else 0.0
 
-        return replace(seen, server_itl=mean(GAPS), server_ttft=mean(FIRSTS))
+        return replace(seen, server_itl=average(GAPS), server_ttft=average(FIRSTS))
 
 
 def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
@@ -244,6 +251,8 @@ def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
             ]
         lags = [1e3 * turn[place].lag for turn in turns]
         made.append(Figure(f"lag_p50_ms_{whose}", lags, unit="ms"))
+        waits = [1e3 * turn[place].from_schedule for turn in turns]
+        made.append(Figure(f"first_text_from_schedule_ms_{whose}", waits, unit="ms"))
         made.append(Figure(f"rows_{whose}", [len(turn[place].rows) for turn in turns]))
     return made
 
