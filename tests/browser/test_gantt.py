@@ -189,6 +189,19 @@ def test_another_strategy_shows_the_same_request(page, rows):
     assert lines["Outcome"].endswith("inside its budget" if other.good else "outside its budget")
 
 
+def test_another_strategy_keeps_the_span(page):
+    box = page.locator("#gantt")
+    whole = span(page)
+    box.press("+")
+    box.press("ArrowRight")
+    zoomed = span(page)
+    assert zoomed != whole
+    page.select_option("#gantt-run", label=CHUNKED)
+    assert box.get_attribute("data-run") == CHUNKED and span(page) == zoomed
+    box.press("0")
+    assert span(page) == whole
+
+
 def test_a_request_that_is_not_there_is_named(page):
     page.fill("#gantt-find", "nobody")
     page.press("#gantt-find", "Enter")

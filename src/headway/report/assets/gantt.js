@@ -258,8 +258,7 @@
   chosen.addEventListener("change", () => {
     const id = opened?.id;
     [marked, opened] = [null, null];
-    [from, to] = whole = ganttRows.range(data);
-  choose(Number(chosen.value));
+    choose(Number(chosen.value));
     const r = run.requests.find((each) => each.id === id);
     open(r ?? null);
     if (r) mark(r);
