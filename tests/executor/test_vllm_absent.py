@@ -3,6 +3,9 @@
 import builtins
 import os
 import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -10,7 +13,8 @@ from headway import LLM
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
 from headway.errors import SettingError
-from headway.executor.vllm.engine_args import check_options, prepare_environment
+from headway.executor.torch.memory.memory_plan import Limits
+from headway.executor.vllm.engine_args import check_options, engine_args, prepare_environment
 from headway.executor.vllm.worker import mixed
 from headway.server.config.config import ServerConfig
 
@@ -33,6 +37,37 @@ def absent(monkeypatch):
 def test_without_vllm_the_error_says_where_to_get_it(absent):
     with pytest.raises(SettingError, match=r"the executor vllm needs vLLM.* make vllm"):
         LLM(executor="vllm")
+
+
+def test_a_module_that_vllm_itself_lacks_is_named(monkeypatch):
+    found = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name.split(".")[0] == "vllm":
+            raise ModuleNotFoundError("No module named 'msgspec'", name="msgspec")
+        return found(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(SettingError, match="vLLM cannot be imported: No module named 'msgspec'"):
+        LLM(executor="vllm")
+
+
+def test_a_value_that_vllm_refuses_is_a_setting_error(monkeypatch):
+    @dataclass
+    class EngineArgs:
+        model: str
+        compilation_config: dict
+
+        def __init__(self, compilation_config, **rest):
+            raise ValueError("1 validation error\nnonsense\n  Unexpected argument [type=x]\n  url")
+
+    module = ModuleType("vllm.engine.arg_utils")
+    module.EngineArgs = EngineArgs
+    for name in ("vllm", "vllm.engine"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, "vllm.engine.arg_utils", module)
+    with pytest.raises(SettingError, match="refuses its options: nonsense: Unexpected"):
+        engine_args(Path(), Limits(1, 0, 8, 32), "", {"compilation_config": {"nonsense": 1}})
 
 
 def test_an_executor_that_there_is_not_is_refused():

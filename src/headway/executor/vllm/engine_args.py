@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from headway.errors import SettingError, did_you_mean
+from headway.errors import SettingError, did_you_mean, first_line
 from headway.executor.torch.memory.memory_plan import Limits
 
 # Environment variables of vLLM's, unless the user has set them.
@@ -67,7 +67,10 @@ def engine_args(folder: Path, limits: Limits, dtype: str, options: Mapping[str, 
     }
     if limits.block_size:
         ours["block_size"] = limits.block_size
-    return EngineArgs(**(ours | dict(options)))
+    try:
+        return EngineArgs(**(ours | dict(options)))
+    except Exception as error:  # of any kind: vLLM's own words say what is wrong
+        raise SettingError(f"vLLM refuses its options: {first_cause(error)}") from error
 
 
 def check_options(options: Mapping[str, Any], known: list[str]) -> None:
@@ -79,3 +82,12 @@ def check_options(options: Mapping[str, Any], known: list[str]) -> None:
             raise SettingError(f"vLLM's {name} cannot be set: headway decides it, or lacks it")
         if name not in known or name.startswith("_"):
             raise SettingError(f"vLLM has no option {name!r}{did_you_mean(name, known)}")
+
+
+def first_cause(error: Exception) -> str:
+    """The first line of what vLLM says. Of pydantic's errors it is the last one, with its field."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 2 and "validation error" in lines[0]:
+        field = f"{lines[-3]}: " if len(lines) > 3 and " " not in lines[-3] else ""
+        return field + lines[-2].removeprefix("Value error, ").split(" [type=")[0]
+    return first_line(error)

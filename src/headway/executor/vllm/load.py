@@ -12,7 +12,7 @@ from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.memory.free_memory import free_on_host
 from headway.executor.torch.memory.memory_plan import USABLE_SHARE, Limits, human_bytes
-from headway.executor.vllm.engine_args import engine_args, prepare_environment
+from headway.executor.vllm.engine_args import engine_args, first_cause, prepare_environment
 from headway.executor.vllm.runner import VllmExecutor
 from headway.executor.vllm.traits import VLLM_TRAITS
 
@@ -87,8 +87,10 @@ def load(
     try:
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.executor import Executor
-    except ModuleNotFoundError as error:
-        raise SettingError(MISSING) from error
+    except ImportError as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "vllm":
+            raise SettingError(MISSING) from error
+        raise SettingError(f"vLLM cannot be imported: {first_line(error)}") from error
     folder = locate(source)
     args = engine_args(folder, limits, dtype, options)
     config = _config(args, limits, most_context)
@@ -98,7 +100,7 @@ def load(
     try:
         core = EngineCore(config, Executor.get_class(config), log_stats=False)
     except Exception as error:  # of any kind: vLLM's own words say what is wrong
-        raise HeadwayError(f"vLLM cannot load {source}: {_cause(error)}") from error
+        raise HeadwayError(f"vLLM cannot load {source}: {first_cause(error)}") from error
     try:
         return _loaded(core, config, folder)
     except BaseException:
@@ -115,7 +117,7 @@ def _config(args: Any, limits: Limits, most_context: int) -> Any:
         args.max_num_batched_tokens = max(limits.cells(context), limits.sequences)
         return args.create_engine_config()
     except Exception as error:
-        raise CheckpointError(f"vLLM refuses {args.model}: {_cause(error)}") from error
+        raise CheckpointError(f"vLLM refuses {args.model}: {first_cause(error)}") from error
 
 
 def _check(config: Any, device: str) -> None:
@@ -182,11 +184,3 @@ def _eos(model: Any) -> frozenset[int]:
     ):
         found.update(value if isinstance(value, list) else [] if value is None else [value])
     return frozenset(found)
-
-
-def _cause(error: Exception) -> str:
-    """The first line of what vLLM says. pydantic's first line only counts the errors."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if len(lines) > 2 and "validation error" in lines[0]:
-        return lines[-2].removeprefix("Value error, ").split(" [type=")[0]
-    return first_line(error)
