@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from benchmarks.client_accuracy.scheduled_server import Plan, by_length
 from headway.commands.bench.bench import run_bench
 from headway.commands.bench.bench_traffic import bench_lanes, bench_work
 from headway.commands.bench.options import BenchOptions
+from headway.core.request import Finish
 from headway.errors import SettingError
 from headway.report import report_json
 from headway.report.analysis import Analysis
@@ -267,6 +269,57 @@ def test_a_server_that_answers_nothing_any_more_is_named_with_the_time(tmp_path)
         "Connection refused)."
     )
     assert client_doubts.gone(cut) in client_doubts.doubts(cut)
+
+
+def tail_of(found, *ends):
+    """The run with these ends in place of its last: (error, whether the run was over, left)."""
+    (name,) = found.strategies
+    run = found.report.runs[name][0]
+    pairs = sorted(zip(run.requests, run.client, strict=True), key=lambda pair: pair[0].arrived)
+    requests, client = map(list, zip(*pairs, strict=True))
+    for k, (error, over, left) in zip(range(-len(ends), 0), ends, strict=True):
+        finish = Finish.EXPIRED if over else Finish.CANCELLED if left else Finish.ERROR
+        requests[k] = replace(requests[k], finish=finish)
+        client[k] = client[k]._replace(status=0, error=error, left=left)
+    changed = replace(run, requests=requests, client=client)
+    return name, Analysis(replace(found.report, runs={name: (changed,)}))
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
+        options = BenchOptions([url], out=tmp_path_factory.mktemp("answered"), seconds=1.0)
+        run_bench(replace(options, poisson=30.0, answer="2"), Console(file=StringIO()))
+    return Analysis(report_json.read(options.out / "report.json"))
+
+
+REFUSED, OVER = ("Connection refused", False, False), ("the run was over", True, False)
+LEFT = ("", False, True)
+
+
+def test_a_caller_that_left_hides_no_dead_server(answered):
+    name, cut = tail_of(answered, LEFT, REFUSED, LEFT, REFUSED, REFUSED, LEFT)
+    since = cut.report.runs[name][0].requests[-5].arrived / 1e9
+    assert client_doubts.gone(cut) == (
+        f"{name} answered none of the last 5 requests, from {since:.3g} s on (Connection refused)."
+    )
+    assert client_doubts.gone(tail_of(answered, LEFT, LEFT, LEFT, LEFT, REFUSED)[1]) == ""
+
+
+def test_requests_that_the_end_of_the_run_cut_off_are_worded_apart(answered):
+    name, cut = tail_of(answered, OVER, LEFT, OVER, OVER)
+    since = cut.report.runs[name][0].requests[-4].arrived / 1e9
+    assert client_doubts.gone(cut) == (
+        f"{name} had not answered the last 4 requests, from {since:.3g} s on, when the run was "
+        "over."
+    )
+    run = cut.report.runs[name][0]
+    ended = replace(run, requests=run.requests[::-1], client=run.client[::-1])
+    assert client_doubts.gone(Analysis(replace(cut.report, runs={name: (ended,)}))) == (
+        client_doubts.gone(cut)
+    ), "rows are in the order of their ends"
+    died = client_doubts.gone(tail_of(answered, OVER, REFUSED, REFUSED, REFUSED)[1])
+    assert "answered none of the last 4 requests" in died and "(Connection refused)" in died
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -3,9 +3,14 @@
 from itertools import takewhile
 from statistics import median
 
+from headway.core.ledger import RequestRow
+from headway.core.request import Finish
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration
 from headway.runs.outcome import Outcome
+from headway.runs.remote.client_row import ClientRow
+
+Pair = tuple[RequestRow, ClientRow]
 
 MOST_LAG = 10_000_000  # nanoseconds of lag in the median; a run with more measures its client
 BUSY = 0.9  # of a core: asyncio has no second one
@@ -61,19 +66,37 @@ def unserved(found: Analysis) -> str:
 
 
 def gone(found: Analysis) -> str:
-    """From when on a server answered nothing more; empty: each answered to the end."""
+    """From when on a server answered nothing more; empty: each answered to the end.
+
+    A caller that left before any answer says nothing about the server. Requests that were cut off
+    when the run was over are no sign of a server that is gone, so they are worded apart.
+    """
     said = []
     for name, runs in found.report.runs.items():
         for run in runs:
-            latest = zip(reversed(run.requests), reversed(run.client), strict=True)
-            silent = list(takewhile(lambda pair: pair[1].error and not pair[1].status, latest))
-            if GONE <= len(silent) < len(run.requests):
-                first, client = silent[-1]
-                said.append(
-                    f"{name} answered none of the last {len(silent):,} requests, from "
-                    f"{first.arrived / 1e9:.3g} s on ({client.error})"
-                )
+            if (tail := _unanswered(run)) and len(tail) < len(run.requests):
+                said += _silence(name, tail)
     return f"{'; '.join(said)}." if said else ""
+
+
+def _unanswered(run: Outcome) -> list[Pair]:
+    """The requests after the last one that was answered, in the order of their arrival."""
+    pairs = zip(run.requests, run.client, strict=True)
+    latest = sorted(pairs, key=lambda pair: (pair[0].arrived, pair[0].id), reverse=True)
+    tail = takewhile(lambda pair: not pair[1].status and (pair[1].error or pair[1].left), latest)
+    return list(tail)[::-1]
+
+
+def _silence(name: str, tail: list[Pair]) -> list[str]:
+    """What the unanswered tail of a run says, in words; empty: nothing."""
+    lost = [k for k, (_, client) in enumerate(tail) if client.error]
+    if len(lost) < GONE:
+        return []
+    failed = [k for k in lost if tail[k][0].finish is not Finish.EXPIRED]
+    last = f"{len(tail) - lost[0]:,} requests, from {tail[lost[0]][0].arrived / 1e9:.3g} s on"
+    if len(failed) < GONE:
+        return [f"{name} had not answered the last {last}, when the run was over"]
+    return [f"{name} answered none of the last {last} ({tail[failed[0]][1].error})"]
 
 
 def shortened(found: Analysis) -> str:
