@@ -6,6 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from headway import __version__
 from headway.commands.report.report import ReportOptions, read_report, run_report
 from headway.core.cost.step_cost import StepCost
 from headway.errors import SettingError
@@ -79,6 +80,7 @@ def test_a_report_does_not_differ_from_itself(folders):
 
 def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
     found = paired(folders, "quick", "slow")
+    assert all(each.is_paired for each in found.lanes)
     assert {each.strategy for each in found.lanes} == set(NAMES.split(","))
     rows = {name: read_report(folders[name]) for name in ("quick", "slow")}
     worse = []
@@ -95,8 +97,50 @@ def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
 
 def test_other_requests_are_not_paired_and_what_differs_is_said(folders):
     found = paired(folders, "quick", "other")
-    assert "Seed: 0 there, 7 here." in found.others
+    assert "Seed: 0 in quick, 7 in other." in found.others
     assert not all(each.is_paired for each in found.lanes)
+
+
+@pytest.mark.parametrize(
+    "place, value, sentence",
+    [
+        (("command",), "demo", "Command: compare in quick, demo in changed."),
+        (("headway",), "9.9", f"headway: {__version__} in quick, 9.9 in changed."),
+        (("enforced",), True, "Limits enforced: no in quick, yes in changed."),
+        (("model", "slots"), 4, "Memory: "),
+        (("model", "num_blocks"), 99, "Memory: "),
+        (("model", "context"), 99, "Memory: "),
+        (("model", "block_size"), 8, "Memory: "),
+        (("model", "threads"), 9, "Model: "),
+        (("model", "cost_model"), "x.json", "Cost model: not stated in quick, x.json, for "),
+        (("workload", "drain_ns"), 10**9, "Time: "),
+        (("workload", "requests_per_second"), 9.0, "Rate: "),
+        (("rules", 0, "rule"), "groups of 4", "static: groups of exactly 16, padded to the "),
+        (("rules", 0, "policies", "step_tokens"), 7, "The policies of static differ."),
+        (("workload", "offered_load"), 0.9, ""),
+        (("cores_of_other_processes", "static"), 0.9, ""),
+        (("baseline",), "static", ""),
+    ],
+)
+def test_each_setting_that_differs_is_said(folders, tmp_path, place, value, sentence):
+    changed = altered(folders["quick"], tmp_path, place, value)
+    found = pair_reports(
+        read_report(folders["quick"]), read_report(changed), ("quick", "changed")
+    ).others
+    assert len(found) == bool(sentence), found
+    assert all(each.startswith(sentence) and each.endswith(".") for each in found)
+
+
+def altered(file, folder, place, value):
+    """The report with another value at this place of the JSON."""
+    plain = json.loads(file.read_text())
+    inner = plain
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    target = folder / "changed.json"
+    target.write_text(json.dumps(plain))
+    return target
 
 
 def test_strategies_of_one_report_alone_are_left_out_and_named(folders):
@@ -195,13 +239,7 @@ def test_a_file_that_is_no_report_is_named_in_one_line(folders, tmp_path, text, 
     ],
 )
 def test_a_report_of_other_types_is_refused_in_one_line(folders, tmp_path, place, value, reason):
-    plain = json.loads(folders["quick"].read_text())
-    inner = plain
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    bad = tmp_path / "bad.json"
-    bad.write_text(json.dumps(plain))
+    bad = altered(folders["quick"], tmp_path, place, value)
     with pytest.raises(SettingError, match=f"cannot be read as a report: .*{reason}") as caught:
         reported(bad)
     assert str(bad) in str(caught.value) and "\n" not in str(caught.value)

@@ -14,6 +14,7 @@ from headway.figures.intervals.difference import (
     same_requests,
 )
 from headway.report.analysis import Analysis
+from headway.report.difference.setting_differences import setting_differences
 from headway.report.formatting import share
 
 
@@ -114,7 +115,7 @@ def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> 
         titles,
         tuple(found),
         rates,
-        tuple(_others(first, second)),
+        tuple(setting_differences(first, second, titles, names)),
         tuple(_left_out(first, second, titles, {a for a, _ in names}, {b for _, b in names})),
     )
 
@@ -134,43 +135,6 @@ def _names(first: Analysis, second: Analysis, titles: tuple[str, str]) -> list[t
 
 def _window(found: Analysis) -> Window:
     return found.report.warm_up, int(found.report.about["workload"]["window_ns"])
-
-
-def _others(first: Analysis, second: Analysis) -> list[str]:
-    """Everything else that differs: the figures may differ by it, too."""
-    said = []
-    for title, one, other in zip(
-        ("Command", "headway", "Model", "Machine", "Seed", "Traffic", "Limits enforced"),
-        _settings(first),
-        _settings(second),
-        strict=True,
-    ):
-        if one != other:
-            said.append(f"{title}: {one} there, {other} here.")
-    for lane in first.lanes:
-        if lane in second.lanes and first.report.lanes[lane] != second.report.lanes[lane]:
-            said.append(f"The budget of {lane} differs; each share is of its own budget.")
-    return said
-
-
-def _settings(found: Analysis) -> list[str]:
-    """As _others names them."""
-    about = found.report.about
-    model, work = about["model"], about["workload"]
-    machine = about.get("machine", {})
-    where = f"{machine.get('cores', '?')} x {machine.get('processor', 'unknown')}"
-    if "simulated" in about:
-        where = f"simulated, {where}"
-    window = f"{work['window_ns'] / 1e9:.4g} s"
-    return [
-        str(about.get("command", "compare")),
-        str(about.get("headway", "unknown")),
-        ", ".join(str(model[key]) for key in ("name", "dtype") if key in model),
-        where,
-        str(about.get("seed", "none")),
-        f"{work['requests']:,} requests, {work['requests_per_second']:.4g} / s over {window}",
-        "yes" if about.get("enforced") else "no",
-    ]
 
 
 def _left_out(
