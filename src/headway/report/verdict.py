@@ -32,7 +32,8 @@ class Standing:
     attainment: float  # its share; of several repeats the median
     offered: int  # its requests that count
     device: float  # nanoseconds of device time per answered token, in the first run
-    interval: Interval  # of the share, in the first run
+    interval: Interval  # of the share; empty of several repeats, whose median it is not of
+    repeats: int
 
     @property
     def keeps(self) -> bool:
@@ -45,7 +46,10 @@ class Standing:
 
     @property
     def sure(self) -> str:
-        """How many requests the share is of, and its interval."""
+        """How many requests the share is of, and its interval, or of how many repeats it is the
+        median."""
+        if self.repeats > 1:
+            return f"n {self.offered:,}, the median of {self.repeats} repeats"
         if self.interval.is_empty:
             return f"n {self.offered:,}"
         low, high = kept(self.interval.low), kept(self.interval.high)
@@ -84,8 +88,9 @@ def standings(found: Analysis) -> list[Standing]:
         worst = min(lanes, key=lambda lane: shares[lane])
         offered = found.latency[name][worst][0].offered
         device = found.used(name)["device time per answered token"]
-        sure = _interval(found, name, worst)
-        judged.append(Standing(name, worst, shares[worst], offered, device, sure))
+        repeats = len(found.latency[name][worst])
+        sure = _interval(found, name, worst) if repeats == 1 else NO_INTERVAL
+        judged.append(Standing(name, worst, shares[worst], offered, device, sure, repeats))
     keeping = sorted((each for each in judged if each.keeps), key=lambda each: each.device)
     missing = sorted((each for each in judged if not each.keeps), key=lambda each: -each.attainment)
     return [*keeping, *missing]
