@@ -8,7 +8,7 @@ import pytest
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.page import gantt, gantt_rows
-from headway.report.page.gantt_rows import drawn_stretch, gantt_json, steps_together
+from headway.report.page.gantt_rows import Stretch, drawn_stretch, gantt_json, steps_together
 from tests.commands.small_comparison import compared
 
 
@@ -71,7 +71,25 @@ def test_of_too_many_requests_the_stretch_with_most_misses_is_drawn(found, monke
     assert most - together - 2 <= sum(inside) <= most
     said = gantt.bounded(found, stretch, 1)
     assert said.startswith(f"Drawn are {stretch.drawn:,} of {len(rows):,} requests")
+    assert "leaves out those that arrived before or after" in said
     assert gantt.bounded(found, replace(stretch, drawn=stretch.of), 1) == ""
+
+
+def test_of_a_stretch_the_step_that_is_under_way_at_its_first_arrival_is_drawn(found):
+    outcome = found.report.runs["static"][0]
+    step = outcome.steps[len(outcome.steps) // 2]
+    last = max(row.arrived for row in outcome.requests)
+    for begin, first in (
+        (step.began + 1_000, step.began),
+        (step.began + step.nanoseconds, step.began + step.nanoseconds),
+    ):
+        arrived = [row for row in outcome.requests if begin <= row.arrived <= last]
+        stretch = Stretch(begin, last, len(arrived), len(outcome.requests) + 1)
+        run = json.loads(gantt_json(found, stretch, 1))["runs"][0]
+        end = max(row.finished for row in arrived)
+        inside = [each for each in outcome.steps if first <= each.began <= end]
+        assert run["steps"]["gap"][0] == inside[0].began // 1_000
+        assert len(run["steps"]["gap"]) == len(inside)
 
 
 def test_of_too_many_steps_several_are_one_mark(found, monkeypatch):

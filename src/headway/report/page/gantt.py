@@ -73,7 +73,8 @@ def bounded(found: Analysis, stretch: Stretch, together: int) -> str:
         said.append(
             f"Drawn are {stretch.drawn:,} of {stretch.of:,} requests, those that arrived from "
             f"{duration(stretch.begin)} to {duration(stretch.end)}: more would make the page slow, "
-            "and no other stretch of so many has more outside their budget."
+            "and no other stretch of so many has more outside their budget. A request's row counts "
+            "only requests that are drawn: it leaves out those that arrived before or after."
         )
     if together > 1:
         said.append(

@@ -101,11 +101,16 @@ def _requests(outcome: Outcome, stretch: Stretch) -> list[RequestRow]:
 
 
 def _steps(outcome: Outcome, stretch: Stretch) -> list[StepRow]:
-    """From the first arrival to the last end of the requests that are drawn."""
+    """From the first arrival to the last end of the requests that are drawn, with the step that is
+    under way at the first arrival."""
     if stretch.is_whole:
         return list(outcome.steps)
     end = max((row.finished for row in _requests(outcome, stretch)), default=0)
-    return [row for row in outcome.steps if stretch.begin <= row.began <= end]
+    return [
+        row
+        for row in outcome.steps
+        if row.began + row.nanoseconds > stretch.begin and row.began <= end
+    ]
 
 
 def _request(row: RequestRow, lane: int) -> list[Any]:
