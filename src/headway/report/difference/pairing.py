@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.figures.intervals.difference import (
     IN_BUDGET,
@@ -57,7 +58,8 @@ class Pairing:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As --json prints it: nanoseconds, shares of one, amounts per second."""
+        """As --json prints it: nanoseconds, shares of one, amounts per second. A time that did not
+        come within the run is "never", and a difference from or to it "later" or "earlier"."""
         return {
             "reports": list(self.titles),
             "answer": self.answer,
@@ -78,12 +80,12 @@ class Pairing:
 
 def _plain(each: Difference) -> dict[str, Any]:
     known = not each.interval.is_empty
-    interval = [_number(each.interval.low), _number(each.interval.high)] if known else None
+    interval = [_change(each.interval.low), _change(each.interval.high)] if known else None
     return {
         "metric": each.metric,
         "n": list(each.counts),
         "values": [_number(each.first), _number(each.second)],
-        "difference": _number(each.change),
+        "difference": _change(each.change),
         "interval": interval,
         "second_is": each.verdict,
     }
@@ -91,7 +93,14 @@ def _plain(each: Difference) -> dict[str, Any]:
 
 def _number(value: float) -> float | str:
     """As JSON has it: what did not come within the run is "never"."""
-    return "never" if abs(value) >= 2**62 else value
+    return "never" if value >= NEVER else value
+
+
+def _change(value: float) -> float | str:
+    """As JSON has it: from or to what did not come within the run there is no number."""
+    if abs(value) < NEVER:
+        return value
+    return "later" if value > 0 else "earlier"
 
 
 def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> Pairing:
