@@ -16,6 +16,7 @@ from headway.commands.tune.candidate import Candidate
 from headway.commands.tune.live_check import Attained, LiveCheck, why_not_live
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.site import read_back
+from headway.commands.tune.trial import Rated
 from headway.commands.tune.tune import run_tune
 from headway.commands.tune.tuning import Tuning
 from headway.core.cost.step_cost import StepCost
@@ -112,6 +113,18 @@ def test_the_baseline_is_first_come_or_else_the_servers_default():
 def test_at_a_given_rate_that_rate_is_served(tmp_path, few, monkeypatch):
     _, _, found, _ = tuned(tmp_path, monkeypatch, rate=8.0)
     assert found["live"]["rate"] == 8.0
+
+
+def test_a_given_rate_that_is_not_kept_is_named(tmp_path, few, monkeypatch):
+    def overloaded(self, search, candidates, rate):
+        scores = search.scores(candidates, 5_000.0, tuning.HELD_OUT)
+        return {each: Rated.of(score) for each, score in scores.items()}
+
+    monkeypatch.setattr(Tuning, "_held_out", overloaded)
+    status, said, found, loaded = tuned(tmp_path, monkeypatch, rate=8.0)
+    why_not = "8 requests/s does not keep every lane on the held-out windows"
+    assert (status, found["live"], loaded) == (1, {"why_not": why_not}, [])
+    assert f"Not checked live: {why_not}." in said
 
 
 def test_a_model_that_does_not_load_leaves_the_settings(tmp_path, few, monkeypatch):

@@ -5,10 +5,10 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from headway.commands.interruption import Terminated, exit_status, terminable
+from headway.commands.interruption import exit_status, terminable
 from headway.commands.tune.live_check import NOT_ASKED, LiveCheck, live_testbed, why_not_live
 from headway.commands.tune.options import TuneOptions
-from headway.commands.tune.recommendation import Recommendation
+from headway.commands.tune.recommendation import UNIT, Recommendation
 from headway.commands.tune.tune_report import check_outs, keep, show
 from headway.commands.tune.tuning import Tuning, prepare_tuning
 from headway.costing.machine import cores
@@ -37,13 +37,13 @@ def run_tune(options: TuneOptions, console: Console) -> int:
         try:
             with worker_pool(workers if workers > 1 else 0) as pool:
                 found = tuning.run(pool, console)
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             return _broken_off(tuning, options, console, exit_status(end))
         found = replace(found, live=LiveCheck(why_not or "it was broken off"))
         keep(found, options.out, options.json)
         try:
             found = found if why_not else _checked_live(found, tuning, options, console)
-        except (KeyboardInterrupt, Terminated) as end:
+        except KeyboardInterrupt as end:
             text = f"Broken off: the settings are in {options.out}, and were not checked live."
             console.print(Text(text, style="yellow"))
             return exit_status(end)
@@ -58,7 +58,8 @@ def _checked_live(
 ) -> Recommendation:
     """The recommendation with its check on the live model, or with the reason why there is none."""
     if not found.is_kept:
-        return replace(found, live=LiveCheck("no rate keeps every lane on the held-out windows"))
+        rate = f"{tuning.rate:.3g} {UNIT} does not keep" if tuning.rate else "no rate keeps"
+        return replace(found, live=LiveCheck(f"{rate} every lane on the held-out windows"))
     slots = max(each.slots for each in tuning.live_candidates(found).values())
     console.print(Text("Loading the model, to check the settings on it ..."))
     try:
