@@ -32,7 +32,7 @@ from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.strategies.window import Window
 from headway.traffic.endpoint import UnloadedLatency
-from tests.commands.small_cost_model import CALIBRATION, lanes
+from tests.commands.small_cost_model import CALIBRATION, LANES, lanes
 
 MS = 1_000_000
 FEW = [  # instead of the coarse grid, so that the tests end in seconds
@@ -282,8 +282,51 @@ def test_a_users_window_is_kept():
     given = site(CHAT, BATCH, windows={"chat": Window(7 * MS)})
     plain = given.plain(Candidate("dynamic-lanes", 4, window=25))["lanes"]
     assert plain["chat"]["window"] == "7ms" and "window" not in plain["batch"]
-    assert given.open_lanes(Candidate("dynamic-lanes", 4, window=25)) == ["batch"]
+    voice = replace(CHAT, name="voice")
+    beside = site(CHAT, voice, windows={"chat": Window(7 * MS)})
+    assert beside.open_lanes(Candidate("dynamic-lanes", 4, window=25)) == ["voice"]
     assert not given.allows(Candidate("length-classes", 4, window=25)), "it has one for all"
+
+
+def test_a_window_that_the_recommended_strategy_does_not_use_is_said(tmp_path, few, monkeypatch):
+    monkeypatch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW[:2])
+    windowed = LANES.replace("  weight: 2", "  weight: 2\n  window: 25") + "  window: 10\n"
+    path = tmp_path / "windowed.yaml"
+    path.write_text(windowed)
+    _, said, options = tuned(tmp_path, lanes=path)
+    found = json.loads(options.json.read_text())
+    strategy = found["recommended"].split(",")[0]
+    assert strategy != "dynamic-lanes"
+    warning = f"The windows of chat, voice are not used: {strategy} holds no groups."
+    assert found["warnings"] == [warning]
+    assert warning in said and f"# {warning}" in options.out.read_text()
+
+
+def test_a_window_that_is_used_or_was_never_set_needs_no_warning():
+    given = site(CHAT, BATCH, windows={"chat": Window(7 * MS)})
+    assert given.unused_windows(Candidate("dynamic-lanes", 4, window=25)) == ()
+    assert given.unused_windows(Candidate("budgets", 4)) == (
+        "The window of chat is not used: budgets holds no groups.",
+    )
+    assert site().unused_windows(Candidate("budgets", 4)) == ()
+
+
+def test_a_lane_without_a_ttft_and_e2e_has_no_window_to_search():
+    groups, classes = (
+        Candidate("dynamic-lanes", 4, window=25),
+        Candidate("length-classes", 4, 0, 0, 25),
+    )
+    assert site().open_lanes(groups) == ["chat"], "batch has no budget"
+    assert site().reduced(groups) == groups and site().reduced(classes) == classes
+    queue = site(replace(CHAT, budget=Budget(queue=9 * MS)), BATCH)
+    e2e = site(replace(CHAT, budget=Budget(e2e=900 * MS)), BATCH)
+    given = site(CHAT, BATCH, windows={"chat": Window(7 * MS)})
+    for place, each in ((queue, groups), (queue, classes), (e2e, classes), (given, groups)):
+        bare = place.reduced(each)
+        assert bare == replace(each, window=0)
+        assert place.plain(bare) == place.plain(each) == place.plain(replace(each, window=5))
+        assert place.open_lanes(bare) == ["chat"] * (place is e2e)
+        assert all(near.window == 0 for near in neighbours(bare, 16, 2_048))
 
 
 def test_one_lanes_window_differs_from_the_others():

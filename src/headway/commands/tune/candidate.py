@@ -91,7 +91,7 @@ def neighbours(
         usual = candidate.step_tokens or 2_048
         for tokens in _around(usual, times, LEAST_STEP, MOST_STEP):
             found.add(replace(candidate, step_tokens=tokens))
-    if candidate.is_group:
+    if candidate.window:
         for window in _beside(candidate.window, WINDOWS):
             found.add(replace(candidate, window=window))
     return sorted(found - {candidate})

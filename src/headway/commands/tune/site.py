@@ -1,7 +1,7 @@
 """What the tuned server has in any case (Site), and the server's settings for a candidate."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class Site:
         if len(self.lanes) < 2:
             return []
         if candidate.is_group:
-            return [lane.name for lane in self.lanes if lane.name not in self.windows]
+            return [lane.name for lane in self.lanes if self._is_window_open(lane)]
         return [lane.name for lane in self.lanes if lane.slots == ALL]
 
     def plain(self, candidate: Candidate) -> dict[str, Any]:
@@ -77,14 +77,38 @@ class Site:
         return Setup(config.policies, config.core_lanes, candidate.slots)
 
     def allows(self, candidate: Candidate) -> bool:
-        """Whether a server takes these settings with these lanes, and each changes something."""
+        """Whether a server takes these settings with these lanes.
+
+        Length classes are out where the user has set a lane's window: they have one for all.
+        """
         if candidate.strategy == LENGTH_CLASSES and self.windows:
-            return False  # length classes have no window of a lane's own
+            return False
         try:
             self.config(candidate)
         except SettingError:
             return False
         return True
+
+    def reduced(self, candidate: Candidate) -> Candidate:
+        """The candidate without a window that no lane reads: each size of it would be the same."""
+        if candidate.strategy == LENGTH_CLASSES:
+            has_reader = any(lane.budget.ttft != NEVER for lane in self.lanes)
+        else:
+            has_reader = any(map(self._is_window_open, self.lanes))
+        return candidate if has_reader else replace(candidate, window=0)
+
+    def unused_windows(self, candidate: Candidate) -> tuple[str, ...]:
+        """A warning of the user's windows that this candidate does not use; empty: it does."""
+        if candidate.is_group or not self.windows:
+            return ()
+        many = len(self.windows) > 1
+        said = f"The {'windows' if many else 'window'} of {', '.join(self.windows)}"
+        end = f"not used: {candidate.strategy} holds no groups."
+        return (f"{said} {'are' if many else 'is'} {end}",)
+
+    def _is_window_open(self, lane: Lane) -> bool:
+        """Whether a part of the lane's budget would be its window in dynamic lanes."""
+        return lane.name not in self.windows and _limit(lane) != NEVER
 
     def _parts(self, candidate: Candidate) -> dict[str, Any]:
         if candidate.strategy == LENGTH_CLASSES:
@@ -120,7 +144,7 @@ class Site:
         return plain
 
     def _window(self, lane: Lane, candidate: Candidate) -> Window:
-        limit = min(lane.budget.ttft, lane.budget.e2e)
+        limit = _limit(lane)
         percent = dict(candidate.windows).get(lane.name, candidate.window)
         default = NEVER if limit == NEVER else _part(limit, percent)
         return self.windows.get(lane.name, Window(default))
@@ -134,6 +158,11 @@ def read_back(path: Path) -> ServerConfig:
 def prompt_bounds(prompts: Sequence[int]) -> tuple[int, ...]:
     """The bounds of three length classes with equally many prompts. prompts: tokens, ascending."""
     return tuple(sorted({prompts[len(prompts) * k // 3] for k in (1, 2)}))
+
+
+def _limit(lane: Lane) -> int:
+    """The limit that a lane's window is a part of. NEVER: it has none."""
+    return min(lane.budget.ttft, lane.budget.e2e)
 
 
 def _checked(plain: dict[str, Any], name: str) -> ServerConfig:

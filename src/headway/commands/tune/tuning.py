@@ -133,7 +133,7 @@ class Tuning:
                 rate=self.rate,
                 requests=self.course.requests,
                 scope=Scope(UNIT, seconds, self.range.end, trace_ends=True),
-                warnings=self.warnings,
+                warnings=(*self.warnings, *self.site.unused_windows(best.candidate)),
             ),
             candidate=best.candidate,
             tuned=best.rated,
@@ -172,7 +172,7 @@ def prepare_tuning(options: TuneOptions) -> Tuning:
     site = _site(options, calibration, services, speed, prompts)
     most = calibration.slots
     first = first_candidates(most, calibration.context, len(services))
-    allowed = [each for each in first if site.allows(each)]
+    allowed = list(dict.fromkeys(site.reduced(each) for each in first if site.allows(each)))
     if not allowed:
         site.config(first[0])  # says why
     course = Course(
