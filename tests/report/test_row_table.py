@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from math import inf, nan
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,9 @@ def test_a_column_less_is_refused_unless_its_rows_have_a_default():
         (lambda table: changed(table, "lag", True), "column lag: there is a value of .* bool"),
         (lambda table: changed(table, "left", 1), "column left: there is a value of .* int"),
         (lambda table: changed(table, "id", None), "column id: there is a value of .* NoneType"),
+        (lambda table: changed(table, "lag", nan), "column lag: there is a value .* finite, nan"),
+        (lambda table: changed(table, "lag", inf), "column lag: there is a value .* finite, inf"),
+        (lambda table: changed(table, "gaps", [1, -inf]), "column gaps: .* not finite, -inf"),
         (lambda table: changed(table, "gaps", 5), "column gaps: there is a value of .* int"),
         (lambda table: changed(table, "gaps", ["a"]), "column gaps: there is a list of something"),
         (

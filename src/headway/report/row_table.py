@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from inspect import Parameter, signature
 from itertools import chain
+from math import isfinite
 from operator import attrgetter
 from types import NoneType
 from typing import Any, get_type_hints
@@ -71,8 +72,14 @@ def _check_types(hint: Any, values: Sequence[Any], where: str) -> None:
     if not set(map(type, values)) <= TYPES[hint]:
         wrong = next(value for value in values if type(value) not in TYPES[hint])
         raise SettingError(f"{where}: there is a value of another type, {type(wrong).__name__}")
-    if hint == tuple[int, ...] and not set(map(type, chain.from_iterable(values))) <= {int, float}:
-        raise SettingError(f"{where}: there is a list of something other than numbers")
+    numbers: Iterable[Any] = values
+    if hint == tuple[int, ...]:
+        numbers = list(chain.from_iterable(values))
+        if not set(map(type, numbers)) <= {int, float}:
+            raise SettingError(f"{where}: there is a list of something other than numbers")
+    for value in numbers:
+        if type(value) is float and not isfinite(value):
+            raise SettingError(f"{where}: there is a value that is not finite, {value}")
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:

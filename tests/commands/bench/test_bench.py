@@ -19,10 +19,12 @@ from benchmarks.client_accuracy.scheduled_server import Plan, by_length
 from headway.commands.bench.bench import run_bench
 from headway.commands.bench.bench_traffic import bench_lanes, bench_work
 from headway.commands.bench.options import BenchOptions
+from headway.commands.report.report import read_report
 from headway.core.request import Finish
 from headway.errors import SettingError
 from headway.report import report_json
 from headway.report.analysis import Analysis
+from headway.report.difference.pairing import pair_reports
 from headway.report.remote import client_doubts, client_tables
 from headway.runs.remote.answer_stream import AnswerStream
 from headway.runs.remote.caller import Caller
@@ -216,6 +218,13 @@ def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
     assert "A closed loop of 2 callers" in (tmp_path / "report.html").read_text()
     (name,) = found.strategies
     assert len(found.report.runs[name][0].requests) > 20, "all were asked, one after another"
+    plain = json.loads((tmp_path / "report.json").read_text())
+    plain["asked"]["callers"], plain["servers"][0]["model"] = 3, "another"
+    (tmp_path / "other.json").write_text(json.dumps(plain))
+    both = [read_report(tmp_path / file) for file in ("report.json", "other.json")]
+    loop, server = pair_reports(both[0], both[1], ("one", "other")).others
+    assert loop.startswith("Loop: CLOSED: 2 callers") and " in one, CLOSED: 3 callers" in loop
+    assert server.startswith(f"{name}: {url}") and ", another. Prompts" in server
 
 
 def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):

@@ -1,7 +1,8 @@
 """`headway report`: a report's page once more, or two reports beside each other."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from headway.report.analysis import Analysis
 from headway.report.difference.difference_page import difference_page
 from headway.report.difference.difference_terminal import print_differences
 from headway.report.difference.pairing import pair_reports
+from headway.report.difference.setting_differences import described, settings
 from headway.report.page.page import page
+from headway.report.report_check import check
 from headway.report.verdict import verdict
 
 
@@ -33,6 +36,8 @@ def run_report(options: ReportOptions, console: Console) -> int:
         raise SettingError(
             f"{len(options.files)} reports were given, and differences are of two: name one or two"
         )
+    if options.html:
+        _keep_apart(options.html, options.files)
     found = [read_report(path) for path in options.files]
     if len(found) == 1:
         return _one(options, found[0], console)
@@ -51,9 +56,13 @@ def run_report(options: ReportOptions, console: Console) -> int:
 def _one(options: ReportOptions, found: Analysis, console: Console) -> int:
     if options.as_json:
         raise SettingError("--json prints the differences of two reports; the file itself is JSON")
-    target = options.html or options.files[0].with_suffix(".html")
-    _write(target, page(found))
-    console.print(Text(verdict(found), style="bold"))
+    (file,) = options.files
+    target = options.html or file.with_suffix(".html")
+    _keep_apart(target, options.files)
+    with _whole(file):
+        text, answer = page(found), verdict(found)
+    _write(target, text)
+    console.print(Text(answer, style="bold"))
     console.print(Text(f"The page is {target}."))
     return 0
 
@@ -62,11 +71,32 @@ def read_report(path: Path) -> Analysis:
     """SettingError, which names the file, if it is no whole report of compare, simulate, demo or
     bench."""
     plain = report_json.read(path)
+    with _whole(path):
+        check(plain)
+        found = Analysis(plain)
+        settings(found)
+        for name in found.strategies:
+            described(found, name)
+    return found
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """SettingError, which names the file, for a fact that it lacks or that is of another type."""
     try:
-        return Analysis(plain)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise SettingError(f"{path} is no whole report: {said}") from error
+
+
+def _keep_apart(page: Path, files: Sequence[Path]) -> None:
+    """SettingError where the page would replace a report's rows."""
+    for file in files:
+        if page.resolve() == file.resolve() or (
+            page.exists() and file.exists() and page.samefile(file)
+        ):
+            raise SettingError(f"the page would replace {file}: name another file with --html")
 
 
 def _titles(files: Sequence[Path]) -> tuple[str, str]:

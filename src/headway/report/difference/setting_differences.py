@@ -25,7 +25,7 @@ def setting_differences(
     said = _differences(settings(first), settings(second), titles)
     for pair in names:
         title = pair[0] if pair[0] == pair[1] else " / ".join(pair)
-        one, other = _described(first, pair[0]), _described(second, pair[1])
+        one, other = described(first, pair[0]), described(second, pair[1])
         said += _differences({title: one[0]}, {title: other[0]}, titles)
         if one[0] == other[0] and one[1] != other[1]:
             said.append(f"The policies of {title} differ.")
@@ -54,15 +54,15 @@ def settings(found: Analysis) -> dict[str, str]:
     return facts
 
 
-def _described(found: Analysis, name: str) -> tuple[str, Any]:
-    """A strategy's rule and policies; of a server, how it was asked."""
+def described(found: Analysis, name: str) -> tuple[str, Any]:
+    """A strategy's rule and policies; of a server, how it was asked. KeyError: as settings."""
     about = found.report.about
     if found.is_remote:
         servers = {each["name"]: each for each in about["servers"]}
         return client_description.server_text(servers[name]), None
     rules = {each["name"]: each for each in about.get("rules", ())}
     mine = rules.get(name, {})
-    return mine.get("rule", NOT_STATED), mine.get("policies")
+    return str(mine.get("rule", NOT_STATED)), mine.get("policies")
 
 
 def _differences(
