@@ -1,7 +1,8 @@
 """A model behind three verbs: generate, stream, chat. The engine runs in a thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Literal
@@ -19,9 +20,10 @@ from headway.core.scheduler import Scheduler
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
 from headway.executor.load import BLOCK_SIZES, TORCH, check_executor, load
-from headway.executor.loaded import settings_of
+from headway.executor.loaded import Loaded, settings_of
 from headway.generate_call import GenerateCall
 from headway.journal.file import JournalFile, check
+from headway.journal.record import Record
 from headway.live.clock import date
 from headway.live.engine import LiveEngine
 from headway.models import EMBEDDED, display_name
@@ -80,6 +82,25 @@ class LLM:
             source = EMBEDDED if model is None else model
             loaded = load(executor, source, limits, dtype, device, vllm)
         self.memory, self._executor = loaded.plan, loaded.executor
+        self._closing = ExitStack()  # the last one first, and each of them if another raises
+        self._closing.callback(self._executor.close)
+        # The ledger's rows by request id, of the requests whose caller waits for its row.
+        self._rows: dict[str, RequestRow | None] = {}
+        try:
+            self._begin(loaded, model, seed, journal, cost)
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def _begin(
+        self,
+        loaded: Loaded,
+        model: str | Path | None,
+        seed: int,
+        journal: str | Path | None,
+        cost: StepCost,
+    ) -> None:
+        """Start the engine on a model that is loaded."""
         self.tokenizer = Tokenizer(loaded.folder, loaded.vocab)
         self._builder = RequestBuilder(
             self.tokenizer,
@@ -89,8 +110,6 @@ class LLM:
             seed,
         )
         settings = settings_of(loaded, (Lane(max_waiting=NEVER),), self.policies, cost)
-        # The ledger's rows by request id, of the requests whose caller waits for its row.
-        self._rows: dict[str, RequestRow | None] = {}
         scheduler = Scheduler(settings, token_bytes(16))
         about = {
             "model": display_name(model),
@@ -98,9 +117,11 @@ class LLM:
             "device": loaded.device,
             "begun": date(),
         }
-        self._journal = JournalFile(Path(journal), settings, about) if journal else None
-        keep = self._journal.keep if self._journal else forgotten
+        keep: Callable[[Record], object] = forgotten
+        if journal:
+            keep = self._closing.enter_context(JournalFile(Path(journal), settings, about)).keep
         self._engine = LiveEngine(scheduler, loaded.executor, keep, self._keep_rows)
+        self._closing.callback(self._engine.close)
 
     def __enter__(self) -> "LLM":
         return self
@@ -114,11 +135,8 @@ class LLM:
         return self._engine.load
 
     def close(self) -> None:
-        """Finish every request, then end the engine's thread, the executor and the journal."""
-        self._engine.close()
-        self._executor.close()
-        if self._journal:
-            self._journal.close()
+        """Finish every request, then end the engine's thread, the journal and the executor."""
+        self._closing.close()
 
     def generate(
         self,

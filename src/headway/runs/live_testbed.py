@@ -21,7 +21,12 @@ def load_testbed(
     model: str | None, executor: str = TORCH, options: Mapping[str, Any] = {}
 ) -> Testbed:
     """A checkpoint on which strategies are compared. options: vLLM's. Raises as load_with does."""
-    return make_corpus_testbed(load_with(executor, model, SLOTS, options=options), model)
+    loaded = load_with(executor, model, SLOTS, options=options)
+    try:
+        return make_corpus_testbed(loaded, model)
+    except BaseException:
+        loaded.executor.close()
+        raise
 
 
 def load_with(

@@ -21,9 +21,11 @@ from headway.costing.datasheet import analytical_calibration, read_accelerator, 
 from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
 from headway.executor.load import TORCH, check_executor
+from headway.executor.loaded import Loaded
 from headway.models import display_name
 from headway.report.formatting import duration
 from headway.report.terminal_tables import print_notes
+from headway.runs.testbed import Testbed
 from headway.strategies.strategy import SLOTS
 from headway.yaml_values import number
 
@@ -68,27 +70,14 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         raise SettingError("--profile draws a curve: pip install 'headway[calibrate]'")
     if options.accelerator:
         return _from_sheets(options, console)
-    from headway.runs.live_testbed import kv_bytes_per_token, load_with, make_corpus_testbed
+    from headway.runs.live_testbed import load_with
 
     kept = "no cost model was written"
     try:
         console.print(Text("Loading the model and the text that prompts are taken from ..."))
         slots = options.slots or SLOTS
         loaded = load_with(options.executor, options.model, slots, options.dtype, options.vllm)
-        testbed = make_corpus_testbed(loaded, options.model)
-        console.print(Text(testbed.memory, style="dim"))
-        with _watched(console) as watch:
-            calibration = calibrate_testbed(
-                testbed,
-                kv_bytes_per_token(loaded),
-                slots=slots,
-                threads=options.threads,
-                seed=options.seed,
-                seconds=options.seconds,
-                watch=watch,
-            )
-        if options.executor != TORCH:
-            loaded.executor.close()  # nothing more is computed
+        testbed, calibration = _measure(loaded, options, slots, console)
         calibration = replace(calibration, price_per_hour=options.price_per_hour)
         _print_result(calibration, console)
         if calibration.doubt and not options.force:
@@ -110,6 +99,31 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         warning = "It is marked as unreliable, and every command that reads it will warn"
         console.print(Text(f"{warning}: {calibration.doubt}.", style="yellow"))
     return 0
+
+
+def _measure(
+    loaded: Loaded, options: CalibrateOptions, slots: int, console: Console
+) -> tuple[Testbed, Calibration]:
+    """Measure the steps of a model that is loaded. An executor other than torch is then closed."""
+    from headway.runs.live_testbed import kv_bytes_per_token, make_corpus_testbed
+
+    try:
+        testbed = make_corpus_testbed(loaded, options.model)
+        console.print(Text(testbed.memory, style="dim"))
+        with _watched(console) as watch:
+            calibration = calibrate_testbed(
+                testbed,
+                kv_bytes_per_token(loaded),
+                slots=slots,
+                threads=options.threads,
+                seed=options.seed,
+                seconds=options.seconds,
+                watch=watch,
+            )
+    finally:
+        if options.executor != TORCH:
+            loaded.executor.close()  # nothing more is computed
+    return testbed, calibration
 
 
 def _refusal(calibration: Calibration, out: Path) -> str:

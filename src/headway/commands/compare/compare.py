@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,10 +98,11 @@ def run_comparison(
     options: CompareOptions, console: Console, make_run: Callable[[Testbed], "ComparisonRun"]
 ) -> int:
     """Load the model, measure the machine, serve every strategy; return the exit status."""
-    with terminable():
+    with terminable(), ExitStack() as closing:
         try:
             console.print(Text("Loading the model and the text that prompts are cut from ..."))
             testbed = load_testbed(options.model, options.executor, options.vllm)
+            closing.callback(testbed.executor.close)
             if testbed.memory:
                 console.print(Text(testbed.memory, style="dim"))
             console.print(Text("Measuring this machine: one request alone, and full batches ..."))
@@ -109,9 +110,7 @@ def run_comparison(
         except KeyboardInterrupt as end:
             console.print(Text(NO_REPORT, style="yellow"))
             return exit_status(end)
-        status = comparison.run()
-        testbed.executor.close()
-        return status
+        return comparison.run()
 
 
 def services_of(options: CompareOptions) -> list[EndpointTraffic]:

@@ -1,0 +1,84 @@
+"""What an LLM holds is given back when something fails."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from headway import LLM, HeadwayError
+from headway.engine import Executor
+from headway.journal.file import JournalFile
+from headway.live.engine import LiveEngine
+from headway.models import EMBEDDED
+
+
+class Counted(Executor):
+    """Counts how often it is closed."""
+
+    closed = 0
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    plan = SimpleNamespace(num_blocks=9, block_size=16, context=64)
+    made = SimpleNamespace(
+        plan=plan,
+        executor=Counted(),
+        folder=EMBEDDED,
+        vocab=4096,
+        eos=frozenset(),
+        dtype="float32",
+        device="cpu",
+    )
+    monkeypatch.setattr("headway.llm.load", lambda *asked: made)
+    return made
+
+
+def test_the_executor_is_closed_if_the_folder_has_no_tokenizer(loaded, tmp_path):
+    loaded.folder = tmp_path
+    with pytest.raises(HeadwayError, match="tokenizer"):
+        LLM()
+    assert loaded.executor.closed == 1
+
+
+@pytest.fixture
+def closed(monkeypatch):
+    """The journals that have been closed."""
+    close, done = JournalFile.close, []
+
+    def count(journal):
+        done.append(journal)
+        close(journal)
+
+    monkeypatch.setattr(JournalFile, "close", count)
+    return done
+
+
+def test_the_executor_and_the_journal_are_closed_if_the_engine_cannot_begin(
+    loaded, closed, tmp_path, monkeypatch
+):
+    def broken(*given):
+        raise RuntimeError("no thread")
+
+    monkeypatch.setattr("headway.llm.LiveEngine", broken)
+    with pytest.raises(RuntimeError, match="no thread"):
+        LLM(journal=tmp_path / "j")
+    assert (loaded.executor.closed, len(closed)) == (1, 1)
+
+
+def test_the_executor_and_the_journal_are_closed_though_the_engine_cannot_close(
+    loaded, closed, tmp_path, monkeypatch
+):
+    close = LiveEngine.close
+
+    def broken(engine):
+        close(engine)
+        raise RuntimeError("no end")
+
+    monkeypatch.setattr(LiveEngine, "close", broken)
+    llm = LLM(journal=tmp_path / "j")
+    with pytest.raises(RuntimeError, match="no end"):
+        llm.close()
+    assert (loaded.executor.closed, len(closed)) == (1, 1)
