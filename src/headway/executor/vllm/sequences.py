@@ -61,6 +61,8 @@ class Sequences:
             if not 0 <= token < self._vocab:
                 raise SettingError(f"token {token} is outside the vocabulary of {self._vocab}")
         params = to_sampling_params(begun.sampling, self._vocab)
+        if len(begun.tokens) - begun.prompt >= begun.sampling.min_tokens:
+            params.min_tokens = 0  # vLLM asks before it knows which tokens were generated
         matcher = self._grammars.begin(begun) if begun.sampling.grammar else None
         id = f"{begun.sequence}.{next(self._numbers)}"
         return Held(id, begun, params, matcher, len(begun.tokens))
