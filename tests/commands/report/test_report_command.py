@@ -1,57 +1,16 @@
 """`headway report`: a page once more, and two reports beside each other."""
 
 import json
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from headway import __version__
-from headway.commands.report.report import ReportOptions, read_report, run_report
-from headway.core.cost.step_cost import StepCost
+from headway.commands.report.report import read_report
 from headway.errors import SettingError
 from headway.figures.intervals.difference import IN_BUDGET
 from headway.report.difference.difference_page import difference_page
 from headway.report.difference.pairing import pair_reports
-from headway.traffic.from_yaml import read_endpoints
-from tests.commands.small_comparison import compared
-from tests.commands.testbeds import COST, fake_testbed
-
-NAMES = "static,continuous-chunk-64"
-SLOWER = StepCost.of(3_600_000, per_token=120_000, per_pair=24)
-RATE = {"rate": 6.0, "seconds": 40.0}
-LANES = """
-chat: {arrivals: poisson, prompt: [20, 200], answer: 20, budget: {ttft: 60, tpot: 30}, weight: 3}
-voice: {arrivals: poisson, prompt: 16, answer: 8, budget: {ttft: 40}}
-"""
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """The same requests on a machine and on a slower one, other ones, and another strategy."""
-    made = {
-        name: tmp_path_factory.mktemp(name) for name in ("quick", "slow", "other", "one", "another")
-    }
-    lanes = made["quick"] / "lanes.yaml"
-    lanes.write_text(LANES)
-
-    def make(name, strategies, cost=COST, seed=0):
-        services, testbed = read_endpoints(lanes), fake_testbed(cost=cost)
-        wishes = {"strategies": strategies, "seed": seed, **RATE}
-        assert compared(made[name], testbed, services, **wishes)[0] == 0
-
-    make("quick", NAMES)
-    make("slow", NAMES, SLOWER)
-    make("other", NAMES, seed=7)
-    make("one", "static")
-    make("another", "continuous-mixed")
-    return {name: folder / "report.json" for name, folder in made.items()}
-
-
-def reported(*files, width=80, **wishes):
-    screen = Console(file=StringIO(), width=width, force_terminal=False)
-    status = run_report(ReportOptions(files, **wishes), screen)
-    return status, screen.file.getvalue()
+from tests.commands.report.reports import NAMES, altered, reported
 
 
 def paired(folders, *names):
@@ -131,18 +90,6 @@ def test_each_setting_that_differs_is_said(folders, tmp_path, place, value, sent
     assert all(each.startswith(sentence) and each.endswith(".") for each in found)
 
 
-def altered(file, folder, place, value):
-    """The report with another value at this place of the JSON."""
-    plain = json.loads(file.read_text())
-    inner = plain
-    for key in place[:-1]:
-        inner = inner[key]
-    inner[place[-1]] = value
-    target = folder / "changed.json"
-    target.write_text(json.dumps(plain))
-    return target
-
-
 def test_strategies_of_one_report_alone_are_left_out_and_named(folders):
     found = paired(folders, "quick", "one")
     assert {each.strategy for each in found.lanes} == {"static"}
@@ -190,137 +137,3 @@ def test_the_page_opens_with_the_answer(folders, tmp_path):
     pair = pair_reports(*(read_report(folders[name]) for name in ("quick", "slow")), tuple(names))
     assert target.read_text() == difference_page(pair)
     assert "http" not in target.read_text().replace("http://www.w3.org", "")
-
-
-@pytest.mark.parametrize(
-    "text, reason",
-    [
-        (None, "cannot be read: No such file"),
-        ("{", "cannot be read as a report: Expecting"),
-        ("[]", "cannot be read as a report: "),
-        ('{"a": 1}', "cannot be read as a report: it has no 'headway_report'"),
-        ('{"headway_report": 0}', "is a report of version 0, and this headway reads version 1"),
-        ('{"headway_report": 1, "budgets": {}, "strategies": []}', "is no whole report: "),
-    ],
-)
-def test_a_file_that_is_no_report_is_named_in_one_line(folders, tmp_path, text, reason):
-    bad = tmp_path / "bad.json"
-    if text is not None:
-        bad.write_text(text)
-    with pytest.raises(SettingError, match=reason) as caught:
-        reported(folders["quick"], bad)
-    assert str(bad) in str(caught.value) and "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "place, value, reason",
-    [
-        (("budgets",), [], "budgets: a mapping is wanted, not list"),
-        (("budgets", "chat"), 5, "budgets: chat: a mapping is wanted, not int"),
-        (("budgets", "chat", "ttft"), "soon", "budgets: chat: ttft: a whole number .* not 'soon'"),
-        (
-            ("budgets", "chat", "ttft"),
-            -1,
-            "budgets: chat: ttft: a whole number from 0 on is wanted, not -1",
-        ),
-        (("budgets", "chat", "first"), 1, "budgets: chat: 'first' is not known"),
-        (("strategies",), {"static": {}}, "strategies: a list is wanted, not dict"),
-        (("strategies", 0), "static", "strategies: number 0: a mapping is wanted, not str"),
-        (("strategies", 0, "name"), 5, "strategies: number 0: a name is wanted, not int"),
-        (("strategies", 0, "complete"), "yes", "static: complete is true or false, not str"),
-        (("strategies", 0, "offered"), [9], "static: offered: a mapping is wanted, not list"),
-        (("strategies", 0, "offered", "chat"), True, "offered: chat: a whole number .* True"),
-        (("strategies", 0, "nanoseconds"), None, "static: nanoseconds: a whole number"),
-        (("strategies", 0, "requests"), [], "static: requests: a mapping is wanted, not list"),
-        (("strategies", 0, "requests", "columns", 0), "name", "requests: the column 'name' is not"),
-        (("strategies", 0, "steps", "rows", 0, 0), "one", "static: steps: column step: there is"),
-        (("strategies", 0, "client"), 3, "static: client: a mapping is wanted, not int"),
-        (("strategies", 0, "size_changes"), {}, "it has no 'columns'"),
-    ],
-)
-def test_a_report_of_other_types_is_refused_in_one_line(folders, tmp_path, place, value, reason):
-    bad = altered(folders["quick"], tmp_path, place, value)
-    with pytest.raises(SettingError, match=f"cannot be read as a report: .*{reason}") as caught:
-        reported(bad)
-    assert str(bad) in str(caught.value) and "\n" not in str(caught.value)
-
-
-def places(plain, above=()):
-    """Every key of a mapping, and of those inside."""
-    for key, value in plain.items():
-        yield (*above, key)
-        if isinstance(value, dict):
-            yield from places(value, (*above, key))
-
-
-def test_without_any_fact_it_is_one_line_or_a_page(folders, tmp_path):
-    whole = json.loads(folders["one"].read_text())
-    rows, refused = ("strategies", "budgets", "rules"), set()
-    about = {key: value for key, value in whole.items() if key not in rows}
-    bad = tmp_path / "bad.json"
-    for *path, last in places(about):
-        plain = json.loads(json.dumps(whole))
-        inner = plain
-        for key in path:
-            inner = inner[key]
-        del inner[last]
-        bad.write_text(json.dumps(plain))
-        try:
-            assert reported(bad)[0] == 0
-            assert reported(folders["one"], bad)[0] == 0
-        except SettingError as error:
-            assert str(bad) in str(error) and "\n" not in str(error)
-            refused.add((*path, last))
-    assert {("workload",), ("workload", "window_ns"), ("model", "name"), ("endpoints",)} <= refused
-
-
-@pytest.mark.parametrize(
-    "place, value, reason",
-    [
-        (("strategies",), [], "strategies: there is none"),
-        (("workload", "window_ns"), "20 s", "workload: window_ns: int is wanted, not str"),
-        (("workload", "window_ns"), True, "workload: window_ns: int is wanted, not bool"),
-        (("model",), "fake", "model: a mapping is wanted, not str"),
-        (("endpoints",), {}, "endpoints: list is wanted, not dict"),
-        (("endpoints", 0), 1, "endpoints: number 0: a mapping is wanted, not int"),
-        (("endpoints", 0), {"name": "chat"}, "endpoints: number 0: serves is missing"),
-        (("endpoints", 0, "name"), "x", "endpoints: number 0: x has no budget"),
-        (("strategies", 0, "offered"), {"chat": 9}, "static: offered: voice is missing"),
-        (("rules",), 5, "object is not iterable"),
-    ],
-)
-def test_a_report_that_is_not_whole_is_refused_in_one_line(folders, tmp_path, place, value, reason):
-    bad = altered(folders["quick"], tmp_path, place, value)
-    with pytest.raises(
-        SettingError, match=f"changed.json is no whole report: .*{reason}"
-    ) as caught:
-        reported(bad)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_page_never_replaces_the_rows(folders, tmp_path):
-    file, other = tmp_path / "c.json", tmp_path / "d.json"
-    for each in (file, other):
-        each.write_bytes(folders["one"].read_bytes())
-    page = tmp_path / "rows.html"
-    page.hardlink_to(file)
-    for files, html in (
-        ((file,), file),
-        ((file, other), other),
-        ((file,), tmp_path / "x" / ".." / "c.json"),
-        ((file,), page),
-        ((page,), None),
-    ):
-        with pytest.raises(SettingError, match=r"the page would replace .*: name another file"):
-            reported(*files, html=html)
-    assert file.read_bytes() == other.read_bytes() == folders["one"].read_bytes()
-
-
-def test_what_cannot_be_obeyed_is_refused(folders, tmp_path):
-    one = folders["quick"]
-    with pytest.raises(SettingError, match="3 reports were given, and differences are of two"):
-        reported(one, one, one)
-    with pytest.raises(SettingError, match="--json prints the differences of two"):
-        reported(one, as_json=True)
-    with pytest.raises(SettingError, match="cannot be written: No such file"):
-        reported(one, html=tmp_path / "nowhere" / "page.html")
