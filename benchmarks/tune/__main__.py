@@ -52,19 +52,14 @@ chat:
   trace: azure2023-conv.csv
   budget: {ttft: 12 x unloaded, tpot: 4 x unloaded}
 """
-THREE_LANES = """
-completion:
-  trace: azure2023-code.csv
-  budget: {ttft: 6 x unloaded, tpot: 3 x unloaded}
-chat:
-  trace: azure2023-conv.csv
-  budget: {ttft: 12 x unloaded, tpot: 4 x unloaded}
+SUMMARIES = """
 summaries:
   arrivals: poisson
   prompt: {mean: 400, cv: 0.5}
   answer: {mean: 24, cv: 0.3}
   budget: {e2e: 30 x unloaded}
 """
+THREE_LANES = TWO_LANES + SUMMARIES
 AIM = 0.97
 LATER = 320  # arrivals by which each seed's traces begin later: its windows are others
 DOWN = 1.03  # by which the rate is lowered until some configuration keeps every lane

@@ -51,7 +51,8 @@ class RequestBuilder:
         """
         if problem := options.sampling(0, self.eos, self.tokenizer).problem():
             raise SettingError(problem)
-        wanted = options.logprobs, options.prompt_logprobs, options.grammar
+        scores = options.logprobs, options.prompt_logprobs
+        wanted = *scores, options.grammar, options.temperature
         if refusal := self._executor.traits.refusal(*wanted):
             raise SettingError(refusal)
         TextStream(self.tokenizer.decode, options.stop)  # raises for an empty stop string

@@ -48,15 +48,24 @@ def test_a_block_size_that_it_does_not_take_is_refused():
 @pytest.mark.parametrize(
     "lacking, wanted, cause",
     [
-        ("logprobs", (0, -1, Grammar()), "gives no log-probabilities"),
-        ("prompt_logprobs", (-1, 3, Grammar()), "gives no log-probabilities of a prompt"),
-        ("grammars", (-1, -1, GRAMMAR), "obeys no grammars"),
+        ({"logprobs": False}, (0, -1, Grammar(), 1.0), "gives no log-probabilities"),
+        (
+            {"prompt_logprobs": False},
+            (-1, 3, Grammar(), 1.0),
+            "gives no log-probabilities of a prompt",
+        ),
+        ({"grammars": False}, (-1, -1, GRAMMAR, 1.0), "obeys no grammars"),
+        (
+            {"least_temperature": 0.01},
+            (-1, -1, Grammar(), 0.005),
+            "samples at a temperature of 0 or from 0.01 on, not at 0.005",
+        ),
     ],
 )
 def test_a_request_that_asks_for_more_is_refused(lacking, wanted, cause):
     assert EVERYTHING.refusal(*wanted) == ""
-    assert Traits("it", **{lacking: False}).refusal(*wanted) == f"it {cause}"
-    assert Traits("it", **{lacking: False}).refusal(-1, -1, Grammar()) == ""
+    assert Traits("it", **lacking).refusal(*wanted) == f"it {cause}"
+    assert Traits("it", **lacking).refusal(-1, -1, Grammar(), 0.0) == ""
 
 
 def test_a_wrapper_has_the_traits_of_what_it_wraps_and_passes_on_what_it_is_to_prepare():

@@ -23,6 +23,7 @@ class Traits:
     prompt_logprobs: bool = True
     grammars: bool = True
     exclusive_groups: bool = True  # it computes padding and held slots
+    least_temperature: float = 0.0  # of those above 0
     drafted_tokens: int = 0  # that a row may have beside its own, at most
     steps_in_flight: int = 1  # submitted and not yet collected, at most
 
@@ -43,8 +44,15 @@ class Traits:
                 f"{settings.block_size}"
             )
 
-    def refusal(self, logprobs: int, prompt_logprobs: int, grammar: Grammar) -> str:
+    def refusal(
+        self, logprobs: int, prompt_logprobs: int, grammar: Grammar, temperature: float
+    ) -> str:
         """Why it cannot answer a request that asks for these (Sampling); empty: it can."""
+        if 0 < temperature < self.least_temperature:
+            return (
+                f"{self.name} samples at a temperature of 0 or from {self.least_temperature} on, "
+                f"not at {temperature}"
+            )
         if logprobs >= 0 and not self.logprobs:
             return f"{self.name} gives no log-probabilities"
         if prompt_logprobs >= 0 and not self.prompt_logprobs:

@@ -11,14 +11,23 @@ from tests.server.running_server import fake, serving
 @pytest.mark.parametrize(
     "lacking, more, cause",
     [
-        ("logprobs", {"logprobs": 1}, "gives no log-probabilities"),
-        ("grammars", {"response_format": {"type": "json_object"}}, "obeys no grammars"),
+        ({"logprobs": False}, {"logprobs": 1}, "gives no log-probabilities"),
+        (
+            {"grammars": False},
+            {"response_format": {"type": "json_object"}},
+            "obeys no grammars",
+        ),
+        (
+            {"least_temperature": 0.01},
+            {"temperature": 0.005},
+            "samples at a temperature of 0 or from 0.01 on, not at 0.005",
+        ),
     ],
 )
 def test_what_the_executor_cannot_do_is_refused_by_name(lacking, more, cause):
     asked = {"prompt": "x", "max_tokens": 2, "temperature": 0}
     with serving(ServerConfig(), fake) as (url, front):
-        front.ready(front.tokenizer, frozenset({2}), Traits("a small executor", **{lacking: False}))
+        front.ready(front.tokenizer, frozenset({2}), Traits("a small executor", **lacking))
         plain = httpx2.post(f"{url}/v1/completions", json=asked, timeout=60)
         answer = httpx2.post(f"{url}/v1/completions", json=asked | more, timeout=60)
     assert plain.status_code == 200

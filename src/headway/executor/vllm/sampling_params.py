@@ -3,23 +3,15 @@
 from typing import Any
 
 from headway.core.sampling import Sampling
-from headway.errors import SettingError
 from headway.executor.torch.sampling.noise import choice_seed
-
-LEAST_TEMPERATURE = 0.01  # vLLM raises lower ones to it
 
 
 def to_sampling_params(sampling: Sampling, vocab: int) -> Any:
     """vLLM's parameters of a sequence. Stop tokens only hold back until min_tokens: it is the
-    scheduler that ends answers. Raises SettingError for what vLLM would change.
+    scheduler that ends answers.
     """
     from vllm import SamplingParams
 
-    if 0 < sampling.temperature < LEAST_TEMPERATURE:
-        raise SettingError(
-            f"vLLM samples at a temperature of 0 or from {LEAST_TEMPERATURE} on, not at "
-            f"{sampling.temperature}"
-        )
     params = SamplingParams(
         temperature=sampling.temperature,
         top_k=min(sampling.top_k, vocab),

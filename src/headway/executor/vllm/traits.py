@@ -2,4 +2,9 @@
 
 from headway.executor.traits import Traits
 
-VLLM_TRAITS = Traits("vLLM", wants_tokens=True, exclusive_groups=False)
+VLLM_TRAITS = Traits(
+    "vLLM",
+    wants_tokens=True,
+    exclusive_groups=False,
+    least_temperature=0.01,  # it would raise lower ones to it
+)

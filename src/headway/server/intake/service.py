@@ -199,7 +199,8 @@ class Service:
     def _check_traits(self, request: ApiRequest) -> None:
         """Raises Problem for what the executor cannot do."""
         options = request.options
-        wanted = options.logprobs, options.prompt_logprobs, options.grammar
+        scores = options.logprobs, options.prompt_logprobs
+        wanted = *scores, options.grammar, options.temperature
         if refusal := self._traits.refusal(*wanted):
             raise wrong(refusal, code="not_supported")
 
