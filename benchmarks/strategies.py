@@ -18,15 +18,22 @@ for both. `p99_ttft_ratio` is static's p99 time to first token over continuous's
 from the scheduled arrival; over all requests, and for each service by itself.
 
 No aim is set; the result is reported as it is.
+
+    python -m benchmarks.strategies                      six minutes, as many threads as pay
+    python -m benchmarks.strategies --threads 2 --write  also brings the documents up to date
 """
 
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from statistics import mean
+from statistics import mean, median
 
 from benchmarks.report import Figure, finish
+from benchmarks.textbook import kept
+from benchmarks.textbook.document import DOCUMENTS, refreshed
+from benchmarks.textbook.part import MEASURED, Part, Table
 from headway.core.lane import Lane
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Static
@@ -48,6 +55,15 @@ from headway.traffic.trace import read_shipped_trace
 from headway.traffic.workload import with_prompts
 
 SEED, SIZE, CHUNK, EACH, PARTS, ROUNDS, LOAD = 0, 16, 128, 500, 3, 2, 0.8
+THREADS = {1: "one thread", 2: "two threads"}  # of the documents' columns
+SAID = {  # in the documents: what it is, its decimals and unit, what its n counts
+    "saturation_ratio": ("requests a second, continuous / static", ".2f", "", " pairs"),
+    "predicted_ratio": ("mean longest of 16 / mean answer, same requests", ".2f", "", ""),
+    "token_ratio": ("tokens computed / tokens asked for, static", ".2f", "", ""),
+    "p99_ttft_ratio": ("static / continuous at 80 % of static's capacity", ".1f", "", " pairs"),
+    "static_p99_ttft_s": ("", ".2f", " s", ""),
+    "continuous_p99_ttft_s": ("", ".2f", " s", ""),
+}
 LANES = [Lane(COMPLETION.name), Lane(SUPPORT.name)]
 
 
@@ -159,12 +175,62 @@ def latency(pairs: Sequence[dict[str, Outcome]]) -> list[Figure]:
     return [*figures, Figure("static_busy", busy, unit="of time")]
 
 
+def part_of(runs: Mapping[int, kept.Kept]) -> Part:
+    """What the documents say of these runs, by their number of threads."""
+    figures, rows = dict[str, float](), list[list[str]]()
+    for name, (words, places, unit, counted) in SAID.items():
+        cells = [f"`{name}`: {words}" if words else f"`{name}`"]
+        for run in runs.values():
+            samples = run.samples[name]
+            cells.append(f"{median(samples):{places}}{unit}")
+            cells.append(f"{min(samples):{places}} to {max(samples):{places}}")
+        rows.append([*cells, f"{len(samples)}{counted}"])
+    for threads, run in runs.items():
+        figures |= {f"{name}_{threads}": median(run.samples[name]) for name in run.samples}
+    head = ["measured, [this machine](#what-was-measured-on)"]
+    for threads in runs:
+        head += [f"{THREADS[threads]}: median", "least to most"]
+    return Part(MEASURED, [Table([*head, "n"], rows)], figures)
+
+
+def write(threads: int, figures: Sequence[Figure]) -> None:
+    """Keep this run, and bring the documents up to date with the kept ones."""
+    samples = {each.name: each.samples for each in figures}
+    kept.keep(f"strategies_{threads}", "strategies", threads, samples)
+    said = {"strategies": part_of(kept_runs())}
+    for document in DOCUMENTS:
+        document.write_text(refreshed(document.read_text(), said))
+
+
+def kept_runs() -> dict[int, kept.Kept]:
+    """The latest with each number of threads."""
+    return {
+        count: kept.read(f"strategies_{count}")
+        for count in THREADS
+        if kept.has(f"strategies_{count}")
+    }
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument(
+        "--threads", type=int, choices=[*THREADS], help="default: as many as pay on this machine"
+    )
+    parser.add_argument("--write", action="store_true", help="into the documents")
+    parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
+    return parser.parse_args()
+
+
 def main() -> int:
+    given = parsed()
     testbed = load_testbed(None)
     prompts = Prompts(testbed.text, testbed.block_size, SEED)
     asks = offered(testbed)
     warm_up(testbed, asks, prompts)
-    threads = choose_threads(testbed, asks, prompts)
+    if given.threads:
+        testbed.use_threads(given.threads)
+    threads = given.threads or choose_threads(testbed, asks, prompts)
     bench = Bench(testbed, with_prompts(asks, Prompts(testbed.text, testbed.block_size, SEED)))
     counts = {lane.name: sum(ask.lane == lane.name for ask in asks) for lane in LANES}
     print(
@@ -176,6 +242,8 @@ def main() -> int:
     capacity = next(figure.value for figure in first if figure.name == "static_req_s")
     print(f"static's capacity {capacity:.2f} req/s; offering {LOAD:.0%} of it", flush=True)
     figures = [*first, *latency(bench.loaded(LOAD * capacity))]
+    if given.write:
+        write(threads, figures)
     print(f"seconds of arrivals per run: {len(asks) / capacity / LOAD:.0f}", file=sys.stderr)
     return finish("strategies", __doc__ or "", SEED, figures)
 

@@ -13,9 +13,16 @@ from pathlib import Path
 
 from benchmarks.diagrams import pictures
 from benchmarks.report import Figure, finish
-from benchmarks.textbook import lengths, load, memory, quoted, roofline, stall, windows
+from benchmarks.textbook import kept, lengths, load, memory, quoted, roofline, stall, windows
 from benchmarks.textbook.document import DOCUMENTS, refreshed
-from benchmarks.textbook.engine import curve, stall_measured
+from benchmarks.textbook.engine import (
+    THREADS,
+    Samples,
+    curve,
+    curve_measured,
+    stall_measured,
+    stall_timed,
+)
 from benchmarks.textbook.part import Part
 from benchmarks.textbook.pathologies import pathologies
 
@@ -54,9 +61,10 @@ CERTAIN: dict[str, Callable[[], Part]] = {  # the same on every machine
 BESIDE: dict[str, Callable[[], Part]] = {  # the same everywhere, from traces that do not ship
     "recorded_hits": quoted.recorded,
 }
-CLOCKED: dict[str, Callable[[bool], Part]] = {  # on this machine, with the embedded model
-    "curve": curve,
-    "stall_measured": stall_measured,
+# On this machine, with the embedded model: what is measured, and what is made of it
+CLOCKED: dict[str, tuple[Callable[[bool], Samples], Callable[[Samples], Part]]] = {
+    "curve": (curve_measured, curve),
+    "stall_measured": (stall_timed, stall_measured),
 }
 
 
@@ -65,10 +73,14 @@ def figures_of(name: str, part: Part) -> list[Figure]:
     return [Figure(f"{name}.{key}", values) for key, values in samples.items()]
 
 
-def made(name: str, quick: bool) -> Part:
-    if name in CLOCKED:
-        return CLOCKED[name](quick)
-    return {**CERTAIN, **BESIDE}[name]()
+def made(name: str, quick: bool, is_kept: bool) -> Part:
+    if name not in CLOCKED:
+        return {**CERTAIN, **BESIDE}[name]()
+    measure, part = CLOCKED[name]
+    samples = measure(quick)
+    if is_kept:
+        kept.keep(name, "textbook", THREADS, samples)
+    return part(samples)
 
 
 def keep(name: str, figures: list[Figure]) -> None:
@@ -89,10 +101,12 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
     asked = parser.parse_args()
+    if asked.quick and asked.write is not None:
+        parser.error("--write keeps what a whole run measured: not --quick")
     names = [asked.part] if asked.part else list(CERTAIN)
     parts, figures = dict[str, Part](), list[Figure]()
     for name in names:
-        part = parts[name] = made(name, asked.quick)
+        part = parts[name] = made(name, asked.quick, asked.write is not None)
         for table in part.tables:
             table.show(f"{name}, {part.basis}")
         figures += figures_of(name, part)

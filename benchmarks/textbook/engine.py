@@ -1,5 +1,6 @@
 """The parts that need the real engine on this machine: how a decode step grows, and the stall."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import linear_regression, median
@@ -18,7 +19,9 @@ from headway.runs.testbed import Testbed
 
 SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
 RUNNING, LONG, ARRIVES, CHUNKS = 8, 1536, 100 * MS, (64, 128, 256, 512)
+GAP, TTFT = "_gap", "_ttft"
 THREADS = 1  # OpenMP waits at its barriers for a core that a neighbour has: 0.2 s a step
+Samples = Mapping[str, Sequence[float]]  # of the rounds, by name
 
 
 def said(testbed: Testbed, requests: list[Request]) -> list[Request]:
@@ -51,19 +54,26 @@ def decode(testbed: Testbed, size: int) -> float:
     return median([row.nanoseconds for row in outcome.steps if row.rows == row.tokens == size])
 
 
-def curve(quick: bool) -> Part:
-    """Rounds over all sizes, so that a slow moment falls on all alike.
+def curve_measured(quick: bool) -> Samples:
+    """Nanoseconds of a step, by the number that decode.
 
-    The knee is where a step's fixed cost equals what its sequences add: half of the rate that
-    an endless batch would reach.
+    Rounds over all sizes, so that a slow moment falls on all alike.
     """
     testbed = rigged()
     sizes, rounds = (SIZES[:4], 1) if quick else (SIZES, ROUNDS)
     decode(testbed, sizes[-1])  # first steps are slow
-    times: dict[int, list[float]] = {size: [] for size in sizes}
+    times: dict[str, list[float]] = {str(size): [] for size in sizes}
     for _ in range(rounds):
         for size in sizes:
-            times[size].append(decode(testbed, size))
+            times[str(size)].append(decode(testbed, size))
+    return times
+
+
+def curve(measured: Samples) -> Part:
+    """The knee is where a step's fixed cost equals what its sequences add: half of the rate that
+    an endless batch would reach."""
+    times = {int(size): rounds for size, rounds in measured.items()}
+    sizes = sorted(times)
     figures, samples, rows = dict[str, float](), dict[str, list[float]](), list[list[str]]()
     rate = {size: size / median(times[size]) * 1e9 for size in sizes}
     for size in sizes:
@@ -92,22 +102,31 @@ def gap(outcome: Outcome) -> int:
     return max(b - a for a, b in pairwise(ends) if b > ARRIVES)
 
 
-def stall_measured(quick: bool) -> Part:
-    """Pairs in one run: each way once a round, against whole prompts of the same round."""
+def stall_timed(quick: bool) -> Samples:
+    """Nanoseconds of the largest gap and until the long prompt's first token, by way.
+
+    Pairs in one run: each way once a round.
+    """
     testbed = rigged()
     rounds, answer = (1, 80) if quick else (ROUNDS, 200)
     ways = policies(CHUNKS[-1:] if quick else CHUNKS, RUNNING)
     requests = workload(RUNNING, PROMPT, LONG, answer, ARRIVES)
-    gaps: dict[str, list[float]] = {name: [] for name in ways}
-    firsts: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[float]] = {f"{name}{of}": [] for name in ways for of in (GAP, TTFT)}
     served(testbed, ways["mixed_whole"], requests)
     for _ in range(rounds):
         for name, way in ways.items():
             outcome = served(testbed, way, requests)
-            gaps[name].append(gap(outcome))
-            firsts[name] += [row.ttft for row in outcome.requests if row.prompt == LONG]
+            found[name + GAP].append(gap(outcome))
+            found[name + TTFT] += [row.ttft for row in outcome.requests if row.prompt == LONG]
+    return found
+
+
+def stall_measured(measured: Samples) -> Part:
+    """Ratios are against whole prompts of the same round."""
+    gaps = {name.removesuffix(GAP): each for name, each in measured.items() if name.endswith(GAP)}
+    firsts = {name: measured[name + TTFT] for name in gaps}
     figures, samples, rows = dict[str, float](), dict[str, list[float]](), list[list[str]]()
-    for name in ways:
+    for name in gaps:
         less = [a / b for a, b in zip(gaps["mixed_whole"], gaps[name], strict=True)]
         more = [b / a for a, b in zip(firsts["mixed_whole"], firsts[name], strict=True)]
         samples |= {f"{name}_gap_ratio": less, f"{name}_ttft_ratio": more}

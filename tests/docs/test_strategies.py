@@ -22,7 +22,7 @@ DOCUMENT = ROOT / "docs" / "strategies.md"
 TEXT = DOCUMENT.read_text()
 COMMANDS = sorted(set(re.findall(r"`((?:python -m|headway|mkdocs) [^`]+)`", TEXT)))
 CLOCKED = {"curve", "stall_measured"}  # real time on a real engine: tested only to run
-ELSEWHERE = {"budgets"}  # parts of python -m benchmarks.budgets, which takes an hour
+ELSEWHERE = {"budgets", "strategies"}  # benchmarks of their own, which take long
 BENCHMARKS = {  # named only
     "python -m benchmarks.strategies",
     "python -m benchmarks.budgets",
