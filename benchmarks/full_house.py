@@ -25,6 +25,7 @@ from headway.core.commands import Add
 from headway.core.request import Request
 from headway.core.sampling import Sampling
 from headway.executor.grammars.grammar import GrammarCompiler
+from headway.executor.torch.attention.gathered import GatheredAttention
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.inputs import InputsBuilder
 from headway.executor.torch.memory.kv_cache import KVCache
@@ -72,7 +73,8 @@ def building(longest: int) -> tuple[InputsBuilder, Callable[[], object]]:
     cache = KVCache(config, 1, BLOCK, torch.float32, torch.device("cpu"))  # its cells are not read
     grammars = GrammarCompiler(Path(), config.vocab, EOS)
     slots = Slots(-(-(LONG + BLOCK) // BLOCK), grammars, torch.device("cpu"))
-    builder, rows = InputsBuilder(slots, cache, config.vocab), list[Row]()
+    attention = GatheredAttention(config, cache, slots.tables)
+    builder, rows = InputsBuilder(slots, attention, BLOCK, config.vocab), list[Row]()
     for number in range(RUNNING):
         start = longest if number == RUNNING // 2 else CONTEXT + number % 64
         slots.begin(Begun(number, 10, Sampling(stop_tokens=EOS)))

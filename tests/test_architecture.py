@@ -44,7 +44,15 @@ FLOORS = {
     "cli": 10,
 }
 # Within executor/torch/ a file imports only from its own folder and from lower ones.
-TORCH_ROOMS = {"config": 1, "memory": 2, "sampling": 2, "layers": 3, "loading": 4, "": 5}
+TORCH_ROOMS = {
+    "config": 1,
+    "memory": 2,
+    "sampling": 3,
+    "layers": 3,
+    "attention": 4,
+    "loading": 4,
+    "": 5,
+}
 SERVER_FLOORS = (  # lowest first: each imports only from itself and from those before it
     "clock",
     "heap",

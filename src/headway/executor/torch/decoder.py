@@ -11,7 +11,6 @@ from torch import Tensor
 from headway.core.cost.step_cost import Rounding
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.inputs import Inputs
-from headway.executor.torch.layers import attention
 from headway.executor.torch.layers.rope import rotary_tables, rotate
 from headway.executor.torch.loading.weights import Layer, Weights
 from headway.executor.torch.memory.kv_cache import KVCache
@@ -73,7 +72,8 @@ class Decoder:
             qkv = layer.qkv(layer.before_attention(x))[:count]
             q, k, v = self._heads_rotated(layer, qkv, rotations[self.table_of_layer[i]])
             cache.write(i, inputs.cells, k, v)
-            found = layer.out(self._attend(q, cache, i, inputs, spare))
+            found = inputs.attention.attend(i, q)
+            found = layer.out(F.pad(found, (0, 0, 0, spare)) if spare else found)
             x = self._add_residual(x, layer.after_attention(found))
             found = layer.mlp(layer.before_mlp(x))
             x = self._add_residual(x, layer.after_mlp(found))
@@ -130,25 +130,6 @@ class Decoder:
         if rotary_table is not None:
             turned = rotate(turned, *rotary_table)
         return turned[:, :heads], turned[:, heads:], v
-
-    def _attend(self, q: Tensor, cache: KVCache, layer: int, inputs: Inputs, spare: int) -> Tensor:
-        """Each query attends to the past of its own row; spare rows are 0.
-
-        [N, heads, head_dim] -> [N + spare, heads x head_dim].
-        """
-        window, scales, found = self.config.layer_attention[layer].window, self.config.scales, []
-        for rows in inputs.decodes:
-            k, v = cache.gather(layer, rows.blocks)
-            shape = (rows.end - rows.begin, -1, cache.heads, cache.head_dim)
-            mine, mask = q[rows.begin : rows.end], rows.masks[window]
-            found.append(attention.attend_decode(mine, k.view(shape), v.view(shape), mask, scales))
-        for row in inputs.prefills:
-            k, v = cache.gather(layer, row.blocks)
-            mine, seen = q[row.begin : row.end], row.masks[window]
-            found.append(attention.attend_prefill(mine, k[: row.keys], v[: row.keys], seen, scales))
-        if spare:
-            found.append(found[0].new_zeros(spare, found[0].shape[1]))
-        return found[0] if len(found) == 1 else torch.cat(found)
 
 
 def row_counts(most: int, rounding: Rounding) -> list[int]:

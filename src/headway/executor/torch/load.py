@@ -50,7 +50,7 @@ class LoadedModel:
 
     @property
     def gathering(self) -> Gathering:
-        return self.executor.cache.gathering
+        return self.executor.attention.gathering
 
 
 def load(

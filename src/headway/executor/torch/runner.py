@@ -6,16 +6,22 @@ from time import perf_counter_ns
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.core.batch import Batch, Logprob, Output
+from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
+from headway.core.blocks import SCRATCH
 from headway.core.grammar import Grammar
+from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.executor.grammars.grammar import GrammarCompiler
+from headway.executor.torch.attention.choose import attention_of
 from headway.executor.torch.decoder import Decoder, row_counts
 from headway.executor.torch.inputs import Inputs, InputsBuilder, PromptScoring
+from headway.executor.torch.last_tokens import LastTokens
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.memory_plan import LOGIT_ELEMENTS
+from headway.executor.torch.memory.transfer import Arrival, copy_stream
 from headway.executor.torch.sampling.sampling import (
     RowLogprobs,
     sample,
@@ -25,42 +31,59 @@ from headway.executor.torch.sampling.sampling import (
 from headway.executor.torch.slots import Slots
 from headway.executor.traits import Traits
 
+TRIED, LONG = -2, 1024  # the sequence of what is run once, and its tokens
 ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
 @dataclass(frozen=True, slots=True)
 class _StepInFlight:
-    """A step that was submitted; its results may still be on the device."""
+    """A step that was submitted; its results may still be on the way."""
 
     rows: int
     inputs: Inputs
-    finite: Tensor  # [N] whether a token's hidden state is finite
-    picked: Tensor  # [R] sampled tokens; -1 where all are banned
-    finite_logits: Tensor  # [R] whether a row's logits are finite
+    # [R + R + N]: sampled tokens, -1 where all are banned; whether a row's logits are finite;
+    # whether a token's hidden state is
+    results: Arrival
     scores: RowLogprobs | None
     prompt_scores: dict[int, list[RowLogprobs]]  # of the rows whose prompt is scored
     host_ns: int  # nanoseconds in which the device waited for the host
 
 
 class TorchExecutor(Executor):
-    """Computes batches on one device, one step after the other. For one thread."""
+    """Computes batches on one device, one step after the other. For one thread.
 
-    traits = Traits("headway's executor")
+    On a device that is no CPU, `submit` does not wait for it, and two steps may be in flight: the
+    token that the host does not know yet (UNKNOWN) is taken from the device's own memory.
+    """
 
     def __init__(
-        self, model: Decoder, cache: KVCache, context: int = 0, folder: Path = Path()
+        self,
+        model: Decoder,
+        cache: KVCache,
+        context: int = 0,
+        folder: Path = Path(),
+        overlapped: bool | None = None,
     ) -> None:
         """context: the most tokens of a sequence; 0: the model's.
 
         folder: the checkpoint's; the first grammar reads its tokenizer. Empty: there is none.
+        overlapped: whether submit never waits for the device; None: unless that is a CPU, which
+        computes nothing in the background.
         """
         self.model, self.cache = model, cache
         self.computed = 0  # tokens through the linear layers, padding included
-        config = model.config
+        config, device = model.config, model.device
+        self.overlapped = device.type != "cpu" if overlapped is None else overlapped
+        self.traits = Traits("headway's executor", steps_in_flight=2 if self.overlapped else 1)
         length = context or config.context
         self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
-        self._slots = Slots(-(-length // cache.block_size), self._grammars, model.device)
-        self._builder = InputsBuilder(self._slots, cache, config.vocab)
+        self._slots = Slots(-(-length // cache.block_size), self._grammars, device)
+        self.attention = attention_of(config, cache, self._slots.tables)
+        self._last = LastTokens(self._slots.count, device) if self.overlapped else None
+        self._builder = InputsBuilder(
+            self._slots, self.attention, cache.block_size, config.vocab, self._last
+        )
+        self._copies = copy_stream(device)
         self._flights: dict[int, _StepInFlight] = {}
 
     def compile(self, grammar: Grammar) -> None:
@@ -70,15 +93,29 @@ class TorchExecutor(Executor):
     @torch.inference_mode()
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
         """On a CPU, run the products of all step sizes once, the smallest first, within `seconds`.
-        Later steps then need not wait for it, and memory does not grow.
+        Later steps then need not wait for it, and memory does not grow. Elsewhere run a prompt and
+        a long row once, so that all kernels are compiled.
 
         tokens and sampled: the most tokens and sampled rows of a step.
         """
         until = perf_counter_ns() + seconds * 1e9
         rounding = self.model.rounding
-        for rows in row_counts(tokens, rounding) if self.model.device.type == "cpu" else ():
+        if self.model.device.type != "cpu":
+            self._run_once()
+            return
+        for rows in row_counts(tokens, rounding):
             if perf_counter_ns() < until:
                 self.model.prepare(rows, rows <= rounding.of(sampled))
+
+    def _run_once(self) -> None:
+        """A chunk and a long row of a sequence of its own, all in the scratch block."""
+        size, at = self.cache.block_size, min(self.model.config.context, LONG) - 1
+        blocks = (SCRATCH,) * (at // size + 1)
+        begun = Begun(TRIED, 1, Sampling())
+        chunk = Batch(TRIED, (Row(TRIED, 0, (0,) * 8, blocks, Want.LAST),), (begun,))
+        for batch in (chunk, Batch(TRIED, (Row(TRIED, at, (0,), (), Want.LAST),))):
+            self.collect(self.submit(batch))
+        self._slots.end(TRIED)
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> int:
@@ -101,16 +138,20 @@ class TorchExecutor(Executor):
         if inputs.sampled:
             logits = self.model.logits(x[inputs.at])
             computed = perf_counter_ns()
-            picked, finite_logits = sample(logits, inputs.draws), logits.sum(dim=-1).isfinite()
+            picked = sample(logits, inputs.draws, waits=not self.overlapped)
+            finite_logits = logits.sum(dim=-1).isfinite()
             if (inputs.draws.logprobs >= 0).any():
                 scores = token_logprobs(logits, picked.clamp_min(0), inputs.draws.logprobs)
+            if self._last is not None:
+                self._last.keep(inputs.slots, picked, self._slots.count)
             if x.device.type == "cpu":
                 host_ns += perf_counter_ns() - computed
         finite = x.sum(dim=-1).isfinite()
         prompt_scores = {each.row: self._score(x, each) for each in inputs.scorings}
-        rows = len(batch.rows)
+        results = torch.cat((picked, finite_logits.long(), finite.long()))
+        rows, arrival = len(batch.rows), Arrival([results], self._copies)
         self._flights[batch.step] = _StepInFlight(
-            rows, inputs, finite, picked, finite_logits, scores, prompt_scores, host_ns
+            rows, inputs, arrival, scores, prompt_scores, host_ns
         )
         return batch.step
 
@@ -132,10 +173,12 @@ class TorchExecutor(Executor):
         A row with NaN or infinity has an error and no token. Other rows are not affected.
         """
         flight = self._flights.pop(ticket)
-        inputs = flight.inputs
-        errors = self._errors(flight)
+        inputs, sampled = flight.inputs, len(flight.inputs.sampled)
+        results = flight.results.wait()[0].numpy()
+        picked = results[:sampled].tolist()
+        errors = self._errors(inputs, picked, results[sampled:] != 0)
         tokens: list[tuple[int, ...]] = [()] * flight.rows
-        for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):
+        for row, token in zip(inputs.sampled, picked, strict=True):
             if row not in errors:
                 tokens[row] = (token,)
         by_row: dict[int, tuple[Logprob, ...]] = {}
@@ -148,23 +191,23 @@ class TorchExecutor(Executor):
         }
         return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns)
 
-    def _errors(self, flight: _StepInFlight) -> dict[int, str]:
-        inputs, errors = flight.inputs, dict(flight.inputs.errors)
-        if not bool(flight.finite.all()):
-            for row, (begin, end) in enumerate(inputs.spans.tolist()):
-                if not bool(flight.finite[begin:end].all()):
+    def _errors(
+        self, inputs: Inputs, picked: list[int], finite: NDArray[np.bool_]
+    ) -> dict[int, str]:
+        """Why rows cannot be answered. finite: of each sampled row's logits, then of each token's
+        hidden state."""
+        errors, sampled = dict(inputs.errors), len(inputs.sampled)
+        if not finite[sampled:].all():
+            for row, (begin, end) in enumerate((inputs.spans + sampled).tolist()):
+                if not finite[begin:end].all():
                     errors.setdefault(row, "the model computed numbers that are not finite")
-        if not bool(flight.finite_logits.all()):
-            for row, finite_logits in zip(
-                inputs.sampled, flight.finite_logits.tolist(), strict=True
-            ):
-                if not finite_logits:
-                    errors.setdefault(row, "the model's logits are not finite")
+        for row, finite_logits in zip(inputs.sampled, finite[:sampled].tolist(), strict=True):
+            if not finite_logits:
+                errors.setdefault(row, "the model's logits are not finite")
         for at, matcher in inputs.draws.matchers.items():
             if matcher.error:  # found while the mask was computed
                 errors.setdefault(inputs.sampled[at], matcher.error)
-        if inputs.draws.ban:
-            for row, token in zip(inputs.sampled, flight.picked.tolist(), strict=True):
-                if token < 0:
-                    errors.setdefault(row, ALL_BANNED)
+        for row, token in zip(inputs.sampled, picked, strict=True):
+            if token < 0:
+                errors.setdefault(row, ALL_BANNED)
         return errors

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headway.core.batch import Begun, Row
 from headway.errors import SettingError, TokenizerError, first_line
 from headway.executor.grammars.grammar import GrammarCompiler, Matcher
+from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.sampling.noise import choice_seed
 from headway.executor.torch.sampling.penalties import History
 from headway.executor.torch.sampling.sampling import SamplingColumns
@@ -23,10 +24,10 @@ COULD_NOT_BEGIN = "the request could not begin: "
 class Slots:
     """A row per sequence in a few tables, so that a step reads columns and not objects.
 
-    slot of  tables [slots, width]: blocks, 0 behind the last   lengths   temperature ...
-    (refused)| 0 0 0 0 0 |                                        0       0.0
-    7 -> 1   | 4 9 2 0 0 |                                       10       0.0
-    9 -> 2   | 5 0 0 0 0 |                                        3       0.7
+    slot of  tables: blocks     prompts   temperature ...
+    (refused)| 0 0 0 0 0 |        0       0.0
+    7 -> 1   | 4 9 2 0 0 |       10       0.0
+    9 -> 2   | 5 0 0 0 0 |        3       0.7
     (free)   | . . . . . |
 
     Nothing in an answer depends on a sequence's slot. The refused slot is shared by all sequences
@@ -40,13 +41,12 @@ class Slots:
         device: torch.device,
         rows: int = 64,
     ) -> None:
-        self._grammars, self._device = grammars, device
+        self._grammars, self.device = grammars, device
         self.matchers: dict[int, Matcher] = {}  # slot -> its grammar, where the sampling has one
         self._refused: dict[int, str] = {}  # sequence -> why it could not begin
         self.histories: dict[int, History] = {}  # slot -> tokens, where the sampling reads them
         self.of: dict[int, int] = {}  # sequence -> slot
-        self.tables: Ints = np.zeros((rows, blocks_per_sequence), dtype=np.int64)
-        self._counts = [0] * rows  # blocks in each table
+        self.tables = BlockTables(rows, blocks_per_sequence, device)
         self._free = list(range(rows - 1, REFUSED_SLOT, -1))  # the lowest first: tables stay dense
         self.prompts: Ints = np.zeros(rows, dtype=np.int64)
         self.temperature: Floats = np.zeros(rows)
@@ -57,6 +57,11 @@ class Slots:
         self.min_tokens: Ints = np.zeros(rows, dtype=np.int64)
         self.logprobs: Ints = np.full(rows, -1, dtype=np.int64)
         self._stops: list[tuple[int, ...]] = [()] * rows
+
+    @property
+    def count(self) -> int:
+        """Slots in all, free ones included."""
+        return len(self._stops)
 
     def begin(self, begun: Begun) -> None:
         """Keep what a sequence's sampling reads. It has no blocks yet.
@@ -77,13 +82,12 @@ class Slots:
         """Fill a slot. It is taken from the free list last, when nothing can fail any more."""
         sampling = begun.sampling
         weighs = sampling.weighs_tokens or sampling.logit_bias
-        history = History(begun, self._grammars.vocab, self._device) if weighs else None
+        history = History(begun, self._grammars.vocab, self.device) if weighs else None
         matcher = self._grammars.begin(begun) if sampling.grammar else None
         if not self._free:
             self._grow()
         slot = self._free[-1]
-        self.tables[slot] = 0
-        self._counts[slot] = 0
+        self.tables.clear(slot)
         self.prompts[slot] = begun.prompt
         self.temperature[slot] = sampling.temperature
         self.top_k[slot] = sampling.top_k
@@ -111,12 +115,8 @@ class Slots:
 
     def extend(self, slot: int, blocks: tuple[int, ...]) -> None:
         """Add blocks to a sequence's table."""
-        if slot == REFUSED_SLOT:
-            return
-        begin = self._counts[slot]
-        end = self._counts[slot] = begin + len(blocks)
-        assert end <= self.tables.shape[1], "a table holds a context's blocks and no more"
-        self.tables[slot, begin:end] = blocks
+        if slot != REFUSED_SLOT:
+            self.tables.extend(slot, blocks)
 
     def refusals(self, rows: Sequence[Row]) -> dict[int, str]:
         """Row index -> why the row cannot be answered."""
@@ -152,12 +152,11 @@ class Slots:
 
     def _grow(self) -> None:
         """Double the rows. If memory is short, nothing has changed."""
-        rows = len(self._counts)
+        rows = self.count
         grown = {name: np.concatenate([column, column]) for name, column in self._columns()}
-        grown["tables"] = np.concatenate([self.tables, np.zeros_like(self.tables)])
+        self.tables.grow()
         for name, column in grown.items():
             setattr(self, name, column)
-        self._counts += [0] * rows
         self._stops += [()] * rows
         self._free += range(2 * rows - 1, rows - 1, -1)
 

@@ -19,10 +19,16 @@ def expert(seed):
     return Mlp(Linear(up), Linear(down), gated=True, activation="silu")
 
 
-@pytest.fixture
-def mixture():
+@pytest.fixture(params=[True, False], ids=["waits", "never-waits"])
+def mixture(request):
     router = Linear(made(COUNT, HIDDEN, seed=0))
-    return Mixture(router, tuple(expert(i + 1) for i in range(COUNT)), chosen=2, renormalized=True)
+    return Mixture(
+        router,
+        tuple(expert(i + 1) for i in range(COUNT)),
+        chosen=2,
+        renormalized=True,
+        waits=request.param,
+    )
 
 
 def test_an_answer_is_the_weighted_sum_of_the_chosen_experts(mixture):

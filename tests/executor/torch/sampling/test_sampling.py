@@ -13,8 +13,9 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from headway.executor.torch.sampling.noise import exponential_noise, noise_keys, noise_keys_tensor
+from headway.executor.torch.sampling.noise import exponential_noise, noise_keys
 from headway.executor.torch.sampling.sampling import (
+    CANDIDATES,
     SamplingColumns,
     apply_temperature,
     filter_candidates,
@@ -79,7 +80,7 @@ def test_draws_at_neighbouring_positions_and_seeds_are_independent():
 
 
 def test_noise_is_exponentially_distributed():
-    keyed = noise_keys_tensor(np.arange(50), np.arange(50) * 7, torch.device("cpu"))
+    keyed = torch.from_numpy(noise_keys(np.arange(50), np.arange(50) * 7))
     found = exponential_noise(keyed, torch.arange(4000, dtype=torch.int32))
     assert found.min() > 0 and found.isfinite().all()
     tenths = np.bincount((-torch.expm1(-found) * 10).long().clamp(0, 9).flatten().numpy())
@@ -141,6 +142,7 @@ def test_filters_equal_those_of_transformers(temperature, top_k, top_p, min_p, s
         (ones * top_k).long(),
         ones * top_p,
         ones * min_p,
+        max(CANDIDATES, top_k),
     )
     found = torch.zeros_like(want).scatter(1, ids, values.softmax(dim=-1))
     # At the very edge of top_p, the rounding of a sum over 3,000 tokens decides.
@@ -148,7 +150,8 @@ def test_filters_equal_those_of_transformers(temperature, top_k, top_p, min_p, s
     assert (found - want).abs().max() < 2e-3
 
 
-def test_rows_with_different_sampling_share_a_step():
+@pytest.mark.parametrize("waits", [True, False])
+def test_rows_with_different_sampling_share_a_step(waits):
     """Every row draws the token that it would draw alone."""
     logits = logits_of(6, 3000)
     mixed = SamplingColumns(

@@ -37,24 +37,43 @@ class Mixture:
 
     Tokens are gathered expert by expert. A token's sum runs over its experts in ascending order
     whoever else is in the batch, so that its answer does not depend on its company.
+
+    To know an expert's tokens, the host waits for the device. Where it may not, every expert
+    computes all tokens and the others' results are dropped: count / chosen times the products (4
+    for Mixtral 8x7B). A small step is no slower for it where reading all experts is what takes
+    the time.
     """
 
-    __slots__ = ("chosen", "experts", "renormalized", "router")
+    __slots__ = ("chosen", "experts", "renormalized", "router", "waits")
 
     def __init__(
-        self, router: Linear, experts: tuple[Mlp, ...], chosen: int, renormalized: bool
+        self, router: Linear, experts: tuple[Mlp, ...], chosen: int, renormalized: bool, waits: bool
     ) -> None:
+        """waits: whether the host may wait for the router's choice."""
         self.router, self.experts = router, experts
-        self.chosen, self.renormalized = chosen, renormalized
+        self.chosen, self.renormalized, self.waits = chosen, renormalized, waits
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, hidden] -> [n, hidden], n >= 1."""
         weights, chosen = self.router(x).float().softmax(dim=-1).topk(self.chosen, dim=-1)
         if self.renormalized:
             weights = weights / weights.sum(dim=-1, keepdim=True)
-        weights, found = weights.to(x.dtype), torch.zeros_like(x)
+        weights = weights.to(x.dtype)
+        if not self.waits:
+            return self._by_all(x, weights, chosen)
+        found = torch.zeros_like(x)
         for expert in torch.unique(chosen).tolist():
             rows, places = (chosen == expert).nonzero(as_tuple=True)
             share = weights[rows, places].unsqueeze(1)
             found.index_add_(0, rows, self.experts[expert](x[rows]) * share)
+        return found
+
+    def _by_all(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        """weights and chosen [n, chosen]."""
+        found = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            its = chosen == i
+            share = (weights * its).sum(dim=-1, keepdim=True)
+            # Not share x result alone: an expert that was not chosen may compute what is infinite.
+            found += torch.where(its.any(dim=-1, keepdim=True), expert(x) * share, 0)
         return found

@@ -77,14 +77,16 @@ def random_weights(
 
     Normal with deviation 0.02, biases 0.01, norms 1, so that activations neither grow nor vanish.
     """
-    stream, of = torch.Generator().manual_seed(seed), tensor_shapes(config)
+    # Drawn where they are used: on a GPU the billions of a large model then take no time.
+    stream, of = torch.Generator(device).manual_seed(seed), tensor_shapes(config)
 
     def read(name: str) -> Tensor:
         if name.endswith("norm.weight"):
-            tensor = torch.ones(of[name])
+            tensor = torch.ones(of[name], device=device)
         else:
-            tensor = torch.randn(of[name], generator=stream) * (0.01 if "bias" in name else 0.02)
-        return tensor.to(device, dtype)
+            tensor = torch.randn(of[name], generator=stream, device=device)
+            tensor *= 0.01 if "bias" in name else 0.02
+        return tensor.to(dtype)
 
     return assemble(config, read)
 
@@ -93,14 +95,14 @@ def assemble(config: ModelConfig, read: Read) -> Weights:
     """Build the decoder's weights from the tensors that `read` returns, fusing matrices."""
     parts = _Parts(config, read)
     embed, norm = parts.read(EMBED + ".weight"), parts.norm(NORM)
-    layers = tuple(_layer(config, parts, i) for i in range(config.layers))
+    layers = tuple(_layer(config, parts, i, embed.device) for i in range(config.layers))
     # Packed, even a tied head is a second copy: the embedding is looked up row by row.
     head = Linear(embed if config.tied else parts.read(HEAD + ".weight"))
     copied = head.nbytes if config.tied and head.weight is None else 0
     return Weights(embed, layers, norm, head, parts.nbytes + copied)
 
 
-def _layer(config: ModelConfig, parts: "_Parts", i: int) -> Layer:
+def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -> Layer:
     at = layer_tensors(config, i)
     before_attention, after_attention, before_mlp, after_mlp = map(parts.norm, at.norms)
     q_norm, k_norm = [parts.norm(name) for name, _ in at.qk_norms] or [NoNorm(), NoNorm()]
@@ -108,7 +110,8 @@ def _layer(config: ModelConfig, parts: "_Parts", i: int) -> Layer:
     mlp: Mlp | Mixture = mlps[0]
     if config.experts is not None:
         router = parts.linear(*at.router)
-        mlp = Mixture(router, mlps, config.experts.chosen, config.experts.renormalized)
+        waits, chosen = device.type == "cpu", config.experts.chosen
+        mlp = Mixture(router, mlps, chosen, config.experts.renormalized, waits)
     return Layer(
         before_attention=before_attention,
         qkv=parts.linear(*at.qkv),

@@ -5,7 +5,6 @@ keep no state, so neither the order of calls nor other rows can change the numbe
 """
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -59,10 +58,3 @@ def exponential_noise(keyed: Tensor, tokens: Tensor) -> Tensor:
 def rows_at_once(vocab: int) -> int:
     """How many rows fit in a core's cache together (a quarter of a million numbers)."""
     return max(1, 2**18 // vocab)
-
-
-def noise_keys_tensor(
-    seeds: NDArray[np.int64], positions: NDArray[np.int64], device: torch.device
-) -> Tensor:
-    """The keys as a tensor: int32 [n, 2]."""
-    return torch.from_numpy(noise_keys(seeds, positions)).to(device)

@@ -6,10 +6,12 @@ OpenAI's API; bad words, transformers' NoBadWords.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headway.core.batch import Begun
+from headway.executor.torch.memory.transfer import send, send_one
 
 EXCLUDED = -float("inf")
 
@@ -28,8 +30,11 @@ class History:
         self.seen = torch.zeros(vocab, dtype=torch.bool, device=device)
         self.counts = torch.zeros(vocab, device=device)
         bias = [pair for pair in begun.sampling.logit_bias if pair[0] < vocab]
-        self._bias_at = torch.tensor([token for token, _ in bias], device=device).long()
-        self._bias = torch.tensor([each for _, each in bias], device=device).float()
+        self._bias_at, self._bias = send(
+            device,
+            np.array([token for token, _ in bias], dtype=np.int64),
+            np.array([each for _, each in bias], dtype=np.float32),
+        )
         self._never, self._after = _split_bad_words(begun.sampling.bad_words, vocab)
         self.extend(0, begun.tokens)
 
@@ -38,10 +43,9 @@ class History:
         new = [t for t in tokens[len(self.known) - start :] if 0 <= t < len(self.seen)]
         if not new:
             return
-        generated = new[max(0, self.prompt - len(self.known)) :]
-        self.seen[new] = True
-        if generated:
-            at = torch.tensor(generated, device=self.counts.device)
+        at = send_one(self.counts.device, np.array(new, dtype=np.int64))
+        self.seen.index_fill_(0, at, True)
+        if len(at := at[max(0, self.prompt - len(self.known)) :]):
             self.counts.index_add_(0, at, torch.ones_like(at, dtype=torch.float32))
         self.known += new
 
@@ -50,7 +54,8 @@ class History:
         if len(self._bias):
             logits.index_add_(0, self._bias_at, self._bias)
         if banned := self._banned():
-            logits[banned] = EXCLUDED
+            at = send_one(logits.device, np.array(banned, dtype=np.int64))
+            logits.index_fill_(0, at, EXCLUDED)
 
     def _banned(self) -> list[int]:
         """The last tokens of bad words whose other tokens have just been generated."""
@@ -80,14 +85,15 @@ def penalized(logits: Tensor, histories: Mapping[int, History]) -> Tensor:
     if not histories:
         return logits
     mine, logits = list(histories.values()), logits.clone()
-    at = torch.tensor(list(histories), device=logits.device)
-
-    def column(values: list[float]) -> Tensor:
-        return torch.tensor(values, device=logits.device).unsqueeze(1)
-
-    harder = column([each.sampling.repetition_penalty for each in mine])
-    frequency = column([each.sampling.frequency_penalty for each in mine])
-    presence = column([each.sampling.presence_penalty for each in mine])
+    asked = [each.sampling for each in mine]
+    at, harder, frequency, presence = send(
+        logits.device,
+        np.array(list(histories), dtype=np.int64),
+        *(
+            np.array([[getattr(each, f"{name}_penalty")] for each in asked], dtype=np.float32)
+            for name in ("repetition", "frequency", "presence")
+        ),
+    )
     own, counts = logits[at], torch.stack([each.counts for each in mine])
     repeated = torch.where(own > 0, own / harder, own * harder)
     own = torch.where(torch.stack([each.seen for each in mine]), repeated, own)

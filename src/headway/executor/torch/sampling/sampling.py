@@ -19,8 +19,9 @@ from torch import Tensor
 from headway.core.batch import Logprob
 from headway.executor.grammars.grammar import Matcher
 from headway.executor.logprobs import LogprobColumns
+from headway.executor.torch.memory.transfer import send, send_one
 from headway.executor.torch.sampling.masks import apply_grammars
-from headway.executor.torch.sampling.noise import exponential_noise, noise_keys_tensor, rows_at_once
+from headway.executor.torch.sampling.noise import exponential_noise, noise_keys, rows_at_once
 from headway.executor.torch.sampling.penalties import EXCLUDED, History, penalized
 
 CANDIDATES = 1024  # looked at first; the whole vocabulary is sorted only where these are too few
@@ -49,27 +50,38 @@ class SamplingColumns:
         return bool(self.histories or self.matchers or self.banned)
 
 
-def sample(logits: Tensor, draws: SamplingColumns) -> Tensor:
+def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor:
     """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes no logits.
 
-    -1 where every token is banned.
+    -1 where every token is banned. waits: whether the host may ask the device how many candidates
+    are needed; if not, the whole vocabulary is sorted for rows with top_p or min_p and no top_k.
     """
     logits = apply_grammars(penalized(logits, draws.histories), draws.matchers)
     if draws.banned:
-        logits = logits.clone()
-        for row, tokens in draws.banned.items():
-            logits[row, [token for token in tokens if token < logits.shape[1]]] = EXCLUDED
+        vocab = logits.shape[1]
+        places = [
+            row * vocab + token
+            for row, tokens in draws.banned.items()
+            for token in tokens
+            if token < vocab
+        ]
+        at = send_one(logits.device, np.array(places, dtype=np.int64))
+        logits = logits.flatten().index_fill(0, at, EXCLUDED).view(logits.shape)
     picked = row_argmax(logits)
     none = logits.gather(1, picked.unsqueeze(1)).squeeze(1) == EXCLUDED if draws.ban else None
     drawn = np.flatnonzero(draws.temperature)
     filtered = (draws.top_k > 0) | (draws.top_p < 1) | (draws.min_p > 0)
-    for rows, pick in (
-        (drawn[filtered[drawn]], _sample_filtered),
-        (drawn[~filtered[drawn]], _sample_unfiltered),
-    ):
+    limited = draws.top_k > 0
+    groups = [drawn[filtered[drawn]]]
+    if not waits:  # the candidates of rows with top_k are few, those of the others may be all
+        groups = [drawn[(filtered & limited)[drawn]], drawn[(filtered & ~limited)[drawn]]]
+    for rows in groups:
         if len(rows):
-            at = torch.from_numpy(rows).to(logits.device)
-            picked[at] = pick(logits[at], draws, rows)
+            at, found = _sample_filtered(logits, draws, rows, waits)
+            picked.index_copy_(0, at, found)
+    if len(rows := drawn[~filtered[drawn]]):
+        at, found = _sample_unfiltered(logits, draws, rows)
+        picked.index_copy_(0, at, found)
     return picked if none is None else picked.masked_fill_(none, -1)
 
 
@@ -99,15 +111,17 @@ def apply_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 def filter_candidates(
-    scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
+    scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, width: int, waits: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Apply top_k, top_p and min_p in this order, each to what the one before has left.
 
-    scaled [n, vocab]; the others [n]. Returns the candidates' values and ids, the likeliest
-    first: [n, c] each, -inf where a filter has taken one out. The first always stays.
+    scaled [n, vocab]; the others [n]. width: candidates to look at first, the largest top_k or
+    more. waits: whether to look at all where these are too few. Returns the candidates' values
+    and ids, the likeliest first: [n, c] each, -inf where a filter has taken one out. The first
+    always stays.
     """
     vocab = scaled.shape[1]
-    width = min(vocab, max(CANDIDATES, int(top_k.max())))
+    width = min(vocab, width)
     while True:
         values, ids = scaled.topk(width, dim=-1)
         # The distribution that top_p and min_p see: of the k that are left, or of all.
@@ -122,42 +136,47 @@ def filter_candidates(
         keep &= share >= min_p.unsqueeze(1) * share[:, :1]
         keep[:, 0] = True
         # More could be left beyond the last one looked at, unless a filter has ended before it.
-        if width == vocab or not bool((keep[:, -1:] & ~limited).any()):
+        if width == vocab or not waits or not bool((keep[:, -1:] & ~limited).any()):
             return values.masked_fill(~keep, EXCLUDED), ids
         width = vocab
 
 
-def _sample_filtered(logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64]) -> Tensor:
-    column = _DeviceColumns(rows, logits.device)
-    scaled = apply_temperature(logits, column(draws.temperature))
-    top_k = torch.from_numpy(draws.top_k[rows]).to(logits.device)
-    values, ids = filter_candidates(scaled, top_k, column(draws.top_p), column(draws.min_p))
-    keyed = noise_keys_tensor(draws.seeds[rows], draws.positions[rows], logits.device)
-    won = (values - exponential_noise(keyed, ids.int()).log_()).argmax(dim=-1, keepdim=True)
-    return ids.gather(1, won).squeeze(1)
+def _sample_filtered(
+    logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64], waits: bool
+) -> tuple[Tensor, Tensor]:
+    """The rows on the device, and their tokens."""
+    most = int(draws.top_k[rows].max())
+    width = max(CANDIDATES, most) if waits or most else logits.shape[1]
+    columns = [_single(each[rows]) for each in (draws.temperature, draws.top_p, draws.min_p)]
+    keyed = noise_keys(draws.seeds[rows], draws.positions[rows])
+    at, temperature, top_p, min_p, top_k, keys = send(
+        logits.device, rows, *columns, draws.top_k[rows], keyed
+    )
+    scaled = apply_temperature(logits[at], temperature)
+    values, ids = filter_candidates(scaled, top_k, top_p, min_p, width, waits)
+    won = (values - exponential_noise(keys, ids.int()).log_()).argmax(dim=-1, keepdim=True)
+    return at, ids.gather(1, won).squeeze(1)
 
 
-def _sample_unfiltered(logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64]) -> Tensor:
-    """Without a filter every token is a candidate: some rows at a time, to stay in the cache."""
-    scaled = apply_temperature(logits, _DeviceColumns(rows, logits.device)(draws.temperature))
-    keyed = noise_keys_tensor(draws.seeds[rows], draws.positions[rows], logits.device)
+def _sample_unfiltered(
+    logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64]
+) -> tuple[Tensor, Tensor]:
+    """Without a filter every token is a candidate: on a CPU some rows at a time, to stay in the
+    cache. The rows on the device, and their tokens."""
+    keyed = noise_keys(draws.seeds[rows], draws.positions[rows])
+    at, temperature, keys = send(logits.device, rows, _single(draws.temperature[rows]), keyed)
+    scaled = apply_temperature(logits[at], temperature)
     ids = torch.arange(logits.shape[1], dtype=torch.int32, device=logits.device)
-    few = rows_at_once(logits.shape[1])
+    few = rows_at_once(logits.shape[1]) if logits.device.type == "cpu" else len(rows)
     won = [
         row_argmax(some - exponential_noise(key, ids).log_())
-        for some, key in zip(torch.split(scaled, few), torch.split(keyed, few), strict=True)
+        for some, key in zip(torch.split(scaled, few), torch.split(keys, few), strict=True)
     ]
-    return torch.cat(won)
+    return at, torch.cat(won)
 
 
-class _DeviceColumns:
-    """Moves some rows of a host column to the device, as float32."""
-
-    def __init__(self, rows: NDArray[np.int64], device: torch.device) -> None:
-        self.rows, self.device = rows, device
-
-    def __call__(self, column: NDArray[np.float64]) -> Tensor:
-        return torch.from_numpy(column[self.rows]).to(self.device, torch.float32)
+def _single(column: NDArray[np.float64]) -> NDArray[np.float32]:
+    return column.astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +217,7 @@ def token_logprobs(logits: Tensor, picked: Tensor, wanted: NDArray[np.int64]) ->
     logits [n, vocab] float32, picked [n], asked [n] as in SamplingColumns.logprobs.
     """
     rows = np.flatnonzero(wanted >= 0)
-    at = torch.from_numpy(rows).to(logits.device)
+    at = send_one(logits.device, rows)
     logs = logits[at].log_softmax(dim=-1)
     counts = wanted[rows].tolist()
     top, ids = logs.topk(min(max(counts), logs.shape[1]), dim=-1)

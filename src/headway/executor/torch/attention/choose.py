@@ -1,0 +1,18 @@
+"""attention_of: which attention a device gets."""
+
+from importlib.util import find_spec
+
+from headway.executor.torch.attention.attention import Attention
+from headway.executor.torch.attention.gathered import GatheredAttention
+from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.memory.block_tables import BlockTables
+from headway.executor.torch.memory.kv_cache import KVCache
+
+
+def attention_of(config: ModelConfig, cache: KVCache, tables: BlockTables) -> Attention:
+    """Our Triton kernels on a CUDA device, where Triton is installed; else torch's operators."""
+    if cache.keys[0].device.type == "cuda" and find_spec("triton") is not None:
+        from headway.executor.torch.attention.paged import PagedAttention
+
+        return PagedAttention(config, cache, tables)
+    return GatheredAttention(config, cache, tables)

@@ -1,0 +1,195 @@
+"""PagedAttention: our Triton kernels, which read keys and values where they lie."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headway.core.cost.gathering import UNPADDED
+from headway.executor.torch.attention.kernels import attend, merge
+from headway.executor.torch.attention.step_rows import Ints, StepRows
+from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.memory.block_tables import BlockTables
+from headway.executor.torch.memory.kv_cache import KVCache
+from headway.executor.torch.memory.transfer import send
+
+SPAN = 256  # keys of a row of one query that are computed together. A power of two
+LEAST_TILE = 16  # of a product on tensor cores
+KEY_TILE_BYTES, QUERY_TILE_BYTES = 16 << 10, 32 << 10  # so that all tiles fit a GPU's shared memory
+MOST_KEYS, MOST_ROWS = 64, 128  # of a tile
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Shapes of the kernels' tiles. They follow from the model alone, never from a step."""
+
+    dims: int  # head_dim, padded
+    keys: int
+    single_rows: int  # of the score tile, for rows of one query: its group of heads
+    many_rows: int  # for rows of many queries: queries x group
+
+    @classmethod
+    def of(cls, config: ModelConfig, itemsize: int) -> "Tiles":
+        """itemsize: bytes of one number in the KV memory."""
+        group = config.heads // config.kv_heads
+        dims = max(LEAST_TILE, _power_of_two(config.head_dim))
+        keys = max(LEAST_TILE, min(MOST_KEYS, KEY_TILE_BYTES // (dims * itemsize)))
+        single = max(LEAST_TILE, _power_of_two(group))
+        rows = min(MOST_ROWS, QUERY_TILE_BYTES // (dims * itemsize))
+        return cls(dims, keys, single, max(rows, single))
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one launch of each kernel computes, for layers of one window. On the device."""
+
+    singles: Tensor  # int32 [items, 8]: items of rows of one query (kernels.attend)
+    many: Tensor  # int32 [items, 8]: of rows of many
+    merges: Tensor  # int32 [rows, 3]: rows of several spans (kernels.merge)
+    partials: int  # spans that are merged
+
+
+class PagedAttention:
+    """Reads each key where it lies, through the block tables. Soft caps and windows included."""
+
+    gathering = UNPADDED
+
+    def __init__(self, config: ModelConfig, cache: KVCache, tables: BlockTables) -> None:
+        self.cache, self.tables = cache, tables
+        self.heads, self.scales = config.heads, config.scales
+        self.device, self.dtype = cache.keys[0].device, cache.keys[0].dtype
+        self.tiles = Tiles.of(config, self.dtype.itemsize)
+        # TF32 only if torch's own products may use it; the interpreter has no bfloat16 products.
+        tf32 = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+        is_bfloat16_on_cpu = self.device.type == "cpu" and self.dtype is torch.bfloat16
+        self.precision = "wide" if is_bfloat16_on_cpu else tf32
+        self.windows = tuple(layer.window for layer in config.layer_attention)
+
+    def of_step(self, rows: StepRows) -> "PagedStep":
+        """As Attention.of_step. All windows' work goes over in one copy."""
+        group = self.heads // self.cache.heads
+        arrays, partials = list[Ints](), list[int]()
+        for window in self.cache.windows:
+            singles, merges, count = single_items(rows, window)
+            arrays += [singles, many_items(rows, window, self.tiles.many_rows // group), merges]
+            partials.append(count)
+        sent = send(self.device, *(each.astype(np.int32) for each in arrays))
+        work = {
+            window: Work(sent[3 * i], sent[3 * i + 1], sent[3 * i + 2], partials[i])
+            for i, window in enumerate(self.cache.windows)
+        }
+        return PagedStep(self, self.tables.on_device(), work)
+
+
+@dataclass(frozen=True, slots=True)
+class PagedStep:
+    """Attention of one step."""
+
+    of: PagedAttention
+    tables: Tensor
+    work: dict[int, Work]  # by window
+
+    def attend(self, layer: int, q: Tensor) -> Tensor:
+        """As StepAttention.attend."""
+        heads, size = self.of.heads, self.of.cache.head_dim
+        out = q.new_empty(len(q), heads * size)
+        work = self.work[self.of.windows[layer]]
+        partials = torch.empty(work.partials, heads, size, dtype=torch.float32, device=q.device)
+        sums = torch.empty(work.partials, heads, 2, dtype=torch.float32, device=q.device)
+        tiles = self.of.tiles
+        for items, rows in ((work.singles, tiles.single_rows), (work.many, tiles.many_rows)):
+            if len(items):
+                self._launch(layer, q, items, rows, (out, partials, sums))
+        if len(work.merges):
+            merge[(len(work.merges), heads)](
+                partials, sums, work.merges, out, HEADS=heads, HEAD_DIM=size, DIMS=tiles.dims
+            )
+        return out
+
+    def _launch(
+        self, layer: int, q: Tensor, items: Tensor, rows: int, into: tuple[Tensor, ...]
+    ) -> None:
+        cache, tiles, scales = self.of.cache, self.of.tiles, self.of.scales
+        assert q.stride()[1:] == (cache.head_dim, 1), "a token's heads lie end to end"
+        attend[(len(items), cache.heads)](
+            q,
+            cache.keys[layer],
+            cache.values[layer],
+            self.tables,
+            items,
+            *into,
+            q.stride(0),
+            WIDTH=self.tables.stride(0),
+            SCALE=scales.scores,
+            CAP=scales.scores_cap,
+            WINDOW=self.of.windows[layer],
+            KV_HEADS=cache.heads,
+            GROUP=self.of.heads // cache.heads,
+            HEAD_DIM=cache.head_dim,
+            DIMS=tiles.dims,
+            BLOCK=cache.block_size,
+            TILE_ROWS=rows,
+            TILE_KEYS=tiles.keys,
+            PRECISION=self.of.precision,
+            num_warps=8 if rows == MOST_ROWS else 4,
+            num_stages=2,
+        )
+
+
+def single_items(rows: StepRows, window: int) -> tuple[Ints, Ints, int]:
+    """Items of the rows of one query, cut into spans; the rows to merge; how many partials.
+
+    Spans end at multiples of SPAN, wherever a window begins. A row of one span writes its answer
+    itself.
+    """
+    count = rows.singles
+    keys = rows.keys[:count]
+    begin = np.maximum(keys - window, 0) if window else np.zeros_like(keys)
+    first = begin // SPAN
+    spans = (keys - 1) // SPAN - first + 1
+    row = np.repeat(np.arange(count), spans)
+    number = np.arange(len(row)) - np.repeat(spans.cumsum() - spans, spans)  # within its row
+    at = (first[row] + number) * SPAN
+    several = spans[row] > 1
+    partial = np.where(several, several.cumsum() - 1, -1)
+    items = np.stack(
+        [
+            rows.slots[row],
+            rows.begins[row],
+            np.ones_like(row),
+            keys[row] - 1,
+            keys[row],
+            np.maximum(begin[row], at),
+            np.minimum(keys[row], at + SPAN),
+            partial,
+        ],
+        axis=1,
+    )
+    merged = np.flatnonzero(spans > 1)
+    ends = spans[merged].cumsum()
+    merges = np.stack([rows.begins[merged], ends - spans[merged], spans[merged]], axis=1)
+    return items, merges, int(several.sum())
+
+
+def many_items(rows: StepRows, window: int, most: int) -> Ints:
+    """Items of the rows of many queries: `most` queries each, the last ones of a row first, since
+    they see the most keys and so take the longest."""
+    chosen = slice(rows.singles, None)
+    queries, begins, starts, keys, slots = (
+        column[chosen] for column in (rows.queries, rows.begins, rows.starts, rows.keys, rows.slots)
+    )
+    tiles = -(-queries // most)
+    row = np.repeat(np.arange(len(queries)), tiles)
+    number = np.repeat(tiles.cumsum(), tiles) - 1 - np.arange(len(row))  # within its row, falling
+    offset = number * most
+    count = np.minimum(most, queries[row] - offset)
+    position = starts[row] + offset
+    begin = np.minimum(position, keys[row] - 1) - window + 1 if window else np.zeros_like(row)
+    end = np.minimum(position + count, keys[row])
+    columns = [slots[row], begins[row] + offset, count, position, keys[row]]
+    return np.stack([*columns, np.maximum(begin, 0), end, np.full_like(row, -1)], axis=1)
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()

@@ -1,0 +1,77 @@
+"""What goes between host and device, in one copy each way and without waiting (send, Arrival).
+
+On a CPU there is nothing to copy: tensors and arrays share their memory.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Array = NDArray[Any]
+ALIGNMENT = 16  # bytes: where each array begins
+
+
+def send(device: torch.device, *arrays: Array) -> list[Tensor]:
+    """Tensors of these arrays on a device.
+
+    To a CUDA device they go in one copy out of page-locked memory, which the caching allocator
+    keeps until the copy is done. So the host waits for nothing.
+    """
+    if device.type != "cuda":
+        return [torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in arrays]
+    begins, end = [], 0
+    for each in arrays:
+        begins.append(end)
+        end += -(-each.nbytes // ALIGNMENT) * ALIGNMENT
+    locked = torch.empty(end, dtype=torch.uint8, pin_memory=True)
+    whole = locked.numpy()
+    for begin, each in zip(begins, arrays, strict=True):
+        whole[begin : begin + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8)
+    there = locked.to(device, non_blocking=True)
+    return [
+        there[begin : begin + each.nbytes]
+        .view(torch.from_numpy(each[:0].reshape(-1)).dtype)
+        .view(each.shape)
+        for begin, each in zip(begins, arrays, strict=True)
+    ]
+
+
+def send_one(device: torch.device, array: Array) -> Tensor:
+    """As send, for one array."""
+    return send(device, array)[0]
+
+
+def copy_stream(device: torch.device) -> "torch.cuda.Stream | None":
+    """A stream for copies to the host; None: the device has none."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+class Arrival:
+    """Tensors on their way to the host. The copy runs beside what is computed next."""
+
+    def __init__(self, tensors: list[Tensor], stream: "torch.cuda.Stream | None" = None) -> None:
+        """Begin the copies on a stream of their own; None: the tensors are on the host already."""
+        self._tensors, self._event = tensors, None
+        if stream is None:
+            return
+        stream.wait_stream(torch.cuda.current_stream(stream.device))
+        with torch.cuda.stream(stream):
+            self._tensors = [
+                torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in tensors
+            ]
+            for here, there in zip(self._tensors, tensors, strict=True):
+                here.copy_(there, non_blocking=True)
+                there.record_stream(stream)  # its memory is not reused before the copy is done
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record(stream)
+
+    def wait(self) -> list[Tensor]:
+        """The tensors on the host, once they are there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._tensors
