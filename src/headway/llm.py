@@ -115,6 +115,7 @@ class LLM:
             "model": display_name(model),
             "dtype": loaded.dtype,
             "device": loaded.device,
+            "executor": loaded.executor.traits.kind,
             "begun": date(),
         }
         keep: Callable[[Record], object] = forgotten

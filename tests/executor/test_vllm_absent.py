@@ -3,7 +3,7 @@
 import builtins
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +15,7 @@ from headway.core.policies.policies import Policies
 from headway.errors import SettingError
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.vllm.engine_args import check_options, engine_args, prepare_environment
+from headway.executor.vllm.load import VllmPlan
 from headway.executor.vllm.worker import mixed
 from headway.server.config.config import ServerConfig
 
@@ -118,6 +119,12 @@ def test_seeds_of_positions_are_far_apart_in_their_lower_halves():
     assert len(seeds) == 1_500
     assert all(0 <= mixed(2**63 - 1, at) < 2**63 for at in range(9))
     assert mixed(7, 3) == mixed(7, 3) != mixed(3, 7)
+
+
+def test_the_memory_is_told_of_all_ranks():
+    one = VllmPlan(1 << 20, 1 << 10, 32, 2_048, 512)
+    assert one.summary.startswith("memory, as vLLM divides it: 1.0 MiB weights\nKV 2.0 MiB: 2048")
+    assert "as vLLM divides it among 4 ranks: 1.0" in str(replace(one, ranks=4))
 
 
 def test_a_server_refuses_groups_and_threads_for_vllm():

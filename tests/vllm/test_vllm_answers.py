@@ -98,8 +98,9 @@ def test_answers_obey_their_grammars(both, kind, temperature):
         assert [each.tokens for each in theirs] == [each.tokens for each in ours]
 
 
-def test_a_grammar_and_min_tokens_that_ban_everything_are_an_error_of_that_request_alone(llm):
-    stuck = Options(max_tokens=9, min_tokens=8, grammar=Grammar("choice", '["no"]'))
+@pytest.mark.parametrize("more", [{"min_tokens": 8}, {"bad_words": ("no", "n", "o")}])
+def test_what_bans_everything_beside_a_grammar_is_an_error_of_that_request_alone(llm, more):
+    stuck = Options(max_tokens=9, grammar=Grammar("choice", '["no"]'), **more)
     answers = llm("vllm").generate(PROMPTS[:2], [stuck, Options(max_tokens=9)])
     assert "ban them all" in str(answers[0].error) and answers[1].error is None
 

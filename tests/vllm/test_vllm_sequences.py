@@ -2,7 +2,7 @@
 
 from headway.core.batch import Begun, Row, Want
 from headway.core.sampling import Sampling
-from headway.executor.vllm.sequences import Sequences
+from headway.executor.vllm.sequences import Held, Sequences
 
 
 def test_tokens_generated_before_count_towards_min_tokens():
@@ -12,3 +12,20 @@ def test_tokens_generated_before_count_towards_min_tokens():
     first, second = (held.of(Row(number, 0, (1,), (), Want.LAST)) for number in (0, 1))
     assert first.params.min_tokens == 3, "vLLM counts them all again, once it knows them"
     assert second.params.min_tokens == 0
+
+
+class Matching:
+    """Stands for a grammar's matcher."""
+
+    def extend(self, start, tokens):
+        pass
+
+
+def test_what_bad_words_ban_beside_a_grammar_follows_the_generated_tokens():
+    sampling = Sampling(bad_words=((9,), (5, 6, 7)), stop_tokens=frozenset({2}), min_tokens=2)
+    held = Held("0", Begun(0, 2, sampling, (5, 6, 5)), None, Matching(), 3, answer=[5])
+    held.extend(Row(0, 0, (5, 6), (), Want.NOTHING))
+    held.extend(Row(0, 2, (5,), (), Want.LAST))
+    assert (held.generated, list(held.banned())) == (1, [2, 9]), "5, 6 of the prompt do not count"
+    held.extend(Row(0, 3, (6,), (), Want.LAST))
+    assert (held.generated, list(held.banned())) == (2, [9, 7])

@@ -40,6 +40,7 @@ class Calibration:
     slots: int  # largest number of decoding rows that it was fitted on
     threads: int = 1
     price_per_hour: float = 0.0  # of the machine; 0: not stated
+    executor: str = "torch"  # that computed the steps
     about: Mapping[str, Any] = field(default_factory=dict)  # errors per regime, workloads, date
 
     @property
@@ -47,13 +48,19 @@ class Calibration:
         """Why the cost model is not to be trusted, in words; empty if it is."""
         return doubt(self.about)
 
-    def check_model(self, model: str, dtype: str = "") -> None:
-        """SettingError unless it was fitted on this model, and in this dtype if one is named."""
+    def check_model(self, model: str, dtype: str = "", executor: str = "") -> None:
+        """SettingError unless it was fitted on this model, and in this dtype and on this executor
+        if they are named. Data sheets know no executor."""
         if model != self.model or (dtype and dtype != self.dtype):
             wanted = f"{model} in {dtype}" if dtype else model
             raise SettingError(
                 f"this cost file is of {self.model} in {self.dtype}, not of {wanted}: "
                 "run headway calibrate for that one"
+            )
+        if executor and executor != self.executor and not self.analytical:
+            raise SettingError(
+                f"this cost file is of the executor {self.executor}, not of {executor}: "
+                f"run headway calibrate --executor {executor}"
             )
 
 
@@ -124,9 +131,10 @@ def _check(calibration: Calibration) -> None:
     if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < inf:
         raise ValueError(f"price_per_hour is {price!r}")
     if not all(
-        isinstance(each, str) for each in (calibration.model, calibration.dtype, calibration.device)
+        isinstance(getattr(calibration, name), str)
+        for name in ("model", "dtype", "device", "executor")
     ):
-        raise ValueError("model, dtype and device are names")
+        raise ValueError("model, dtype, device and executor are names")
     if not isinstance(calibration.analytical, bool) or not isinstance(calibration.machine, Mapping):
         raise ValueError("analytical is true or false, and machine has facts by name")
     regimes = [calibration.about.get(key, {}) for key in ("errors", "errors_of_designed_alone")]

@@ -53,9 +53,7 @@ class FakeExecutor(Executor):
         burst: int = 1,
         begins: Callable[[Begun], object] = lambda begun: None,
     ) -> None:
-        self.traits = Traits(
-            "the fake executor", logprobs=False, grammars=False, drafted_tokens=burst - 1
-        )
+        self.traits = Traits("the fake executor", logprobs=False, grammars=False)
         self.block_size, self.burst, self._begins = block_size, burst, begins
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]
         self.tables: dict[int, list[int]] = {}

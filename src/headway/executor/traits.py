@@ -13,10 +13,11 @@ class Traits:
     """What an executor takes and can do. A strategy or a request that needs more is refused, with
     the executor's name: at load where it can be known, else before the request is accepted.
 
-    The defaults are those of an executor that does everything and drafts nothing.
+    The defaults are those of an executor that does everything.
     """
 
     name: str = "this executor"  # as messages call it
+    kind: str = "torch"  # as --executor and cost files call it
     block_multiple: int = 1  # a block's tokens are a multiple of this
     wants_tokens: bool = False  # all tokens that are known when a sequence begins (Begun.tokens)
     logprobs: bool = True  # of generated tokens
@@ -24,7 +25,6 @@ class Traits:
     grammars: bool = True
     exclusive_groups: bool = True  # it computes padding and held slots
     least_temperature: float = 0.0  # of those above 0
-    drafted_tokens: int = 0  # that a row may have beside its own, at most
     steps_in_flight: int = 1  # submitted and not yet collected, at most
 
     def check_policies(self, policies: Policies) -> None:

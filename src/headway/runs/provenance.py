@@ -19,6 +19,7 @@ def provenance_of(calibration: Calibration) -> dict[str, Any]:
         "model": calibration.model,
         "dtype": calibration.dtype,
         "device": calibration.device,
+        "executor": calibration.executor,
         "machine": dict(calibration.machine),
         "threads": calibration.threads,
         "slots": calibration.slots,

@@ -56,6 +56,11 @@ class Testbed:
     cost_source: str = ""  # where that is from, in words; empty: there is none, or it simulates
 
     @property
+    def kind(self) -> str:
+        """The executor, as --executor and cost files call it."""
+        return self.executor.traits.kind
+
+    @property
     def thread_choices(self) -> list[int]:
         """The numbers of threads that may be tried: one, and all."""
         return [self.threads] if self.fixed_threads else sorted({1, self.threads})

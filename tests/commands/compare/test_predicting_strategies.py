@@ -122,6 +122,9 @@ def test_the_file_that_is_named_is_taken_and_another_models_is_refused(tmp_path)
     write_cost_file(replace(HERE, device="cuda"), path)
     with pytest.raises(SettingError, match=r"mine\.json is of a model on cuda"):
         comparison_run(tmp_path / "out", console, path)
+    write_cost_file(replace(HERE, executor="vllm"), path)
+    with pytest.raises(SettingError, match="of the executor vllm, not of torch"):
+        comparison_run(tmp_path / "out", console, path)
     with pytest.raises(SettingError, match=r"none\.json cannot be read"):
         run_compare(
             CompareOptions(strategies=BOTH, cost=tmp_path / "none.json", out=tmp_path), console
@@ -133,6 +136,7 @@ def test_the_file_that_is_named_is_taken_and_another_models_is_refused(tmp_path)
     [
         {"model": "other"},
         {"analytical": True},
+        {"executor": "vllm"},
         {"machine": {"processor": "another", "cores": 2}},
         {"about": {"errors": {"all": {"median": 300, "p90": 400}}}},
     ],

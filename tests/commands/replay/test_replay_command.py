@@ -366,6 +366,9 @@ def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
     calibration.write_cost_file(made(model="other"), tmp_path / "other.json")
     with pytest.raises(SettingError, match="this cost file is of other in float32, not of headway"):
         told(lived[0], cost=tmp_path / "other.json")
+    calibration.write_cost_file(replace(made(), executor="vllm"), tmp_path / "other.json")
+    with pytest.raises(SettingError, match="of the executor vllm, not of torch"):
+        told(lived[0], cost=tmp_path / "other.json")
     calibration.write_cost_file(made(dtype="bfloat16"), tmp_path / "other.json")
     with pytest.raises(SettingError, match=r"not of headway-tiny .* in float32"):
         told(lived[0], cost=tmp_path / "other.json")

@@ -147,6 +147,7 @@ def test_when_there_is_no_model_to_check_the_reason_is_said(monkeypatch):
     assert why_not_live(other, None) == "no --model is given"
     assert why_not_live(other, "./other") == ""
     assert "data sheets" in why_not_live(replace(OURS, analytical=True), None)
+    assert "of the executor vllm" in why_not_live(replace(OURS, executor="vllm"), None)
     elsewhere = replace(OURS, machine={**HERE, "cores": 4_000})
     assert why_not_live(elsewhere, None) == "the cost file was measured on another machine"
     bare = {**HERE, "torch": "none"}

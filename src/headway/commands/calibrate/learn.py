@@ -133,6 +133,7 @@ def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibra
         context=testbed.context,
         slots=measured.slots,
         threads=measured.threads,
+        executor=testbed.kind,
         about=_about(measured, live_fit),
     )
 

@@ -84,7 +84,7 @@ def with_cost(
     testbed = experiment.testbed
     if cost is not None:
         found = read_cost_file(cost)
-        found.check_model(testbed.model, testbed.dtype)
+        found.check_model(testbed.model, testbed.dtype, testbed.kind)
         if found.device != testbed.device:
             raise SettingError(
                 f"{cost.name} is of a model on {found.device}, and this one runs on "
@@ -121,6 +121,7 @@ def _lying_here(testbed: Testbed) -> Calibration | None:
     here, there = describe_machine(), found.machine
     is_same = (
         (found.model, found.dtype, found.device) == (testbed.model, testbed.dtype, testbed.device)
+        and found.executor == testbed.kind
         and not found.analytical
         and not found.doubt
         and all(here.get(name) == there.get(name) for name in SAME_MACHINE)

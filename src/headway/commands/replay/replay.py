@@ -63,7 +63,9 @@ def _cost_file(path: Path, recording: Recording) -> Calibration:
     """Read the cost file. SettingError if it is for another model than the journal."""
     found, about = calibration.read_cost_file(path), recording.about
     if "model" in about:
-        found.check_model(str(about["model"]), str(about.get("dtype", "")))
+        found.check_model(
+            str(about["model"]), str(about.get("dtype", "")), str(about.get("executor", ""))
+        )
     return found
 
 

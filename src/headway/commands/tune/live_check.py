@@ -17,6 +17,7 @@ from headway.commands.tune.site import Setup, Site
 from headway.commands.tune.trial import Course, Trial, run_of, run_trial
 from headway.costing.calibration import Calibration
 from headway.costing.machine import NOISY_CORES, Neighbours, describe_machine
+from headway.executor.load import TORCH
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.models import display_name
 from headway.runs.machine_speed import warm_up
@@ -113,6 +114,8 @@ def why_not_live(calibration: Calibration, model: str | None) -> str:
     """Why no live model can be checked here, in words; empty: it can be. model: as it was given."""
     if calibration.analytical:
         return "the cost file is computed from data sheets"
+    if calibration.executor != TORCH:
+        return f"the cost file is of the executor {calibration.executor}; it is done with {TORCH}"
     if model is None and calibration.model != display_name(None):
         return "no --model is given"
     here = describe_machine()

@@ -10,6 +10,7 @@ from headway.core.lane import ALL, Lane, Share
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.executor.load import TORCH
 from headway.server.config.config import ServerConfig
 from headway.server.config.ignored import check_set, is_read
 from headway.server.config.sections.durations import Between, format_duration, format_window
@@ -42,6 +43,7 @@ class Site:
     cost: str  # path of the cost file
     model: str  # a folder or hub id; empty: the embedded one
     dtype: str = ""  # that the cost file was measured in; empty: as stored
+    executor: str = TORCH  # that the cost file was measured on
 
     def open_lanes(self, candidate: Candidate) -> list[str]:
         """The lanes whose windows, or slots, the user has left open. One lane has nobody to share
@@ -61,6 +63,8 @@ class Site:
             engine["step_tokens"] = candidate.slots + candidate.step_tokens
         engine |= {"strategy": parts, "context": self.context, "block_size": self.block_size}
         engine["cost"] = self.cost
+        if self.executor != TORCH:
+            engine["executor"] = self.executor
         lanes = {lane.name: self._lane(lane, candidate, strategy) for lane in self.lanes}
         model = {"path": self.model, "dtype": self.dtype}
         said = {name: value for name, value in model.items() if value}

@@ -241,6 +241,7 @@ def _site(
         cost=str(options.cost),
         model="" if embedded else options.model or calibration.model,
         dtype="" if calibration.analytical else calibration.dtype,
+        executor=calibration.executor,
     )
 
 

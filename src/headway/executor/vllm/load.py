@@ -1,5 +1,6 @@
 """load: from a checkpoint's name to an executor whose workers are vLLM's."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +25,15 @@ MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class VllmPlan:
-    """The memory as vLLM has divided it. Sizes in bytes. str() is one line for people."""
+    """The memory as vLLM has divided it, of all ranks of tensor parallelism together. Sizes in
+    bytes. str() is one line for people."""
 
     weights: int
-    per_block: int  # KV, all layers
+    per_block: int  # KV, all layers, of all ranks
     block_size: int  # tokens
     num_blocks: int  # that can be handed out
     context: int  # tokens that a sequence may hold
+    ranks: int = 1
 
     @property
     def fit(self) -> int:
@@ -40,8 +43,9 @@ class VllmPlan:
     def summary(self) -> str:
         """For people, in lines of less than 80 characters."""
         kv = human_bytes(self.num_blocks * self.per_block)
+        among = f" among {self.ranks} ranks" if self.ranks > 1 else ""
         return (
-            f"memory, as vLLM divides it: {human_bytes(self.weights)} weights\n"
+            f"memory, as vLLM divides it{among}: {human_bytes(self.weights)} weights\n"
             f"KV {kv}: {self.num_blocks} blocks of {self.block_size} tokens"
         )
 
@@ -145,7 +149,8 @@ def _limit_memory(config: Any, limits: Limits) -> None:
     token *= model.get_head_size() * model.dtype.itemsize
     blocks = limits.num_blocks or limits.sequences * -(-model.max_model_len // block)
     wanted = (blocks + 1) * block * token
-    cache.kv_cache_memory_bytes = min(wanted, int(USABLE_SHARE * free_on_host()))
+    free = int(USABLE_SHARE * free_on_host()) // parallel.tensor_parallel_size
+    cache.kv_cache_memory_bytes = min(wanted, free)  # of each rank
 
 
 def _loaded(core: Any, config: Any, folder: Path) -> LoadedVllm:
@@ -158,13 +163,16 @@ def _loaded(core: Any, config: Any, folder: Path) -> LoadedVllm:
     model, cache = config.model_config, config.cache_config
     vocab, eos = model.get_vocab_size(), _eos(model)
     grammars = GrammarCompiler(folder, vocab, eos)
-    block, threads = cache.block_size, core.model_executor.collective_rpc("headway_threads")[0]
-    weights = sum(core.model_executor.collective_rpc("headway_weights"))
+    ask = core.model_executor.collective_rpc
+    ask("headway_ignore_signals", args=(os.getpid(),))
+    block, threads = cache.block_size, ask("headway_threads")[0]
+    weights = sum(ask("headway_weights"))
     blocks = cache.num_gpu_blocks - 1  # block 0 is vLLM's own, as it is headway's
-    per_block = groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
+    ranks = config.parallel_config.tensor_parallel_size
+    per_block = ranks * groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
     return LoadedVllm(
         executor=VllmExecutor(core, replace(VLLM_TRAITS, block_multiple=block), grammars),
-        plan=VllmPlan(weights, per_block, block, blocks, model.max_model_len),
+        plan=VllmPlan(weights, per_block, block, blocks, model.max_model_len, ranks),
         folder=folder,
         dtype=str(model.dtype).removeprefix("torch."),
         device=config.device_config.device_type,

@@ -1,6 +1,7 @@
 """What the executor keeps of each sequence, from its first row until it has ended."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -23,17 +24,31 @@ class Held:
     matcher: Matcher | None = None
     known: int = 0  # its tokens
     sent: bool = False  # vLLM has been told of it
+    answer: list[int] = field(default_factory=list)  # its generated tokens, if `banned` reads them
 
     def extend(self, row: Row) -> None:
         """A row holds tokens that are known, some of them since its last row."""
-        self.known = max(self.known, row.start + len(row.tokens))
+        end = row.start + len(row.tokens)
         if self.matcher:
             self.matcher.extend(row.start, row.tokens)
+            if self.begun.sampling.bad_words and end > self.known:
+                self.answer += row.tokens[self.known - end :]
+        self.known = max(self.known, end)
 
     @property
     def generated(self) -> int:
         """Tokens after the prompt."""
         return self.known - self.begun.prompt
+
+    def banned(self) -> Iterator[int]:
+        """The tokens that bad words and min_tokens ban next, as vLLM applies them to a row with a
+        grammar."""
+        sampling = self.begun.sampling
+        if self.generated < sampling.min_tokens:
+            yield from sampling.stop_tokens
+        for *before, last in sampling.bad_words:
+            if not before or self.answer[-len(before) :] == before:
+                yield last
 
 
 class Sequences:
@@ -65,7 +80,8 @@ class Sequences:
             params.min_tokens = 0  # vLLM asks before it knows which tokens were generated
         matcher = self._grammars.begin(begun) if begun.sampling.grammar else None
         id = f"{begun.sequence}.{next(self._numbers)}"
-        return Held(id, begun, params, matcher, len(begun.tokens))
+        answer = list(begun.tokens[begun.prompt :])
+        return Held(id, begun, params, matcher, len(begun.tokens), answer=answer)
 
     def end(self, number: int) -> str:
         """Drop it. Returns the id that vLLM is to drop; empty if vLLM never heard of it."""

@@ -8,7 +8,7 @@ from headway.executor.grammars.masks import allow_nothing, token_bitmasks, witho
 from headway.executor.vllm.sequences import Held, Sequences
 from headway.executor.vllm.worker import StepNotes
 
-ALL_BANNED = "no token can be sampled: the grammar and min_tokens ban them all"
+ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
 @dataclass(slots=True)
@@ -90,9 +90,7 @@ class StepBuilder:
         matchers = tuple(held.matcher for held in rows.values() if held.matcher)
         bits = token_bitmasks(matchers, self._vocab)
         for at, (i, held) in enumerate(rows.items()):
-            sampling = held.begun.sampling
-            if held.generated < sampling.min_tokens:
-                without_tokens(bits[at], sampling.stop_tokens, self._vocab)
+            without_tokens(bits[at], held.banned(), self._vocab)
             if held.matcher and held.matcher.error:  # found while the mask was computed
                 errors[i] = held.matcher.error
             elif allow_nothing(bits[at]):

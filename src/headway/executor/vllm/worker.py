@@ -4,6 +4,8 @@ vLLM mixes WorkerExtension into its worker (`worker_extension_cls`). Everything 
 first model runner (vllm/v1/worker/gpu_model_runner.py), which is what it has on CPUs.
 """
 
+import os
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,6 +54,17 @@ class WorkerExtension:
         scores = {id: _scores(runner, output, id, *span) for id, span in notes.scored.items()}
         output.prompt_logprobs_dict = {}
         return output, scores
+
+    def headway_ignore_signals(self: Any, engine: int) -> None:
+        """Ignore SIGINT and SIGTERM, unless this is the process that asks for it (its number).
+
+        Both reach the whole process group, and vLLM's workers end at either, in the middle of what
+        the engine still has to answer. They end all the same when the engine's process has ended,
+        or closes their pipe.
+        """
+        if os.getpid() != engine:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def headway_threads(self: Any) -> int:
         """Threads that this worker computes with."""

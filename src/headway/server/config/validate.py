@@ -51,7 +51,7 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
             raise CheckpointError(f"{folder} has no {TOKENIZER}")
     if engine.cost:
         cost = read_cost_file(Path(engine.cost))
-        cost.check_model(display_name(config.model.path or None))
+        cost.check_model(display_name(config.model.path or None), executor=engine.executor)
         if config.policies.predicting and not cost.cost.is_known:
             raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
     if engine.executor != TORCH:

@@ -152,9 +152,11 @@ class EngineProcess:
             rows, changes = scheduler.ledger.take(), scheduler.ledger.take_changes()
             send(Step(events, *rows, load, inbox.taken, fault, changes))
             left.after(events, load.running)
-        engine.executor.close()
-        if self._journal:
-            self._journal.close()
+        try:
+            engine.executor.close()
+        finally:
+            if self._journal:
+                self._journal.close()
 
     def _make(self) -> tuple[Engine, Welcome]:
         options = self.options
@@ -167,7 +169,9 @@ class EngineProcess:
         name = display_name(options.model)
         calibration = read_cost_file(Path(options.cost)) if options.cost else None
         if calibration:
-            calibration.check_model(name)  # before anything is loaded for nothing
+            calibration.check_model(
+                name, executor=options.executor
+            )  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))
         policies = options.policies
         limits = Limits.of(policies, options.slots, options.context, options.block_size)
@@ -224,7 +228,8 @@ class EngineProcess:
         path, now = Path(self.options.journal), date()
         stamp, size = now.translate(UNMARKED), self.options.journal_bytes
         try:
-            self._journal = begun(path, stamp, settings, {**about, "begun": now}, size)
+            about = {**about, "executor": self.options.executor, "begun": now}
+            self._journal = begun(path, stamp, settings, about, size)
             self.channel.send(Progress(f"keeping a journal in {self._journal.name}"))
         except JournalError as error:
             self._unkept = str(error)

@@ -1,0 +1,51 @@
+"""A server answers what it has begun when Ctrl-C reaches all its processes, vLLM's workers too."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+TOKENS = 600
+ASKED = {"prompt": "x", "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
+ASKED["stream_options"] = {"include_usage": True}
+CONFIG = """engine: {executor: vllm, vllm: {enforce_eager: true}, slots: 2, context: 1024}"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_whole_group_lets_running_requests_finish(tmp_path, number):
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    config = tmp_path / "headway.yaml"
+    config.write_text(CONFIG)
+    flags = ["--config", str(config), "--port", str(port)]
+    command = [sys.executable, "-m", "headway.cli", "serve", *flags]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,  # a group of its own, as a shell makes it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        try:
+            said = []
+            assert any("serves" in (said.append(line) or line) for line in process.stdout), said
+            url = f"http://127.0.0.1:{port}/v1/completions"
+            with httpx2.stream("POST", url, json=ASKED, timeout=120) as answer:
+                lines = answer.iter_lines()
+                next(lines)
+                os.killpg(process.pid, number)
+                *_, usage, last = [line for line in lines if line]
+            assert last == "data: [DONE]"
+            counted = json.loads(usage.removeprefix("data: "))["usage"]
+            assert counted["completion_tokens"] == TOKENS
+            out, _ = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0 and "draining: 1 requests" in out
