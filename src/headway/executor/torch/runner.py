@@ -1,6 +1,7 @@
 """TorchExecutor: computes batches with a torch model, behind submit and collect."""
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from time import perf_counter_ns
 
@@ -43,7 +44,7 @@ class _StepInFlight:
     inputs: Inputs
     # [R + R + N]: sampled tokens, -1 where all are banned; whether a row's logits are finite;
     # whether a token's hidden state is
-    results: Arrival
+    results: Arrival  # and behind it the tensors of all scores
     scores: RowLogprobs | None
     prompt_scores: dict[int, list[RowLogprobs]]  # of the rows whose prompt is scored
     host_ns: int  # nanoseconds in which the device waited for the host
@@ -149,7 +150,9 @@ class TorchExecutor(Executor):
         finite = x.sum(dim=-1).isfinite()
         prompt_scores = {each.row: self._score(x, each) for each in inputs.scorings}
         results = torch.cat((picked, finite_logits.long(), finite.long()))
-        rows, arrival = len(batch.rows), Arrival([results], self._copies)
+        parts = [*([scores] if scores else []), *chain(*prompt_scores.values())]
+        tensors = [results, *(tensor for part in parts for tensor in part.tensors)]
+        rows, arrival = len(batch.rows), Arrival(tensors, self._copies)
         self._flights[batch.step] = _StepInFlight(
             rows, inputs, arrival, scores, prompt_scores, host_ns
         )
@@ -174,7 +177,8 @@ class TorchExecutor(Executor):
         """
         flight = self._flights.pop(ticket)
         inputs, sampled = flight.inputs, len(flight.inputs.sampled)
-        results = flight.results.wait()[0].numpy()
+        arrived = iter(flight.results.wait())
+        results = next(arrived).numpy()
         picked = results[:sampled].tolist()
         errors = self._errors(inputs, picked, results[sampled:] != 0)
         tokens: list[tuple[int, ...]] = [()] * flight.rows
@@ -183,11 +187,12 @@ class TorchExecutor(Executor):
                 tokens[row] = (token,)
         by_row: dict[int, tuple[Logprob, ...]] = {}
         if flight.scores is not None:
-            for at, logprob in flight.scores.to_logprobs().items():
+            for at, logprob in flight.scores.on_host(arrived).to_logprobs().items():
                 if (row := inputs.sampled[at]) not in errors:
                     by_row[row] = (logprob,)
         prompt_scores = {
-            row: to_logprob_columns(scores) for row, scores in flight.prompt_scores.items()
+            row: to_logprob_columns([each.on_host(arrived) for each in scores])
+            for row, scores in flight.prompt_scores.items()
         }
         return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns)
 

@@ -103,7 +103,11 @@ class PagedStep:
                 self._launch(layer, q, items, rows, (out, partials, sums))
         if len(work.merges):
             merge[(len(work.merges), heads)](
-                partials, sums, work.merges, out, HEADS=heads, HEAD_DIM=size, DIMS=tiles.dims
+                *(partials, sums, work.merges, out),
+                HEADS=heads,
+                HEAD_DIM=size,
+                DIMS=tiles.dims,
+                enable_fp_fusion=True,
             )
         return out
 
@@ -132,9 +136,13 @@ class PagedStep:
             TILE_ROWS=rows,
             TILE_KEYS=tiles.keys,
             PRECISION=self.of.precision,
-            num_warps=8 if rows == MOST_ROWS else 4,
-            num_stages=2,
+            **options(rows),
         )
+
+
+def options(rows: int) -> dict[str, int | bool]:
+    """How `attend` is compiled for a tile of so many rows."""
+    return {"num_warps": 8 if rows == MOST_ROWS else 4, "num_stages": 2, "enable_fp_fusion": True}
 
 
 def single_items(rows: StepRows, window: int) -> tuple[Ints, Ints, int]:

@@ -3,6 +3,8 @@
 On a CPU there is nothing to copy: tensors and arrays share their memory.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -20,23 +22,23 @@ def send(device: torch.device, *arrays: Array) -> list[Tensor]:
     To a CUDA device they go in one copy out of page-locked memory, which the caching allocator
     keeps until the copy is done. So the host waits for nothing.
     """
-    if device.type != "cuda":
-        return [torch.from_numpy(np.ascontiguousarray(each)).to(device) for each in arrays]
-    begins, end = [], 0
-    for each in arrays:
-        begins.append(end)
-        end += -(-each.nbytes // ALIGNMENT) * ALIGNMENT
-    locked = torch.empty(end, dtype=torch.uint8, pin_memory=True)
-    whole = locked.numpy()
-    for begin, each in zip(begins, arrays, strict=True):
-        whole[begin : begin + each.nbytes] = np.ascontiguousarray(each).reshape(-1).view(np.uint8)
+    if device.type != "cpu":
+        return send_together(device, arrays)
+    return [torch.from_numpy(np.ascontiguousarray(each)) for each in arrays]
+
+
+def send_together(device: torch.device, arrays: Sequence[Array]) -> list[Tensor]:
+    """As send, in one copy whatever the device."""
+    ends = [0, *accumulate(-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in arrays)]
+    locked = torch.empty(ends[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
+    whole, found = locked.numpy(), list[Tensor]()
+    for begin, each in zip(ends, arrays, strict=False):  # without the last end
+        whole[begin : begin + each.nbytes] = np.frombuffer(each.tobytes(), dtype=np.uint8)
     there = locked.to(device, non_blocking=True)
-    return [
-        there[begin : begin + each.nbytes]
-        .view(torch.from_numpy(each[:0].reshape(-1)).dtype)
-        .view(each.shape)
-        for begin, each in zip(begins, arrays, strict=True)
-    ]
+    for begin, each in zip(ends, arrays, strict=False):
+        kind = torch.from_numpy(np.empty(0, each.dtype)).dtype
+        found.append(there[begin : begin + each.nbytes].view(kind).view(each.shape))
+    return found
 
 
 def send_one(device: torch.device, array: Array) -> Tensor:

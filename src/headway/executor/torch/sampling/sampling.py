@@ -8,8 +8,8 @@ race only if two candidates finish within those bits, but it would move every la
 cumulative sum. The race also needs no order, so near ties cannot swap places.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -181,13 +181,21 @@ def _single(column: NDArray[np.float64]) -> NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class RowLogprobs:
-    """Log-probabilities of some of the sampled rows, still on the device."""
+    """Log-probabilities of some of the sampled rows."""
 
     rows: tuple[int, ...]  # of the n that were sampled
     counts: tuple[int, ...]  # how many of the most likely each row asked for
     drawn: Tensor  # [len(rows)]
     top: Tensor  # [len(rows), most asked for], the likeliest first
     ids: Tensor
+
+    @property
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.drawn, self.top, self.ids
+
+    def on_host(self, tensors: Iterator[Tensor]) -> "RowLogprobs":
+        """The same with the next three tensors: its own, copied to the host."""
+        return replace(self, drawn=next(tensors), top=next(tensors), ids=next(tensors))
 
     def to_logprobs(self) -> dict[int, Logprob]:
         """Plain values by row."""
