@@ -187,7 +187,8 @@ def part_of(runs: Mapping[int, kept.Kept]) -> Part:
         rows.append([*cells, f"{len(samples)}{counted}"])
     for threads, run in runs.items():
         figures |= {f"{name}_{threads}": median(run.samples[name]) for name in run.samples}
-    head = ["measured, [this machine](#what-was-measured-on)"]
+    machines = ", ".join(dict.fromkeys(run.machine for run in runs.values()))
+    head = [f"measured, [{machines}](#what-was-measured-on)"]
     for threads in runs:
         head += [f"{THREADS[threads]}: median", "least to most"]
     return Part(MEASURED, [Table([*head, "n"], rows)], figures)

@@ -26,6 +26,7 @@ ELSEWHERE = {"budgets", "strategies"}  # benchmarks of their own, which take lon
 BENCHMARKS = {  # named only
     "python -m benchmarks.strategies",
     "python -m benchmarks.budgets",
+    "python -m benchmarks.budgets --machine embedded",
     "headway demo",
 }
 

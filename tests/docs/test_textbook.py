@@ -10,6 +10,7 @@ from statistics import linear_regression
 
 import pytest
 
+from benchmarks.textbook import kept
 from benchmarks.textbook.__main__ import BESIDE, CERTAIN, CLOCKED
 from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
 from benchmarks.textbook.quoted import sharing
@@ -85,17 +86,17 @@ def test_a_figure_of_both_pages_is_the_same():
 
 
 def test_recorded_hits_are_those_of_their_run():
-    kept = json.loads(KEPT.read_text())
+    recorded = json.loads(KEPT.read_text())
     shown = {match[2]: match[1] for match in NUMBER.finditer(TEXT)}
     mine = {name: text for name, text in shown.items() if name.startswith("recorded_hits.")}
     assert mine
     for name, text in mine.items():
         places = len(text.partition(".")[2])
-        assert text == f"{kept[name]:,.{places}f}"
+        assert text == f"{recorded[name]:,.{places}f}"
     rows = cells("recorded_hits")
-    assert rows[0][1] == f"{kept['recorded_hits.prompt']:,.0f}"
+    assert rows[0][1] == f"{recorded['recorded_hits.prompt']:,.0f}"
     names = ("found", "later_found", "held_1", "held_8")
-    shares = [kept[f"recorded_hits.{name}"] for name in names]
+    shares = [recorded[f"recorded_hits.{name}"] for name in names]
     assert [float(row[2]) for row in rows] == pytest.approx(shares, abs=0.051)
 
 
@@ -117,8 +118,20 @@ def test_recorded_hits_are_what_the_trace_gives_now(monkeypatch):
     monkeypatch.chdir(ROOT)
     part = sharing.recorded()
     assert refreshed(TEXT, {"recorded_hits": part}) == TEXT
-    kept = json.loads(KEPT.read_text())
-    assert {f"recorded_hits.{name}": round(v, 6) for name, v in part.figures.items()} == kept
+    recorded = json.loads(KEPT.read_text())
+    assert {f"recorded_hits.{name}": round(v, 6) for name, v in part.figures.items()} == recorded
+
+
+@pytest.mark.parametrize("part", sorted(CLOCKED))
+def test_measured_figures_are_those_of_their_run(part):
+    """Both pages say what the rounds come to that were kept, and which machine they ran on."""
+    run = kept.read(part)
+    made = {part: CLOCKED[part][1](run.samples)}
+    assert refreshed(TEXT, made) == TEXT
+    assert refreshed(STRATEGIES, made) == STRATEGIES
+    rows = STRATEGIES.split("## What was measured on")[1].splitlines()
+    (row,) = [row for row in rows if f"`--part {part}`" in row]
+    assert run.machine in row and "one thread" in row and run.threads == 1
 
 
 def test_measured_figures_are_those_of_the_table_of_their_run():
