@@ -100,7 +100,7 @@ def lines() -> tuple[Callable[[], object], Callable[[], object]]:
     add = Add(Request("a", prompt, 1, 0, sampling=Sampling(stop_tokens=EOS)))
 
     def record(*commands: Add) -> str:
-        kept = Record(9, 10**15, commands, said, {}, 10**7, 10**5, digest(rows))
+        kept = Record(9, 10**15, commands, 9, said, {}, 10**7, 10**5, digest(rows))
         return journal.line_of(kept)
 
     return record, lambda: record(add)

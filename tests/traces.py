@@ -91,6 +91,10 @@ class Spy(Executor):
     executor: Any
     batches: list[Batch]
 
+    @property
+    def traits(self):
+        return self.executor.traits
+
     def submit(self, batch: Batch) -> int:
         self.batches.append(batch)
         return self.executor.submit(batch)
@@ -104,7 +108,7 @@ def able(begun: Begun) -> None:
 
 
 def spy(blocks: int, burst: int = 1, begins: Callable[[Begun], None] = able) -> Spy:
-    return Spy(FakeExecutor(blocks, BLOCK, burst, begins), [])
+    return Spy(FakeExecutor(blocks, BLOCK, burst, begins, 3), [])
 
 
 @dataclass(frozen=True)
@@ -115,10 +119,13 @@ class Case:
     burst: int = 1  # tokens that the executor gives at once
     lanes: tuple[Lane, ...] = (Lane("bulk"), Lane("chat", priority=-1))
     cost: StepCost = StepCost()  # that the scheduler knows
+    depth: int = 1  # steps in flight
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.blocks, BLOCK, self.lanes, self.policies, cost=self.cost)
+        return Settings(
+            self.blocks, BLOCK, self.lanes, self.policies, cost=self.cost, depth=self.depth
+        )
 
     def most(self, lane: str) -> int:
         """Tokens that a request of this lane may ever hold."""
@@ -238,6 +245,8 @@ prompts = st.builds(
 )
 
 
+# Where several tokens come at once, the next step cannot be decided before.
+BURSTS_AND_DEPTHS = st.sampled_from([(1, 1), (6, 1), (1, 2), (1, 3)])
 # Cancels after arrival: mostly none, else any time up to after the last token.
 limits = st.sampled_from([None, None, None, 0, 15, 40, 90, 250])
 
@@ -276,8 +285,8 @@ def crowded(draw: st.DrawFn) -> Case:
         )
         timed.append((request.arrived, Add(request)))
     timed.sort(key=lambda pair: pair[0])
-    blocks, burst = draw(st.integers(9, 12)), draw(st.sampled_from([1, 1, 6]))
-    return Case(blocks, strategy, timed, burst, lanes, COST)
+    burst, depth = draw(BURSTS_AND_DEPTHS)
+    return Case(draw(st.integers(9, 12)), strategy, timed, burst, lanes, COST, depth)
 
 
 @st.composite
@@ -311,9 +320,9 @@ def plain_cases(draw: st.DrawFn) -> Case:
             timed.append((later, end))
     timed.sort(key=lambda pair: pair[0])
     # Mostly a little more than the largest request needs, so that running ones outgrow it.
-    blocks, burst = draw(st.integers(8, 14)), draw(st.sampled_from([1, 1, 6]))
+    blocks, (burst, depth) = draw(st.integers(8, 14)), draw(BURSTS_AND_DEPTHS)
     cost = draw(st.sampled_from([StepCost(), COST]))
-    return Case(blocks, draw(plain_policies), timed, burst, cost=cost)
+    return Case(blocks, draw(plain_policies), timed, burst, cost=cost, depth=depth)
 
 
 @st.composite

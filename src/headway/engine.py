@@ -3,9 +3,10 @@
 Serving and simulating differ only in the clock, the inbox and the executor.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headway.core.batch import Batch, Event, Output
 from headway.core.commands import Command
@@ -86,7 +87,15 @@ def forgotten(record: Record) -> None:
 
 
 class Engine:
-    """It collects each step before it decides the next one (depth one)."""
+    """With a depth of 1 (Settings) it collects each step before it decides the next one.
+
+    With 2, a step is decided and submitted while the one before it is computed:
+
+    host    | decide 2 |  wait  | commit 1, decide 3 |  wait  | commit 2, decide 4 | ...
+    device  |        step 1     |        step 2               |        step 3          | ...
+
+    Where the scheduler cannot look ahead, the next step waits for this one, as with a depth of 1.
+    """
 
     def __init__(
         self,
@@ -101,38 +110,58 @@ class Engine:
         scheduler.roster.tells_tokens = executor.traits.wants_tokens
         self.scheduler, self.executor = scheduler, executor
         self.inbox, self.clock, self.keep = inbox, clock, keep
+        self._flights = deque[_Flight]()  # submitted and not collected, in their order
         self.load = scheduler.load(clock.now())  # the latest; any thread may read it
 
     def step(self) -> list[Event]:
-        """Take in commands and run one step; if there is none, wait. Returns what callers are to
-        hear."""
+        """Take in commands, submit a step and collect the oldest; if there is none, wait. Returns
+        what callers are to hear."""
         commands = tuple(self.inbox.poll())
         now = done = self.clock.now()
         events = self.scheduler.apply(commands, now)
-        batch, output = self.scheduler.schedule(now), Output()
+        batch, output, flights = Batch(), Output(), self._flights
+        if not flights or self.scheduler.may_look_ahead:
+            batch = self.scheduler.schedule(now)
         events += self.scheduler.newcomers.take_events()
         if batch.rows:
-            decided = self.clock.now() - now
-            output = self.executor.collect(self.executor.submit(batch))
+            decided = 0 if flights else self.clock.now() - now  # else the device was busy
+            flights.append(_Flight(batch, self.executor.submit(batch), decided))
+        collected = 0
+        if flights and (not batch.rows or len(flights) == self.scheduler.settings.depth):
+            flight = flights.popleft()
+            collected, output = flight.batch.step, self.executor.collect(flight.ticket)
             done = self.clock.now()
-            output = replace(output, host=output.host + decided) if decided else output
-            events += self.scheduler.commit(batch, output, done)
+            if flight.decided:
+                output = replace(output, host=output.host + flight.decided)
+            events += self.scheduler.commit(flight.batch, output, done)
         self.load = self.scheduler.load(done)
-        if batch.rows or commands or events:
+        if batch.rows or collected or commands or events:
             if self.keep is not forgotten:
-                self.keep(_record(batch, now, commands, output, done - now))
+                self.keep(_record(batch, now, commands, collected, output, done - now))
         elif not self.scheduler.finished:
             self.inbox.wait(batch.wake_at)
         return events
 
 
+class _Flight(NamedTuple):
+    batch: Batch
+    ticket: int  # the executor's
+    decided: int  # nanoseconds in which the device had nothing to do while it was decided
+
+
 def _record(
-    batch: Batch, now: int, commands: tuple[Command, ...], output: Output, spent: int
+    batch: Batch,
+    now: int,
+    commands: tuple[Command, ...],
+    collected: int,
+    output: Output,
+    spent: int,
 ) -> Record:
     return Record(
         step=batch.step,
         now=now,
         commands=commands,
+        collected=collected,
         tokens=output.tokens,
         errors=dict(output.errors),
         nanoseconds=spent,

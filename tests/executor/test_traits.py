@@ -1,5 +1,7 @@
 """An executor's traits: what it cannot do is refused by name, wherever it is asked for."""
 
+from dataclasses import replace
+
 import pytest
 
 from headway.core.commands import Add
@@ -7,6 +9,7 @@ from headway.core.grammar import Grammar
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine, Executor
@@ -87,7 +90,7 @@ def test_a_wrapper_has_the_traits_of_what_it_wraps_and_passes_on_what_it_is_to_p
 
 def test_a_plain_executor_does_everything_and_prepares_nothing():
     plain = PricedExecutor(COST, VirtualClock())
-    assert plain.traits == EVERYTHING
+    assert plain.traits == replace(EVERYTHING, steps_in_flight=NEVER)
     assert plain.compile(GRAMMAR) is None and plain.prepare(1, 1, 1.0) is None
 
 

@@ -33,22 +33,26 @@ def test_a_replay_repeats_the_whole_run():
     [
         (0, "", "line 1 is not JSON"),
         (0, "[]", "line 1 is not the head"),
-        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 8: replay it with"),
-        (0, '{"headway_journal": 7}', "of version 7; headway .* reads version 8: replay it with"),
-        (0, '{"headway_journal": 8, "settings": {"is": "Close"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 9: replay it with"),
+        (0, '{"headway_journal": 7}', "of version 7; headway .* reads version 9: replay it with"),
+        (0, '{"headway_journal": 9, "settings": {"is": "Close"}}', "line 1 holds no settings"),
         (3, "[3, 17, [", "line 4 is not JSON; was the run cut off there"),
         (3, "[3]", "line 4 is not a step's record"),
-        (3, '[3, 1, [{"is": "Exec"}], [], {}, 0, 0, 0]', "line 4 has a 'Exec', which this headway"),
-        (3, '[3, 1, [{"is": "Add", "reqest": 1}], [], {}, 0, 0, 0]', "line 4 has a Add that"),
-        (3, '[3, 1, [{"is": "Whole"}], [], {}, 0, 0, 0]', "line 4 .*: a command is none"),
-        (3, "[3, 1.5, [], [], {}, 0, 0, 0]", "line 4 .*: a number is not a whole one"),
-        (3, '[3, 1, [], ["a"], {}, 0, 0, 0]', "line 4 .*: a number is not a whole one"),
-        (3, "[3, 1, [], [], {}, -1, 0, 0]", "line 4 .*: a number is below 0"),
-        (3, "[3, 1, [], [], {}, 1, 0]", "line 4 is not a step's record"),
-        (3, '[3, 1, [], [], {}, 1, 0, "5"]', "line 4 .*: a number is not a whole one"),
-        (3, "[3, 1, [], [[5], [-1]], {}, 1, 0, 5]", "line 4 .*: a token is not from 0 to 429"),
-        (3, '[3, 1, [{"is": "map"}], [], {}, 0, 0, 0]', "line 4 is not a step's record"),
-        (0, '{"headway_journal": 8, "settings": {"is": "map"}}', "line 1 holds no settings"),
+        (
+            3,
+            '[3, 1, [{"is": "Exec"}], 0, [], {}, 0, 0, 0]',
+            "line 4 has a 'Exec', which this headway",
+        ),
+        (3, '[3, 1, [{"is": "Add", "reqest": 1}], 0, [], {}, 0, 0, 0]', "line 4 has a Add that"),
+        (3, '[3, 1, [{"is": "Whole"}], 0, [], {}, 0, 0, 0]', "line 4 .*: a command is none"),
+        (3, "[3, 1.5, [], 0, [], {}, 0, 0, 0]", "line 4 .*: a number is not a whole one"),
+        (3, '[3, 1, [], 0, ["a"], {}, 0, 0, 0]', "line 4 .*: a number is not a whole one"),
+        (3, "[3, 1, [], 0, [], {}, -1, 0, 0]", "line 4 .*: a number is below 0"),
+        (3, "[3, 1, [], 0, [], {}, 1, 0]", "line 4 is not a step's record"),
+        (3, '[3, 1, [], 0, [], {}, 1, 0, "5"]', "line 4 .*: a number is not a whole one"),
+        (3, "[3, 1, [], 0, [[5], [-1]], {}, 1, 0, 5]", "line 4 .*: a token is not from 0 to 429"),
+        (3, '[3, 1, [{"is": "map"}], 0, [], {}, 0, 0, 0]', "line 4 is not a step's record"),
+        (0, '{"headway_journal": 9, "settings": {"is": "map"}}', "line 1 holds no settings"),
     ],
 )
 def test_a_damaged_line_is_named(line, text, words):
@@ -79,7 +83,7 @@ def test_an_impossible_command_is_named_with_its_line(command, words):
     if "is" not in command:
         asked = {"is": "Request", "id": "a", "prompt": [1], "max_tokens": 4, "arrived": 0}
         command = {"is": "Add", "request": asked | command}
-    line = json.dumps([3, 1, [command], [], {}, 0, 0, 0])
+    line = json.dumps([3, 1, [command], 0, [], {}, 0, 0, 0])
     with pytest.raises(JournalError, match=f"line 4 is not a step's record: {words}"):
         list(journal.read([*LINES[:3], line])[1])
 
@@ -116,7 +120,7 @@ def test_the_heads_facts_about_the_run_are_restored():
     assert journal.about(file.getvalue()) == {"model": "tiny"}
     assert journal.about(LINES[0]) == {}
     with pytest.raises(JournalError, match="nothing that can be understood"):
-        journal.about('{"headway_journal": 8, "about": 3}')
+        journal.about('{"headway_journal": 9, "about": 3}')
 
 
 def test_an_empty_journal_has_no_head():
@@ -140,8 +144,8 @@ def test_a_step_that_only_the_journal_has_is_named():
     replayed = Scheduler(settings)
     replayed.apply(record.commands, record.now)
     assert replayed.schedule(5).rows, "the record has no rows"
-    with pytest.raises(JournalError, match="step 1 of 1 rows where step 0 of 0 is written"):
+    with pytest.raises(JournalError, match="step 1 is decided where none is written"):
         replay(*journal.read(file.getvalue().splitlines()))
-    idle = [LINES[0], *[json.dumps([1, 9, [], [[5]], {}, 3, 0, 0])]]
+    idle = [LINES[0], *[json.dumps([1, 9, [], 1, [[5]], {}, 3, 0, 0])]]
     with pytest.raises(JournalError, match="the engine idles where the journal has step 1"):
         replay(*journal.read(idle))

@@ -52,7 +52,7 @@ def test_a_run_that_diverges_from_its_journal_says_where():
     first, *rest = records
     with pytest.raises(JournalError, match="idles where the journal has step 1"):
         replay(settings, [replace(first, commands=()), *rest])
-    with pytest.raises(JournalError, match=r"parted from its journal: step 1 of \d+ rows"):
+    with pytest.raises(JournalError, match="parted from its journal: step 1 has 1 rows where 2"):
         replay(settings, [replace(first, tokens=(*first.tokens, ())), *rest])
 
 
@@ -61,11 +61,11 @@ def test_a_step_with_other_rows_of_the_same_number_is_named():
     records = list(made)
     (add,) = records[0].commands
     longer = replace(add.request, prompt=(*add.request.prompt, 5))
-    with pytest.raises(JournalError, match="step 1 has as many rows as are written, and other"):
+    with pytest.raises(JournalError, match="step 1 has other rows than are written"):
         replay(settings, [replace(records[0], commands=(Add(longer),)), *records[1:]])
     at = next(n for n, each in enumerate(records) if len(each.tokens) == 4)
     records[at] = replace(records[at], digest=records[at].digest ^ 1)
-    with pytest.raises(JournalError, match=f"step {records[at].step} has as many rows as are"):
+    with pytest.raises(JournalError, match=f"step {records[at].step} has other rows"):
         replay(settings, records)
 
 
@@ -91,7 +91,7 @@ def test_a_digest_covers_every_row_and_every_field_of_it():
 def test_a_record_is_restored_from_its_line(tmp_path):
     request = ask("a", 3, 2, sampling=Sampling(0.5, stop_tokens=frozenset({5, 3})), salt="t")
     commands = (Add(request), Cancel("b"), Stop("c", 2), Close())
-    record = Record(4, 99, commands, ((1, 2), ()), {1: "why"}, 12, 3, 2**32 - 1)
+    record = Record(4, 99, commands, 3, ((1, 2), ()), {1: "why"}, 12, 3, 2**32 - 1)
     lanes = (Lane("is", Budget(ttft=5)),)
     settings = Settings(9, 4, lanes, Policies(join=Dynamic(2, 5, {"is": 1})))
     with open(tmp_path / "incident.jsonl", "w") as file:

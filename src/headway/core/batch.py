@@ -12,6 +12,10 @@ from typing import NamedTuple
 from headway.core.request import NEVER, Finish
 from headway.core.sampling import Sampling
 
+# Instead of a token: the one that the row of this sequence samples in the step before, which is
+# still being computed. Only executors that take several steps at once (Traits) are sent it.
+UNKNOWN = -1
+
 
 class Want(IntFlag):
     """What a row wants of the executor: nothing, or one or both of these."""
@@ -26,7 +30,7 @@ class Row(NamedTuple):
 
     sequence: int  # the sequence's number
     start: int  # position of the first token to compute
-    tokens: tuple[int, ...]  # the tokens to compute
+    tokens: tuple[int, ...]  # the tokens to compute; the last one may be UNKNOWN
     blocks: tuple[int, ...]  # added to its block table since its last row
     want: Want
 

@@ -203,6 +203,7 @@ class Roster:
         }
 
     def _stop_running(self, sequence: Sequence) -> Line:
+        sequence.forget_unknown()
         del self.running[sequence.number]
         line = self.lines[sequence.request.lane]
         line.leave(sequence)

@@ -9,7 +9,7 @@ the step and reserves its blocks, which may preempt others. Then rows are built 
 from collections.abc import Iterable
 
 from headway.core.admission import refuse
-from headway.core.batch import Batch, Begun, Event, Logprob, Output, Row, Want, add_scores
+from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
@@ -17,10 +17,12 @@ from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
 from headway.core.load import Load
+from headway.core.planning.in_flight import InFlight
 from headway.core.planning.late import relegate
 from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
 from headway.core.planning.resizing import Resizing
+from headway.core.planning.rows import build_rows
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
 from headway.core.roster import Roster
@@ -28,8 +30,8 @@ from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 
-NOTHING, LAST, NOT_YET = Want.NOTHING, Want.LAST, Finish.NOT_YET
-make = tuple.__new__  # of a Row or an Event, a sixth of a step faster than Row(...): decisions/0002
+NOT_YET = Finish.NOT_YET
+make = tuple.__new__  # of an Event: as in planning/rows.py
 
 
 class Scheduler:
@@ -41,8 +43,7 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self.estimates = Estimates(settings.cost)
-        # By step in flight: when it was scheduled, its tokens, since when lines have waited for it.
-        self._in_flight: dict[int, tuple[int, int, int]] = {}
+        self._in_flight = InFlight(settings, self.roster, self.estimates)
         self.resizing = Resizing(settings, self.roster, self.estimates.sizes)
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
@@ -104,7 +105,14 @@ class Scheduler:
 
     # -- decide
 
+    @property
+    def may_look_ahead(self) -> bool:
+        """Whether another step can be decided before those in flight are back."""
+        return not self.group.slots and self._in_flight.may_look_ahead  # a group is a rectangle
+
     def view(self, now: int) -> View:
+        """What policies see. Their `now` is when the step can begin that they are asked about."""
+        now = self._in_flight.all_back(now, self.committed)
         roster, pool = self.roster, self.pool
         lines, running = tuple(roster.lines.values()), roster.running.values()
         blocks = pool.num_free, pool.num_blocks, pool.block_size
@@ -126,46 +134,29 @@ class Scheduler:
         if not plan.shares:
             return Batch(wake_at=min(plan.start.wake_at, self.roster.deadlines.next))
         batch = self._build(plan, now, since)
-        self.newcomers.promise(batch, now, self.group.together)
+        self.newcomers.promise(batch, plan.view.now, self.group.together)
         return batch
 
     def _build(self, plan: Plan, now: int, since: int) -> Batch:
-        rows: list[Row] = []
-        begun: list[Begun] = []
-        for sequence, take in plan.shares.items():
-            start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
-            end = start + take
-            if not sequence.begun:
-                begun.append(self.roster.begin(sequence, now))
-            added: tuple[int, ...] = ()
-            if sequence.sent < len(blocks):
-                added = tuple(blocks[sequence.sent :])
-                sequence.sent = len(blocks)
-            mine = (tokens[start],) if take == 1 else tuple(tokens[start:end])
-            known = len(tokens)
-            want = LAST if end == known and known < sequence.limit else NOTHING
-            if sequence.scores and sequence.unscored(end):
-                want |= Want.PROMPT
-            rows.append(make(Row, (sequence.number, start, mine, added, want)))
-            sequence.scheduled = end
+        rows, begun = build_rows(plan.shares, self.roster, now, ahead=self._in_flight.ahead)
         self.steps += 1
         self.roster.note_batch()
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
-        self._in_flight[self.steps] = now, total, since
         self.prefilled = plan.kinds.prefill
         held, width = self.group.rectangle(len(self.roster.running), longest)
         dropped = self.roster.take_dropped()
-        return Batch(self.steps, tuple(rows), tuple(begun), dropped, held, width)
+        batch = Batch(self.steps, rows, begun, dropped, held, width)
+        self._in_flight.add(batch, now, total, since)
+        return batch
 
     # -- learn
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
         """Take in a step's output, in the steps' order, and return what callers are to hear."""
-        scheduled, tokens, since = self._in_flight.pop(batch.step)
-        began = max(scheduled, self.committed)
+        began, tokens, since = self._in_flight.pop(batch.step, self.committed)
         spent, waste = now - began, batch.waste
-        # The step's time is divided among its tokens. The remainder, less than a nanosecond a
-        # token, goes to the first row, so that the accounts sum to the step exactly.
+        # Divided among the tokens. The remainder, less than a nanosecond a token, goes to the first
+        # row, so that the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
         wasted, self.committed = rate * waste, now
         events: list[Event] = []
@@ -191,9 +182,12 @@ class Scheduler:
                     sequence.first_token = now
                     self.estimates.first_came(sequence)
                 sequence.last_token = now
-                known = sequence.tokens
-                known += sampled
-                if len(known) >= sequence.limit or not sequence.stops.isdisjoint(sampled):
+                if sequence.unknown:
+                    sequence.learn(sampled)
+                else:
+                    sequence.tokens += sampled
+                is_long = len(sequence.tokens) - sequence.unknown >= sequence.limit
+                if is_long or not sequence.stops.isdisjoint(sampled):
                     events.append(self._complete(sequence, sampled, row_logprobs, now))
                 else:
                     plain = sequence.request.id, sampled, NOT_YET, "", row_logprobs, (), False, ()
@@ -204,16 +198,18 @@ class Scheduler:
                 scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
                 add_scores(events, sequence.request.id, scores)
         self._keep(batch, tokens, (began, spent, wasted, output.host))
-        self.estimates.see(batch, spent)
         self.estimates.drain(self.roster.lines.values(), now - since)
-        if not self.group.together:
-            return events
+        return self._withhold(events, now) if self.group.together else events
+
+    def _withhold(self, events: list[Event], now: int) -> list[Event]:
+        """Nobody of a group hears of these before it has ended."""
         self.group.withheld += events
         return self._answer_group(now) if self._group_is_over else []
 
     def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
         left = len(self.roster.running), self.roster.waiting, self.pool.num_free
         self.ledger.add(step_row(batch, tokens, spent, left))
+        self.estimates.see(batch, spent[1])
 
     def _complete(
         self, sequence: Sequence, sampled: tuple[int, ...], logprobs: tuple[Logprob, ...], now: int

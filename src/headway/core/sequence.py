@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from headway.core.batch import Logprobs, Row
+from headway.core.batch import UNKNOWN, Logprobs, Row
 from headway.core.cost.promise import NO_PROMISE, Promise
 from headway.core.request import NEVER, Finish, Request
 
@@ -18,10 +18,13 @@ class Sequence:
     """How far one request has got. It never crosses a seam. The roster, the plan, the block table
     and the scheduler change it; everybody else only reads it.
 
-    tokens     |<------- prompt ------->|<-- generated -->|
+    tokens     |<------- prompt ------->|<-- generated -->| UNKNOWN |
     scheduled  |<-- in a step ------------->|                 scheduled <= len(tokens)
     computed   |<-- committed --->|                           computed <= scheduled
     blocks     |<-- reserved ------------------------->|      room = len(blocks) x block size
+
+    Where the next step is decided while one is computed, the token that it samples has its place
+    already: UNKNOWN, the last of `tokens`.
     """
 
     number: int  # in order of arrival: every tie is broken by it
@@ -33,8 +36,10 @@ class Sequence:
     stops: frozenset[int] = field(init=False)
     scores: bool = field(init=False)  # the prompt's log-probabilities are wanted
     prompt: int = field(init=False)  # its tokens
+    reads: bool = field(init=False)  # its tokens must be known before the next one is sampled
     computed: int = 0
     scheduled: int = 0
+    unknown: int = 0  # of its last tokens, those that are still being sampled
     blocks: list[int] = field(default_factory=list)
     room: int = 0  # positions in its blocks
     sent: int = 0  # blocks that the executor has been told of
@@ -75,16 +80,34 @@ class Sequence:
         self.prompt = len(self.request.prompt)
         self.stops = self.request.sampling.stop_tokens
         self.scores = self.request.sampling.prompt_logprobs >= 0
+        self.reads = self.request.sampling.reads_tokens
 
     @property
     def pending(self) -> int:
-        """Tokens that are known and not yet part of a step."""
+        """Tokens that are not yet part of a step."""
         return len(self.tokens) - self.scheduled
 
     @property
     def generated(self) -> int:
         """Tokens generated so far."""
-        return len(self.tokens) - self.prompt
+        return len(self.tokens) - self.prompt - self.unknown
+
+    def expect(self) -> None:
+        """The step that is being built samples its next token, and is not waited for."""
+        self.tokens.append(UNKNOWN)
+        self.unknown += 1
+
+    def learn(self, sampled: tuple[int, ...]) -> None:
+        """The first that is unknown was sampled: it is one token."""
+        at = len(self.tokens) - self.unknown
+        (self.tokens[at],) = sampled
+        self.unknown -= 1
+
+    def forget_unknown(self) -> None:
+        """It has ended: nobody hears of what is still being sampled."""
+        if self.unknown:
+            del self.tokens[-self.unknown :]
+            self.unknown = 0
 
     def truncate(self, keep: int) -> None:
         """Keep this many generated tokens, and count the others as discarded.
@@ -92,6 +115,7 @@ class Sequence:
         The time of each token is not stored. The last one that stays gets the time it would have
         had if all had come at equal distances, so that the mean gap stays the same.
         """
+        self.forget_unknown()
         if (generated := self.generated) > keep:
             first, gaps = self.first_token, max(1, generated - 1)
             self.last_token = first + (self.last_token - first) * max(0, keep - 1) // gaps
@@ -101,6 +125,7 @@ class Sequence:
     def cut_at_end(self, sampled: int) -> tuple[int, Finish]:
         """The last so many tokens were sampled, and one of them ends it: discard those after it.
         Returns how many of them stay, and why it has ended."""
+        self.forget_unknown()
         tokens = self.tokens
         before = len(tokens) - sampled
         kept = min(sampled, self.limit - before)

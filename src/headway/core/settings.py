@@ -23,8 +23,11 @@ class Settings:
     policies: Policies = Policies()
     context: int = NEVER  # tokens that the model can attend to, at most
     cost: StepCost = StepCost()  # of the executor's steps; if unknown, nothing is predicted
+    depth: int = 1  # steps in flight, at most: with 2, one is decided while another is computed
 
     def __post_init__(self) -> None:
+        if self.depth < 1:
+            raise SettingError(f"a depth of {self.depth} steps computes nothing")
         names = [lane.name for lane in self.lanes]
         if not names or len(set(names)) < len(names):
             raise SettingError(f"lanes need distinct names, and at least one: {names}")

@@ -39,6 +39,7 @@ class Calibration:
     context: int  # tokens that a request may hold
     slots: int  # largest number of decoding rows that it was fitted on
     threads: int = 1
+    depth: int = 1  # steps in flight when it serves; the steps were measured one by one
     price_per_hour: float = 0.0  # of the machine; 0: not stated
     executor: str = "torch"  # that computed the steps
     about: Mapping[str, Any] = field(default_factory=dict)  # errors per regime, workloads, date
@@ -118,7 +119,16 @@ def read_cost_file(path: Path) -> Calibration:
 
 def _check(calibration: Calibration) -> None:
     """ValueError where a field has a wrong type or value."""
-    for name in ("kv_bytes", "num_blocks", "fit", "block_size", "context", "slots", "threads"):
+    for name in (
+        "kv_bytes",
+        "num_blocks",
+        "fit",
+        "block_size",
+        "context",
+        "slots",
+        "threads",
+        "depth",
+    ):
         if not _are_whole([getattr(calibration, name)], least=1):
             raise ValueError(
                 f"{name} is {getattr(calibration, name)!r}, not a whole number from 1 on"

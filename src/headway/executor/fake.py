@@ -7,7 +7,7 @@ early, freed too soon, missing from the table, or shared with the wrong prefix c
 
 from collections.abc import Callable
 
-from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
+from headway.core.batch import UNKNOWN, Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
 from headway.core.sampling import Sampling
 from headway.engine import Executor
@@ -44,6 +44,7 @@ class FakeExecutor(Executor):
 
     burst: tokens per step, as if all but the first had been drafted and accepted. begins: called
     for each sequence that begins; if it raises, that sequence's rows are errors, and only those.
+    steps_in_flight: as its traits say; only with a burst of 1.
     """
 
     def __init__(
@@ -52,12 +53,19 @@ class FakeExecutor(Executor):
         block_size: int,
         burst: int = 1,
         begins: Callable[[Begun], object] = lambda begun: None,
+        steps_in_flight: int = 1,
     ) -> None:
-        self.traits = Traits("the fake executor", logprobs=False, grammars=False)
+        self.traits = Traits(
+            "the fake executor",
+            logprobs=False,
+            grammars=False,
+            steps_in_flight=steps_in_flight,
+        )
         self.block_size, self.burst, self._begins = block_size, burst, begins
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]
         self.tables: dict[int, list[int]] = {}
         self.begun: dict[int, Begun] = {}
+        self.sampled: dict[int, int] = {}  # sequence -> the token that it sampled last
         self.refused: dict[int, str] = {}  # sequence -> why it could not begin
         self.computed = 0  # cells, wasted ones too
         self._outputs: dict[int, Output] = {}
@@ -94,6 +102,7 @@ class FakeExecutor(Executor):
     def _end(self, sequence: int) -> None:
         if not self.refused.pop(sequence, ""):
             del self.tables[sequence], self.begun[sequence]
+            self.sampled.pop(sequence, None)
 
     def _output(self, batch: Batch, states: dict[int, list[int]]) -> Output:
         tokens, errors, scores = list[tuple[int, ...]](), dict[int, str](), {}
@@ -104,6 +113,8 @@ class FakeExecutor(Executor):
                 continue
             known = states[row.sequence]
             tokens.append(self._sample(row.sequence, known) if row.want & Want.LAST else ())
+            if tokens[-1]:
+                self.sampled[row.sequence] = tokens[-1][-1]
             if row.want & Want.PROMPT:
                 scores[i] = self._score(row, known)
         return Output(tuple(tokens), errors=errors, prompt_logprobs=scores)
@@ -115,7 +126,9 @@ class FakeExecutor(Executor):
         assert row.tokens, "a row that computes nothing has no logits"
         cells = (self._cell(row.sequence, position) for position in range(row.start))
         states = [self.memory[block][offset] for block, offset in cells]
-        for token in row.tokens:
+        *known, last = row.tokens
+        last = self.sampled[row.sequence] if last == UNKNOWN else last
+        for token in (*known, last):
             states.append(mix(states[-1] if states else ROOT, token))
         self.computed += len(row.tokens)
         return states

@@ -100,6 +100,8 @@ def settings_of(
     Raises SettingError for what the executor lacks, or for settings that do not go together.
     """
     plan = loaded.plan
-    made = Settings(plan.num_blocks, plan.block_size, lanes, policies, plan.context, cost=cost)
-    loaded.executor.traits.check(made)
+    traits = loaded.executor.traits
+    memory = plan.num_blocks, plan.block_size
+    made = Settings(*memory, lanes, policies, plan.context, cost, traits.steps_in_flight)
+    traits.check(made)
     return made

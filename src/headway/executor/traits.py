@@ -38,6 +38,10 @@ class Traits:
     def check(self, settings: Settings) -> None:
         """Raises SettingError for settings that it cannot obey."""
         self.check_policies(settings.policies)
+        if settings.depth > self.steps_in_flight:
+            raise SettingError(
+                f"{self.name} takes {self.steps_in_flight} steps at once, not {settings.depth}"
+            )
         if settings.block_size % self.block_multiple:
             raise SettingError(
                 f"{self.name} takes blocks of a multiple of {self.block_multiple} tokens, not of "

@@ -1,7 +1,7 @@
 """A journal's lines, written and read: what the engine took in and did, enough to do it again.
 
 Each line is JSON. The first one holds the settings, and what is known about the run. Each line
-after it is one step, or one idle poll that took in commands: [step, now, commands, tokens, errors,
+after it is one turn of the engine's loop: [step, now, commands, collected, tokens, errors,
 nanoseconds, host, digest]. The digest is of the step's rows: with it a replay sees whether it has
 made the same ones. Log-probabilities are not kept, because nothing is decided by them.
 
@@ -22,7 +22,7 @@ from headway.errors import JournalError
 from headway.journal import codec, origin
 from headway.journal.record import Record
 
-VERSION = 8
+VERSION = 9
 
 
 def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = None) -> None:
@@ -43,7 +43,7 @@ def head(settings: Settings, about: Mapping[str, Any]) -> str:
 def line_of(record: Record) -> str:
     """The line of a step."""
     rest = record.nanoseconds, record.host, record.digest
-    content = record.commands, record.tokens, record.errors
+    content = record.commands, record.collected, record.tokens, record.errors
     return codec.line([record.step, record.now, *content, *rest])
 
 
@@ -122,11 +122,12 @@ def _any_head(line: str) -> dict[str, Any]:
 def _record(number: int, line: str) -> Record:
     parsed = _parse(number, line)
     try:
-        step, now, commands, tokens, errors, nanoseconds, host, digest = parsed
+        step, now, commands, collected, tokens, errors, nanoseconds, host, digest = parsed
         record = Record(
             step,
             now,
             tuple([codec.decode(command, number) for command in commands]),
+            collected,
             tuple([tuple(row) for row in tokens]),
             {int(row): str(error) for row, error in errors.items()},
             nanoseconds,
@@ -141,7 +142,8 @@ def _record(number: int, line: str) -> Record:
 
 def _check(record: Record) -> None:
     """TypeError or ValueError if it cannot be a step. The reader adds the line's number."""
-    numbers = record.step, record.now, record.nanoseconds, record.host, record.digest
+    steps, times = (record.step, record.collected), (record.now, record.nanoseconds, record.host)
+    numbers = *steps, *times, record.digest
     if not all(isinstance(each, int) for row in (numbers, *record.tokens) for each in row):
         raise TypeError("a number is not a whole one")
     if min(numbers) < 0:

@@ -11,16 +11,20 @@ from headway.core.commands import Command
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One step, or one idle poll that took in commands."""
+    """One turn of the engine's loop: the step that was decided, and the one that came back.
 
-    step: int  # 0: commands came or requests expired, and no step was run
+    With one step in flight these are the same.
+    """
+
+    step: int  # that was decided; 0: none was
     now: int  # when the step was decided, as the scheduler was told
     commands: tuple[Command, ...]  # in the order they were applied
-    tokens: tuple[tuple[int, ...], ...] = ()  # sampled, by row
+    collected: int = 0  # the step that came back; 0: none did
+    tokens: tuple[tuple[int, ...], ...] = ()  # sampled in it, by row
     errors: dict[int, str] = field(default_factory=dict)
     nanoseconds: int = 0  # from `now` to its commit
-    host: int = 0  # of them, those in which the device waited for the host
-    digest: int = 0  # of its rows; 0: no rows
+    host: int = 0  # of its time, that in which the device waited for the host
+    digest: int = 0  # of the rows of the step that was decided; 0: no rows
 
 
 def digest(rows: Iterable[Row]) -> int:

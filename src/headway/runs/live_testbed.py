@@ -93,6 +93,7 @@ def make_testbed(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Testb
         fixed_threads=loaded.threads > 0,
         rounding=loaded.rounding,
         gathering=loaded.gathering,
+        depth=loaded.executor.traits.steps_in_flight,
     )
 
 

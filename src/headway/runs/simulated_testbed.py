@@ -37,6 +37,7 @@ def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
         engine=lambda scheduler, executor, inbox, _: VirtualEngine(
             scheduler, executor, inbox, clock, priced, coasting=True
         ),
+        depth=calibration.depth,
         simulated=f"a cost model of {kind}",
         cost=calibration.cost,
     )

@@ -50,6 +50,7 @@ class Testbed:
     fixed_threads: bool = False  # the executor keeps them: use_threads does nothing
     rounding: Rounding = Rounding()  # how the executor rounds a step's tokens up
     gathering: Gathering = UNPADDED  # how the executor reads keys
+    depth: int = 1  # steps in flight
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
     simulated: str = ""  # by which cost model, in words; empty: it is a real machine
     cost: StepCost = StepCost()  # that policies predict with; unknown: they cannot
@@ -68,7 +69,13 @@ class Testbed:
     def settings(self, policies: Policies, lanes: Sequence[Lane]) -> Settings:
         """Of a scheduler on this testbed. SettingError where they do not go together."""
         settings = Settings(
-            self.num_blocks, self.block_size, tuple(lanes), policies, self.context, self.cost
+            self.num_blocks,
+            self.block_size,
+            tuple(lanes),
+            policies,
+            self.context,
+            self.cost,
+            self.depth,
         )
         self.executor.traits.check(settings)
         return settings

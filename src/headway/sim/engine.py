@@ -29,7 +29,8 @@ class VirtualEngine(Engine):
     ) -> None:
         """priced: the executor itself, or the one that it passes its batches on to."""
         super().__init__(scheduler, executor, inbox, clock)
-        self._priced, self._trace, self._time, self._coasting = priced, inbox, clock, coasting
+        self._priced, self._trace, self._time = priced, inbox, clock
+        self._coasting = coasting and scheduler.settings.depth == 1
 
     def step(self) -> list[Event]:
         # A journal gets a record of every step, so then there is no coasting.

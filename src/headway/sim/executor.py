@@ -3,12 +3,15 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import count, repeat
+from typing import NamedTuple
 
 from headway.core.batch import Batch, Output, Want
 from headway.core.cost.features import Features, batch_features
 from headway.core.cost.step_cost import WHOLE, Rates, StepCost
+from headway.core.request import NEVER
 from headway.engine import Executor
 from headway.executor.forwarding import Forwarding
+from headway.executor.traits import Traits
 from headway.sim.clock import VirtualClock
 from headway.sim.noise import Noise
 
@@ -17,6 +20,8 @@ SAYS = Want.LAST, Want.LAST | Want.PROMPT
 
 class Filler(Executor):
     """Computes nothing. Every token that is wanted is 0."""
+
+    traits = Traits(steps_in_flight=NEVER)
 
     def __init__(self) -> None:
         self._outputs: dict[int, Output] = {}
@@ -28,6 +33,12 @@ class Filler(Executor):
 
     def collect(self, ticket: int) -> Output:
         return self._outputs.pop(ticket)
+
+
+class _PricedStep(NamedTuple):
+    end: int  # when its output is there
+    host: int  # nanoseconds of it in which the device waits for the host
+    behind: int  # nanoseconds of the host after it
 
 
 class PricedExecutor(Forwarding):
@@ -47,23 +58,33 @@ class PricedExecutor(Forwarding):
         self.cost, self.clock = cost, clock
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host had finished the last step
-        self._stepped = False  # a step was priced since then
+        self._stepped = False  # a step came back since then
         self._prompted = False  # the last step had prompts
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
-        self._host = 0  # the host's nanoseconds in the latest step
-        self._behind = 0  # and after it
+        self._steps: dict[int, _PricedStep] = {}  # in flight, by ticket
+        self._behind = 0  # the host's nanoseconds after the step that came back last
 
     def submit(self, batch: Batch) -> int:
-        """Run a step. `settle` charges the host's time after it, once its output is taken in."""
+        """Begin a step. If another is computed, the host's part of this one is done meanwhile, and
+        the device's follows that one's at once."""
         cost, now = self.cost, self.clock.now()
         features = batch_features(batch, cost.gathering)
         spent = cost.predict(features) * self.factor(features) // WHOLE
+        host = behind = 0
         if self._has_host:
-            self._host, self._behind = cost.on_host(features), cost.behind(features)
-        more = cost.wake if now > self._ready else self._turning(features)
-        self._stepped, self._prompted = True, features.prompts > 0
-        self.clock.advance_to(now + spent + more)
-        return self.executor.submit(batch)
+            host, behind = cost.on_host(features), cost.behind(features)
+        if self._steps:
+            self.clock.advance_to(now + host)
+            begins = max(now + host, *[step.end for step in self._steps.values()])
+            end = begins + max(0, spent - host) + self._turning(features)
+            host = 0
+        else:
+            more = cost.wake if now > self._ready else self._turning(features)
+            end = now + spent + more
+        self._prompted = features.prompts > 0
+        ticket = self.executor.submit(batch)
+        self._steps[ticket] = _PricedStep(end, host, behind)
+        return ticket
 
     def _turning(self, features: Features) -> int:
         """Extra nanoseconds of a step that begins where the last one ended."""
@@ -122,8 +143,12 @@ class PricedExecutor(Forwarding):
         return taken
 
     def collect(self, ticket: int) -> Output:
-        output = self.executor.collect(ticket)
-        return replace(output, host=self._host) if self._host else output
+        """Move the clock to the step's end. `settle` charges the host's time after it, once its
+        output is taken in."""
+        step, output = self._steps.pop(ticket), self.executor.collect(ticket)
+        self.clock.advance_to(max(self.clock.now(), step.end))
+        self._behind, self._stepped = step.behind, True
+        return replace(output, host=step.host) if step.host else output
 
     def settle(self) -> None:
         """Move the clock by the host's time after a step. Without a step the engine slept."""

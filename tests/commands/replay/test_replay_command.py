@@ -441,7 +441,7 @@ def test_a_killed_run_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path
     [
         ("", "bad.jsonl: line 1 is not JSON"),
         ("hello\nworld\n", "bad.jsonl: line 1 is not JSON"),
-        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 8"),
+        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 9"),
         ('{"headway_jour', "bad.jsonl: line 1 is not JSON; was the run cut off there"),
         ("[]\n", "line 1 is not the head of a journal"),
     ],
@@ -495,7 +495,9 @@ def test_a_rerun_that_differs_says_which_headway_wrote_the_journal(tmp_path, abo
     path.write_text("\n".join([old, *lines[:2], *lines[3:]]))
     with pytest.raises(JournalError, match=f"old.jsonl: the run has parted .*; .*{words}"):
         told(path)
-    path.write_text("\n".join([old, *lines[:2], '[3, 1, [{"is": "Pause"}], [], {}, 0, 0, 0]', ""]))
+    path.write_text(
+        "\n".join([old, *lines[:2], '[3, 1, [{"is": "Pause"}], 0, [], {}, 0, 0, 0]', ""])
+    )
     with pytest.raises(JournalError, match=f"old.jsonl: line 4 has a 'Pause', .*{words}"):
         told(path)
 
@@ -517,7 +519,7 @@ def test_a_journal_of_an_older_headway_is_refused_in_one_line():
         told(Path(__file__).with_name("version7.jsonl"))
     assert str(caught.value) == (
         f"version7.jsonl: this is a journal of version 7; headway {headway.__version__} reads "
-        "version 8: headway 0.1.0 of other source code wrote it (2026-11-23T14:32:55Z): replay it "
+        "version 9: headway 0.1.0 of other source code wrote it (2026-11-23T14:32:55Z): replay it "
         "with that code"
     )
 

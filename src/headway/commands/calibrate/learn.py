@@ -134,6 +134,7 @@ def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibra
         slots=measured.slots,
         threads=measured.threads,
         executor=testbed.kind,
+        depth=testbed.depth,
         about=_about(measured, live_fit),
     )
 

@@ -117,7 +117,7 @@ class ObservedRun:
         """make_run: makes the run on the testbed that it is given."""
         testbed.executor.hand_over()
         self._recorder = Recorder(testbed.executor, testbed.gathering)
-        self.run = make_run(replace(testbed, executor=SharedExecutor(self._recorder)))
+        self.run = make_run(replace(testbed, executor=SharedExecutor(self._recorder), depth=1))
 
     def steps(self) -> list[LiveStep]:
         """All steps in order, except the first FIRST."""

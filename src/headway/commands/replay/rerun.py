@@ -50,21 +50,26 @@ class Rerun:
 class StepObserver(Executor):
     """Wraps the journal's executor: notes what each step computed and each request's tokens."""
 
+    traits = JournalInbox.traits
+
     def __init__(self, inbox: JournalInbox, scheduler: Scheduler, gathering: Gathering) -> None:
         self.inbox, self.scheduler, self.gathering = inbox, scheduler, gathering
         self.sampled = dict[str, list[int]]()
         self.steps = list[Features]()
-        self._ids = list[str]()  # of the rows of the step in flight
+        self._ids = dict[int, list[str]]()  # of the rows of the steps in flight, by ticket
 
     def submit(self, batch: Batch) -> int:
         running = self.scheduler.roster.running
-        self._ids = [running[row.sequence].request.id for row in batch.rows]
+        ids = [running[row.sequence].request.id for row in batch.rows]
         self.steps.append(batch_features(batch, self.gathering))
-        return self.inbox.submit(batch)
+        ticket = self.inbox.submit(batch)
+        self._ids[ticket] = ids
+        return ticket
 
     def collect(self, ticket: int) -> Output:
         output = self.inbox.collect(ticket)
-        for at, (id, tokens) in enumerate(zip(self._ids, output.tokens, strict=True)):
+        rows = zip(self._ids.pop(ticket), output.tokens, strict=True)
+        for at, (id, tokens) in enumerate(rows):
             if at not in output.errors:
                 self.sampled[id] += tokens
         return output

@@ -15,6 +15,7 @@ from headway.sim.clock import VirtualClock
 from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
+from headway.sim.replay import JournalInbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +46,37 @@ class ReplayInbox(TraceInbox):
 class RecordedAnswers(Executor):
     """An executor that computes nothing: it returns each request's recorded tokens."""
 
+    traits = JournalInbox.traits
+
     def __init__(self, rerun: Rerun, scheduler: Scheduler, inbox: ReplayInbox) -> None:
         self.rerun, self.scheduler, self.inbox = rerun, scheduler, inbox
         self.given = dict.fromkeys(rerun.sampled, 0)  # tokens, by request
         self.ran_out = set[str]()
         self._outputs = dict[int, Output]()
+        self._ends = dict[int, list[Command]]()  # that follow the tokens of a step, by ticket
 
     def submit(self, batch: Batch) -> int:
         running = self.scheduler.roster.running
+        ends = self._ends[batch.step] = []
         self._outputs[batch.step] = Output(
             tuple(
-                self._next(running[row.sequence].request.id) if row.want & Want.LAST else ()
+                self._next(running[row.sequence].request.id, ends) if row.want & Want.LAST else ()
                 for row in batch.rows
             )
         )
         return batch.step
 
     def collect(self, ticket: int) -> Output:
+        self.inbox.follow_ups += self._ends.pop(ticket)
         return self._outputs.pop(ticket)
 
-    def _next(self, id: str) -> tuple[int, ...]:
-        """The next token. With the last one, queue the command that ended the answer, if any."""
+    def _next(self, id: str, ends: list[Command]) -> tuple[int, ...]:
+        """The next token. The last one brings the command that ended the answer, if any."""
         known, at = self.rerun.sampled[id], self.given[id]
         token = known[at : at + 1]
         self.given[id] = at + len(token)
         if self.given[id] == len(known) and (end := self.rerun.ends.get(id)):
-            self.inbox.follow_ups.append(end)
+            ends.append(end)
             if isinstance(end, Cancel):
                 self.ran_out.add(id)
         return token

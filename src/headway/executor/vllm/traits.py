@@ -7,5 +7,6 @@ VLLM_TRAITS = Traits(
     kind="vllm",
     wants_tokens=True,
     exclusive_groups=False,
+    steps_in_flight=2,  # its workers keep what they sample, and read a queue of steps
     least_temperature=0.01,  # it would raise lower ones to it
 )

@@ -1,0 +1,119 @@
+"""How long does a device wait for the host, with one step in flight and with two?
+
+A device that takes 8 ms a step, whatever is in it, serves 256 answers through the engine's own
+loop. It is a clock and no thread: a step begins when the one before it has ended or, if that was
+earlier, when it is submitted, and is collected 8 ms later. The device's idle time is the sum of the
+gaps. Two steps in flight and one in turn, with first come and by budgets, in windows of the same
+number of steps.
+
+The aim is a share of at most 0.03 with two in flight (`idle_share`, first come).
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+from benchmarks.report import Figure, finish
+from benchmarks.scheduler_step import COST, LANES, answered
+from headway.core.batch import Batch, Output
+from headway.core.commands import Add, Command
+from headway.core.lane import Lane
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous
+from headway.core.policies.policies import Policies
+from headway.core.request import Request
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import Engine, Executor
+from headway.executor.traits import Traits
+from headway.live.clock import WallClock
+from headway.strategies.registry import by_budgets
+
+STEP_NS, ROWS, PROMPT, BLOCK = 8_000_000, 256, 300, 16
+WARM, STEPS, ROUNDS, SEED = 20, 200, 5, 0
+MOST = 0.03
+
+
+class Device(Executor):
+    """It computes nothing, and each step takes STEP_NS."""
+
+    traits = Traits("a device of 8 ms a step", steps_in_flight=2)
+
+    def __init__(self) -> None:
+        self.free = 0  # when it has ended what was submitted
+        self.idle = 0  # nanoseconds so far
+        self.ends: dict[int, tuple[int, Output]] = {}
+
+    def submit(self, batch: Batch) -> int:
+        now = time.perf_counter_ns()
+        self.idle += max(0, now - self.free) if self.free else 0
+        self.free = max(now, self.free) + STEP_NS
+        self.ends[batch.step] = self.free, answered(batch)
+        return batch.step
+
+    def collect(self, ticket: int) -> Output:
+        end, output = self.ends.pop(ticket)
+        while (left := end - time.perf_counter_ns()) > 0:
+            time.sleep(left / 1e9)
+        return output
+
+
+class Inbox:
+    """All requests at once, and nothing later."""
+
+    def __init__(self, commands: list[Command]) -> None:
+        self.commands = commands
+
+    def poll(self) -> list[Command]:
+        due, self.commands = self.commands, []
+        return due
+
+    def wait(self, until: int) -> None:
+        raise AssertionError("there is always a step to run")
+
+
+def idle_share(policies: Policies, lanes: tuple[Lane, ...], depth: int) -> float:
+    """The device's idle time over the time of STEPS steps in which ROWS answers decode."""
+    adds: list[Command] = []
+    for i in range(ROWS):
+        prompt = tuple(range(i, i + PROMPT))
+        adds.append(Add(Request(f"r{i}", prompt, 2_000, 0, lanes[i % len(lanes)].name)))
+    settings = Settings(ROWS * 160, BLOCK, lanes, policies, cost=COST, depth=depth)
+    scheduler, device = Scheduler(settings), Device()
+    engine = Engine(scheduler, device, Inbox(adds), WallClock())
+    while any(each.pending > 1 for each in scheduler.roster.by_id.values()) or not scheduler.steps:
+        engine.step()
+    _run(engine, WARM)
+    idle, began = device.idle, time.perf_counter_ns()
+    _run(engine, STEPS)
+    return (device.idle - idle) / (time.perf_counter_ns() - began)
+
+
+def _run(engine: Engine, steps: int) -> None:
+    until = engine.scheduler.steps + steps
+    while engine.scheduler.steps < until:
+        engine.step()
+    assert len(engine.scheduler.roster.running) == ROWS
+
+
+def main() -> int:
+    first_come = Policies(Continuous(ROWS), chunk=Fixed(256), step_tokens=ROWS + 256)
+    cases: dict[str, Callable[[], float]] = {
+        "idle_share": lambda: idle_share(first_come, (Lane(),), 2),
+        "idle_share_of_one": lambda: idle_share(first_come, (Lane(),), 1),
+        "idle_share_by_budgets": lambda: idle_share(by_budgets(ROWS), LANES, 2),
+        "idle_share_of_one_by_budgets": lambda: idle_share(by_budgets(ROWS), LANES, 1),
+    }
+    shares = {name: list[float]() for name in cases}
+    for _ in range(ROUNDS):  # in turn, so that a slow moment falls on all alike
+        for name, case in cases.items():
+            shares[name].append(case())
+    figures = [
+        Figure(name, seen, MOST if name == "idle_share" else None, "of the time")
+        for name, seen in shares.items()
+    ]
+    return finish("device_idle", __doc__ or "", SEED, figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The steps that are being computed (InFlight), and whether another may be decided meanwhile."""
+
+from typing import NamedTuple
+
+from headway.core.batch import Batch
+from headway.core.cost.estimates import Estimates
+from headway.core.cost.features import batch_features
+from headway.core.roster import Roster
+from headway.core.settings import Settings
+
+
+class StepInFlight(NamedTuple):
+    """One that was scheduled and is not committed yet. Times in nanoseconds."""
+
+    scheduled: int  # when it was decided
+    tokens: int  # of its rows
+    since: int  # lines have waited for it since then
+    foreseen: int  # how long it is predicted to take; 0: not known
+
+
+class InFlight:
+    """The steps by number, in their order. With a depth of 1 there is one at most."""
+
+    def __init__(self, settings: Settings, roster: Roster, estimates: Estimates) -> None:
+        self.settings, self.roster, self.estimates = settings, roster, estimates
+        self.ahead = settings.depth > 1  # a step may be decided while another is computed
+        self._steps: dict[int, StepInFlight] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._steps)
+
+    def add(self, batch: Batch, now: int, tokens: int, since: int) -> None:
+        """It was decided now."""
+        foreseen, estimates = 0, self.estimates
+        if self.ahead and estimates.is_known:
+            foreseen = estimates.predict(batch_features(batch, estimates.cost.gathering))
+        self._steps[batch.step] = StepInFlight(now, tokens, since, foreseen)
+
+    def pop(self, number: int, committed: int) -> tuple[int, int, int]:
+        """It is back. committed: when the one before it was. Returns when it began, its tokens, and
+        since when lines have waited for it: nothing of that lies before `committed`."""
+        step = self._steps.pop(number)
+        return max(step.scheduled, committed), step.tokens, max(step.since, committed)
+
+    def all_back(self, now: int, committed: int) -> int:
+        """When a step can begin that is decided now. committed: when the last one was."""
+        for step in self._steps.values():
+            committed = max(step.scheduled, committed) + step.foreseen
+        return max(now, committed)
+
+    @property
+    def may_look_ahead(self) -> bool:
+        """Whether another step can be decided before these are back.
+
+        Not while a row needs its token first. Nor if somebody may have to be preempted for want of
+        blocks or for somebody of an earlier tier: nobody in flight can be.
+        """
+        roster, running = self.roster, self.roster.running.values()
+        if roster.pool.num_free < len(running) or any(s.reads and not s.pending for s in running):
+            return False
+        if not self.settings.policies.goes_by_tier or not roster.waiting:
+            return True
+        lines = roster.lines.values()
+        waiting = [part for line in lines for part in (line.waiting, line.relegated) if part]
+        earliest = min([part[0].tier for part in waiting])
+        may_lose = {line.lane.name for line in lines if line.running > line.lane.slots.least}
+        return not any(s.tier > earliest and s.request.lane in may_lose for s in running)

@@ -1,0 +1,41 @@
+"""The second phase of a step: rows of those who kept their blocks (build_rows)."""
+
+from collections.abc import Mapping
+
+from headway.core.batch import Begun, Row, Want
+from headway.core.roster import Roster
+from headway.core.sequence import Sequence
+
+NOTHING, LAST = Want.NOTHING, Want.LAST
+make = tuple.__new__  # of a Row, a sixth of a step faster than Row(...): decisions/0002
+
+
+def build_rows(
+    shares: Mapping[Sequence, int], roster: Roster, now: int, *, ahead: bool
+) -> tuple[tuple[Row, ...], tuple[Begun, ...]]:
+    """The rows of a step with these tokens of each, and what begins with it.
+
+    ahead: the next step may be decided before this one is back. Then the token that a row samples
+    has its place from now on, though nobody knows it yet.
+    """
+    rows: list[Row] = []
+    begun: list[Begun] = []
+    for sequence, take in shares.items():
+        start, tokens, blocks = sequence.scheduled, sequence.tokens, sequence.blocks
+        end = start + take
+        if not sequence.begun:
+            begun.append(roster.begin(sequence, now))
+        added: tuple[int, ...] = ()
+        if sequence.sent < len(blocks):
+            added = tuple(blocks[sequence.sent :])
+            sequence.sent = len(blocks)
+        mine = (tokens[start],) if take == 1 else tuple(tokens[start:end])
+        known = len(tokens)
+        want = LAST if end == known and known < sequence.limit else NOTHING
+        if sequence.scores and sequence.unscored(end):
+            want |= Want.PROMPT
+        rows.append(make(Row, (sequence.number, start, mine, added, want)))
+        sequence.scheduled = end
+        if ahead and want & LAST and known + 1 < sequence.limit and not sequence.reads:
+            sequence.expect()
+    return tuple(rows), tuple(begun)

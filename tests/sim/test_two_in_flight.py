@@ -1,0 +1,192 @@
+"""A step is decided while another is computed (a depth of 2)."""
+
+from dataclasses import replace
+
+import pytest
+
+from headway.core.batch import UNKNOWN
+from headway.core.commands import Add, Cancel, Stop
+from headway.core.cost.step_cost import Rates, StepCost
+from headway.core.grammar import Grammar
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.join import Continuous, Static
+from headway.core.policies.policies import Policies
+from headway.core.request import Finish
+from headway.core.sampling import Sampling
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.errors import JournalError, SettingError
+from headway.executor.fake import FakeExecutor
+from headway.journal.record import Record
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+from headway.sim.replay import replay as replay_records
+from headway.strategies.registry import by_budgets
+from tests.traces import BLOCK, COST, DEFAULT, MS, Spy, answer, ask
+
+STEP = StepCost.of(8 * MS, per_token=0, per_pair=0)
+
+
+def engine(*commands, depth=2, blocks=40, policies=DEFAULT, cost=STEP, known=False, lanes=()):
+    """An engine over a spied fake executor. commands: with the time in milliseconds of each.
+    known: the scheduler knows the cost model too."""
+    settings = Settings(
+        blocks,
+        BLOCK,
+        lanes or (Lane(),),
+        policies,
+        cost=cost if known else StepCost(),
+        depth=depth,
+    )
+    spied = Spy(FakeExecutor(blocks, BLOCK, steps_in_flight=2), [])
+    clock, timed = VirtualClock(), [(at * MS, command) for at, command in commands]
+    priced = PricedExecutor(cost, clock, spied)
+    made = VirtualEngine(Scheduler(settings), priced, TraceInbox(timed, clock), clock, priced)
+    return made, spied, clock
+
+
+def finish(made):
+    events = []
+    while not made.scheduler.finished:
+        events += made.step()
+        made.scheduler.check()
+    return events
+
+
+def said(events, id):
+    return [token for event in events if event.id == id for token in event.tokens]
+
+
+def test_the_next_step_is_submitted_before_the_first_is_back():
+    request = ask("a", 5, 4)
+    made, spied, clock = engine((0, Add(request)))
+    assert made.step() == [] and len(spied.batches) == 1 and clock.now() == 0
+    (event,) = made.step()
+    assert len(spied.batches) == 2 and clock.now() == 8 * MS
+    assert spied.batches[1].rows[0].tokens == (UNKNOWN,) and spied.batches[1].rows[0].start == 5
+    assert list(event.tokens) == answer(request)[:1]
+    assert said([event, *finish(made)], "a") == answer(request)
+    assert len(spied.batches) == 4, "its last token is sampled by its fourth row"
+
+
+@pytest.mark.parametrize("depth, took", [(1, 4 * 10), (2, 10 + 3 * 8)])
+def test_the_host_works_while_the_device_does(depth, took):
+    """Of 10 ms a step 2 are the host's, before it. It has nothing to do beside the first."""
+    cost = StepCost(device=Rates(step=8 * MS * 1000), host=Rates(step=2 * MS * 1000))
+    made, _, clock = engine((0, Add(ask("a", 5, 4))), depth=depth, cost=cost)
+    finish(made)
+    assert clock.now() == took * MS
+    rows = made.scheduler.ledger.steps
+    assert sum(row.nanoseconds for row in rows) == clock.now(), "steps do not overlap"
+
+
+def test_a_token_past_a_stop_token_is_computed_for_nobody():
+    request = ask("a", 5, 9)
+    stop = answer(request)[2]
+    request = ask("a", 5, 9, sampling=Sampling(stop_tokens=frozenset({stop})))
+    made, _, _ = engine((0, Add(request)))
+    events = finish(made)
+    assert said(events, "a") == answer(request) and events[-1].finish is Finish.STOP
+    rows = made.scheduler.ledger.steps
+    assert len(rows) == len(answer(request)) + 1, "one step more, because nobody knew"
+    assert [row.waste_nanoseconds for row in rows] == [0] * (len(rows) - 1) + [8 * MS]
+
+
+@pytest.mark.parametrize(
+    "end, kept, why", [(Cancel("a"), 2, Finish.CANCELLED), (Stop("a", 1), 1, Finish.STOP)]
+)
+def test_an_end_from_outside_takes_effect_at_the_next_decision(end, kept, why):
+    """It comes at 10 ms: the second step is in flight, and a third is decided at 16."""
+    request = ask("a", 5, 9)
+    made, spied, _ = engine((0, Add(request)), (10, end))
+    events = finish(made)
+    assert len(spied.batches) == 3 and said(events, "a") == answer(request)[:2]
+    (row,) = made.scheduler.ledger.requests
+    assert (row.finish, row.generated) == (why, kept) and row.finished == 16 * MS
+    assert made.scheduler.pool.num_free == 40
+
+
+def test_a_row_that_needs_its_token_waits_for_it():
+    penalised = ask("a", 5, 4, sampling=Sampling(presence_penalty=0.5))
+    made, spied, clock = engine((0, Add(penalised)))
+    finish(made)
+    assert all(UNKNOWN not in row.tokens for batch in spied.batches for row in batch.rows)
+    assert clock.now() == 32 * MS, "no step is lost"
+    assert Sampling(grammar=Grammar("regex", "a")).reads_tokens
+
+
+def test_a_group_and_short_memory_are_not_looked_past():
+    adds = [(0, Add(ask(id, 5, 4))) for id in "ab"]
+    made, spied, _ = engine(*adds, policies=Policies(Static(2)))
+    finish(made)
+    assert all(UNKNOWN not in row.tokens for batch in spied.batches for row in batch.rows)
+    made, spied, _ = engine(*adds, blocks=5)  # two each, and both want a third
+    made.step()
+    assert len(spied.batches) == 1 and made.scheduler.pool.num_free == 1
+    events = made.step()
+    assert len(spied.batches) == 1, "somebody may have to be preempted"
+    events += finish(made)
+    assert [said(events, id) for id in "ab"] == [answer(ask(id, 5, 4)) for id in "ab"]
+
+
+def tiers(least=0):
+    """Offline work has all slots, and a request with a budget comes."""
+    lanes = (Lane("offline", slots=Share(least)), Lane("chat", Budget(ttft=500 * MS)))
+    adds = [(0, Add(ask(f"o{i}", 5, 9, lane="offline"))) for i in range(2)]
+    late = (20, Add(ask("c", 5, 3, 20 * MS, lane="chat")))
+    return engine(*adds, late, lanes=lanes, policies=by_budgets(2), known=True, cost=COST)
+
+
+def test_who_may_take_a_slot_does_not_find_everybody_in_flight():
+    made, _, _ = tiers()
+    finish(made)
+    rows = {row.id: row for row in made.scheduler.ledger.requests}
+    assert rows["o1"].preemptions == 1 and rows["o0"].preemptions == 0
+    assert rows["c"].finished < rows["o0"].finished
+
+
+def test_who_may_not_take_a_slot_waits_and_the_others_look_ahead():
+    made, spied, _ = tiers(least=2)
+    finish(made)
+    rows = {row.id: row for row in made.scheduler.ledger.requests}
+    assert rows["o1"].preemptions == 0 and rows["c"].first_scheduled >= rows["o0"].finished
+    ahead = [batch.step for batch in spied.batches if UNKNOWN in batch.rows[0].tokens]
+    assert len(ahead) > 6
+
+
+def test_policies_are_asked_about_the_time_when_the_step_begins():
+    made, _, clock = engine((0, Add(ask("a", 5, 4))), known=True)
+    made.step()
+    assert clock.now() == 0 and made.scheduler.view(0).now == 8 * MS
+
+
+def test_a_journal_says_which_step_was_decided_and_which_came_back():
+    made, _, _ = engine((0, Add(ask("a", 5, 3))))
+    records: list[Record] = []
+    made.keep = records.append
+    finish(made)
+    steps = [(record.step, record.collected) for record in records]
+    assert steps == [(1, 0), (2, 1), (3, 2), (0, 3)]
+    again, _ = replay_records(made.scheduler.settings, records)
+    assert again.ledger.requests == made.scheduler.ledger.requests
+    second = records[1]
+    for wrong, words in (
+        (replace(second, collected=2), "step 1 is back where step 2 is written"),
+        (replace(second, step=0), "step 2 is decided where none is written"),
+        (replace(second, tokens=((4,), (5,))), "step 1 has 1 rows where 2 are written"),
+    ):
+        with pytest.raises(JournalError, match=words):
+            replay_records(made.scheduler.settings, [records[0], wrong, *records[2:]])
+    more = replace(records[-1], step=4)
+    with pytest.raises(JournalError, match="nothing is decided where step 4 is written"):
+        replay_records(made.scheduler.settings, [*records[:-1], more])
+
+
+def test_a_depth_is_refused_that_the_executor_does_not_have():
+    with pytest.raises(SettingError, match="a depth of 0 steps computes nothing"):
+        Settings(8, depth=0)
+    settings = Settings(8, BLOCK, policies=Policies(Continuous(2)), depth=2)
+    with pytest.raises(SettingError, match="the fake executor takes 1 steps at once, not 2"):
+        FakeExecutor(8, BLOCK).traits.check(settings)
