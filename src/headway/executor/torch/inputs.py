@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.core.batch import Batch, Row, Want
+from headway.core.batch import UNKNOWN, Batch, Row, Want
 from headway.executor.torch.attention.attention import Attention, StepAttention
 from headway.executor.torch.flat_tokens import FlatTokens
-from headway.executor.torch.last_tokens import UNKNOWN, LastTokens
+from headway.executor.torch.last_tokens import LastTokens
 from headway.executor.torch.memory.transfer import send, send_one
 from headway.executor.torch.sampling.sampling import SamplingColumns
 from headway.executor.torch.slots import REFUSED_SLOT, Slots

@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-UNKNOWN = -1  # a row's token that the step before samples
-
 
 class LastTokens:
     """Lets a step begin before the host knows the tokens of the step before it.
