@@ -4,9 +4,8 @@ from itertools import count
 from time import perf_counter
 
 from benchmarks.gpu.bound import wait
-from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.batch import UNKNOWN, Batch, Begun, Row, Want
 from headway.core.sampling import Sampling
-from headway.executor.torch.last_tokens import UNKNOWN
 from headway.executor.torch.load import LoadedModel
 
 WARM, TRIALS = 8, 5

@@ -327,7 +327,7 @@ def test_the_traffic_to_learn_from_lets_the_engine_sleep_now_and_then():
         ("num_blocks", "2048", "num_blocks is '2048'"),
         ("fit", 2_000, "2048 blocks are more than the 2000 that fit"),
         ("price_per_hour", float("nan"), "price_per_hour is nan"),
-        ("model", None, "model, dtype and device are names"),
+        ("model", None, "model, dtype, device and executor are names"),
         ("analytical", "no", "analytical is true or false"),
         ("about", [], "list"),
         ("about.errors", {"memory": {}}, "median"),
