@@ -84,4 +84,6 @@ def load(size: Size, device: str) -> LoadedModel:
     """The model, its weights drawn on the device, with KV memory for the most rows."""
     context = 2 * max(size.prompt, size.held)
     limits = Limits(max(size.rows), 2 * context, context)
-    return load_random(parse_config(size.raw, {}), limits, device=device)
+    loaded = load_random(parse_config(size.raw, {}), limits, device=device)
+    loaded.executor.prepare(size.slots, size.slots, seconds=1)  # on a GPU: compiles the kernels
+    return loaded
