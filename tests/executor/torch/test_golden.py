@@ -127,14 +127,16 @@ def crowded(golden, block_size):
     limits = Limits(sequences=5, block_size=block_size, num_blocks=96 // block_size)
     loaded = load(golden.folder, limits)
     if block_size == 4:  # so few bytes that a step's rows are gathered in several groups
-        loaded.executor._builder._gathering = Gathering(block_size, 20)
+        loaded.executor.attention.gathering = Gathering(block_size, 20)
     return loaded
 
 
 def answer(loaded, policies, wanted):
     """Serve ASKED under these policies; the answers must equal the wanted ones."""
     plan, executor = loaded.plan, loaded.executor
-    scheduler = Scheduler(Settings(plan.num_blocks, plan.block_size, policies=policies))
+    depth = executor.traits.steps_in_flight
+    settings = Settings(plan.num_blocks, plan.block_size, policies=policies, depth=depth)
+    scheduler = Scheduler(settings)
     before = executor.computed
     events = simulate(
         scheduler,

@@ -1,20 +1,23 @@
 """An executor that never waits in submit, driven two steps deep: the tokens are those of one."""
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.batch import UNKNOWN, Batch, Begun, Row, Want
+from headway.core.policies.policies import Policies
 from headway.core.sampling import Sampling
 from headway.executor.torch.layers.mlp import Mixture
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.runner import TorchExecutor
+from tests.executor.torch.test_golden import ASKED, CHUNKS, JOINS, answer, crowded
 
 PROMPTS = ((5, 9, 100, 33, 7, 77, 3), (8,), (12, 150, 42), (60, 61, 62, 63, 64, 65))
-ANSWER, UNKNOWN = 8, -1
+ANSWER = 8
 SAMPLINGS = {
     "greedy": Sampling(),
     "unfiltered": Sampling(temperature=0.9, seed=3),
@@ -172,3 +175,16 @@ def test_what_is_run_once_beforehand_leaves_nothing_behind(golden):
     want = Sequences(loaded(golden, False), SAMPLINGS["greedy"], unknown=False).one_deep()
     sequences = Sequences(executor, SAMPLINGS["greedy"], unknown=True)
     assert sequences.two_deep(executor.submit) == want
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mixtral"])
+def test_an_engine_of_depth_two_gives_transformers_answers(goldens, shape, join):
+    """With preemption, prefix hits, padding and held slots, as the policies have it."""
+    want = [goldens[shape].generate(*asked) for asked in ASKED]
+    mine = crowded(goldens[shape], 4)
+    made = loaded(goldens[shape], True)
+    executor = TorchExecutor(made.model, mine.executor.cache, overlapped=True)
+    for chunk in CHUNKS.values():
+        policies = Policies(JOINS[join], chunk=chunk, step_tokens=48)
+        answer(SimpleNamespace(plan=mine.plan, executor=executor), policies, want)
