@@ -1,7 +1,7 @@
 """A model behind three verbs: generate, stream, chat. The engine runs in a thread."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_bytes
@@ -49,7 +49,8 @@ class LLM:
     llm.load.drift then says by how much the steps differ from it.
     block_size: tokens of a KV block; 0: 16, and 32 with vLLM.
     executor: "torch", headway's own, or "vllm" (docs/executors.md). vllm: arguments of vLLM's
-    engine, by its own names.
+    engine, by its own names. adapters: folders or hub ids of LoRA adapters, by the names that
+    Options.adapter chooses; for vLLM alone.
 
     Raises CheckpointError or one of its kinds, MemoryPlanError, SettingError, JournalError.
     """
@@ -69,25 +70,26 @@ class LLM:
         cost: StepCost = StepCost(),
         executor: str = TORCH,
         vllm: Mapping[str, Any] = {},
+        adapters: Mapping[str, str] = {},
     ) -> None:
         from headway.executor.torch.memory.memory_plan import Limits
         from headway.executor.torch.threads import single_threaded
 
         self.policies = policies or usual(slots)
-        check_executor(executor, vllm)
+        check_executor(executor, vllm, adapters)
         limits = Limits.of(self.policies, slots, context, block_size or BLOCK_SIZES[executor])
         if journal:
             check(Path(journal), new=True)
         with single_threaded():
             source = EMBEDDED if model is None else model
-            loaded = load(executor, source, limits, dtype, device, vllm)
+            loaded = load(executor, source, limits, dtype, device, vllm, adapters)
         self.memory, self._executor = loaded.plan, loaded.executor
         self._closing = ExitStack()  # the last one first, and each of them if another raises
         self._closing.callback(self._executor.close)
         # The ledger's rows by request id, of the requests whose caller waits for its row.
         self._rows: dict[str, RequestRow | None] = {}
         try:
-            self._begin(loaded, model, seed, journal, cost)
+            self._begin(loaded, model, seed, journal, cost, adapters)
         except BaseException:
             self._closing.close()
             raise
@@ -99,6 +101,7 @@ class LLM:
         seed: int,
         journal: str | Path | None,
         cost: StepCost,
+        adapters: Collection[str],
     ) -> None:
         """Start the engine on a model that is loaded."""
         self.tokenizer = Tokenizer(loaded.folder, loaded.vocab)
@@ -108,6 +111,7 @@ class LLM:
             loaded.folder,
             loaded.executor,
             seed,
+            adapters,
         )
         settings = settings_of(loaded, (Lane(max_waiting=NEVER),), self.policies, cost)
         scheduler = Scheduler(settings, token_bytes(16))

@@ -40,6 +40,7 @@ class Options:
     logprobs: int = -1  # -1: none; n: of each token and of the n most likely
     prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
     grammar: Grammar = Grammar()  # the answer must match it
+    adapter: str = ""  # the LoRA adapter that answers, by its name; empty: the model alone
 
     def sampling(
         self,

@@ -2,12 +2,12 @@
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from headway.core.request import Request
 from headway.engine import Executor
-from headway.errors import PromptError, SettingError
+from headway.errors import PromptError, SettingError, did_you_mean
 from headway.executor.grammars.grammar_check import grammar_problem
 from headway.options import Options
 from headway.text_stream import TextStream
@@ -32,14 +32,15 @@ class RequestBuilder:
         folder: Path,
         executor: Executor,
         seed: int,
+        adapters: Collection[str] = (),
     ) -> None:
         """eos: the token ids that end the model's answers. folder: the tokenizer's, for grammars.
 
         executor: what it cannot do is refused; it compiles a grammar ahead of the step that begins
-        with it. seed: of the stream of seeds for requests that bring none.
+        with it. seed: of the stream of seeds for requests that bring none. adapters: their names.
         """
         self.tokenizer, self.eos, self._folder = tokenizer, eos, folder
-        self._executor = executor
+        self._executor, self._adapters = executor, adapters
         self._ids = itertools.count()
         self._random = random.Random(seed)
 
@@ -51,6 +52,9 @@ class RequestBuilder:
         """
         if problem := options.sampling(0, self.eos, self.tokenizer).problem():
             raise SettingError(problem)
+        if options.adapter and options.adapter not in self._adapters:
+            near = did_you_mean(options.adapter, self._adapters)
+            raise SettingError(f"there is no adapter {options.adapter!r}{near}")
         scores = options.logprobs, options.prompt_logprobs
         wanted = *scores, options.grammar, options.temperature
         if refusal := self._executor.traits.refusal(*wanted):
@@ -88,7 +92,15 @@ class RequestBuilder:
             most = max(1, min(DEFAULT_TOKENS, capacity - len(prompt)))
         sampling = options.sampling(self._random.getrandbits(62), self.eos, self.tokenizer)
         expected = min(options.expected_tokens, most)
-        first = Request(self._next_id(), prompt, most, now, sampling=sampling, expected=expected)
+        first = Request(
+            self._next_id(),
+            prompt,
+            most,
+            now,
+            sampling=sampling,
+            expected=expected,
+            adapter=options.adapter,
+        )
         return [first, *(first.sibling(self._next_id(), i) for i in range(1, options.n))]
 
     def empty(self, now: int) -> Request:

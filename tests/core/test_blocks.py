@@ -166,9 +166,10 @@ def test_can_hold_counts_matched_blocks_in_the_free_list():
     assert not pool.can_hold(pool.match([key]), 2)
 
 
-def test_block_hashes_depend_on_a_secret_and_on_the_tenant():
-    roots = {BlockPool(2, 2, secret).root(salt) for secret in (b"", b"x") for salt in ("", "t")}
-    assert len(roots) == 4
+def test_block_hashes_depend_on_a_secret_on_the_tenant_and_on_the_adapter():
+    pools = [BlockPool(2, 2, secret) for secret in (b"", b"x")]
+    named = [(salt, adapter) for salt in ("", "t", "tsql") for adapter in ("", "sql")]
+    assert len({pool.root(*each) for pool in pools for each in named}) == 12
 
 
 def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):

@@ -142,6 +142,7 @@ def test_a_prefix_is_computed_once_whatever_the_arrivals_and_the_chunks(data):
     [
         ask("b", (*SHARED[: LEAST * BLOCK - 1], 90, 90, 90), 2),  # one block in common
         sharing("b", salt="tenant"),  # it may not know
+        sharing("b", adapter="sql"),  # other weights, other keys and values
         sharing("b", sampling=Sampling(prompt_logprobs=0)),  # each of its positions is computed
         ask("b", SHARED[: LEAST * BLOCK], 2),  # the last token is computed in any case
         ask("b", 1, 2),

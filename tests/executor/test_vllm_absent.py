@@ -12,8 +12,9 @@ import pytest
 from headway import LLM
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
-from headway.errors import SettingError
+from headway.errors import CheckpointError, SettingError
 from headway.executor.torch.memory.memory_plan import Limits
+from headway.executor.vllm.adapters import Adapter, read_adapters
 from headway.executor.vllm.engine_args import check_options, engine_args, prepare_environment
 from headway.executor.vllm.load import VllmPlan
 from headway.executor.vllm.worker import mixed
@@ -89,7 +90,8 @@ def test_groups_are_refused_before_vllm_is_imported(absent):
         ("block_size", "vLLM's block_size follows from block_size: set that"),
         ("max_num_seqs", "follows from slots"),
         ("speculative_config", "vLLM's speculative_config cannot be set"),
-        ("enable_lora", "cannot be set: headway decides it, or lacks it"),
+        ("enable_lora", "vLLM's enable_lora follows from adapters: set that"),
+        ("enable_prefix_caching", "cannot be set: headway decides it, or lacks it"),
         ("quantisation", "vLLM has no option 'quantisation'; did you mean quantization"),
         ("_private", "vLLM has no option '_private'"),
     ],
@@ -119,6 +121,19 @@ def test_seeds_of_positions_are_far_apart_in_their_lower_halves():
     assert len(seeds) == 1_500
     assert all(0 <= mixed(2**63 - 1, at) < 2**63 for at in range(9))
     assert mixed(7, 3) == mixed(7, 3) != mixed(3, 7)
+
+
+def test_adapters_are_refused_by_our_executor_and_where_there_are_none(tmp_path, absent):
+    with pytest.raises(SettingError, match=r"headway's executor applies no LoRA adapters \(sql\)"):
+        LLM(adapters={"sql": "folder"})
+    with pytest.raises(CheckpointError, match=r"the adapter sql: .* has no adapter_config\.json"):
+        read_adapters({"sql": str(tmp_path)})
+    for plain in ("{}", '{"r": 0}', '{"r": true}', '{"r": 4, "rank_pattern": {"q": "8"}}'):
+        (tmp_path / "adapter_config.json").write_text(plain)
+        with pytest.raises(CheckpointError, match=r"the adapter sql: .* has no rank"):
+            read_adapters({"sql": str(tmp_path)})
+    (tmp_path / "adapter_config.json").write_text('{"r": 4, "rank_pattern": {"q": 8}}')
+    assert read_adapters({"sql": str(tmp_path)}) == (Adapter("sql", 1, tmp_path, 8),)
 
 
 def test_the_memory_is_told_of_all_ranks():

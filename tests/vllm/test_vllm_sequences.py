@@ -23,7 +23,8 @@ class Matching:
 
 def test_what_bad_words_ban_beside_a_grammar_follows_the_generated_tokens():
     sampling = Sampling(bad_words=((9,), (5, 6, 7)), stop_tokens=frozenset({2}), min_tokens=2)
-    held = Held("0", Begun(0, 2, sampling, (5, 6, 5)), None, Matching(), 3, answer=[5])
+    begun = Begun(0, 2, sampling, (5, 6, 5))
+    held = Held("0", begun, None, matcher=Matching(), known=3, answer=[5])
     held.extend(Row(0, 0, (5, 6), (), Want.NOTHING))
     held.extend(Row(0, 2, (5,), (), Want.LAST))
     assert (held.generated, list(held.banned())) == (1, [2, 9]), "5, 6 of the prompt do not count"

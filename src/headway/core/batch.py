@@ -42,6 +42,7 @@ class Begun(NamedTuple):
     prompt: int  # its length: the token at position p is generated token p - prompt
     sampling: Sampling
     tokens: tuple[int, ...] = ()  # all known ones, if the sampling or the executor reads them
+    adapter: str = ""  # the LoRA adapter's name; empty: none
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,8 @@ def _hash_blocks(pool: BlockPool, sequence: Sequence, full: int) -> None:
     hashes, tokens, size = sequence.hashes, sequence.tokens, pool.block_size
     if len(hashes) >= full:
         return
-    last = hashes[-1] if hashes else pool.root(sequence.request.salt)
+    request = sequence.request
+    last = hashes[-1] if hashes else pool.root(request.salt, request.adapter)
     copy, add = EMPTY_HASH.copy, hashes.append
     fill = tokens[len(hashes) * size : full * size]
     packed = pack(f"<{len(fill)}I", *fill)

@@ -60,9 +60,12 @@ class BlockPool:
         """How many blocks hold so many tokens."""
         return -(-tokens // self.block_size)
 
-    def root(self, salt: str) -> bytes:
-        """The hash that comes before a salt's first block."""
-        return blake2b(salt.encode(), digest_size=16, key=self._secret).digest()
+    def root(self, salt: str, adapter: str = "") -> bytes:
+        """The hash that comes before the first block of a salt and an adapter; empty: none."""
+        root = blake2b(salt.encode(), digest_size=16, key=self._secret).digest()
+        if not adapter:
+            return root
+        return blake2b(root + adapter.encode(), digest_size=16, key=self._secret).digest()
 
     def match(self, hashes: Seq[bytes]) -> Seq[bytes]:
         """The longest prefix of these hashes whose blocks are there. Changes nothing."""

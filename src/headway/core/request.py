@@ -31,12 +31,13 @@ class Request:
     arrived: int  # nanoseconds, stamped when it is admitted
     lane: str = "default"
     sampling: Sampling = Sampling()
-    salt: str = ""  # prefix-cache entries are shared only inside one salt (a tenant's)
+    salt: str = ""  # prefix-cache entries are shared inside one salt (a tenant's) and adapter
     follows: str = ""  # id of a request with the same prompt, whose first token it waits for
     expected: int = 0  # tokens that the caller expects to be generated; 0: it does not say
     start_by: int = NEVER  # the latest time to start, on the clock that stamps arrivals
     end_by: int = NEVER  # the latest time to end; later it is dropped
     tenant: str = ""  # whose it is, where the tenants of a lane share it fairly
+    adapter: str = ""  # name of the LoRA adapter that answers; empty: the model alone
 
     @property
     def limit(self) -> int:

@@ -160,7 +160,8 @@ class Roster:
         sequence.recomputed += max(0, sequence.lost - sequence.scheduled)
         tells = self.tells_tokens or request.sampling.reads_tokens
         known = tuple(sequence.tokens) if tells else ()
-        return Begun(sequence.number, len(request.prompt), request.sampling, known)
+        length, sampling = len(request.prompt), request.sampling
+        return Begun(sequence.number, length, sampling, known, request.adapter)
 
     def note_batch(self) -> None:
         """A step is being built, of all who run now."""

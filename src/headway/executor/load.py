@@ -1,13 +1,13 @@
 """load: from an executor's name to a loaded model. Each executor is imported only if it is used."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from headway.errors import SettingError, did_you_mean
 from headway.executor.loaded import Loaded
 from headway.executor.torch.memory.memory_plan import Limits
-from headway.executor.traits import EVERYTHING, Traits
+from headway.executor.traits import OURS, Traits
 from headway.executor.vllm.traits import VLLM_TRAITS
 
 TORCH, VLLM = "torch", "vllm"
@@ -15,8 +15,9 @@ BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # tokens, where none is asked for. vLLM's C
 EXECUTORS = tuple(BLOCK_SIZES)
 
 
-def check_executor(name: str, options: Mapping[str, Any]) -> None:
-    """Raises SettingError for an executor that there is not, or options that it does not take.
+def check_executor(name: str, options: Mapping[str, Any], adapters: Collection[str] = ()) -> None:
+    """Raises SettingError for an executor that there is not, or options or LoRA adapters (their
+    names) that it does not take.
 
     vLLM's own options are checked when it is loaded.
     """
@@ -27,11 +28,12 @@ def check_executor(name: str, options: Mapping[str, Any]) -> None:
         )
     if options and name != VLLM:
         raise SettingError(f"options of vLLM ({', '.join(options)}) need the executor {VLLM}")
+    traits_of(name).check_adapters(adapters)
 
 
 def traits_of(name: str) -> Traits:
     """What is known of an executor's traits before it is loaded."""
-    return VLLM_TRAITS if name == VLLM else EVERYTHING
+    return VLLM_TRAITS if name == VLLM else OURS
 
 
 def load(
@@ -41,13 +43,15 @@ def load(
     dtype: str = "",
     device: str = "",
     options: Mapping[str, Any] = {},
+    adapters: Mapping[str, str] = {},
 ) -> Loaded:
-    """Load a checkpoint into an executor. options: vLLM's. Raises as the executor's `load` does."""
-    check_executor(executor, options)
+    """Load a checkpoint into an executor. options: vLLM's. adapters: folders of LoRA adapters, by
+    name. Raises as the executor's `load` does."""
+    check_executor(executor, options, adapters)
     if executor == VLLM:
         from headway.executor.vllm.load import load as load_vllm
 
-        return load_vllm(source, limits, dtype, device, options)
+        return load_vllm(source, limits, dtype, device, options, adapters=adapters)
     from headway.executor.torch.load import load as load_torch
 
     return load_torch(source, limits, dtype, device)

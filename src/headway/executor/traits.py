@@ -1,5 +1,6 @@
 """What an executor takes and can do (Traits)."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from headway.core.grammar import Grammar
@@ -13,7 +14,7 @@ class Traits:
     """What an executor takes and can do. A strategy or a request that needs more is refused, with
     the executor's name: at load where it can be known, else before the request is accepted.
 
-    The defaults are those of an executor that does everything.
+    The defaults are those of an executor that does everything but adapters.
     """
 
     name: str = "this executor"  # as messages call it
@@ -24,6 +25,7 @@ class Traits:
     prompt_logprobs: bool = True
     grammars: bool = True
     exclusive_groups: bool = True  # it computes padding and held slots
+    adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0
     steps_in_flight: int = 1  # submitted and not yet collected, at most
 
@@ -33,6 +35,13 @@ class Traits:
             raise SettingError(
                 f"{self.name} computes no padding, so it cannot run the groups of "
                 f"{type(policies.join).__name__}: use Continuous"
+            )
+
+    def check_adapters(self, names: Collection[str]) -> None:
+        """Raises SettingError for LoRA adapters with these names that it cannot apply."""
+        if names and not self.adapters:
+            raise SettingError(
+                f"{self.name} applies no LoRA adapters ({', '.join(names)}): use the executor vllm"
             )
 
     def check(self, settings: Settings) -> None:
@@ -67,3 +76,4 @@ class Traits:
 
 
 EVERYTHING = Traits()
+OURS = Traits("headway's executor")

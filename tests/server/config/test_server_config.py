@@ -521,7 +521,7 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("server: {default_lane: ofline}", "server.default_lane: there is no lane 'ofline'; did"),
         ("models: [{}, {}]", "headway.yaml: models: one is served today, not 2"),
         ("models: [{name: a@b}]", "'a@b' cannot name a model"),
-        ("models: [{aliases: [headway-tiny]}]", "its name and aliases are not distinct"),
+        ("models: [{aliases: [headway-tiny]}]", "its name, aliases and adapters are not distinct"),
         ("prices: {per_hour: -1}", "prices.per_hour should be greater than or equal to 0, not -1"),
         ("server: {cors_origins: [shop.example]}", "server.cors_origins[0] should match pattern"),
         (f"keys: [{{name: a, sha256: '{HASH}', lanes: [b]}}]", "keys[0]: a: there is no lane 'b'"),

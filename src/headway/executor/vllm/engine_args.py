@@ -1,13 +1,14 @@
 """What vLLM's engine is made with: its own arguments, less those that headway decides."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from headway.errors import SettingError, did_you_mean, first_line
 from headway.executor.torch.memory.memory_plan import Limits
+from headway.executor.vllm.adapters import Adapter, adapter_args
 
 # Environment variables of vLLM's, unless the user has set them.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
@@ -27,6 +28,8 @@ OURS = {
     "max_num_seqs": "slots",
     "max_num_batched_tokens": "step_tokens",
     "seed": "each request's seed",
+    "enable_lora": "adapters",
+    "max_loras": "adapters",
 }
 # Arguments that would change what headway drives, or need parts of vLLM's engine that it replaces.
 REFUSED = frozenset(
@@ -39,7 +42,7 @@ REFUSED = frozenset(
         *("prefill_context_parallel_size", "decode_context_parallel_size"),
         *("runner", "convert", "pooler_config", "enable_prompt_embeds", "diffusion_config"),
         *("speculative_config", "spec_method", "spec_model", "spec_tokens", "watermark_config"),
-        *("kv_transfer_config", "ec_transfer_config", "enable_lora", "enable_sleep_mode"),
+        *("kv_transfer_config", "ec_transfer_config", "enable_sleep_mode"),
     )
 )
 
@@ -51,11 +54,19 @@ def prepare_environment() -> None:
     os.environ.update(NEEDED)
 
 
-def engine_args(folder: Path, limits: Limits, dtype: str, options: Mapping[str, Any]) -> Any:
+def engine_args(
+    folder: Path,
+    limits: Limits,
+    dtype: str,
+    options: Mapping[str, Any],
+    adapters: Sequence[Adapter] = (),
+) -> Any:
     """vLLM's EngineArgs. Raises SettingError for options that vLLM or headway does not take."""
     from vllm.engine.arg_utils import EngineArgs
 
     check_options(options, [each.name for each in fields(EngineArgs)])
+    if not adapters and (idle := [name for name in options if "lora" in name]):
+        raise SettingError(f"vLLM's {idle[0]} does nothing without adapters")
     ours: dict[str, Any] = {
         "model": str(folder),
         "dtype": dtype or "auto",
@@ -69,6 +80,7 @@ def engine_args(folder: Path, limits: Limits, dtype: str, options: Mapping[str, 
         "max_logprobs": 20,
         "use_tqdm_on_load": False,
         "worker_extension_cls": "headway.executor.vllm.worker.WorkerExtension",
+        **adapter_args(adapters),
     }
     if limits.block_size:
         ours["block_size"] = limits.block_size

@@ -1,7 +1,7 @@
 """load: from a checkpoint's name to an executor whose workers are vLLM's."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.memory.free_memory import free_on_host
 from headway.executor.torch.memory.memory_plan import USABLE_SHARE, Limits, human_bytes
+from headway.executor.vllm.adapters import Adapter, add_adapters, read_adapters
 from headway.executor.vllm.engine_args import engine_args, first_cause, prepare_environment
 from headway.executor.vllm.runner import VllmExecutor
 from headway.executor.vllm.traits import VLLM_TRAITS
@@ -76,12 +77,14 @@ def load(
     device: str = "",
     options: Mapping[str, Any] = {},
     most_context: int = 0,
+    adapters: Mapping[str, str] = {},
 ) -> LoadedVllm:
     """Load a checkpoint, a folder or a model's id on the hub, into vLLM's workers.
 
     dtype: as vLLM names it; empty: as vLLM chooses. device: the kind that this build of vLLM runs
     on; empty: that one. options: arguments of vLLM's engine, by its own names. most_context: tokens
     that a sequence may hold if the limits do not say and the model has more; 0: as many as that.
+    adapters: folders or hub ids of LoRA adapters, by name.
 
     Raises SettingError, CheckpointError, and HeadwayError for what vLLM itself raises.
     """
@@ -96,7 +99,8 @@ def load(
             raise SettingError(MISSING) from error
         raise SettingError(f"vLLM cannot be imported: {first_line(error)}") from error
     folder = locate(source)
-    args = engine_args(folder, limits, dtype, options)
+    found = read_adapters(adapters)
+    args = engine_args(folder, limits, dtype, options, found)
     config = _config(args, limits, most_context)
     _check(config, device)
     if not {"kv_cache_memory_bytes", "gpu_memory_utilization"} & set(options):
@@ -106,7 +110,8 @@ def load(
     except Exception as error:  # of any kind: vLLM's own words say what is wrong
         raise HeadwayError(f"vLLM cannot load {source}: {first_cause(error)}") from error
     try:
-        return _loaded(core, config, folder)
+        add_adapters(core.model_executor, found)
+        return _loaded(core, config, folder, found)
     except BaseException:
         core.shutdown()
         raise
@@ -153,7 +158,7 @@ def _limit_memory(config: Any, limits: Limits) -> None:
     cache.kv_cache_memory_bytes = min(wanted, free)  # of each rank
 
 
-def _loaded(core: Any, config: Any, folder: Path) -> LoadedVllm:
+def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -> LoadedVllm:
     groups = core.scheduler.kv_cache_config.kv_cache_groups
     if len(groups) != 1:
         raise SettingError(
@@ -171,7 +176,7 @@ def _loaded(core: Any, config: Any, folder: Path) -> LoadedVllm:
     ranks = config.parallel_config.tensor_parallel_size
     per_block = ranks * groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
     return LoadedVllm(
-        executor=VllmExecutor(core, replace(VLLM_TRAITS, block_multiple=block), grammars),
+        executor=VllmExecutor(core, replace(VLLM_TRAITS, block_multiple=block), grammars, adapters),
         plan=VllmPlan(weights, per_block, block, blocks, model.max_model_len, ranks),
         folder=folder,
         dtype=str(model.dtype).removeprefix("torch."),

@@ -1,6 +1,6 @@
 """VllmExecutor: vLLM's workers compute the batches that headway's scheduler decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -12,6 +12,7 @@ from headway.errors import EngineDownError
 from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.logprobs import LogprobColumns
 from headway.executor.traits import Traits
+from headway.executor.vllm.adapters import Adapter
 from headway.executor.vllm.sequences import Sequences
 from headway.executor.vllm.step import BuiltStep, StepBuilder
 from headway.executor.vllm.worker import PromptScores
@@ -35,10 +36,16 @@ class VllmExecutor(Executor):
     core: vLLM's EngineCore, of which only the executor is used: its scheduler never runs.
     """
 
-    def __init__(self, core: Any, traits: Traits, grammars: GrammarCompiler) -> None:
+    def __init__(
+        self,
+        core: Any,
+        traits: Traits,
+        grammars: GrammarCompiler,
+        adapters: Sequence[Adapter] = (),
+    ) -> None:
         self.traits = traits
         self._core, self._grammars = core, grammars
-        self._sequences = Sequences(grammars, grammars.vocab)
+        self._sequences = Sequences(grammars, grammars.vocab, adapters)
         context: int = core.vllm_config.model_config.max_model_len
         self._builder = StepBuilder(self._sequences, grammars.vocab, context)
         self._finished: set[str] = set()  # requests that vLLM has still to be told to drop

@@ -1,6 +1,6 @@
 """What the executor keeps of each sequence, from its first row until it has ended."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from headway.core.batch import Begun, Row
 from headway.errors import SettingError, TokenizerError, first_line
 from headway.executor.grammars.grammar import GrammarCompiler, Matcher
+from headway.executor.vllm.adapters import Adapter
 from headway.executor.vllm.sampling_params import to_sampling_params
 
 COULD_NOT_BEGIN = "the request could not begin: "
@@ -21,6 +22,7 @@ class Held:
     id: str
     begun: Begun
     params: Any  # vLLM's SamplingParams
+    lora: Any = None  # vLLM's LoRARequest
     matcher: Matcher | None = None
     known: int = 0  # its tokens
     sent: bool = False  # vLLM has been told of it
@@ -54,8 +56,11 @@ class Held:
 class Sequences:
     """Those that have begun and not ended, and why some could not begin."""
 
-    def __init__(self, grammars: GrammarCompiler, vocab: int) -> None:
+    def __init__(
+        self, grammars: GrammarCompiler, vocab: int, adapters: Iterable[Adapter] = ()
+    ) -> None:
         self._grammars, self._vocab = grammars, vocab
+        self._adapters = {each.name: each.request() for each in adapters}
         self._numbers = count()
         self._held: dict[int, Held] = {}  # by sequence
         self._refused: dict[int, str] = {}  # by sequence: why it could not begin
@@ -75,13 +80,16 @@ class Sequences:
         for token in begun.tokens:
             if not 0 <= token < self._vocab:
                 raise SettingError(f"token {token} is outside the vocabulary of {self._vocab}")
+        if begun.adapter and begun.adapter not in self._adapters:
+            raise SettingError(f"there is no adapter {begun.adapter!r}")
         params = to_sampling_params(begun.sampling, self._vocab)
         if len(begun.tokens) - begun.prompt >= begun.sampling.min_tokens:
             params.min_tokens = 0  # vLLM asks before it knows which tokens were generated
         matcher = self._grammars.begin(begun) if begun.sampling.grammar else None
         id = f"{begun.sequence}.{next(self._numbers)}"
         answer = list(begun.tokens[begun.prompt :])
-        return Held(id, begun, params, matcher, len(begun.tokens), answer=answer)
+        lora = self._adapters.get(begun.adapter)
+        return Held(id, begun, params, lora, matcher, len(begun.tokens), answer=answer)
 
     def end(self, number: int) -> str:
         """Drop it. Returns the id that vLLM is to drop; empty if vLLM never heard of it."""

@@ -111,7 +111,7 @@ def _first(held: Held, row: Row) -> Any:
         pooling_params=None,
         block_ids=(list(row.blocks),),
         num_computed_tokens=row.start,
-        lora_request=None,
+        lora_request=held.lora,
     )
 
 

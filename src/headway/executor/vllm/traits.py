@@ -8,5 +8,6 @@ VLLM_TRAITS = Traits(
     wants_tokens=True,
     exclusive_groups=False,
     steps_in_flight=2,  # its workers keep what they sample, and read a queue of steps
+    adapters=True,
     least_temperature=0.01,  # it would raise lower ones to it
 )

@@ -19,7 +19,7 @@ from headway.core.policies.fairly import Fairly
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
-from headway.errors import SettingError, did_you_mean
+from headway.errors import did_you_mean
 from headway.executor.load import traits_of
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.durations import format_window
@@ -36,7 +36,7 @@ from headway.server.config.sections.logs import LogSettings
 from headway.server.config.sections.metrics import MetricsSettings
 from headway.server.config.sections.models import ModelSettings
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.config.sections.section import SettingAtError, refuse_unknown
+from headway.server.config.sections.section import SettingAtError, placed_at, refuse_unknown
 from headway.server.config.sections.server import ServerSettings
 from headway.server.config.sections.strategy import BY_BUDGETS, StrategySettings
 from headway.server.config.sources import (
@@ -139,21 +139,20 @@ class ServerConfig(BaseSettings):
             raise SettingAtError(("server", "default_lane"), self._no_lane(self.default_lane))
         check_lanes(self.lanes, self.strategy)
         self._check_keys()
-        try:
+        traits = traits_of(self.engine.executor)
+        with placed_at("engine", "strategy"):  # the core's own checks, and the executor's
             policies = self.policies
-            traits_of(self.engine.executor).check_policies(policies)
-        except SettingError as error:  # from the core's own checks, or the executor's
-            raise SettingAtError(("engine", "strategy"), str(error)) from None
+            traits.check_policies(policies)
+        with placed_at("models", 0, "adapters"):
+            traits.check_adapters(self.model.adapters)
         if policies.predicting and not self.engine.cost:
             raise SettingAtError(
                 ("engine", "strategy"),
                 "it goes by what steps will take, and engine.cost names no cost file; make one "
                 "with headway calibrate",
             )
-        try:
+        with placed_at("lanes"):
             self.check_shares()
-        except SettingError as error:
-            raise SettingAtError(("lanes",), str(error)) from None
         return self
 
     def check_shares(self, num_blocks: int = NEVER) -> None:
@@ -256,6 +255,7 @@ class ServerConfig(BaseSettings):
             "block_size": engine.tokens_per_block,
             "executor": engine.executor,
             "vllm": engine.vllm,
+            "adapters": model.adapters,
             "threads": engine.threads,
             "journal": engine.journal,
             "journal_bytes": engine.journal_bytes,
@@ -291,6 +291,7 @@ class ServerConfig(BaseSettings):
         settings["lanes"] = {
             name: lane for name, lane in settings["lanes"].items() if name in tenant.lanes
         }
+        del settings["models"][0]["adapters"]  # where they lie; /v1/models lists their names
         del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
         del settings["metrics"]  # it names a key
         del settings["engine"]["vllm"]  # it may hold a token of the hub

@@ -34,7 +34,7 @@ from headway.errors import (
 )
 from headway.executor.guarded import GuardedExecutor
 from headway.executor.load import load
-from headway.executor.loaded import settings_of
+from headway.executor.loaded import Loaded, settings_of
 from headway.executor.torch.loading.checkpoint import locate
 from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
@@ -164,8 +164,6 @@ class EngineProcess:
             check(Path(options.journal), new=False)
         source = self._found()
         self.channel.send(Progress(f"starting {options.executor}"))
-        from headway.executor.torch.memory.memory_plan import Limits
-
         name = display_name(options.model)
         calibration = read_cost_file(Path(options.cost)) if options.cost else None
         if calibration:
@@ -174,8 +172,7 @@ class EngineProcess:
             )  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))
         policies = options.policies
-        limits = Limits.of(policies, options.slots, options.context, options.block_size)
-        loaded = load(options.executor, source, limits, options.dtype, options.device, options.vllm)
+        loaded = self._load(source)
         loaded.executor.on_failure(_end_process)
         cost = StepCost()
         if calibration:
@@ -208,6 +205,21 @@ class EngineProcess:
             load=engine.load,
             traits=loaded.executor.traits,
             doubt=calibration.doubt if calibration else "",
+        )
+
+    def _load(self, source: Path) -> Loaded:
+        from headway.executor.torch.memory.memory_plan import Limits
+
+        options = self.options
+        limits = Limits.of(options.policies, options.slots, options.context, options.block_size)
+        return load(
+            options.executor,
+            source,
+            limits,
+            options.dtype,
+            options.device,
+            options.vllm,
+            options.adapters,
         )
 
     def _engine(self, settings: Settings, executor: Executor) -> Engine:

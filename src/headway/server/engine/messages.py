@@ -37,6 +37,7 @@ class EngineOptions:
     block_size: int = 16
     executor: str = TORCH
     vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
+    adapters: Mapping[str, str] = field(default_factory=dict)  # LoRA: folder or hub id, by name
     threads: int = 0  # of the CPU for one product; 0: chosen, one if the model is small
     journal: str = ""  # the files' name, to which a date is added; empty: no journal
     journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file

@@ -1,6 +1,6 @@
 """Tokenize a request's prompts, and make its choices: the requests that the engine gets."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -23,6 +23,7 @@ class ServedModel:
     capacity: int  # tokens that one request may hold
     scores: int  # log-probabilities that one call may have
     text_bytes: int  # that one text may have
+    adapters: Collection[str] = ()  # the names of its LoRA adapters
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def choices_of(
             start_by=deadlines.start_by,
             end_by=deadlines.end_by,
             tenant=routed.tenant.name,
+            adapter=routed.model if routed.model in model.adapters else "",
         )
         leader = None
         for choice in range(options.n):

@@ -50,7 +50,8 @@ class Service:
 
     def __init__(self, config: ServerConfig, engine: EngineHandle) -> None:
         self.config, self.engine = config, engine
-        self.names = (config.model.served_name, *config.model.aliases)
+        model = config.model
+        self.names = (model.served_name, *model.aliases, *model.adapters)
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
         self.admission = Admission(engine, self.keys, clock.now)
@@ -147,7 +148,14 @@ class Service:
         limits, tokenizer = self.config.server.limits, self.tokenizer
         routed = self._route(arrival, request)
         capacity = self.engine.load.capacity
-        model = ServedModel(tokenizer, self._eos, capacity, limits.logprobs, self.text_bytes)
+        model = ServedModel(
+            tokenizer,
+            self._eos,
+            capacity,
+            limits.logprobs,
+            self.text_bytes,
+            self.config.model.adapters,
+        )
         tokenized = await self._prepare(routed, model, client, size)
         try:
             choices = choices_of(routed, tokenized, model, self._random)

@@ -31,6 +31,13 @@ class ModelSettings(Section):
         Field(description="A device as torch names it. Default: cuda if there is one, else cpu."),
     ] = ""
     aliases: Annotated[tuple[str, ...], Field(description="Other names that clients may use.")] = ()
+    adapters: Annotated[
+        dict[str, str],
+        Field(
+            description="LoRA adapters, for the executor vllm: folders or hub ids, by the names "
+            "that clients give as the model. Default: none."
+        ),
+    ] = {}
 
     @property
     def served_name(self) -> str:
@@ -41,9 +48,11 @@ class ModelSettings(Section):
         return folder.resolve().name if folder.is_dir() else self.path
 
     def check(self) -> None:
-        names = (self.served_name, *self.aliases)
+        names = (self.served_name, *self.aliases, *self.adapters)
         if len(set(names)) < len(names):
-            raise SettingError(f"its name and aliases are not distinct: {', '.join(names)}")
+            raise SettingError(
+                f"its name, aliases and adapters are not distinct: {', '.join(names)}"
+            )
         if wrong := [each for each in names if not each.strip() or AT in each]:
             raise SettingError(
                 f"{wrong[0]!r} cannot name a model: {AT} is for lanes, as in MODEL{AT}offline"

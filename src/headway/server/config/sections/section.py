@@ -1,6 +1,7 @@
 """The base of all sections: frozen, and strict about unknown keys."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -16,6 +17,15 @@ class SettingAtError(SettingError):
     def __init__(self, where: Location, message: str) -> None:
         super().__init__(message)
         self.where = where
+
+
+@contextmanager
+def placed_at(*where: str | int) -> Iterator[None]:
+    """Give a SettingError of the block this location, keys and indices, outermost first."""
+    try:
+        yield
+    except SettingError as error:
+        raise SettingAtError(where, str(error)) from None
 
 
 class Section(BaseModel):
