@@ -7,16 +7,24 @@ gaps. Two steps in flight and one in turn, with first come and by budgets, in wi
 number of steps.
 
 The aim is a share of at most 0.03 with two in flight (`idle_share`, first come).
+
+    python -m benchmarks.device_idle            a minute and a half
+    python -m benchmarks.device_idle --vllm     in vLLM's environment: its workers on this CPU
+
+With --vllm the embedded model serves 48 answers, two steps in flight and one in turn, and
+`vllm_two_over_one` is the ratio of their tokens per second. The aim is that nothing gets slower:
+at least 0.97, which is what such ratios vary by.
 """
 
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from benchmarks.report import Figure, finish
 from benchmarks.scheduler_step import COST, LANES, answered
 from headway.core.batch import Batch, Output
-from headway.core.commands import Add, Command
+from headway.core.commands import Add, Close, Command
 from headway.core.lane import Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
@@ -32,6 +40,7 @@ from headway.strategies.registry import by_budgets
 STEP_NS, ROWS, PROMPT, BLOCK = 8_000_000, 256, 300, 16
 WARM, STEPS, ROUNDS, SEED = 20, 200, 5, 0
 MOST = 0.03
+ANSWERS, LENGTH = 48, 120
 
 
 class Device(Executor):
@@ -96,7 +105,46 @@ def _run(engine: Engine, steps: int) -> None:
     assert len(engine.scheduler.roster.running) == ROWS
 
 
+def vllm_ratio(rounds: int) -> list[float]:
+    """Tokens per second of vLLM's workers with two steps in flight, over those with one."""
+    from headway.executor.load import load
+    from headway.executor.loaded import settings_of
+    from headway.executor.torch.memory.memory_plan import Limits
+    from headway.models import EMBEDDED
+    from headway.runs.shared_executor import SharedExecutor
+
+    policies = Policies(Continuous(ANSWERS), chunk=Fixed(256), step_tokens=ANSWERS + 256)
+    limits = Limits.of(policies, ANSWERS, 1_024, 32)
+    loaded = load("vllm", EMBEDDED, limits, options={"enforce_eager": True})
+    shared = SharedExecutor(loaded.executor)
+
+    def rate(depth: int) -> float:
+        adds: list[Command] = []
+        for i in range(ANSWERS):
+            adds.append(Add(Request(f"r{i}", tuple(range(i + 1, i + 65)), LENGTH, 0)))
+        settings = replace(settings_of(loaded, (Lane(),), policies), depth=depth)
+        shared.hand_over()
+        engine = Engine(Scheduler(settings), shared, Inbox([*adds, Close()]), WallClock())
+        began = time.perf_counter_ns()
+        while not engine.scheduler.finished:
+            engine.step()
+        return ANSWERS * LENGTH / (time.perf_counter_ns() - began) * 1e9
+
+    try:
+        rate(1)
+        ratios = list[float]()
+        for turn in range(rounds):  # each goes first as often as the other
+            found = {depth: rate(depth) for depth in ((1, 2) if turn % 2 else (2, 1))}
+            ratios.append(found[2] / found[1])
+        return ratios
+    finally:
+        loaded.executor.close()
+
+
 def main() -> int:
+    if "--vllm" in sys.argv[1:]:
+        figures = [Figure("vllm_two_over_one", vllm_ratio(8), None, "x", least=0.97)]
+        return finish("device_idle", __doc__ or "", SEED, figures)
     first_come = Policies(Continuous(ROWS), chunk=Fixed(256), step_tokens=ROWS + 256)
     cases: dict[str, Callable[[], float]] = {
         "idle_share": lambda: idle_share(first_come, (Lane(),), 2),
