@@ -50,8 +50,9 @@ TORCH_ROOMS = {
     "sampling": 3,
     "layers": 3,
     "attention": 4,
-    "loading": 4,
-    "": 5,
+    "fused": 4,
+    "loading": 5,
+    "": 6,
 }
 SERVER_FLOORS = (  # lowest first: each imports only from itself and from those before it
     "clock",

@@ -45,6 +45,12 @@ GEMMA2 = LLAMA | {
     "layer_types": ["sliding_attention", "full_attention"],
 }
 QWEN3 = LLAMA | {"architectures": ["Qwen3ForCausalLM"], "head_dim": 64}
+EXPERTS = QWEN3 | {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 800,
+}
 WIDE = LLAMA | {"intermediate_size": 1600}
 WORDY = LLAMA | {"vocab_size": 30_000}
 PENALTIES = Sampling(
@@ -113,6 +119,7 @@ def taken(config, policies, requests, sampling, dtype):
         (WIDE, CLASSES, "all long", Sampling(), "float32"),
         (WIDE, BOUNDED, "all long", Sampling(), "float32"),
         (QWEN3, GROUP, "all long", Sampling(), "float32"),
+        (EXPERTS, GROUP, "all long", Sampling(), "float32"),
         (GEMMA2, WHOLE, "all long", SCORED, "float32"),
         (GEMMA2, GROUP, "one long", Sampling(), "float32"),
         (GEMMA2, BUCKETS, "all long", PENALTIES, "bfloat16"),

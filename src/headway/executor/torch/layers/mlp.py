@@ -1,11 +1,16 @@
 """What a layer does with each token by itself: one MLP, or a few of many."""
 
+from collections.abc import Callable
+from typing import Protocol
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from headway.executor.torch.config.model_config import Activation
 from headway.executor.torch.layers.linear import Linear
+
+Gating = Callable[[Tensor, Activation], Tensor]  # [n, 2 x intermediate] -> [n, intermediate]
 
 
 class Mlp:
@@ -14,44 +19,74 @@ class Mlp:
     gate_up  | intermediate | intermediate |  in one matrix, so that x is read once
     """
 
-    __slots__ = ("activation", "down", "gate_up", "gated")
+    __slots__ = ("activation", "down", "gate_up", "gated", "gating")
 
-    def __init__(self, gate_up: Linear, down: Linear, gated: bool, activation: Activation) -> None:
+    def __init__(
+        self,
+        gate_up: Linear,
+        down: Linear,
+        gated: bool,
+        activation: Activation,
+        gating: Gating | None = None,
+    ) -> None:
+        """gating: a kernel for act(gate) * up; None: torch's operators."""
         self.gate_up, self.down = gate_up, down
-        self.gated, self.activation = gated, activation
+        self.gated, self.activation, self.gating = gated, activation, gating
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, hidden] -> [n, hidden], n >= 1."""
-        wide = self.gate_up(x)
+        return self.down(self.activate(self.gate_up(x)))
+
+    def activate(self, wide: Tensor) -> Tensor:
+        """What `down` multiplies: [n, outputs of gate_up] -> [n, intermediate]."""
         if not self.gated:
-            return self.down(self._act(wide))
+            return self._act(wide)
+        if self.gating is not None:
+            return self.gating(wide, self.activation)
         gate, up = wide.chunk(2, dim=-1)
-        return self.down(self._act(gate) * up)
+        return self._act(gate) * up
 
     def _act(self, x: Tensor) -> Tensor:
         return F.silu(x) if self.activation == "silu" else F.gelu(x, approximate="tanh")
 
 
+class Grouped(Protocol):
+    """Computes the experts of a mixture together, without waiting for the device."""
+
+    def __call__(self, x: Tensor, shares: Tensor, chosen: Tensor) -> Tensor:
+        """Each token's sum over its experts, weighted: [n, hidden] -> [n, hidden].
+
+        shares and chosen [n, experts of a token]: weights, and numbers of experts.
+        """
+        ...
+
+
 class Mixture:
     """A weighted sum of a few experts, chosen for each token (Shazeer et al. 2017; Mixtral 2024).
 
-    Tokens are gathered expert by expert. A token's sum runs over its experts in ascending order
-    whoever else is in the batch, so that its answer does not depend on its company.
+    Tokens are gathered expert by expert. A token's sum runs over its experts in an order that
+    follows from the token, so that its answer does not depend on its company.
 
-    To know an expert's tokens, the host waits for the device. Where it may not, every expert
-    computes all tokens and the others' results are dropped: count / chosen times the products (4
-    for Mixtral 8x7B). A small step is no slower for it where reading all experts is what takes
-    the time.
+    To know an expert's tokens, the host waits for the device. Where it may not, `grouped` computes
+    them. Where there is no such kernel either, every expert computes all tokens and the others'
+    results are dropped: count / chosen times the products (4 for Mixtral 8x7B).
     """
 
-    __slots__ = ("chosen", "experts", "renormalized", "router", "waits")
+    __slots__ = ("chosen", "experts", "grouped", "renormalized", "router", "waits")
 
     def __init__(
-        self, router: Linear, experts: tuple[Mlp, ...], chosen: int, renormalized: bool, waits: bool
+        self,
+        router: Linear,
+        experts: tuple[Mlp, ...],
+        chosen: int,
+        renormalized: bool,
+        waits: bool,
+        grouped: Grouped | None = None,
     ) -> None:
-        """waits: whether the host may wait for the router's choice."""
+        """waits: whether the host may wait for the router's choice. grouped: of these experts."""
         self.router, self.experts = router, experts
         self.chosen, self.renormalized, self.waits = chosen, renormalized, waits
+        self.grouped = grouped
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, hidden] -> [n, hidden], n >= 1."""
@@ -59,6 +94,8 @@ class Mixture:
         if self.renormalized:
             weights = weights / weights.sum(dim=-1, keepdim=True)
         weights = weights.to(x.dtype)
+        if self.grouped is not None:
+            return self.grouped(x, weights, chosen)
         if not self.waits:
             return self._by_all(x, weights, chosen)
         found = torch.zeros_like(x)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headway.errors import CheckpointError
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.fused.choose import grouped_experts
 from headway.executor.torch.layers.linear import Linear
 from headway.executor.torch.layers.mlp import Mixture, Mlp
 from headway.executor.torch.layers.norm import LayerNorm, NoNorm, Norm, RmsNorm
@@ -111,7 +112,8 @@ def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -
     if config.experts is not None:
         router = parts.linear(*at.router)
         waits, chosen = device.type == "cpu", config.experts.chosen
-        mlp = Mixture(router, mlps, chosen, config.experts.renormalized, waits)
+        grouped = grouped_experts(mlps, device)
+        mlp = Mixture(router, mlps, chosen, config.experts.renormalized, waits, grouped)
     return Layer(
         before_attention=before_attention,
         qkv=parts.linear(*at.qkv),

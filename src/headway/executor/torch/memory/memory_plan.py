@@ -165,13 +165,15 @@ def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
     - the residual stream, what is added to it, and a norm in float32;
     - the larger of attention (queries, keys, values, their turned copies, the result) and the MLP
-      (gate, up, activation, product);
+      (gate, up, activation, product), or what a token's experts find, all at once;
     - the mask over the context, one for each window and one more while it is made, which a row
       needs that began in an earlier step or has a window;
     - indices, and the likeliest tokens of a prompt that is scored.
     """
     turned = (config.heads + 2 * config.kv_heads) * config.head_dim
     inside = max(5 * turned, 4 * config.intermediate)
+    if config.experts is not None:
+        inside = max(inside, config.experts.chosen * (3 * config.intermediate + config.hidden))
     wide = itemsize * (6 * config.hidden + inside) + 3 * 4 * max(config.hidden, turned)
     windows = len({layer.window for layer in config.layer_attention})
     ropes = len({layer.rope for layer in config.layer_attention})

@@ -1,0 +1,132 @@
+"""Grouped matrix products in Triton, for the experts of a mixture (MegaBlocks, Gale et al. 2022).
+
+An assignment is a token and one of its experts. Assignments are sorted by expert, and each tile of
+rows belongs to one expert. How many rows an expert has is known on the device alone: the grid has
+as many tiles as there could be, and a program finds its own.
+
+    order      int64 [assignments]: assignment = token x CHOSEN + rank, sorted by expert
+    ends       int32 [EXPERTS]: of each expert, the end of its places in `order`
+    weights    [EXPERTS, COLUMNS, SIZE]
+    rows       [tokens, SIZE] if FIRST, else [assignments, SIZE] in the places of `order`
+    out        [assignments, COLUMNS]: in the places of `order` if FIRST, else by assignment
+
+An element of the result is a sum over SIZE in steps of TILE_SIZE, whatever the other rows are.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def grouped_product(
+    rows,
+    weights,
+    order,
+    ends,
+    out,
+    assignments,
+    SIZE: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    CHOSEN: tl.constexpr,  # experts of a token
+    EXPERTS: tl.constexpr,
+    EXPERTS_PADDED: tl.constexpr,  # to a power of two
+    FIRST: tl.constexpr,  # of the MLP's two products
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    TILE_SIZE: tl.constexpr,
+    PRECISION: tl.constexpr,  # of products: ieee, tf32 or wide
+):
+    """One tile of rows of one expert, for TILE_COLUMNS of the columns."""
+    expert, place, end = _own_rows(ends, assignments, EXPERTS, EXPERTS_PADDED, TILE_ROWS)
+    if place >= end:
+        return
+    places = place + tl.arange(0, TILE_ROWS)
+    mine = places < end
+    assignment = tl.load(order + places, mask=mine, other=0)
+    row = (assignment // CHOSEN if FIRST else places).to(tl.int64)
+    columns = tl.program_id(1) * TILE_COLUMNS + tl.arange(0, TILE_COLUMNS)
+    inside = columns < COLUMNS
+    matrix = weights + expert.to(tl.int64) * COLUMNS * SIZE
+    found = _over_size(
+        rows + row[:, None] * SIZE,
+        matrix + columns[None, :] * SIZE,
+        mine,
+        inside,
+        SIZE,
+        TILE_SIZE,
+        PRECISION,
+    )
+    to = (places if FIRST else assignment).to(tl.int64)
+    tl.store(
+        out + to[:, None] * COLUMNS + columns[None, :],
+        found.to(out.dtype.element_ty),
+        mask=mine[:, None] & inside[None, :],
+    )
+
+
+@triton.jit
+def _over_size(
+    rows,  # [rows, 1]: where each begins
+    matrix,  # [1, columns]
+    mine,  # [rows]: those that there are
+    inside,  # [columns]
+    SIZE: tl.constexpr,
+    TILE_SIZE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """rows @ matrix, summed in float32. wide: the operands become float32 before."""
+    found = tl.zeros([rows.shape[0], matrix.shape[1]], tl.float32)
+    for begin in range(0, SIZE, TILE_SIZE):
+        at = begin + tl.arange(0, TILE_SIZE)
+        real = at < SIZE
+        x_tile = tl.load(rows + at[None, :], mask=mine[:, None] & real[None, :], other=0.0)
+        w_tile = tl.load(matrix + at[:, None], mask=inside[None, :] & real[:, None], other=0.0)
+        if PRECISION == "wide":
+            found += tl.dot(x_tile.to(tl.float32), w_tile.to(tl.float32), input_precision="ieee")
+        else:
+            found += tl.dot(x_tile, w_tile, input_precision=PRECISION)
+    return found
+
+
+@triton.jit
+def _own_rows(
+    ends,
+    assignments,
+    EXPERTS: tl.constexpr,
+    EXPERTS_PADDED: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+):
+    """The expert of this program's tile, and the tile's first place and the expert's end.
+
+    All are 0 for a program without a tile.
+    """
+    tile, experts = tl.program_id(0), tl.arange(0, EXPERTS_PADDED)
+    until = tl.load(ends + experts, mask=experts < EXPERTS, other=assignments)
+    since = tl.load(ends + experts - 1, mask=(experts > 0) & (experts < EXPERTS), other=0)
+    since = tl.where(experts < EXPERTS, since, assignments)
+    tiles = (until - since + TILE_ROWS - 1) // TILE_ROWS
+    tile_ends = tl.cumsum(tiles, 0)
+    is_own = (tile >= tile_ends - tiles) & (tile < tile_ends)
+    expert = tl.sum(tl.where(is_own, experts, 0), 0)
+    place = tl.sum(tl.where(is_own, since + (tile - tile_ends + tiles) * TILE_ROWS, 0), 0)
+    return expert, place, tl.sum(tl.where(is_own, until, 0), 0)
+
+
+@triton.jit
+def add_up(
+    found,  # [tokens, CHOSEN, SIZE]
+    shares,  # [tokens, CHOSEN]
+    out,  # [tokens, SIZE]
+    SIZE: tl.constexpr,
+    CHOSEN: tl.constexpr,
+    COLUMNS: tl.constexpr,  # of a program. A power of two
+):
+    """A token's weighted sum over its experts, in their order, in float32."""
+    token = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros([COLUMNS], tl.float32)
+    for i in tl.static_range(CHOSEN):
+        share = tl.load(shares + token * CHOSEN + i).to(tl.float32)
+        at = found + (token * CHOSEN + i) * SIZE + columns
+        total += share * tl.load(at, mask=columns < SIZE, other=0.0).to(tl.float32)
+    tl.store(out + token * SIZE + columns, total.to(out.dtype.element_ty), mask=columns < SIZE)

@@ -1,0 +1,17 @@
+"""The fused kernels compile for GPUs from compute capability 8.0 on, and fit their memory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def test_the_fused_kernels_compile_without_a_gpu():
+    pytest.importorskip("triton")
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    module = "tests.executor.torch.fused.fused_compiling"
+    done = subprocess.run(
+        [sys.executable, "-m", module], env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-4_000:]
