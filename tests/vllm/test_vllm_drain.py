@@ -6,9 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
+from shutil import copytree
 
 import httpx2
 import pytest
+
+from headway.models import EMBEDDED
 
 TOKENS = 600
 ASKED = {"prompt": "x", "max_tokens": TOKENS, "ignore_eos": True, "stream": True}
@@ -49,3 +52,16 @@ def test_a_signal_to_the_whole_group_lets_running_requests_finish(tmp_path, numb
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0 and "draining: 1 requests" in out
+
+
+def test_a_server_that_fails_after_the_model_is_loaded_ends(tmp_path):
+    """vLLM's workers are there by then."""
+    model = tmp_path / "model"
+    copytree(EMBEDDED, model)
+    (model / "tokenizer.json").write_text("{}")
+    engine = "engine: {executor: vllm, vllm: {enforce_eager: true}, slots: 2, context: 1024}"
+    config = tmp_path / "headway.yaml"
+    config.write_text(f"models: [{{path: {model}}}]\n{engine}")
+    command = [sys.executable, "-m", "headway.cli", "serve", "--config", str(config), "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode != 0 and "tokenizer" in done.stdout + done.stderr

@@ -1,23 +1,49 @@
 """The end of the engine's process."""
 
-from types import SimpleNamespace
-
 import pytest
 
+from headway.errors import HeadwayError
+from headway.server.engine import engine_process
 from headway.server.engine.engine_process import EngineProcess
+from headway.server.engine.messages import EngineOptions
 
 
-def test_the_journal_is_closed_although_the_executor_cannot_be():
-    def broken():
-        raise OSError("a worker would not go")
+class Channel:
+    def send(self, message):
+        pass
 
-    closed, sent = [], []
-    process = EngineProcess(None, SimpleNamespace(send=sent.append), None)
-    engine = SimpleNamespace(
-        scheduler=SimpleNamespace(finished=True), executor=SimpleNamespace(close=broken)
-    )
-    process._make = lambda: (engine, "welcome")
-    process._journal = SimpleNamespace(close=lambda: closed.append(True))
-    with pytest.raises(OSError, match="would not go"):
+
+def test_what_was_made_is_closed_although_the_rest_could_not_be(tmp_path, monkeypatch):
+    """The journal is closed first. It is closed although the executor cannot be."""
+    closed = []
+
+    def ends(name):
+        closed.append(name)
+        raise OSError(f"{name} would not go")
+
+    def broken(*given):
+        raise HeadwayError("no engine")
+
+    load, begun = engine_process.load, engine_process.begun
+
+    def loaded(*given):
+        made = load(*given)
+        monkeypatch.setattr(made.executor, "close", lambda: ends("executor"))
+        return made
+
+    def kept(*given):
+        made = begun(*given)
+        close = made.close
+        monkeypatch.setattr(type(made), "close", lambda journal: (close(), ends("journal")))
+        return made
+
+    monkeypatch.setattr(engine_process, "load", loaded)
+    monkeypatch.setattr(engine_process, "begun", kept)
+    options = EngineOptions(context=256, slots=2, threads=1, journal=str(tmp_path / "j.jsonl"))
+    process = EngineProcess(options, Channel(), engine_process.CountingInbox(None))
+    monkeypatch.setattr(process, "_engine", broken)
+    with pytest.raises(HeadwayError, match="no engine"):
         process.serve()
-    assert sent == ["welcome"] and closed == [True]
+    with pytest.raises(OSError, match="executor would not go"):
+        process.close()
+    assert closed == ["journal", "executor"]

@@ -1,6 +1,7 @@
 """load: from a checkpoint's name to an executor whose workers are vLLM's."""
 
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -169,7 +170,7 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
     vocab, eos = model.get_vocab_size(), _eos(model)
     grammars = GrammarCompiler(folder, vocab, eos)
     ask = core.model_executor.collective_rpc
-    ask("headway_ignore_signals", args=(os.getpid(),))
+    ask("headway_ignore_signals", args=(os.getpid(), _ignored()))
     block, threads = cache.block_size, ask("headway_threads")[0]
     weights = sum(ask("headway_weights"))
     blocks = cache.num_gpu_blocks - 1  # block 0 is vLLM's own, as it is headway's
@@ -185,6 +186,14 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
         eos=eos,
         threads=threads,
     )
+
+
+def _ignored() -> tuple[int, ...]:
+    """The signals that the workers are to ignore: SIGINT, which this process hears itself, and
+    SIGTERM if it is ignored here too. It is what ends the workers of a process that ends without
+    having closed them."""
+    ignores_both = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignores_both else (signal.SIGINT,)
 
 
 def _eos(model: Any) -> frozenset[int]:

@@ -55,16 +55,14 @@ class WorkerExtension:
         output.prompt_logprobs_dict = {}
         return output, scores
 
-    def headway_ignore_signals(self: Any, engine: int) -> None:
-        """Ignore SIGINT and SIGTERM, unless this is the process that asks for it (its number).
+    def headway_ignore_signals(self: Any, engine: int, numbers: tuple[int, ...]) -> None:
+        """Ignore these signals, unless this is the process that asks for it (its number).
 
-        Both reach the whole process group, and vLLM's workers end at either, in the middle of what
-        the engine still has to answer. They end all the same when the engine's process has ended,
-        or closes their pipe.
+        They reach the whole process group, and vLLM's workers end at SIGINT and SIGTERM, in the
+        middle of what the engine still has to answer.
         """
-        if os.getpid() != engine:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in numbers if os.getpid() != engine else ():
+            signal.signal(number, signal.SIG_IGN)
 
     def headway_threads(self: Any) -> int:
         """Threads that this worker computes with."""

@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_bytes
@@ -91,13 +91,16 @@ def run(options: EngineOptions, channel: Connection, words: Connection | None = 
     _limit_stall(channel)
     inbox = CountingInbox(WallClock())
     threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
+    process = EngineProcess(options, channel, inbox)
     try:
-        EngineProcess(options, channel, inbox).serve()
+        process.serve()
     except HeadwayError as error:
         channel.send(Failed(error))
     except BaseException as error:  # the process's edge: tell the server, and stderr
         channel.send(Failed(EngineDownError(f"the engine is down: {first_line(error)}")))
         raise
+    finally:
+        process.close()
 
 
 def _listen(channel: Connection, inbox: LiveInbox) -> None:
@@ -135,6 +138,7 @@ class EngineProcess:
     def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
         self.options, self.channel, self.inbox = options, channel, inbox
         self._journal: JournalFile | None = None
+        self._closing = ExitStack()  # the last one first, and each of them if another raises
         self._unkept = ""  # why there is no journal although one was asked for
 
     def serve(self) -> None:
@@ -152,11 +156,11 @@ class EngineProcess:
             rows, changes = scheduler.ledger.take(), scheduler.ledger.take_changes()
             send(Step(events, *rows, load, inbox.taken, fault, changes))
             left.after(events, load.running)
-        try:
-            engine.executor.close()
-        finally:
-            if self._journal:
-                self._journal.close()
+
+    def close(self) -> None:
+        """Close the journal and the executor, as far as they were made. A process whose executor
+        has workers would wait for them at its end."""
+        self._closing.close()
 
     def _make(self) -> tuple[Engine, Welcome]:
         options = self.options
@@ -212,7 +216,7 @@ class EngineProcess:
 
         options = self.options
         limits = Limits.of(options.policies, options.slots, options.context, options.block_size)
-        return load(
+        loaded = load(
             options.executor,
             source,
             limits,
@@ -221,6 +225,8 @@ class EngineProcess:
             options.vllm,
             options.adapters,
         )
+        self._closing.callback(loaded.executor.close)
+        return loaded
 
     def _engine(self, settings: Settings, executor: Executor) -> Engine:
         scheduler = Scheduler(settings, token_bytes(16))
@@ -242,6 +248,7 @@ class EngineProcess:
         try:
             about = {**about, "executor": self.options.executor, "begun": now}
             self._journal = begun(path, stamp, settings, about, size)
+            self._closing.callback(self._journal.close)
             self.channel.send(Progress(f"keeping a journal in {self._journal.name}"))
         except JournalError as error:
             self._unkept = str(error)
