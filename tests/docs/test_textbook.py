@@ -10,6 +10,7 @@ from statistics import linear_regression
 
 import pytest
 
+from benchmarks.strategies import kept_runs, part_of
 from benchmarks.textbook import kept
 from benchmarks.textbook.__main__ import BESIDE, CERTAIN, CLOCKED
 from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
@@ -60,7 +61,7 @@ def test_every_claim_is_on_the_page_and_every_part_has_its_command():
     asked = set(re.findall(r"`--part (\w+)`", words))
     tables = {match[1].split(".")[0] for match in TABLE.finditer(TEXT)}
     assert asked == tables
-    assert named(TEXT) <= CERTAIN.keys() | BESIDE.keys() | CLOCKED.keys()
+    assert named(TEXT) <= CERTAIN.keys() | BESIDE.keys() | CLOCKED.keys() | {"strategies"}
 
 
 @pytest.mark.parametrize("part", RUN_HERE)
@@ -144,7 +145,17 @@ def test_measured_figures_are_those_of_the_table_of_their_run():
     assert said("curve.each_share") == pytest.approx(100 * each / times[0], abs=0.06)
     assert said("curve.knee") == pytest.approx(fixed / each, abs=0.6)
     assert said("curve.gain_32") == gains[32]
-    assert "| 29 | 28 to 30 | 14.7 | 14.0 to 15.5 |" in STRATEGIES, "quoted in words"
+
+
+def test_static_against_continuous_is_what_was_kept_of_its_runs():
+    runs = kept_runs()
+    assert 1 in runs
+    made = {"strategies": part_of(runs)}
+    assert refreshed(TEXT, made) == TEXT
+    assert refreshed(STRATEGIES, made) == STRATEGIES
+    rows = STRATEGIES.split("## What was measured on")[1].splitlines()
+    (row,) = [row for row in rows if "`benchmarks.strategies`" in row]
+    assert all(run.machine in row for run in runs.values())
 
 
 def test_a_decode_uses_its_batch_over_the_ridge():
