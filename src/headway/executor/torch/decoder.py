@@ -10,12 +10,13 @@ from torch import Tensor
 
 from headway.core.cost.step_cost import Rounding
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.fused.choose import operators_of
 from headway.executor.torch.inputs import Inputs
-from headway.executor.torch.layers.rope import rotary_tables, rotate
-from headway.executor.torch.loading.weights import Layer, Weights
+from headway.executor.torch.layers.operators import NO_NORM, RotaryTable
+from headway.executor.torch.layers.rope import rotary_tables
+from headway.executor.torch.loading.weights import Weights
 from headway.executor.torch.memory.kv_cache import KVCache
 
-RotaryTable = tuple[Tensor, Tensor]  # cosines and sines
 CACHED = 64 << 20  # bytes of weights of which a processor keeps much from one step to the next
 # Of rows, on a CPU. oneDNN prepares and keeps half a megabyte for each number of them and shape of
 # weights: five digits are 32 numbers, and then 16 each time that they double. At 1 to 3 rows it is
@@ -40,13 +41,13 @@ class Decoder:
         self.rounding = rounding if self.device.type == "cpu" else Rounding()
         length = context or config.context
         ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))
-        self.rotary: list[RotaryTable] = [
+        rotary: list[RotaryTable] = [
             rotary_tables(rope, config.head_dim, length, self.dtype, self.device) for rope in ropes
         ]
-        # For each layer, the index of its table; -1: no position embedding.
-        self.table_of_layer = [
+        table_of_layer = [
             ropes.index(each.rope) if each.rope else -1 for each in config.layer_attention
         ]
+        self.operators = operators_of(config, self.device, rotary, table_of_layer)
         # Rounded to the dtype before it multiplies, as Gemma's reference does.
         self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
             self.dtype
@@ -63,27 +64,23 @@ class Decoder:
         x = F.embedding(F.pad(inputs.tokens, (0, spare)), self.weights.embed)
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
-        at = inputs.positions
-        rotations: list[RotaryTable | None] = [
-            *((cos[at], sin[at]) for cos, sin in self.rotary),
-            None,
-        ]
-        for i, layer in enumerate(self.weights.layers):
-            qkv = layer.qkv(layer.before_attention(x))[:count]
-            q, k, v = self._heads_rotated(layer, qkv, rotations[self.table_of_layer[i]])
-            cache.write(i, inputs.cells, k, v)
+        step = self.operators.of_step(inputs.positions, inputs.cells, cache)
+        layers, add = self.weights.layers, self.operators.add_and_norm
+        x, normed = add(x, None, NO_NORM, layers[0].before_attention)
+        for i, layer in enumerate(layers):
+            q = step.take_in(i, layer.qkv(normed)[:count], layer.q_norm, layer.k_norm)
             found = inputs.attention.attend(i, q)
             found = layer.out(F.pad(found, (0, 0, 0, spare)) if spare else found)
-            x = self._add_residual(x, layer.after_attention(found))
-            found = layer.mlp(layer.before_mlp(x))
-            x = self._add_residual(x, layer.after_mlp(found))
+            x, normed = add(x, found, layer.after_attention, layer.before_mlp)
+            following = layers[i + 1].before_attention if i + 1 < len(layers) else NO_NORM
+            x, normed = add(x, layer.mlp(normed), layer.after_mlp, following)
         return x[:count]
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits of R tokens: [R, hidden] -> [R, vocab], float32."""
         scales, count = self.config.scales, len(x)
         x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
-        logits = self.weights.head(self.weights.norm(x))[:count].float()
+        logits = self.weights.head(self._last_norm(x))[:count].float()
         if scales.logits != 1:
             logits = logits * scales.logits
         if scales.logits_cap:
@@ -101,35 +98,11 @@ class Decoder:
         if sampled:
             self.logits(x)
 
+    def _last_norm(self, x: Tensor) -> Tensor:
+        return self.operators.add_and_norm(x, None, NO_NORM, self.weights.norm)[1]
+
     def _spare_rows(self, rows: int) -> int:
         return self.rounding.of(rows) - rows
-
-    def _add_residual(self, x: Tensor, found: Tensor) -> Tensor:
-        """x plus what attention or the MLP adds, scaled."""
-        scale = self.config.scales.residual
-        return x + found if scale == 1 else torch.add(x, found, alpha=scale)
-
-    def _heads_rotated(
-        self, layer: Layer, qkv: Tensor, rotary_table: RotaryTable | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """[N, all heads] -> q [N, heads, head_dim], k and v [N, kv_heads, head_dim]."""
-        heads, kv_heads = self.config.heads, self.config.kv_heads
-        qkv = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_dim)
-        # NaN must not reach the cache, where other rows gather. The row's own residual stream keeps
-        # it, and that is where it is detected.
-        torch.nan_to_num_(qkv[:, heads:], 0.0, 0.0, 0.0)
-        turned, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
-        match self.config.family.qk_norm:
-            case "head":
-                q, k = layer.q_norm(turned[:, :heads]), layer.k_norm(turned[:, heads:])
-                turned = torch.cat((q, k), dim=1)
-            case "whole":
-                q, k = turned[:, :heads].flatten(1), turned[:, heads:].flatten(1)
-                whole = torch.cat((layer.q_norm(q), layer.k_norm(k)), dim=1)
-                turned = whole.view(turned.shape)
-        if rotary_table is not None:
-            turned = rotate(turned, *rotary_table)
-        return turned[:, :heads], turned[:, heads:], v
 
 
 def row_counts(most: int, rounding: Rounding) -> list[int]:

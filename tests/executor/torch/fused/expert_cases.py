@@ -1,6 +1,6 @@
 """Grouped products find what the experts find one by one, and a row alone what it finds in a batch.
 
-Run by test_fused.py.
+Run by test_interpreted.py.
 """
 
 import pytest

@@ -7,7 +7,9 @@ import torch
 import triton
 
 from headway.executor.torch.fused.expert_kernels import add_up, grouped_product
+from headway.executor.torch.fused.fused_operators import GATE_COLUMNS
 from headway.executor.torch.fused.grouped_experts import OPTIONS, SUM_COLUMNS, ProductTiles
+from headway.executor.torch.fused.token_kernels import add_norm, gate_up, turn_and_write
 from tests.executor.torch.attention.compiling import POINTERS, SHARED, compiled
 
 EXPERTS = [  # dtype, assignments, experts, chosen, hidden, intermediate, compute capability
@@ -36,8 +38,32 @@ def experts():
         assert compiled(add_up, arguments, constants, capability).asm["cubin"]
 
 
+def tokens():
+    for dtype, size, wide, weight in (
+        (torch.bfloat16, 4096, 14336, "*bf16"),
+        (torch.bfloat16, 2304, 9216, "*fp32"),
+        (torch.float32, 896, 4864, "*fp32"),
+    ):
+        pointer = POINTERS[dtype]
+        arguments = dict.fromkeys(("x", "found", "total", "normed"), pointer)
+        arguments |= {"after": weight, "before": weight, "x_stride": "i32", "normed_stride": "i32"}
+        constants = {"SIZE": size, "PADDED": 4096, "EPS": 1e-5, "SCALE": 0.5}
+        constants |= dict.fromkeys(("ADDS", "AFTER", "BEFORE"), True)
+        assert compiled(add_norm, arguments, constants, 80, num_warps=8).asm["cubin"]
+        names = ("qkv", "cosines", "sines", "queries", "keys", "values")
+        arguments = dict.fromkeys(names, pointer) | {"positions": "*i64", "cells": "*i64"}
+        arguments |= {"q_weight": weight, "k_weight": weight}
+        constants = {"HEADS": 14, "KV_HEADS": 2, "HEAD_DIM": 96, "PADDED": 128, "PAIRS": 36}
+        constants |= {"EPS": 1e-5, "NORMS": True, "TURNS": True}
+        assert compiled(turn_and_write, arguments, constants, 90, num_warps=1).asm["cubin"]
+        arguments = {"wide": pointer, "out": pointer}
+        constants = {"SIZE": wide, "COLUMNS": GATE_COLUMNS, "SILU": weight == "*bf16"}
+        assert compiled(gate_up, arguments, constants, 90).asm["cubin"]
+
+
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         triton.knobs.cache.dir = folder
         experts()
+        tokens()
     sys.exit(0)

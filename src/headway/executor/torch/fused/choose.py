@@ -4,7 +4,9 @@ from importlib.util import find_spec
 
 import torch
 
-from headway.executor.torch.layers.mlp import Grouped, Mlp
+from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.layers.mlp import Gating, Grouped, Mlp
+from headway.executor.torch.layers.operators import Operators, RotaryTable, TorchOperators
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -19,3 +21,23 @@ def grouped_experts(experts: tuple[Mlp, ...], device: torch.device) -> Grouped |
     from headway.executor.torch.fused.grouped_experts import GroupedExperts
 
     return GroupedExperts(experts)
+
+
+def gating_of(device: torch.device) -> Gating | None:
+    """A kernel for act(gate) x up, or None: there is none."""
+    if not has_kernels(device):
+        return None
+    from headway.executor.torch.fused.fused_operators import gate
+
+    return gate
+
+
+def operators_of(
+    config: ModelConfig, device: torch.device, rotary: list[RotaryTable], table_of_layer: list[int]
+) -> Operators:
+    """What happens between products: fused, or torch's operators."""
+    if not has_kernels(device):
+        return TorchOperators(config, rotary, table_of_layer)
+    from headway.executor.torch.fused.fused_operators import FusedOperators
+
+    return FusedOperators(config, rotary, table_of_layer)

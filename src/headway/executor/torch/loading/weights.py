@@ -9,10 +9,11 @@ from torch import Tensor
 
 from headway.errors import CheckpointError
 from headway.executor.torch.config.model_config import ModelConfig
-from headway.executor.torch.fused.choose import grouped_experts
+from headway.executor.torch.fused.choose import gating_of, grouped_experts
 from headway.executor.torch.layers.linear import Linear
-from headway.executor.torch.layers.mlp import Mixture, Mlp
-from headway.executor.torch.layers.norm import LayerNorm, NoNorm, Norm, RmsNorm
+from headway.executor.torch.layers.mlp import Gating, Mixture, Mlp
+from headway.executor.torch.layers.norm import LayerNorm, Norm, RmsNorm
+from headway.executor.torch.layers.operators import NO_NORM
 from headway.executor.torch.loading.checkpoint import Checkpoint
 from headway.executor.torch.loading.tensor_names import (
     EMBED,
@@ -106,8 +107,9 @@ def assemble(config: ModelConfig, read: Read) -> Weights:
 def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -> Layer:
     at = layer_tensors(config, i)
     before_attention, after_attention, before_mlp, after_mlp = map(parts.norm, at.norms)
-    q_norm, k_norm = [parts.norm(name) for name, _ in at.qk_norms] or [NoNorm(), NoNorm()]
-    mlps = tuple(parts.mlp(each) for each in at.mlps)
+    q_norm, k_norm = [parts.norm(name) for name, _ in at.qk_norms] or [NO_NORM, NO_NORM]
+    gating = gating_of(device)
+    mlps = tuple(parts.mlp(each, gating) for each in at.mlps)
     mlp: Mlp | Mixture = mlps[0]
     if config.experts is not None:
         router = parts.linear(*at.router)
@@ -142,7 +144,7 @@ class _Parts:
         """The norm of this name; empty: the family has none here."""
         kind, eps = self.config.family.norm, self.config.eps
         if not name:
-            return NoNorm()
+            return NO_NORM
         weight = self.read(name + ".weight")
         match kind:
             case "rms":
@@ -161,6 +163,6 @@ class _Parts:
             return Linear(weight)
         return Linear(weight, torch.cat([self.read(each.name + ".bias") for each in stacked]))
 
-    def mlp(self, at: MlpTensors) -> Mlp:
+    def mlp(self, at: MlpTensors, gating: Gating | None) -> Mlp:
         up, down = self.linear(*at.up), self.linear(at.down)
-        return Mlp(up, down, self.config.family.gated, self.config.activation)
+        return Mlp(up, down, self.config.family.gated, self.config.activation, gating)

@@ -1,4 +1,4 @@
-"""Runs the cases beside it in a process of its own, where triton is imported as it is needed."""
+"""Runs the kernels' cases in a process of their own, where triton is imported as they need it."""
 
 import os
 import subprocess
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-CASES = sorted(str(path) for path in Path(__file__).parent.glob("*_cases.py"))
+CASES = sorted(map(str, Path(__file__).parent.glob("*/*_cases.py")))
 
 
-def test_the_fused_kernels_by_the_interpreter_or_on_the_gpu():
-    """triton decides when it is imported whether it interprets."""
+def test_the_kernels_by_the_interpreter_or_on_the_gpu():
+    """triton decides when it is imported whether it interprets, and another test may have
+    imported it to compile."""
     pytest.importorskip("triton")
     set_there = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
     done = subprocess.run(
