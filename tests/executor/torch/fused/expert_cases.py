@@ -46,12 +46,12 @@ def mixtures(hidden, wide, count, chosen, dtype=torch.float32):
     ("hidden", "wide", "count", "chosen", "dtype"),
     [
         (12, 20, 5, 2, torch.float32),  # nothing is a multiple of a tile
-        (64, 33, 8, 8, torch.float32),  # all experts
+        (64, 33, 4, 4, torch.float32),  # all experts
         (70, 66, 1, 1, torch.float32),  # one
         (96, 72, 6, 3, torch.bfloat16),
     ],
 )
-@pytest.mark.parametrize("rows", [2, 90])  # small tiles and large ones; experts without rows
+@pytest.mark.parametrize("rows", [2, 70])  # small tiles and large ones; experts without rows
 def test_grouped_experts_find_what_they_find_one_by_one(hidden, wide, count, chosen, dtype, rows):
     one_by_one, together = mixtures(hidden, wide, count, chosen, dtype)
     x = made(7, rows, hidden).to(DEVICE, dtype)
@@ -113,7 +113,6 @@ def test_whole_mixtures_compute_transformers_logits(goldens, shape, monkeypatch)
     executor = load(goldens[shape].folder, Limits(block_size=4)).executor
     for layer in executor.model.weights.layers:
         layer.mlp.grouped = GroupedExperts(layer.mlp.experts)
-    tokens = [int(each) for each in torch.arange(40) * 7 % 150]
-    for chunk in (40, 23):
-        found = all_logits(executor, tokens, chunk)
-        assert (found - goldens[shape].logits(tokens)).abs().max() < 1e-4
+    tokens = [int(each) for each in torch.arange(20) * 7 % 150]
+    found = all_logits(executor, tokens, 12).cpu()
+    assert (found - goldens[shape].logits(tokens)).abs().max() < 1e-4

@@ -22,9 +22,9 @@ from tests.executor.torch.test_golden import all_logits
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}  # of numbers of size 1: bfloat16 2.5 units
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-# Head norms, norms over all heads, partial rotation, layers without rotation, two tables, biases,
-# scaled residuals, norms before and after, LayerNorm without a gate.
-SHAPES = ["qwen3-bias-mha", "olmo3", "phi4-partial", "smollm3", "gemma3", "granite", "starcoder2"]
+# Head norms, norms over all heads, partial rotation, layers without rotation, two tables and
+# weights in float32.
+SHAPES = ["qwen3-bias-mha", "olmo3", "phi4-partial", "smollm3", "gemma3"]
 
 
 def made(seed, *shape, dtype=torch.float32):
@@ -85,8 +85,13 @@ class Heads:
         return q, cache.keys[i][at * 7], cache.values[i][at * 7]
 
 
-@DTYPES
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        *((shape, torch.float32) for shape in SHAPES),
+        *((shape, torch.bfloat16) for shape in SHAPES[1:5:3]),  # OLMo's norms and Gemma's
+    ],
+)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter, for inf
 def test_heads_are_normed_turned_and_written(goldens, shape, dtype):
     case = Heads(goldens[shape].folder, dtype)
@@ -148,11 +153,12 @@ def loaded(golden, monkeypatch, fused, dtype="float32"):
     return executor
 
 
+# Norms after, and scaled residuals; LayerNorm without a gate.
 @pytest.mark.parametrize("shape", ["olmo3", "granite", "starcoder2"])
 def test_whole_models_compute_transformers_logits(goldens, shape, monkeypatch):
     executor = loaded(goldens[shape], monkeypatch, fused=True)
-    tokens = [int(each) for each in torch.arange(14) * 7 % 150]
-    found = all_logits(executor, tokens, 13).cpu()
+    tokens = [int(each) for each in torch.arange(9) * 7 % 150]
+    found = all_logits(executor, tokens, 8).cpu()
     assert (found - goldens[shape].logits(tokens)).abs().max() < 1e-4
 
 
@@ -175,13 +181,13 @@ def test_how_many_kernels_a_layer_launches(goldens, shape, monkeypatch):
     for fused in (False, True):
         executor, counts = loaded(goldens[shape], monkeypatch, fused, "bfloat16"), []
         weights = executor.model.weights
-        all_logits(executor, [5, 6, 7, 8], 4)  # its block is in the table on the device afterwards
+        all_logits(executor, [5, 6], 2)  # its block is in the table on the device afterwards
         for layers in (1, 2):
             executor.model.weights = replace(weights, layers=weights.layers[:layers])
             with pytest.MonkeyPatch.context() as patch, Launches() as launches:
                 for kernel in kernels:
                     launches.watch(patch, kernel)
-                all_logits(executor, [5, 6, 7, 8], 4)
+                all_logits(executor, [5, 6], 2)
             counts.append(launches.count)
         found.append(counts[1] - counts[0])
     assert tuple(found) == LAUNCHES[shape]
