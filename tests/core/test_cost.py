@@ -1,7 +1,5 @@
 """The price of a step: additive, never negative, and the same however a step is counted."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -129,7 +127,7 @@ def test_decoding_rows_read_what_their_executor_pads_them_to():
     step = Batch(1, (*rows, prompt))
     plain, padded = batch_features(step), batch_features(step, gathering)
     assert (plain.reads, padded.reads) == (28 + 5, 32 + 5), "a prompt's past is its own"
-    assert padded == replace(plain, reads=32 + 5, pairs=plain.pairs + 32 - 28)
+    assert padded == plain._replace(reads=32 + 5, pairs=plain.pairs + 32 - 28)
 
 
 @given(st.lists(st.integers(1, 90), max_size=9), st.integers(1, 16), st.integers(1, 40))

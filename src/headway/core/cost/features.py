@@ -1,6 +1,6 @@
 """Counts of what a step computes and reads (Features): all that its price depends on."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.core.batch import Batch, Row, Want
 from headway.core.cost.gathering import UNPADDED, Gathering
@@ -8,9 +8,9 @@ from headway.core.cost.gathering import UNPADDED, Gathering
 LAST = Want.LAST
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
-    """Of a row or of a step. Rows' features add up to the step's, but for `decodes`: 0 or 1."""
+class Features(NamedTuple):
+    """Of a row or of a step. Rows' features add up to the step's, but for `decodes`: 0 or 1. A
+    named tuple, because many are made for each step."""
 
     tokens: int = 0  # positions computed, including waste
     rows: int = 0  # sequences and held slots
@@ -20,7 +20,7 @@ class Features:
     logits: int = 0  # positions whose logits are computed
     decodes: int = 0  # 1 if any rows have one position: attention runs once for all of them
 
-    def __add__(self, other: "Features") -> "Features":
+    def __add__(self, other: "Features") -> "Features":  # type: ignore[override]
         return Features(
             self.tokens + other.tokens,
             self.rows + other.rows,

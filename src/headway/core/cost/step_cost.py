@@ -37,17 +37,18 @@ class Rates:
 
     def of(self, f: Features) -> int:
         """Picoseconds of these features."""
+        tokens, rows, prompts, reads, pairs, logits, decodes = f
         return (
             self.step
-            + self.token * f.tokens
-            + self.row * f.rows
-            + self.prompt * f.prompts
-            + self.read * f.reads
-            + self.pair * f.pairs
-            + self.logit * f.logits
-            + self.decode * f.decodes
-            + (self.prefill if f.prompts else 0)
-            + (self.head if f.logits else 0)
+            + self.token * tokens
+            + self.row * rows
+            + self.prompt * prompts
+            + self.read * reads
+            + self.pair * pairs
+            + self.logit * logits
+            + self.decode * decodes
+            + (self.prefill if prompts else 0)
+            + (self.head if logits else 0)
         )
 
 
