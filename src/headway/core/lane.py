@@ -129,12 +129,13 @@ class Line:
     """
 
     __slots__ = (
-        *("lane", "waiting", "relegated", "tokens", "relegated_tokens"),
+        *("lane", "is_timed", "waiting", "relegated", "tokens", "relegated_tokens"),
         *("started", "running", "batch", "longest", "slots"),
     )
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
+        self.is_timed = lane.budget.is_timed  # asked several times in each step
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
         self.tokens = 0  # prompt tokens that wait, in both
@@ -155,7 +156,7 @@ class Line:
     @property
     def later(self) -> list[Sequence]:
         """Those who wait behind the requests in time: all, where the lane has no budget."""
-        return self.relegated if self.lane.budget.is_timed else self.waiting or self.relegated
+        return self.relegated if self.is_timed else self.waiting or self.relegated
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.relegated)

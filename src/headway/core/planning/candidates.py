@@ -43,15 +43,17 @@ def _in_time_first(
     lacks_slots: Callable[[Sequence], bool],
     misfits: list[Sequence],
 ) -> Iterator[Sequence]:
-    ahead = sum([len(line.waiting) for line in lines if line.lane.budget.is_timed])
+    ahead = sum([len(line.waiting) for line in lines if line.is_timed])
     seen: set[Sequence] = set()  # an order may name somebody twice
     later: list[Sequence] = []
     for sequence in ranked:
-        if sequence.tier == TIMED and sequence not in ran:
+        if sequence in ran:
+            yield sequence
+        elif sequence.tier == TIMED:
             ahead -= sequence not in seen
             seen.add(sequence)
             yield sequence
-        elif sequence in ran or lacks_slots(sequence):
+        elif lacks_slots(sequence):
             yield sequence
         else:
             later.append(sequence)

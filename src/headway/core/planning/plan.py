@@ -125,11 +125,11 @@ class Plan:
             if sequence in seen or (sequence in self.shares and sequence not in given):
                 continue
             seen.add(sequence)
-            runs = self._runs(sequence)
-            running -= runs
             if sequence in self._singles:
+                running -= 1
                 singles.append(sequence)
             else:
+                running -= (runs := self._runs(sequence))
                 if singles:
                     self._give_singles(singles)
                 if self._rest.is_full and not exclusive:  # a group's rows may come in later steps

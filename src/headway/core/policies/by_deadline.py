@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from itertools import accumulate
 from operator import attrgetter
 from typing import ClassVar
 
@@ -50,18 +49,20 @@ class ByDeadline:
         yield from self._aged(view, running)
         timed = [s for s in running if s.tier == TIMED]
         for line in view.lines:
-            if line.lane.budget.is_timed:
+            if line.is_timed:
                 timed += line.waiting
         if timed:
             jobs = _by_due(timed, view)
-            yield from _in_time(jobs, view) if self.most_in_time else [job[2] for job in jobs]
+            late = _late(jobs, view) if self.most_in_time else ()
+            yield from [job[2] for job in jobs if job[2] not in late]
+            yield from sorted(late, key=lambda s: (s.work, s.number))
         yield from [s for s in running if s.tier == RELEGATED]
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
         for line in lines:
             yield from tuple(line.relegated)
         yield from [s for s in running if s.tier == UNTIMED]
         for line in lines:
-            if not line.lane.budget.is_timed:
+            if not line.is_timed:
                 yield from tuple(line.waiting)
 
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
@@ -71,7 +72,7 @@ class ByDeadline:
         if not turn and any(s.tier != TIMED for s in view.running):
             return []
         parts = [line.relegated for line in view.lines]
-        parts += [line.waiting for line in view.lines if turn or not line.lane.budget.is_timed]
+        parts += [line.waiting for line in view.lines if turn or not line.is_timed]
         found = [s for s in running if turn or s.tier != TIMED] + [
             part[0] for part in parts if part
         ]
@@ -93,37 +94,36 @@ def _below_their_least(view: View) -> list[Sequence]:
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
     answers must have begun. The earliest first."""
-    shortest, end = view.estimates.shortest, view.estimates.lengths.end
-    jobs: list[Job] = []
-    for due, s in zip(next_times(timed), timed, strict=True):
-        if s.done_by != NEVER:
-            last = s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
-            due = min(due, last)
-        jobs.append((due, s.number, s))
+    jobs = [
+        (next_by if s.done_by == NEVER else min(next_by, _last_begins_by(s, view)), s.number, s)
+        for next_by, s in zip(next_times(timed), timed, strict=True)
+    ]
     jobs.sort()
     return jobs
 
 
-def _in_time(jobs: list[Job], view: View) -> Iterator[Sequence]:
-    """The jobs that can be in time, by deadline; then the others, the least work first.
+def _last_begins_by(sequence: Sequence, view: View) -> int:
+    """When the last token of its answer must have begun."""
+    left = view.estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
+    return sequence.done_by - left * view.estimates.shortest
+
+
+def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
+    """Those of the jobs that are put behind the others, so that these are in time.
 
     Prompts share their steps with those that decode, so they take longer than their own work.
     """
     spare, work = _share_of_prompts(view), view.estimates.work
-    # The next token of one that runs is little work, and not worth pricing.
-    works = [
-        int(work(s) / spare) if len(s.tokens) - s.scheduled > 1 or not s.begun else 0
-        for _, _, s in jobs
-    ]
-    ends = accumulate(works, initial=view.now)
-    next(ends)
-    late: set[Sequence] = set()
-    if not all(end <= job[0] for end, job in zip(ends, jobs, strict=True)):
-        late = _largest(jobs, works, view.now)
-    for _, _, sequence in jobs:
-        if sequence not in late:
-            yield sequence
-    yield from sorted(late, key=lambda s: (s.work, s.number))
+    end, are_late = view.now, False
+    works: list[int] = []
+    for due, _, s in jobs:
+        # The next token of one that runs is little work, and not worth pricing.
+        mine = int(work(s) / spare) if len(s.tokens) - s.scheduled > 1 or not s.begun else 0
+        works.append(mine)
+        end += mine
+        if end > due:
+            are_late = True
+    return _largest(jobs, works, view.now) if are_late else ()
 
 
 def _largest(jobs: list[Job], works: list[int], now: int) -> set[Sequence]:

@@ -79,13 +79,17 @@ class WithTimeToSpare:
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
         found = WithoutDeadline().deferred(view, joins=joins)
-        decoding = [s for s in view.running if len(s.tokens) - s.scheduled == 1]
-        if not joins and len(decoding) == len(view.running):
+        running = view.running
+        if not joins and all(len(s.tokens) - s.scheduled == 1 for s in running):
             return found
         soon = view.now + self.soon * view.estimates.shortest
-        timed = [s for s in decoding if s.tier == TIMED and s.first_token != NEVER]
+        timed = [
+            s
+            for s in running
+            if s.tier == TIMED and s.first_token != NEVER and len(s.tokens) - s.scheduled == 1
+        ]
         times = zip(timed, next_times(timed), strict=True)
-        return found | {sequence for sequence, next_by in times if next_by > soon}
+        return found.union([sequence for sequence, next_by in times if next_by > soon])
 
 
 DEFERS: dict[str, Defer] = {  # as operators name them

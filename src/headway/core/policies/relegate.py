@@ -51,7 +51,7 @@ class Hopeless:
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
         lanes = {line.lane.name for line in view.lines if line.lane.relegates}
-        running = [s for s in view.running if s.tier == TIMED and s.first_token == NEVER]
+        running = [s for s in view.running if s.first_token == NEVER and s.tier == TIMED]
         starting += [s for s in running if s.request.lane in lanes]
         return [
             s
