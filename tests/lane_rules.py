@@ -26,7 +26,7 @@ class Watched(Plan):
     met = Counter[str]()  # rare paths
 
     def choose(self) -> None:
-        if any(s.in_flight for s in self.roster.running.values()):
+        if self.roster.leaving or any(s.in_flight for s in self.roster.running.values()):
             self.met["a step is decided ahead"] += 1
             super().choose()
             return

@@ -24,6 +24,7 @@ from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.sim.replay import replay as replay_records
 from headway.strategies.registry import by_budgets
+from tests.lane_rules import watched
 from tests.traces import BLOCK, COST, DEFAULT, MS, Spy, answer, ask
 
 STEP = StepCost.of(8 * MS, per_token=0, per_pair=0)
@@ -106,6 +107,16 @@ def test_an_end_from_outside_takes_effect_at_the_next_decision(end, kept, why):
     (row,) = made.scheduler.ledger.requests
     assert (row.finish, row.generated) == (why, kept) and row.finished == 16 * MS
     assert made.scheduler.pool.num_free == 40
+
+
+def test_blocks_of_one_that_ends_in_flight_are_waited_for():
+    """At 16 ms `a` has ended, but a step still uses two of the five blocks, and `b` needs four."""
+    other = ask("b", tuple(range(20, 33)), 2)
+    made, _, _ = engine((0, Add(ask("a", 5, 9))), (10, Cancel("a")), (10, Add(other)), blocks=5)
+    with watched():
+        events = finish(made)
+    assert said(events, "b") == answer(other)
+    assert made.scheduler.ledger.requests[1].first_scheduled == 24 * MS
 
 
 def test_a_row_that_needs_its_token_waits_for_it():

@@ -47,7 +47,7 @@ class Roster:
         self.deadlines = Deadlines()
         self.preemptions = 0  # so far
         self.last_victim = -1  # number of the sequence that was preempted last; -1: none yet
-        self._in_flight: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
+        self.leaving: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
         self._dropped: list[int] = []  # numbers that the next batch names to the executor
         self._next_number = 0
 
@@ -146,10 +146,10 @@ class Roster:
 
     def settle(self, row: Row) -> None:
         """A step is back in which this row's sequence was still computed, though it had ended."""
-        sequence = self._in_flight[row.sequence]
+        sequence = self.leaving[row.sequence]
         sequence.computed += len(row.tokens)
         if not sequence.in_flight:
-            release(self.pool, self._in_flight.pop(row.sequence))
+            release(self.pool, self.leaving.pop(row.sequence))
 
     def begin(self, sequence: Sequence, now: int) -> Begun:
         """Its first row is being built, or the first since it was preempted."""
@@ -216,13 +216,13 @@ class Roster:
     def _end_running(self, sequence: Sequence) -> None:
         self._stop_running(sequence)
         if sequence.in_flight:
-            self._in_flight[sequence.number] = sequence
+            self.leaving[sequence.number] = sequence
         else:
             release(self.pool, sequence)
 
     def check(self) -> None:
         """Raise AssertionError if a sequence is in no place or in two, or a block is lost."""
-        holders = [*self.running.values(), *self._in_flight.values()]
+        holders = [*self.running.values(), *self.leaving.values()]
         self.pool.check(sequence.blocks for sequence in holders)
         size = self.pool.block_size
         for s in holders:
@@ -232,7 +232,7 @@ class Roster:
         by_lane = Counter(s.request.lane for s in holders for _ in s.blocks)
         assert self.pool.blocks_of_lane == by_lane
         assert all(s.pending >= 0 for s in self.running.values())
-        assert all(s.in_flight for s in self._in_flight.values())
+        assert all(s.in_flight for s in self.leaving.values())
         waiting = [s for line in self.lines.values() for s in (*line.waiting, *line.relegated)]
         assert all(not s.blocks and not s.begun for s in waiting)
         live = sorted([*(s.number for s in waiting), *self.running, *self.withheld])
