@@ -11,7 +11,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 # vLLM's environment: its own, because it wants one build of torch.
 VLLM := .venv-vllm/bin
 
-.PHONY: help demo serve test check bench docs clean vllm test-vllm
+.PHONY: help demo serve test soak check bench docs clean vllm test-vllm
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -25,6 +25,9 @@ serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's
 test: .venv/ready  ## the whole suite; branch coverage of core/ and sim/ by their own tests
 	$(PYTEST) --cov --cov-report=term tests/core tests/sim
 	$(PYTEST) --ignore tests/core --ignore tests/sim
+
+soak: .venv/ready  ## the random tests of core/ and sim/ on 3,000 new examples each, ten minutes
+	HYPOTHESIS_PROFILE=soak $(PYTEST) $$(grep -l "@given" tests/core/*.py tests/sim/*.py)
 
 check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff format --check .
