@@ -23,10 +23,13 @@ came. It is reported, not judged.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, 25 to 60 minutes
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 55 to 200 minutes
+
+With `--executor vllm`, in vLLM's environment, the embedded model is in vLLM's workers, of which
+there are two sets, and the live run has two steps in flight. Steps are learned one by one.
 """
 
 import sys
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +45,7 @@ from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
 from headway.core.cost.features import NONE, row_features
 from headway.errors import SettingError
+from headway.executor.load import EXECUTORS, TORCH
 from headway.figures.capacity import search_capacity
 from headway.strategies.strategy import SLOTS
 
@@ -196,6 +200,7 @@ def within(rows: Sequence[Error]) -> int:
 def main() -> int:
     parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
+    parser.add_argument("--executor", choices=EXECUTORS, default=TORCH)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--rounds", type=int, default=0, help="each with a window of its own; 0: four, of 0.5B two"
@@ -207,14 +212,25 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.rounds < 0 or asked.requests < 0 or asked.requests == 1:
         parser.error("--rounds and --requests: not below 0, and a window has two requests at least")
+    if asked.executor != TORCH and asked.part != "tiny":
+        parser.error(f"--part {asked.part} runs on the executor {TORCH} alone")
     CONSOLE.print("Loading, and calibrating ...")
     try:
-        bench = Bench(staged(asked.part, asked.seed, asked.rounds, asked.requests))
+        stage = staged(asked.part, asked.seed, asked.rounds, asked.requests, asked.executor)
     except SettingError as error:
         parser.error(str(error))
+    try:
+        return measured(Bench(stage), asked)
+    finally:
+        stage.close()
+
+
+def measured(bench: Bench, asked: Namespace) -> int:
+    """The exit status."""
     scale, rate = bench.stage.scale, bench.guess()
     CONSOLE.print(
-        f"{scale.model}, {bench.stage.testbed.dtype}, {bench.stage.first.threads} threads; "
+        f"{scale.model}, {asked.executor}, {bench.stage.testbed.dtype}, "
+        f"{bench.stage.first.threads} threads; "
         f"{scale.rounds} windows of {scale.requests} requests of azure2023-conv and -code, token "
         f"counts divided by {scale.tokens:g}.",
         highlight=False,
@@ -247,7 +263,8 @@ def main() -> int:
         for each in rows
     ]
     figures += [*bench.speeds, Figure("spread_levels", [bench.disagreement()])]
-    return finish(f"fidelity_{asked.part}", __doc__ or "", asked.seed, figures)
+    name = f"fidelity_{asked.part}" + ("" if asked.executor == TORCH else f"_{asked.executor}")
+    return finish(name, __doc__ or "", asked.seed, figures)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 
 from benchmarks.fidelity.pace import Pace, pace, paced_testbed, split
@@ -17,11 +18,12 @@ from headway.core.request import Request
 from headway.costing.calibration import Calibration
 from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
+from headway.executor.load import VLLM
 from headway.figures.lane_figures import lane_figures
 from headway.figures.warm_up import requests_after_warm_up
 from headway.runs.live_testbed import (
     kv_bytes_per_token,
-    load_model,
+    load_with,
     make_corpus_testbed,
     make_testbed,
 )
@@ -45,6 +47,9 @@ MOST = 2  # times as long as a live run: what there is to learn from
 SMOOTH = 2  # spans: the bell's standard deviation, by which pauses say how fast a moment was
 SECOND = 1e9
 MS = 1_000_000
+# With two steps in flight, one is computed while a run is halted, and seems to take no time. In a
+# span of this length there are so many steps that it does not matter.
+LONG = 2_000 * MS
 TRACES = {"chat": "azure2023-conv", "code": "azure2023-code"}
 # Wide enough that saturation breaks them and not the bursts, which come at every rate: else a
 # capacity is decided by a handful of requests, and two live searches differ by a fifth.
@@ -102,6 +107,11 @@ class Stage:
     windows: tuple[tuple[Request, ...], ...]  # of each round; the last arrives after one second
     scale: Scale
 
+    def close(self) -> None:
+        """End what the executors have started."""
+        self.testbed.executor.close()
+        self.beside.executor.close()
+
     def live(self, rate: float, window: int, seed: int) -> Lived:
         """Requests per second, on the machine. seed: of the traffic that is learned from."""
         clock, other = HaltingClock(self.testbed.clock), HaltingClock(self.beside.clock)
@@ -157,12 +167,14 @@ class Stage:
         return {lane.name: lane_figures(counted, lane.name).attainment for lane in self.lanes}
 
 
-def staged(name: str, seed: int, rounds: int, requests: int) -> Stage:
+def staged(name: str, seed: int, rounds: int, requests: int, executor: str) -> Stage:
     """Loads the model, measures the unloaded latencies that the budgets are made of, and steps.
     rounds, requests: 0: the scale's own. SettingError: the traces have no more of them."""
     scale = SCALES[name]
     scale = replace(scale, rounds=rounds or scale.rounds, requests=requests or scale.requests)
-    made = _tiny if name == "tiny" else _half_b
+    if executor == VLLM:
+        scale = replace(scale, span=LONG)
+    made = partial(_tiny, executor) if name == "tiny" else _half_b
     (testbed, bytes_per_token), (beside, _) = made(), made()
     windows = asked(scale, testbed.context)
     asks = list(chain.from_iterable(windows))
@@ -201,8 +213,9 @@ def _within_a_second(asks: Sequence[RequestSpec]) -> list[RequestSpec]:
     return [replace(ask, at=round((ask.at - first) / (last - first) * SECOND)) for ask in asks]
 
 
-def _tiny() -> tuple[Testbed, int]:
-    loaded = load_model(None, SLOTS)
+def _tiny(executor: str) -> tuple[Testbed, int]:
+    eager = {"enforce_eager": True} if executor == VLLM else {}
+    loaded = load_with(executor, None, SLOTS, options=eager)
     return make_corpus_testbed(loaded, None), kv_bytes_per_token(loaded)
 
 
