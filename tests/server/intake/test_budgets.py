@@ -98,10 +98,13 @@ def test_offline_answers_that_hold_all_slots_give_them_up_and_end_whole():
     with serving(config, embedded) as (url, front), ThreadPoolExecutor(16) as pool:
         front.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         prompts = [f"The {word} module" for word in ("json", "os", "math", "time", "abc", "re")]
+        (gate,) = gates
+        gate.open.clear()
         offline = [
             pool.submit(ask, url, "offline", prompt=prompt, max_tokens=LONG) for prompt in prompts
         ]
-        (gate,) = gates
+        until(lambda: front.admission.open == len(offline))
+        gate.open.set()
         until(lambda: gate.rows == 4)
         gate.open.clear()
         before = front.admission.open
