@@ -46,6 +46,7 @@ FLOORS = {
 # Within executor/torch/ a file imports only from its own folder and from lower ones.
 TORCH_ROOMS = {
     "config": 1,
+    "cpu": 2,
     "memory": 2,
     "sampling": 3,
     "layers": 3,

@@ -47,6 +47,7 @@ def step(number, rows, tokens):
 @pytest.mark.parametrize("cached", [0, 1 << 30])  # bytes: as if there were many weights, or few
 def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", cached)
+    monkeypatch.setattr("headway.executor.torch.layers.linear.kernels", lambda: None)
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, 60.0)
     prepared = set(met)
@@ -56,6 +57,14 @@ def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
     assert met == prepared
     executor.collect(executor.submit(step(999, 1, TOKENS + 10)))
     assert met > prepared, "a size beyond those prepared is met when it comes"
+
+
+def test_our_kernel_needs_no_padding_rows(monkeypatch):
+    """It reads the weights once for one row as for four."""
+    monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
+    model = load(EMBEDDED, Limits(ROWS, 512, 128, 16), "bfloat16").executor.model
+    ours = model.weights.head.most_rows > 0
+    assert model.rounding == (SMALL if ours or model.weights.head.packed is None else LARGE)
 
 
 def test_padding_rows_read_no_experts(monkeypatch, goldens):

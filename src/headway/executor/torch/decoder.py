@@ -22,6 +22,7 @@ CACHED = 64 << 20  # bytes of weights of which a processor keeps much from one s
 # weights: five digits are 32 numbers, and then 16 each time that they double. At 1 to 3 rows it is
 # slow where packed weights come from memory: computing 4 instead takes 0.90 of a decode step of one
 # row, 0.79 of two (bfloat16, the shapes of Qwen2.5-0.5B, one thread of a Zen 4; two: 0.95, 0.92).
+# Our own kernel takes as long for one row as for four, so where it computes there are none more.
 SMALL, LARGE = Rounding(digits=5), Rounding(least=4, digits=5)
 
 
@@ -37,7 +38,8 @@ class Decoder:
         self.dtype, self.device = weights.embed.dtype, weights.embed.device
         # No padding with experts: padding rows would choose some, which would then be read.
         few = weights.nbytes < CACHED or config.experts is not None
-        rounding = SMALL if few or weights.head.packed is None else LARGE
+        slow = weights.head.packed is not None and not weights.head.most_rows
+        rounding = LARGE if slow and not few else SMALL
         self.rounding = rounding if self.device.type == "cpu" else Rounding()
         length = context or config.context
         ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))

@@ -19,7 +19,7 @@ def said(monkeypatch, tmp_path):
         if text is not None:
             path.write_text(text)
         monkeypatch.setattr(processor, "CPUINFO", path)
-        return processor.has_fast_bfloat16.__wrapped__()
+        return processor.has_fast_bfloat16()
 
     return ask
 

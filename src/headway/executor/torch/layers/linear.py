@@ -1,12 +1,22 @@
 """One linear layer, its weight packed for the CPU where that pays."""
 
+import ctypes
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.executor.torch.cpu.library import Kernels, kernels
+
 # Rows for which oneDNN chooses the packed layout. One layout serves every number of rows; of
 # the hints tried (none, 1, 16, 64, 256) this one was best or near it from 1 row to 256.
 ROWS_HINT = 64
+# Rows up to which our own kernel multiplies. It was the faster one up to 32, by a tenth there; with
+# AMX, which was not at hand, oneDNN gains from few rows on.
+FEW = 16
+PANEL = 64  # outputs of a panel of the kernel
+SAMPLES = 4_096  # numbers that are compared
 
 
 def pack(weight: Tensor) -> Tensor | None:
@@ -30,21 +40,59 @@ def pack(weight: Tensor) -> Tensor | None:
     return packed
 
 
-class Linear:
-    """y = x W^T + b. Each row of y depends on its row of x alone (to rounding)."""
+def panels(weight: Tensor, packed: Tensor) -> int:
+    """The address of oneDNN's packed weight, if it lies in the panels that our kernels read
+    (cpu/kernels.cpp); else 0. weight [outputs, inputs], packed: as `pack` has made it.
 
-    __slots__ = ("bias", "nbytes", "packed", "weight")
+    oneDNN does not promise its layout, so numbers of all corners are compared.
+    """
+    outputs, inputs = weight.shape
+    ops = torch.ops.mkldnn
+    if weight.dtype is not torch.bfloat16 or outputs % PANEL or inputs % 2:
+        return 0
+    if ops._nbytes(packed) != weight.nbytes:
+        return 0  # padded
+    address: int = ops.data_ptr(packed)
+    raw = np.ctypeslib.as_array((ctypes.c_int16 * weight.numel()).from_address(address))
+    found = raw.reshape(outputs // PANEL, inputs // 2, PANEL, 2)
+    plain = weight.detach().contiguous().view(torch.int16).numpy()
+    tried = np.arange(0, outputs * inputs, max(1, outputs * inputs // SAMPLES))
+    n, k = np.divmod(np.append(tried, outputs * inputs - 1), inputs)
+    same = found[n // PANEL, k // 2, n % PANEL, k % 2] == plain[n, k]
+    return address if same.all() else 0
+
+
+class Linear:
+    """y = x W^T + b. Each row of y depends on its row of x alone (to rounding).
+
+    On a CPU in bfloat16 a few rows are multiplied by our own kernel, which reads weights as fast as
+    the memory gives them, and more of them by oneDNN, from the same memory.
+    """
+
+    __slots__ = ("bias", "kernels", "most_rows", "nbytes", "outputs", "packed", "panels", "weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, packing: bool = True) -> None:
         """weight [outputs, inputs], bias [outputs]. The plain weight is kept only if unpacked."""
-        self.bias = bias
+        self.bias, self.outputs = bias, len(weight)
         self.packed = pack(weight) if packing else None
         self.weight = weight if self.packed is None else None
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+        self.most_rows, self.panels = 0, 0
+        self.kernels: Kernels | None = None
+        if self.packed is not None and weight.dtype is torch.bfloat16:
+            self._find_kernels(weight, self.packed)
+
+    def _find_kernels(self, weight: Tensor, packed: Tensor) -> None:
+        found = kernels()
+        if found is not None and weight.dtype in found.dtypes:
+            self.panels, self.kernels = panels(weight, packed), found
+            self.most_rows = min(FEW, found.most_rows) if self.panels else 0
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
         if self.weight is not None:
             return F.linear(x, self.weight, self.bias)
+        if len(x) <= self.most_rows and self.kernels is not None:
+            return self.kernels.product(x, self.panels, self.outputs, self.bias)
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return y

@@ -1,0 +1,96 @@
+"""compiled: the C++ kernels of this folder as a shared library, built for this machine once.
+
+A wheel has the source alone. The library is built at first use, for the very processor that it runs
+on, and kept in the user's cache under a name that follows from the source, the compiler and the
+processor.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from headway.errors import HeadwayError
+from headway.executor.torch.config.processor import cpu_flags
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+# OpenMP is not linked: the functions are those of the runtime that torch has loaded. Two runtimes
+# would have two sets of threads, which take the cores from each other.
+FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-Wno-maybe-uninitialized")
+SECONDS = 120  # that the compiler may take
+NEEDED = {"avx2", "fma"}
+
+
+class NoKernelsError(HeadwayError):
+    """The library cannot be had here; its words say why."""
+
+
+def compiled(say: Callable[[str], None] | None = None) -> Path:
+    """The library's file. say: told before it is built, which takes seconds; None: to stderr.
+
+    Two processes build it once. Raises NoKernelsError.
+    """
+    if platform.machine() not in ("x86_64", "AMD64") or not cpu_flags() >= NEEDED:
+        raise NoKernelsError("the CPU kernels are for x86 processors with AVX2")
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise NoKernelsError("there is no C++ compiler (g++, or what CXX names)")
+    try:
+        folder = _private_folder()
+        file = folder / f"kernels-{_fingerprint(compiled_by=compiler)}.so"
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not file.is_file():
+                (say or _say)("Building the CPU kernels for this machine, once ...")
+                _build(compiler, file)
+        return file
+    except OSError as error:
+        raise NoKernelsError(f"the CPU kernels' cache: {error}") from error
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _private_folder() -> Path:
+    """Where libraries are kept. What lies there is loaded as code, so it is nobody else's."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(base) / "headway" / "kernels"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise NoKernelsError(f"{folder} can be written by others: it must be yours alone (0700)")
+    return folder
+
+
+def _fingerprint(compiled_by: str) -> str:
+    """Of all that the library follows from."""
+    asked = [compiled_by, "--version"]
+    version = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS).stdout
+    parts = [SOURCE.read_text(encoding="utf-8"), version, *FLAGS, *sorted(cpu_flags())]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _build(compiler: str, file: Path) -> None:
+    """Complete or not at all: it is renamed when it is whole."""
+    with tempfile.TemporaryDirectory(dir=file.parent) as work:
+        part, library = Path(work, "kernels.o"), Path(work, file.name)
+        for command in (
+            [compiler, *FLAGS, "-c", str(SOURCE), "-o", str(part)],
+            [compiler, "-shared", str(part), "-o", str(library)],
+        ):
+            try:
+                done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+            except subprocess.TimeoutExpired as error:
+                raise NoKernelsError(f"{compiler} took more than {SECONDS} s") from error
+            if done.returncode:
+                said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+                raise NoKernelsError(f"{compiler} failed: {said[0]}")
+        library.replace(file)

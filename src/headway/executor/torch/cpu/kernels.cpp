@@ -1,0 +1,211 @@
+// Products of a few rows with weights in 16 bits, for processors with AVX2 or AVX-512.
+//
+// A step of one row reads every weight once and computes two operations with it: its bound is the
+// memory. So weights are read in the order in which they lie, and each is used for all rows while
+// it is in a register or in the nearest cache.
+//
+// Weights [outputs, inputs] in bfloat16 lie in panels of 64 outputs; in a panel, pairs of inputs
+// follow one another, and of each pair the 64 outputs. It is oneDNN's layout (BA16a64b2a), so that
+// its products of many rows read the same memory.
+//
+//   panel p:  | w[64p][0] w[64p][1] | w[64p+1][0] w[64p+1][1] | ... | w[64p+63][1] |   inputs 0, 1
+//             | w[64p][2] w[64p][3] | ...                                          |   inputs 2, 3
+//
+// A row's sum runs over the inputs in their order, whatever rows are beside it: a row alone has the
+// same bits as the row in a batch of up to MOST_ROWS.
+//
+// Compiled at first use with -march=native (build.py), against the OpenMP that torch has loaded.
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+namespace {
+
+constexpr int64_t PANEL = 64;      // outputs
+constexpr int64_t CHUNK = 1024;    // inputs: a panel's chunk, 128 KiB, stays in the second cache
+constexpr int64_t MOST_ROWS = 32;  // of a call
+constexpr int GROUP = 6;           // rows whose sums are in registers together
+
+float widen(uint16_t x) {
+  uint32_t bits = static_cast<uint32_t>(x) << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
+// To the nearest, ties to even. A NaN stays one.
+uint16_t narrow(float x) {
+  uint32_t bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 64);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+#if defined(__AVX512F__)
+using Vector = __m512;
+constexpr int LANES = 16;
+Vector load(const float* at) { return _mm512_loadu_ps(at); }
+void store(float* at, Vector x) { _mm512_storeu_ps(at, x); }
+Vector spread(float x) { return _mm512_set1_ps(x); }
+Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
+using Pairs = __m512i;
+Pairs load_pairs(const uint16_t* at) { return _mm512_loadu_si512(at); }
+Vector evens(Pairs x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
+Vector odds(Pairs x) {
+  return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff0000)));
+}
+#else
+using Vector = __m256;
+constexpr int LANES = 8;
+Vector load(const float* at) { return _mm256_loadu_ps(at); }
+void store(float* at, Vector x) { _mm256_storeu_ps(at, x); }
+Vector spread(float x) { return _mm256_set1_ps(x); }
+Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
+using Pairs = __m256i;
+Pairs load_pairs(const uint16_t* at) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+}
+Vector evens(Pairs x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
+Vector odds(Pairs x) {
+  return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(0xffff0000)));
+}
+#endif
+
+// How many vectors of outputs a group of rows has in registers: 24 sums of 32, or 12 of 16.
+constexpr int WIDE = LANES == 16 ? 4 : 2;
+constexpr int64_t COLUMNS = WIDE * LANES;
+
+// Rows in float32. sums: [rows][PANEL], where this chunk's are added.
+struct Float32 {
+  using Row = float;
+
+  template <int ROWS>
+  static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
+                  float* sums) {
+    for (int64_t column = 0; column < PANEL; column += COLUMNS) {
+      Vector sum[ROWS][WIDE];
+      for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < WIDE; j++) sum[r][j] = load(sums + r * PANEL + column + j * LANES);
+      const uint16_t* at = panel + 2 * column;
+      for (int64_t k = 0; k < inputs; k += 2, at += 2 * PANEL) {
+        Vector even[WIDE], odd[WIDE];
+        for (int j = 0; j < WIDE; j++) {
+          Pairs both = load_pairs(at + 2 * j * LANES);
+          even[j] = evens(both), odd[j] = odds(both);
+        }
+        for (int r = 0; r < ROWS; r++) {
+          Vector first = spread(x[r * stride + k]);
+          for (int j = 0; j < WIDE; j++) sum[r][j] = fma(first, even[j], sum[r][j]);
+          Vector second = spread(x[r * stride + k + 1]);
+          for (int j = 0; j < WIDE; j++) sum[r][j] = fma(second, odd[j], sum[r][j]);
+        }
+      }
+      for (int r = 0; r < ROWS; r++)
+        for (int j = 0; j < WIDE; j++) store(sums + r * PANEL + column + j * LANES, sum[r][j]);
+    }
+  }
+
+  static void put(const float* sums, const Row* bias, Row* y, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = sums[i] + (bias ? bias[i] : 0.0f);
+  }
+};
+
+#if defined(__AVX512BF16__)
+// Rows in bfloat16, by the processor's own products of pairs.
+struct BFloat16 {
+  using Row = uint16_t;
+
+  template <int ROWS>
+  static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
+                  float* sums) {
+    __m512 sum[ROWS][4];
+    for (int r = 0; r < ROWS; r++)
+      for (int j = 0; j < 4; j++) sum[r][j] = _mm512_loadu_ps(sums + r * PANEL + j * 16);
+    for (int64_t k = 0; k < inputs; k += 2, panel += 2 * PANEL) {
+      __m512bh weights[4];
+      for (int j = 0; j < 4; j++) weights[j] = (__m512bh)_mm512_loadu_si512(panel + 32 * j);
+      for (int r = 0; r < ROWS; r++) {
+        int32_t pair;
+        std::memcpy(&pair, x + r * stride + k, sizeof pair);
+        __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
+        for (int j = 0; j < 4; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], both, weights[j]);
+      }
+    }
+    for (int r = 0; r < ROWS; r++)
+      for (int j = 0; j < 4; j++) _mm512_storeu_ps(sums + r * PANEL + j * 16, sum[r][j]);
+  }
+
+  static void put(const float* sums, const Row* bias, Row* y, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = narrow(sums[i] + (bias ? widen(bias[i]) : 0.0f));
+  }
+};
+#endif
+
+template <class Kind>
+void add_rows(int rows, const typename Kind::Row* x, int64_t stride, int64_t inputs,
+              const uint16_t* panel, float* sums) {
+  switch (rows) {
+    case 1: return Kind::template add<1>(x, stride, inputs, panel, sums);
+    case 2: return Kind::template add<2>(x, stride, inputs, panel, sums);
+    case 3: return Kind::template add<3>(x, stride, inputs, panel, sums);
+    case 4: return Kind::template add<4>(x, stride, inputs, panel, sums);
+    case 5: return Kind::template add<5>(x, stride, inputs, panel, sums);
+    default: return Kind::template add<6>(x, stride, inputs, panel, sums);
+  }
+}
+
+template <class Kind>
+void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t outputs,
+             const uint16_t* weights, const typename Kind::Row* bias, typename Kind::Row* y,
+             int64_t threads) {
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
+  for (int64_t p = 0; p < outputs / PANEL; p++) {
+    alignas(64) float sums[MOST_ROWS * PANEL];
+    std::memset(sums, 0, rows * PANEL * sizeof(float));
+    const uint16_t* panel = weights + p * inputs * PANEL;
+    for (int64_t k = 0; k < inputs; k += CHUNK) {
+      int64_t count = std::min(CHUNK, inputs - k);
+      for (int64_t r = 0; r < rows; r += GROUP)
+        add_rows<Kind>(static_cast<int>(std::min<int64_t>(GROUP, rows - r)), x + r * inputs + k,
+                       inputs, count, panel + k * PANEL, sums + r * PANEL);
+    }
+    for (int64_t r = 0; r < rows; r++)
+      Kind::put(sums + r * PANEL, bias ? bias + p * PANEL : nullptr, y + r * outputs + p * PANEL,
+                PANEL);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+// Of a call of product_*.
+int64_t most_rows() { return MOST_ROWS; }
+
+// y = x W^T + bias. x [rows, inputs], y [rows, outputs]; inputs even, outputs a multiple of 64; bias
+// [outputs] or null.
+void product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
+                     const uint16_t* weights, const float* bias, float* y, int64_t threads) {
+  product<Float32>(x, rows, inputs, outputs, weights, bias, y, threads);
+}
+
+// Whether there is one for rows in bfloat16.
+int has_bfloat16() {
+#if defined(__AVX512BF16__)
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+void product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t outputs,
+                      const uint16_t* weights, const uint16_t* bias, uint16_t* y,
+                      int64_t threads) {
+#if defined(__AVX512BF16__)
+  product<BFloat16>(x, rows, inputs, outputs, weights, bias, y, threads);
+#endif
+}
+}

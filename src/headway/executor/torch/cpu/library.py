@@ -1,0 +1,65 @@
+"""kernels: the C++ kernels, built and loaded, as functions of tensors."""
+
+import ctypes
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from headway.executor.torch.cpu.build import NoKernelsError, compiled
+
+SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class Kernels:
+    """The library's functions. Threads are torch's: as many as torch.set_num_threads says."""
+
+    def __init__(self, file: Path) -> None:
+        """Raises OSError if it cannot be loaded."""
+        library = ctypes.CDLL(str(file))  # its OpenMP is what torch has loaded for everybody
+        library.most_rows.restype = _COUNT
+        self.most_rows: int = library.most_rows()
+        self._products = {torch.float32: library.product_float32}
+        if library.has_bfloat16():
+            self._products[torch.bfloat16] = library.product_bfloat16
+        for product in self._products.values():
+            product.argtypes = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3, _COUNT]
+            product.restype = None
+
+    @property
+    def dtypes(self) -> frozenset[torch.dtype]:
+        """Of rows that it multiplies."""
+        return frozenset(self._products)
+
+    def product(self, x: Tensor, weights: int, outputs: int, bias: Tensor | None) -> Tensor:
+        """x W^T + bias: [rows, inputs] -> [rows, outputs], for up to `most_rows` rows.
+
+        weights: the address of panels in bfloat16 (kernels.cpp). inputs is even, outputs a multiple
+        of 64; bias [outputs] is in x's dtype.
+        """
+        assert bias is None or bias.dtype is x.dtype
+        x = x.contiguous()
+        rows, inputs = x.shape
+        y = x.new_empty(rows, outputs)
+        offset = None if bias is None else bias.data_ptr()
+        # torch keeps the number for each thread of Python, and sets OpenMP's when it is asked.
+        threads = torch.get_num_threads()
+        multiply, out = self._products[x.dtype], y.data_ptr()
+        multiply(x.data_ptr(), rows, inputs, outputs, weights, offset, out, threads)
+        return y
+
+
+@cache
+def kernels() -> Kernels | None:
+    """None where there are none, after a line on stderr that says why; torch computes all then."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no"):
+        return None
+    try:
+        return Kernels(compiled())
+    except (NoKernelsError, OSError) as error:
+        print(f"headway: torch's operators alone are used: {error}", file=sys.stderr, flush=True)
+        return None

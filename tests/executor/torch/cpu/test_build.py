@@ -1,0 +1,96 @@
+"""The kernels are built once, in a folder that is the user's alone, whole or not at all."""
+
+import os
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from headway.executor.torch.config.processor import cpu_flags
+from headway.executor.torch.cpu import build
+from headway.executor.torch.cpu.build import NEEDED, NoKernelsError, compiled
+
+pytestmark = pytest.mark.skipif(not cpu_flags() >= NEEDED, reason="an x86 processor with AVX2")
+
+FAKE = """#!/bin/sh
+echo run >> "{log}"
+[ "$1" = --version ] && echo "fake 1" && exit 0
+{body}
+"""
+WRITES = 'while [ "$1" != -o ]; do shift; done; sleep 0.2; echo built > "$2"'
+
+
+@pytest.fixture
+def home(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "headway" / "kernels"
+
+
+@pytest.fixture
+def compiler(monkeypatch, tmp_path):
+    """Makes a compiler that does this."""
+
+    def make(body):
+        path = tmp_path / "compiler"
+        path.write_text(FAKE.format(log=tmp_path / "log", body=body))
+        path.chmod(0o755)
+        monkeypatch.setenv("CXX", str(path))
+        return tmp_path / "log"
+
+    return make
+
+
+def test_it_is_built_once_and_told_before(home, compiler):
+    compiler(WRITES)
+    told = []
+    file = compiled(told.append)
+    assert file.parent == home and file.read_text() == "built\n" and len(told) == 1
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert compiled(told.append) == file and len(told) == 1
+    assert sorted(path.name for path in home.iterdir()) == sorted([file.name, "lock"])
+
+
+def test_another_source_or_compiler_is_another_library(home, compiler, monkeypatch, tmp_path):
+    compiler(WRITES)
+    first = compiled(str)
+    changed = tmp_path / "kernels.cpp"
+    changed.write_text(build.SOURCE.read_text() + "\n")
+    monkeypatch.setattr(build, "SOURCE", changed)
+    assert compiled(str) != first
+
+
+def test_processes_that_begin_together_build_it_once(home, compiler):
+    log = compiler(WRITES)
+    asked = "from headway.executor.torch.cpu.build import compiled; print(compiled())"
+    command = [sys.executable, "-c", asked]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    said = [process.communicate(timeout=60) for process in started]
+    assert len({out for out, _ in said}) == 1 and sum("Building" in err for _, err in said) == 1
+    assert log.read_text().count("run") == 3 + 2, "a version each, and two commands"
+
+
+def test_a_compiler_that_fails_says_so_and_leaves_nothing(home, compiler):
+    compiler('echo "kernels.cpp:1: no" >&2; exit 1')
+    with pytest.raises(NoKernelsError, match=r"failed: kernels\.cpp:1: no"):
+        compiled(str)
+    assert [path.name for path in home.iterdir()] == ["lock"]
+
+
+def test_a_folder_that_others_can_write_to_is_refused(home, compiler):
+    compiler(WRITES)
+    home.mkdir(parents=True)
+    home.chmod(0o777)
+    with pytest.raises(NoKernelsError, match="must be yours alone"):
+        compiled(str)
+
+
+@pytest.mark.skipif(os.getuid() == 0 and not os.path.exists("/dev/full"), reason="no such device")
+def test_a_cache_that_cannot_be_written_is_an_error_of_its_own(monkeypatch, compiler):
+    compiler(WRITES)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    with pytest.raises(NoKernelsError, match="cache"):
+        compiled(str)
