@@ -1,6 +1,7 @@
 """The kernels are built once, in a folder that is the user's alone, whole or not at all."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -54,9 +55,12 @@ def test_it_is_built_once_and_told_before(home, compiler):
 def test_another_source_or_compiler_is_another_library(home, compiler, monkeypatch, tmp_path):
     compiler(WRITES)
     first = compiled(str)
-    changed = tmp_path / "kernels.cpp"
-    changed.write_text(build.SOURCE.read_text() + "\n")
-    monkeypatch.setattr(build, "SOURCE", changed)
+    changed = tmp_path / "native"
+    shutil.copytree(build.SOURCES, changed)
+    monkeypatch.setattr(build, "SOURCES", changed)
+    assert compiled(str) == first
+    header = changed / "vectors.h"
+    header.write_text(header.read_text() + "\n")
     assert compiled(str) != first
 
 
@@ -70,12 +74,13 @@ def test_processes_that_begin_together_build_it_once(home, compiler):
     ]
     said = [process.communicate(timeout=60) for process in started]
     assert len({out for out, _ in said}) == 1 and sum("Building" in err for _, err in said) == 1
-    assert log.read_text().count("run") == 3 + 2, "a version each, and two commands"
+    sources = len(list(build.SOURCES.glob("*.cpp")))
+    assert log.read_text().count("run") == 3 + sources + 1, "a version each; parts; one library"
 
 
 def test_a_compiler_that_fails_says_so_and_leaves_nothing(home, compiler):
-    compiler('echo "kernels.cpp:1: no" >&2; exit 1')
-    with pytest.raises(NoKernelsError, match=r"failed: kernels\.cpp:1: no"):
+    compiler('echo "products.cpp:1: no" >&2; exit 1')
+    with pytest.raises(NoKernelsError, match=r"failed: products\.cpp:1: no"):
         compiled(str)
     assert [path.name for path in home.iterdir()] == ["lock"]
 

@@ -23,7 +23,7 @@ def drawn(outputs, inputs, rows, dtype):
 
 
 def in_panels(weight):
-    """As kernels.cpp draws it."""
+    """As products.cpp draws it."""
     outputs, inputs = weight.shape
     return weight.view(outputs // 64, 64, inputs // 2, 2).transpose(1, 2).contiguous()
 

@@ -1,4 +1,4 @@
-"""compiled: the C++ kernels of this folder as a shared library, built for this machine once.
+"""compiled: the C++ kernels (native/) as a shared library, built for this machine once.
 
 A wheel has the source alone. The library is built at first use, for the very processor that it runs
 on, and kept in the user's cache under a name that follows from the source, the compiler and the
@@ -20,7 +20,7 @@ from pathlib import Path
 from headway.errors import HeadwayError
 from headway.executor.torch.config.processor import cpu_flags
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
+SOURCES = Path(__file__).with_name("native")
 # OpenMP is not linked: the functions are those of the runtime that torch has loaded. Two runtimes
 # would have two sets of threads, which take the cores from each other.
 FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-Wno-maybe-uninitialized")
@@ -74,17 +74,23 @@ def _fingerprint(compiled_by: str) -> str:
     """Of all that the library follows from."""
     asked = [compiled_by, "--version"]
     version = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS).stdout
-    parts = [SOURCE.read_text(encoding="utf-8"), version, *FLAGS, *sorted(cpu_flags())]
+    texts = [path.read_text(encoding="utf-8") for path in _files("*")]
+    parts = [*texts, version, *FLAGS, *sorted(cpu_flags())]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
+def _files(pattern: str) -> list[Path]:
+    return sorted(path for path in SOURCES.glob(pattern) if path.is_file())
 
 
 def _build(compiler: str, file: Path) -> None:
     """Complete or not at all: it is renamed when it is whole."""
     with tempfile.TemporaryDirectory(dir=file.parent) as work:
-        part, library = Path(work, "kernels.o"), Path(work, file.name)
+        library = Path(work, file.name)
+        parts = {path: Path(work, f"{path.stem}.o") for path in _files("*.cpp")}
         for command in (
-            [compiler, *FLAGS, "-c", str(SOURCE), "-o", str(part)],
-            [compiler, "-shared", str(part), "-o", str(library)],
+            *([compiler, *FLAGS, "-c", str(path), "-o", str(part)] for path, part in parts.items()),
+            [compiler, "-shared", *map(str, parts.values()), "-o", str(library)],
         ):
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)

@@ -38,8 +38,8 @@ class Kernels:
     def product(self, x: Tensor, weights: int, outputs: int, bias: Tensor | None) -> Tensor:
         """x W^T + bias: [rows, inputs] -> [rows, outputs], for up to `most_rows` rows.
 
-        weights: the address of panels in bfloat16 (kernels.cpp). inputs is even, outputs a multiple
-        of 64; bias [outputs] is in x's dtype.
+        weights: the address of panels in bfloat16 (products.cpp). inputs is even, outputs a
+        multiple of 64; bias [outputs] is in x's dtype.
         """
         assert bias is None or bias.dtype is x.dtype
         x = x.contiguous()

@@ -42,7 +42,7 @@ def pack(weight: Tensor) -> Tensor | None:
 
 def panels(weight: Tensor, packed: Tensor) -> int:
     """The address of oneDNN's packed weight, if it lies in the panels that our kernels read
-    (cpu/kernels.cpp); else 0. weight [outputs, inputs], packed: as `pack` has made it.
+    (cpu/native/products.cpp); else 0. weight [outputs, inputs], packed: as `pack` has made it.
 
     oneDNN does not promise its layout, so numbers of all corners are compared.
     """

@@ -16,11 +16,7 @@
 //
 // Compiled at first use with -march=native (build.py), against the OpenMP that torch has loaded.
 
-#include <immintrin.h>
-
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
+#include "vectors.h"
 
 namespace {
 
@@ -28,51 +24,6 @@ constexpr int64_t PANEL = 64;      // outputs
 constexpr int64_t CHUNK = 1024;    // inputs: a panel's chunk, 128 KiB, stays in the second cache
 constexpr int64_t MOST_ROWS = 32;  // of a call
 constexpr int GROUP = 6;           // rows whose sums are in registers together
-
-float widen(uint16_t x) {
-  uint32_t bits = static_cast<uint32_t>(x) << 16;
-  float wide;
-  std::memcpy(&wide, &bits, sizeof wide);
-  return wide;
-}
-
-// To the nearest, ties to even. A NaN stays one.
-uint16_t narrow(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof bits);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 64);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-#if defined(__AVX512F__)
-using Vector = __m512;
-constexpr int LANES = 16;
-Vector load(const float* at) { return _mm512_loadu_ps(at); }
-void store(float* at, Vector x) { _mm512_storeu_ps(at, x); }
-Vector spread(float x) { return _mm512_set1_ps(x); }
-Vector fma(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
-using Pairs = __m512i;
-Pairs load_pairs(const uint16_t* at) { return _mm512_loadu_si512(at); }
-Vector evens(Pairs x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
-Vector odds(Pairs x) {
-  return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff0000)));
-}
-#else
-using Vector = __m256;
-constexpr int LANES = 8;
-Vector load(const float* at) { return _mm256_loadu_ps(at); }
-void store(float* at, Vector x) { _mm256_storeu_ps(at, x); }
-Vector spread(float x) { return _mm256_set1_ps(x); }
-Vector fma(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
-using Pairs = __m256i;
-Pairs load_pairs(const uint16_t* at) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
-}
-Vector evens(Pairs x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
-Vector odds(Pairs x) {
-  return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(0xffff0000)));
-}
-#endif
 
 // How many vectors of outputs a group of rows has in registers: 24 sums of 32, or 12 of 16.
 constexpr int WIDE = LANES == 16 ? 4 : 2;
