@@ -28,12 +28,11 @@ def in_panels(weight):
     return weight.view(outputs // 64, 64, inputs // 2, 2).transpose(1, 2).contiguous()
 
 
-@needs_kernels
 @pytest.mark.parametrize("dtype", UNIT)
 @pytest.mark.parametrize("outputs, inputs", SHAPES)
 @pytest.mark.parametrize("rows", [1, 5, 6, 7, 13, 32])
-def test_a_product_is_right_and_a_row_alone_has_the_same_bits(outputs, inputs, rows, dtype):
-    found = kernels()
+def test_a_product_is_right_and_a_row_alone_has_the_same_bits(built, outputs, inputs, rows, dtype):
+    found = built
     if dtype not in found.dtypes:
         pytest.skip("this processor has no products in bfloat16")
     weight, x, bias = drawn(outputs, inputs, rows, dtype)

@@ -145,11 +145,10 @@ def loaded(golden, monkeypatch, fused, dtype="float32"):
     monkeypatch.setattr(linear, "pack", lambda weight: None)
     executor = load(golden.folder, Limits(block_size=4), dtype).executor
     model = executor.model
-    if fused:
-        mine = model.operators
-        model.operators = FusedOperators(model.config, mine.rotary, mine.table_of_layer)
-        for layer in model.weights.layers:
-            layer.mlp.gating = gate
+    mine, kind = model.operators, FusedOperators if fused else TorchOperators
+    model.operators = kind(model.config, mine.rotary, mine.table_of_layer)
+    for layer in model.weights.layers:
+        layer.mlp.gating = gate if fused else None
     return executor
 
 

@@ -3,15 +3,20 @@
 from importlib.util import find_spec
 
 from headway.executor.torch.attention.attention import Attention
+from headway.executor.torch.attention.cpu_attention import CpuAttention, attends
 from headway.executor.torch.attention.gathered import GatheredAttention
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.memory.kv_cache import KVCache
 
 
 def attention_of(config: ModelConfig, cache: KVCache, tables: BlockTables) -> Attention:
-    """Our Triton kernels on a CUDA device, where Triton is installed; else torch's operators."""
-    if cache.keys[0].device.type == "cuda" and find_spec("triton") is not None:
+    """Our own kernels, where there are some for the device; else torch's operators."""
+    device = cache.keys[0].device.type
+    if device == "cpu" and (found := kernels()) and attends(found, config.head_dim):
+        return CpuAttention(config, cache, tables, found)
+    if device == "cuda" and find_spec("triton") is not None:
         from headway.executor.torch.attention.paged import PagedAttention
 
         return PagedAttention(config, cache, tables)

@@ -55,11 +55,14 @@ class GatheredStep:
             shape = (rows.end - rows.begin, -1, cache.heads, cache.head_dim)
             mine, mask = q[rows.begin : rows.end], rows.masks[window]
             found.append(attention.attend_decode(mine, k.view(shape), v.view(shape), mask, scales))
-        for row in self.prefills:
-            k, v = cache.gather(layer, row.blocks)
-            mine, seen = q[row.begin : row.end], row.masks[window]
-            found.append(attention.attend_prefill(mine, k[: row.keys], v[: row.keys], seen, scales))
+        found += [self.attend_row(layer, q, row) for row in self.prefills]
         return found[0] if len(found) == 1 else torch.cat(found)
+
+    def attend_row(self, layer: int, q: Tensor, row: PrefillRow) -> Tensor:
+        """The answers of one row of many queries: [queries, heads x head_dim]."""
+        k, v = self.cache.gather(layer, row.blocks)
+        mine, seen = q[row.begin : row.end], row.masks[self.windows[layer]]
+        return attention.attend_prefill(mine, k[: row.keys], v[: row.keys], seen, self.scales)
 
 
 class GatheredAttention:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headway.core.cost.gathering import UNPADDED
+from headway.executor.torch.attention.items import many_items, single_items
 from headway.executor.torch.attention.kernels import attend, merge
 from headway.executor.torch.attention.step_rows import Ints, StepRows
 from headway.executor.torch.config.model_config import ModelConfig
@@ -14,7 +15,6 @@ from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.transfer import send
 
-SPAN = 256  # keys of a row of one query that are computed together. A power of two
 LEAST_TILE = 16  # of a product on tensor cores
 KEY_TILE_BYTES, QUERY_TILE_BYTES = 16 << 10, 32 << 10  # so that all tiles fit a GPU's shared memory
 MOST_KEYS, MOST_ROWS = 64, 128  # of a tile
@@ -143,60 +143,6 @@ class PagedStep:
 def options(rows: int) -> dict[str, int | bool]:
     """How `attend` is compiled for a tile of so many rows."""
     return {"num_warps": 8 if rows == MOST_ROWS else 4, "num_stages": 2, "enable_fp_fusion": True}
-
-
-def single_items(rows: StepRows, window: int) -> tuple[Ints, Ints, int]:
-    """Items of the rows of one query, cut into spans; the rows to merge; how many partials.
-
-    Spans end at multiples of SPAN, wherever a window begins. A row of one span writes its answer
-    itself.
-    """
-    count = rows.singles
-    keys = rows.keys[:count]
-    begin = np.maximum(keys - window, 0) if window else np.zeros_like(keys)
-    first = begin // SPAN
-    spans = (keys - 1) // SPAN - first + 1
-    row = np.repeat(np.arange(count), spans)
-    number = np.arange(len(row)) - np.repeat(spans.cumsum() - spans, spans)  # within its row
-    at = (first[row] + number) * SPAN
-    several = spans[row] > 1
-    partial = np.where(several, several.cumsum() - 1, -1)
-    items = np.stack(
-        [
-            rows.slots[row],
-            rows.begins[row],
-            np.ones_like(row),
-            keys[row] - 1,
-            keys[row],
-            np.maximum(begin[row], at),
-            np.minimum(keys[row], at + SPAN),
-            partial,
-        ],
-        axis=1,
-    )
-    merged = np.flatnonzero(spans > 1)
-    ends = spans[merged].cumsum()
-    merges = np.stack([rows.begins[merged], ends - spans[merged], spans[merged]], axis=1)
-    return items, merges, int(several.sum())
-
-
-def many_items(rows: StepRows, window: int, most: int) -> Ints:
-    """Items of the rows of many queries: `most` queries each, the last ones of a row first, since
-    they see the most keys and so take the longest."""
-    chosen = slice(rows.singles, None)
-    queries, begins, starts, keys, slots = (
-        column[chosen] for column in (rows.queries, rows.begins, rows.starts, rows.keys, rows.slots)
-    )
-    tiles = -(-queries // most)
-    row = np.repeat(np.arange(len(queries)), tiles)
-    number = np.repeat(tiles.cumsum(), tiles) - 1 - np.arange(len(row))  # within its row, falling
-    offset = number * most
-    count = np.minimum(most, queries[row] - offset)
-    position = starts[row] + offset
-    begin = np.minimum(position, keys[row] - 1) - window + 1 if window else np.zeros_like(row)
-    end = np.minimum(position + count, keys[row])
-    columns = [slots[row], begins[row] + offset, count, position, keys[row]]
-    return np.stack([*columns, np.maximum(begin, 0), end, np.full_like(row, -1)], axis=1)
 
 
 def _power_of_two(least: int) -> int:

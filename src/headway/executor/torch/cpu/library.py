@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,22 @@ from torch import Tensor
 from headway.executor.torch.cpu.build import NoKernelsError, compiled
 
 SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
-_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+_POINTER, _COUNT, _FLAG, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+_ARGUMENTS = {
+    "add_norm": [
+        *(_FLAG, _FLAG, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _COUNT, _COUNT, _COUNT),
+        *(_POINTER, _POINTER, _NUMBER, _NUMBER, _COUNT),
+    ],
+    "take_in": [
+        *(_FLAG, _FLAG, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER),
+        *(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT),
+    ],
+    "gate_up": [_FLAG, _POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _COUNT],
+    "attend": [
+        *(_FLAG, _POINTER, _POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _POINTER, _COUNT),
+        *(_POINTER, _POINTER, _NUMBER, _NUMBER, _POINTER, _COUNT),
+    ],
+}  # native/ says what they are
 
 
 class Kernels:
@@ -29,6 +45,16 @@ class Kernels:
         for product in self._products.values():
             product.argtypes = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3, _COUNT]
             product.restype = None
+        # Without a result, but for `attend`: whether there is code for the size of heads.
+        self.add_norm, self.take_in, self.gate_up, self.attend = (
+            self._function(library, name) for name in _ARGUMENTS
+        )
+
+    @staticmethod
+    def _function(library: ctypes.CDLL, name: str) -> Callable[..., int]:
+        function: Callable[..., int] = library[name]
+        function.argtypes, function.restype = _ARGUMENTS[name], _FLAG  # type: ignore[attr-defined]
+        return function
 
     @property
     def dtypes(self) -> frozenset[torch.dtype]:

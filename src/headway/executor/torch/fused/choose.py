@@ -1,10 +1,12 @@
-"""What a device gets of the fused kernels: all on a CUDA device where Triton is installed."""
+"""What a device gets of the fused kernels: in Triton on a CUDA device, in C++ on a CPU."""
 
 from importlib.util import find_spec
 
 import torch
 
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.cpu.library import kernels
+from headway.executor.torch.fused.cpu_operators import CpuGate, CpuOperators
 from headway.executor.torch.layers.mlp import Gating, Grouped, Mlp
 from headway.executor.torch.layers.operators import Operators, RotaryTable, TorchOperators
 
@@ -25,19 +27,22 @@ def grouped_experts(experts: tuple[Mlp, ...], device: torch.device) -> Grouped |
 
 def gating_of(device: torch.device) -> Gating | None:
     """A kernel for act(gate) x up, or None: there is none."""
-    if not has_kernels(device):
-        return None
-    from headway.executor.torch.fused.fused_operators import gate
+    if has_kernels(device):
+        from headway.executor.torch.fused.fused_operators import gate
 
-    return gate
+        return gate
+    found = kernels() if device.type == "cpu" else None
+    return CpuGate(found) if found else None
 
 
 def operators_of(
     config: ModelConfig, device: torch.device, rotary: list[RotaryTable], table_of_layer: list[int]
 ) -> Operators:
     """What happens between products: fused, or torch's operators."""
-    if not has_kernels(device):
-        return TorchOperators(config, rotary, table_of_layer)
-    from headway.executor.torch.fused.fused_operators import FusedOperators
+    if has_kernels(device):
+        from headway.executor.torch.fused.fused_operators import FusedOperators
 
-    return FusedOperators(config, rotary, table_of_layer)
+        return FusedOperators(config, rotary, table_of_layer)
+    if device.type == "cpu" and (found := kernels()):
+        return CpuOperators(config, rotary, table_of_layer, found)
+    return TorchOperators(config, rotary, table_of_layer)

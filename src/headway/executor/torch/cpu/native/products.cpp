@@ -30,7 +30,7 @@ constexpr int WIDE = LANES == 16 ? 4 : 2;
 constexpr int64_t COLUMNS = WIDE * LANES;
 
 // Rows in float32. sums: [rows][PANEL], where this chunk's are added.
-struct Float32 {
+struct Float32Rows {
   using Row = float;
 
   template <int ROWS>
@@ -66,7 +66,7 @@ struct Float32 {
 
 #if defined(__AVX512BF16__)
 // Rows in bfloat16, by the processor's own products of pairs.
-struct BFloat16 {
+struct BFloat16Rows {
   using Row = uint16_t;
 
   template <int ROWS>
@@ -140,7 +140,7 @@ int64_t most_rows() { return MOST_ROWS; }
 // [outputs] or null.
 void product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
                      const uint16_t* weights, const float* bias, float* y, int64_t threads) {
-  product<Float32>(x, rows, inputs, outputs, weights, bias, y, threads);
+  product<Float32Rows>(x, rows, inputs, outputs, weights, bias, y, threads);
 }
 
 // Whether there is one for rows in bfloat16.
@@ -156,7 +156,7 @@ void product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t o
                       const uint16_t* weights, const uint16_t* bias, uint16_t* y,
                       int64_t threads) {
 #if defined(__AVX512BF16__)
-  product<BFloat16>(x, rows, inputs, outputs, weights, bias, y, threads);
+  product<BFloat16Rows>(x, rows, inputs, outputs, weights, bias, y, threads);
 #endif
 }
 }

@@ -1,0 +1,67 @@
+"""Items: what the kernels of attention compute one by one, as columns of numbers.
+
+item   | slot | flat token | queries | first position | keys of the row | from | to | partial |
+merge  | flat token | first partial | spans |
+
+from and to: the keys that it computes. partial: where its sums go; -1: it writes the row's answer.
+"""
+
+import numpy as np
+
+from headway.executor.torch.attention.step_rows import Ints, StepRows
+
+SPAN = 256  # keys of a row of one query that are computed together. A power of two
+
+
+def single_items(rows: StepRows, window: int, span: int = SPAN) -> tuple[Ints, Ints, int]:
+    """Items of the rows of one query, cut into spans; the rows to merge; how many partials.
+
+    Spans end at multiples of `span`, wherever a window begins. A row of one span writes its answer
+    itself.
+    """
+    count = rows.singles
+    keys = rows.keys[:count]
+    begin = np.maximum(keys - window, 0) if window else np.zeros_like(keys)
+    first = begin // span
+    spans = (keys - 1) // span - first + 1
+    row = np.repeat(np.arange(count), spans)
+    number = np.arange(len(row)) - np.repeat(spans.cumsum() - spans, spans)  # within its row
+    at = (first[row] + number) * span
+    several = spans[row] > 1
+    partial = np.where(several, several.cumsum() - 1, -1)
+    items = np.stack(
+        [
+            rows.slots[row],
+            rows.begins[row],
+            np.ones_like(row),
+            keys[row] - 1,
+            keys[row],
+            np.maximum(begin[row], at),
+            np.minimum(keys[row], at + span),
+            partial,
+        ],
+        axis=1,
+    )
+    merged = np.flatnonzero(spans > 1)
+    ends = spans[merged].cumsum()
+    merges = np.stack([rows.begins[merged], ends - spans[merged], spans[merged]], axis=1)
+    return items, merges, int(several.sum())
+
+
+def many_items(rows: StepRows, window: int, most: int) -> Ints:
+    """Items of the rows of many queries: `most` queries each, the last ones of a row first, since
+    they see the most keys and so take the longest."""
+    chosen = slice(rows.singles, None)
+    queries, begins, starts, keys, slots = (
+        column[chosen] for column in (rows.queries, rows.begins, rows.starts, rows.keys, rows.slots)
+    )
+    tiles = -(-queries // most)
+    row = np.repeat(np.arange(len(queries)), tiles)
+    number = np.repeat(tiles.cumsum(), tiles) - 1 - np.arange(len(row))  # within its row, falling
+    offset = number * most
+    count = np.minimum(most, queries[row] - offset)
+    position = starts[row] + offset
+    begin = np.minimum(position, keys[row] - 1) - window + 1 if window else np.zeros_like(row)
+    end = np.minimum(position + count, keys[row])
+    columns = [slots[row], begins[row] + offset, count, position, keys[row]]
+    return np.stack([*columns, np.maximum(begin, 0), end, np.full_like(row, -1)], axis=1)

@@ -1,0 +1,121 @@
+"""Attention of rows of one query by our kernel: as torch's operators compute it, row by row."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from headway.core.cost.gathering import Gathering
+from headway.executor.torch.attention.choose import attention_of
+from headway.executor.torch.attention.cpu_attention import SPAN, CpuAttention, attends
+from headway.executor.torch.attention.gathered import GatheredAttention
+from headway.executor.torch.attention.step_rows import StepRows
+from headway.executor.torch.memory.kv_cache import KVCache
+
+BLOCK = 16
+KEYS = sorted([1, 7, 16, 17, 63, 64, 65, 300, SPAN, SPAN + 1, 2 * SPAN + 77])
+APART = {torch.float32: 1e-5, torch.bfloat16: 2**-7}  # of results of up to 4: one rounding
+
+
+class Cache:
+    """Keys and values of one layer, drawn."""
+
+    gather = KVCache.gather
+
+    def __init__(self, blocks, heads, size, dtype, window, stream):
+        shape = ((blocks + 1) * BLOCK, heads, size)
+        self.keys, self.values = (
+            [torch.randn(shape, generator=stream).to(dtype)] for _ in range(2)
+        )
+        self.heads, self.head_dim, self.block_size, self.windows = heads, size, BLOCK, [window]
+        self.gathering, self._work = Gathering(BLOCK, 64), torch.empty(0, 0, dtype=dtype)
+
+    def wide(self):
+        """The same in float32: torch rounds scores to bfloat16 where they are capped."""
+        self.keys, self.values = ([each[0].float()] for each in (self.keys, self.values))
+        self._work = self._work.float()
+        return self
+
+
+def drawn(heads, kv_heads, size, dtype, window=0, cap=0.0, keys=KEYS):
+    """A model, its KV memory, tables with blocks in any order, rows of one query, and queries."""
+    stream = torch.Generator().manual_seed(heads * size)
+    needs = [-(-each // BLOCK) for each in keys]
+    cache = Cache(sum(needs), kv_heads, size, dtype, window, stream)
+    order = torch.randperm(sum(needs), generator=stream).numpy() + 1
+    table = np.zeros((len(keys), max(needs) + 3), dtype=np.int64)
+    for i, need in enumerate(needs):
+        table[i, :need], order = order[:need], order[need:]
+    config = SimpleNamespace(
+        heads=heads,
+        head_dim=size,
+        scales=SimpleNamespace(scores=size**-0.5, scores_cap=cap),
+        layer_attention=[SimpleNamespace(window=window)],
+    )
+    q = torch.randn(len(keys), heads, size, generator=stream).to(dtype)
+    return config, cache, SimpleNamespace(host=table), q
+
+
+def rows_of(keys, slots):
+    count, ends = len(keys), np.array(keys)
+    return StepRows(count, slots, np.arange(count), np.ones(count, dtype=int), ends - 1, ends)
+
+
+@pytest.mark.parametrize("dtype", APART)
+@pytest.mark.parametrize(
+    "heads, kv_heads, size", [(14, 2, 64), (8, 8, 128), (9, 3, 16), (12, 1, 256)]
+)
+@pytest.mark.parametrize("window, cap", [(0, 0.0), (37, 0.0), (0, 5.0), (1500, 5.0)])
+def test_as_torch_computes_it_and_a_row_alone_has_the_same_bits(
+    built, dtype, heads, kv_heads, size, window, cap
+):
+    config, cache, tables, q = drawn(heads, kv_heads, size, dtype, window, cap)
+    rows = rows_of(KEYS, np.arange(len(KEYS)))
+    ours = CpuAttention(config, cache, tables, built)
+    found = ours.of_step(rows).attend(0, q)
+    for i in (0, 5, len(KEYS) - 1):
+        alone = ours.of_step(rows_of(KEYS[i : i + 1], np.array([i]))).attend(0, q[i : i + 1])
+        assert torch.equal(alone[0], found[i])
+    theirs = GatheredAttention(config, cache.wide(), tables)
+    expected = theirs.of_step(rows).attend(0, q.float())
+    assert found.dtype is dtype and (found.float() - expected).abs().max() <= APART[dtype]
+
+
+def test_a_query_that_is_not_finite_leaves_the_others_alone(built):
+    config, cache, tables, q = drawn(4, 2, 32, torch.float32, keys=[3, 40])
+    step = CpuAttention(config, cache, tables, built).of_step(rows_of([3, 40], np.arange(2)))
+    before = step.attend(0, q)
+    q[0, 1, 2] = float("nan")
+    assert torch.equal(step.attend(0, q)[1], before[1])
+
+
+def test_scores_far_apart_do_not_overflow(built):
+    config, cache, tables, q = drawn(4, 2, 32, torch.float32, keys=[3, 200])
+    rows = rows_of([3, 200], np.arange(2))
+    expected = GatheredAttention(config, cache, tables).of_step(rows).attend(0, q * 1e3)
+    found = CpuAttention(config, cache, tables, built).of_step(rows).attend(0, q * 1e3)
+    assert (found - expected).abs().max() < 1e-4
+
+
+def test_rows_of_many_queries_follow_those_of_one(built):
+    config, cache, tables, _ = drawn(4, 2, 32, torch.float32, keys=[3, 40, 70])
+    rows = StepRows(
+        1, *(np.array(each) for each in ([0, 1, 2], [0, 1, 9], [1, 8, 5], [2, 32, 65], [3, 40, 70]))
+    )
+    q = torch.randn(14, 4, 32, generator=torch.Generator().manual_seed(2))
+    expected = GatheredAttention(config, cache, tables).of_step(rows).attend(0, q)
+    found = CpuAttention(config, cache, tables, built).of_step(rows).attend(0, q)
+    assert (found - expected).abs().max() < 1e-5
+
+
+def test_heads_of_a_size_without_code_are_torchs(built, monkeypatch):
+    module = "headway.executor.torch.attention.choose.kernels"
+    for size, kind in ((64, CpuAttention), (24, GatheredAttention)):
+        config, cache, tables, _ = drawn(4, 2, size, torch.float32, keys=[3])
+        monkeypatch.setattr(module, lambda: built)
+        assert attends(built, size) is (kind is CpuAttention)
+        assert type(attention_of(config, cache, tables)) is kind
+    monkeypatch.setattr(module, lambda: None)
+    config, cache, tables, _ = drawn(4, 2, 64, torch.float32, keys=[3])
+    assert type(attention_of(config, cache, tables)) is GatheredAttention
