@@ -1,0 +1,195 @@
+"""benchmarks.peers draws its workloads, bounds them and compares; a missing peer is a row."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.peers import bound
+from benchmarks.peers.bound import Products
+from benchmarks.peers.compared import agreement, figures, ratios, rows, unmeasured
+from benchmarks.peers.contestants import Contestant, Stage
+from benchmarks.peers.drivers.job import Stepped
+from benchmarks.peers.environments import Kit, MissingError, environment, last_words
+from benchmarks.peers.model import tensor_shapes, weight_bytes
+from benchmarks.peers.workloads import NAMES, Request, Workload, draw, from_json
+
+MADE = {each.name: each for each in draw(0)}
+SLOW = Products("slow", "16bit", {1: 0.010, 4: 0.012, 8: 0.020}, {1: 0.004, 4: 0.004, 8: 0.006})
+FEW = Products("few", "16bit", {1: 0.006, 4: 0.030}, {1: 0.001, 4: 0.009})
+
+
+def workload(*lengths, most=32, name="some", prompt=4):
+    requests = [Request(tuple(range(10 * i, 10 * i + prompt)), n) for i, n in enumerate(lengths)]
+    return Workload(name, tuple(requests), most)
+
+
+def measured(engine, precision, *rates, workload="single", **more):
+    runs = [
+        {
+            "about": {"version": "1.0", "computes": "bfloat16"},
+            "workloads": {workload: {"seconds": 10 / rate, "tokens": 10}},
+            "start": 3.0,
+            "load": 1.0,
+            **more,
+        }
+        for rate in rates
+    ]
+    return Contestant(engine, precision, runs=runs)
+
+
+def test_workloads_are_drawn_by_the_seed_and_share_nothing_but_the_prefix():
+    assert tuple(MADE) == NAMES
+    assert draw(0) == list(MADE.values()) != draw(1)
+    batch = MADE["batch32"].requests
+    assert len(batch) == 32
+    assert all(64 <= len(each.prompt) <= 512 and 16 <= each.answer <= 256 for each in batch)
+    lengths = [(len(each.prompt), each.answer) for each in batch]
+    assert lengths == [(len(each.prompt), each.answer) for each in MADE["conc8"].requests]
+    begins = [each.prompt[:16] for name in ("conc8", "batch32") for each in MADE[name].requests]
+    assert len(set(begins)) == 64
+    assert [MADE[name].shared for name in NAMES] == [0, 0, 0, 512, 512]
+    assert [MADE[name].most for name in NAMES] == [1, 8, 32, 32, 32]
+
+
+def test_a_workload_survives_json_and_a_scale_shortens_all():
+    for each in MADE.values():
+        assert from_json(each.to_json()) == each
+    short = {each.name: each for each in draw(0, 0.1)}
+    assert short["single"].answers == 13
+    assert short["prefix32"].shared == 51
+    assert short["batch32"].answers < 0.2 * MADE["batch32"].answers
+
+
+def test_decode_steps_have_as_many_rows_as_still_run():
+    assert bound.decode_rows(workload(4, 2, 1)) == [2, 1, 1]
+    assert bound.decode_rows(workload(3, 3, 3, most=2)) == [2, 2, 1, 1]
+    rows = bound.decode_rows(MADE["conc8"])
+    assert sum(rows) == MADE["conc8"].answers - 32
+    assert max(rows) == 8
+
+
+def test_a_shared_prefix_is_computed_once_or_not_at_all():
+    assert bound.prompt_rows(MADE["prefix32"]) == 512 + 32 * 16
+    assert bound.prompt_rows(MADE["prefix32_warm"]) == 32 * 16
+    assert bound.prompt_rows(workload(1, 1)) == 8
+
+
+def test_the_fastest_product_is_taken_at_each_size():
+    best = bound.fastest([SLOW, FEW, Products("other", "int8", {1: 1e-9}, {1: 1e-9})], "16bit")
+    assert best.layers == {8: 0.020, 4: 0.012, 1: 0.006}
+    assert best.head == {8: 0.006, 4: 0.004, 1: 0.001}
+    more_is_faster = Products("odd", "16bit", {1: 0.010, 4: 0.005}, {1: 0.001, 4: 0.001})
+    assert bound.fastest([more_is_faster], "16bit").layers == {4: 0.005, 1: 0.005}
+
+
+def test_a_size_between_is_on_a_line_and_one_beyond_costs_as_many_rows():
+    assert bound.at(SLOW.layers, 4) == 0.012
+    assert bound.at(SLOW.layers, 6) == pytest.approx(0.016)
+    assert bound.at(SLOW.layers, 16) == pytest.approx(0.040)
+
+
+def test_bounds_come_from_products_and_one_stream_from_the_memory():
+    two = workload(2, 2)
+    expected = 8 * 0.020 / 8 + bound.at(SLOW.layers, 2) + bound.at(SLOW.head, 2)
+    assert bound.seconds(two, SLOW) == pytest.approx(expected)
+    assert bound.rate(two, SLOW, 1.0, 1.0) == pytest.approx(4 / expected)
+    one = workload(11, most=1)
+    assert bound.rate(one, SLOW, bandwidth=200.0, weights=10.0) == pytest.approx(11 / 10 * 20)
+
+
+def test_weights_are_those_of_the_model():
+    numbers = sum(shape[0] * (shape[1] if len(shape) > 1 else 1) for _, shape in tensor_shapes())
+    assert numbers == 494_032_768  # Qwen2.5-0.5B's
+    assert weight_bytes("16bit") < 2 * numbers < 1.001 * weight_bytes("16bit")
+    assert 0.5 < weight_bytes("int8") / weight_bytes("16bit") < 0.51
+
+
+def test_a_ratio_is_to_the_peer_with_the_highest_median_round_by_round():
+    assert ratios([12, 10, 9], [[1, 1, 100], [10, 10, 6]]) == [1.2, 1.0, 1.5]
+    assert ratios([12], [[]]) == ratios([], [[3]]) == ratios([], []) == []
+
+
+def test_figures_are_judged_and_what_is_missing_is_named():
+    found = figures(
+        [
+            measured("headway", "16bit", 30, 33),
+            measured("llama-cpp", "16bit", 30, 30),
+            measured("vllm", "16bit", 20, 20),
+            measured("llama-cpp", "int8", 50, 50),
+            Contestant("headway", "int8", missing="LLM has no quantize="),
+        ],
+        {("single", "16bit"): 40.0},
+    )
+    by_name = {each.name: each for each in found}
+    assert by_name["single_16bit_vs_best"].samples == [1.0, 1.1]
+    assert by_name["single_16bit_of_bound"].samples == [0.75, 0.825]
+    assert by_name["single_16bit_of_bound"].falls_short
+    assert by_name["start_headway_16bit"].most == 4
+    assert by_name["start_vllm_16bit"].most is None
+    absent = unmeasured(found)
+    assert "single_16bit_vs_best" not in absent
+    assert {"single_int8_vs_best", "prefix32_vs_best", "batch32_16bit_of_bound"} <= set(absent)
+
+
+def test_who_is_missing_or_was_cut_short_is_a_row_that_says_so():
+    table = rows(
+        [
+            Contestant("vllm", "16bit", missing="make vllm"),
+            measured("llama-cpp", "int8", 20, 40, ended="it took more than 900 s"),
+        ],
+        {("single", "int8"): 60.0},
+    )
+    assert table[0][:3] == ["vllm", "16bit", "make vllm"]
+    assert table[1][2] == "1.0: bfloat16; it took more than 900 s"
+    assert table[1][3:] == ["3.0", "1.0", "30 (0.50)", "-", "-", "-", "-"]
+    assert len(table[0]) == len(table[1])
+
+
+def test_peers_that_cannot_be_had_have_their_reason(tmp_path):
+    stage = Stage(tmp_path, 1, 1.0, tmp_path / "nowhere")
+    (tmp_path / "models" / "checkpoint").mkdir(parents=True)
+    (tmp_path / "models" / "checkpoint" / "model.safetensors").touch()
+    found = {each.name: each.missing for each in stage.contestants(["headway", "vllm"])}
+    assert found["headway 16bit"] == ""
+    assert "make vllm" in found["vllm 16bit"]
+    assert "format" in found["vllm int8"]
+
+
+def test_an_environment_that_cannot_be_made_says_why(tmp_path):
+    kit = Kit([[f"--no-index={tmp_path}", "nothing"]])
+    with pytest.raises(MissingError, match="no-index"):
+        environment(tmp_path, "some", kit)
+    assert not Path(tmp_path, "some", "ready").exists()
+    assert last_words("Traceback\nValueError: the cause\nadvice\n") == "ValueError: the cause"
+    assert last_words("") == "it said nothing"
+
+
+def test_answers_are_compared_from_their_beginning():
+    found = agreement(
+        [
+            measured("headway", "16bit", 1, answer=[1, 2, 3]),
+            measured("vllm", "16bit", 1, answer=[1, 2, 4]),
+            measured("openvino", "16bit", 1, answer=[1, 2, 3]),
+        ]
+    )
+    assert found == ["vllm 16bit 2 of 3", "openvino 16bit 3 of 3"]
+
+
+class Counting(Stepped):
+    """Each step ends the request that was added first."""
+
+    def __init__(self):
+        self.running, self.most = [], 0
+
+    def add(self, number, request):
+        self.running.append(number)
+        self.most = max(self.most, len(self.running))
+
+    def step(self):
+        return {self.running.pop(0): [7]}
+
+
+def test_no_more_than_asked_are_outstanding():
+    engine = Counting()
+    assert engine.run(workload(1, 1, 1, 1, 1, most=2)) == {number: [7] for number in range(5)}
+    assert engine.most == 2
