@@ -20,6 +20,7 @@ vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` end
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 def main() -> int:
     options = _options()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an engine that runs is ended, too
     cores = sorted(os.sched_getaffinity(0))[: options.threads or None]
     os.sched_setaffinity(0, cores)  # of every process that is started, too
     workloads = draw(SEED, 0.1 if options.quick else 1.0)
