@@ -98,15 +98,29 @@ def test_scores_far_apart_do_not_overflow(built):
     assert (found - expected).abs().max() < 1e-4
 
 
-def test_rows_of_many_queries_follow_those_of_one(built):
-    config, cache, tables, _ = drawn(4, 2, 32, torch.float32, keys=[3, 40, 70])
-    rows = StepRows(
-        1, *(np.array(each) for each in ([0, 1, 2], [0, 1, 9], [1, 8, 5], [2, 32, 65], [3, 40, 70]))
-    )
-    q = torch.randn(14, 4, 32, generator=torch.Generator().manual_seed(2))
-    expected = GatheredAttention(config, cache, tables).of_step(rows).attend(0, q)
-    found = CpuAttention(config, cache, tables, built).of_step(rows).attend(0, q)
-    assert (found - expected).abs().max() < 1e-5
+MANY = [(0, 0, 40), (1, 8, 25), (2, 33, 67), (3, 0, 130), (4, 299, 2)]  # slot, start, queries
+
+
+@pytest.mark.parametrize("dtype", APART)
+@pytest.mark.parametrize("heads, kv_heads, size", [(14, 2, 64), (3, 3, 32), (20, 1, 80)])
+@pytest.mark.parametrize("window, cap", [(0, 0.0), (20, 0.0), (0, 5.0), (100, 5.0)])
+def test_rows_of_many_queries_beside_some_of_one(built, dtype, heads, kv_heads, size, window, cap):
+    keys = [start + queries for _, start, queries in MANY]
+    config, cache, tables, _ = drawn(heads, kv_heads, size, dtype, window, cap, keys)
+    order = [(0, 7, 1), (3, 120, 1), *MANY]
+    slots, starts, queries = (np.array(each) for each in zip(*order, strict=True))
+    begins = queries.cumsum() - queries
+    rows = StepRows(2, slots, begins, queries, starts, starts + queries)
+    stream = torch.Generator().manual_seed(2)
+    q = torch.randn(int(queries.sum()), heads, size, generator=stream).to(dtype)
+    ours = CpuAttention(config, cache, tables, built)
+    found = ours.of_step(rows).attend(0, q)
+    begin, end = begins[4], begins[4] + queries[4]
+    alone = StepRows(0, slots[4:5], np.array([0]), queries[4:5], starts[4:5], rows.keys[4:5])
+    assert torch.equal(ours.of_step(alone).attend(0, q[begin:end]), found[begin:end])
+    theirs = GatheredAttention(config, cache.wide(), tables)
+    expected = theirs.of_step(rows).attend(0, q.float())
+    assert (found.float() - expected).abs().max() <= APART[dtype]
 
 
 def test_heads_of_a_size_without_code_are_torchs(built, monkeypatch):

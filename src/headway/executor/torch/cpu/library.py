@@ -26,7 +26,7 @@ _ARGUMENTS = {
     "gate_up": [_FLAG, _POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _COUNT],
     "attend": [
         *(_FLAG, _POINTER, _POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _POINTER, _COUNT),
-        *(_POINTER, _POINTER, _NUMBER, _NUMBER, _POINTER, _COUNT),
+        *(_POINTER, _POINTER, _NUMBER, _NUMBER, _COUNT, _POINTER, _COUNT),
     ],
 }  # native/ says what they are
 
