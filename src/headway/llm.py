@@ -21,6 +21,7 @@ from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
 from headway.executor.load import BLOCK_SIZES, TORCH, check_executor, load
 from headway.executor.loaded import Loaded, settings_of
+from headway.executor.precision import with_quantize
 from headway.generate_call import GenerateCall
 from headway.journal.file import JournalFile, check
 from headway.journal.record import Record
@@ -37,7 +38,8 @@ class LLM:
 
     model: a local folder or a hub id; None: the embedded headway-tiny.
     dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored, but float32 on a CPU
-    that is slow at bfloat16. device: as torch names it; empty: cuda if there is one, else cpu.
+    that is slow at bfloat16. quantize: "int8" keeps the weights of products in 8 bits, by headway's
+    own executor on a CPU. device: as torch names it; empty: cuda if there is one, else cpu.
     policies: the batching strategy; None: the usual one, as the server has it.
     slots: the most sequences that run at once. context: the most tokens that one may hold
     (0: what the model was made for). `memory` says where the memory went.
@@ -60,6 +62,7 @@ class LLM:
         model: str | Path | None = None,
         *,
         dtype: str = "",
+        quantize: str = "",
         device: str = "",
         policies: Policies | None = None,
         slots: int = 32,
@@ -76,13 +79,14 @@ class LLM:
         from headway.executor.torch.threads import single_threaded
 
         self.policies = policies or usual(slots)
-        check_executor(executor, vllm, adapters)
+        precision = with_quantize(dtype, quantize)
+        check_executor(executor, vllm, adapters, precision)
         limits = Limits.of(self.policies, slots, context, block_size or BLOCK_SIZES[executor])
         if journal:
             check(Path(journal), new=True)
         with single_threaded():
             source = EMBEDDED if model is None else model
-            loaded = load(executor, source, limits, dtype, device, vllm, adapters)
+            loaded = load(executor, source, limits, precision, device, vllm, adapters)
         self.memory, self._executor = loaded.plan, loaded.executor
         self._closing = ExitStack()  # the last one first, and each of them if another raises
         self._closing.callback(self._executor.close)

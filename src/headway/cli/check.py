@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headway.cli.options import AsJson, Dtype
+from headway.cli.options import AsJson, Dtype, Quantize
 
 
 def check(
@@ -22,6 +22,7 @@ def check(
         typer.Option(metavar="N", help="Tokens of a request's answer. Default: 128."),
     ] = None,
     dtype: Dtype = "",
+    quantize: Quantize = "",
     as_json: AsJson = False,
 ) -> None:
     """Say whether a checkpoint runs here: why not, its KV memory, and the largest batch.
@@ -33,5 +34,7 @@ def check(
     Example: headway check ./my-model --answer-tokens 256
     """
     from headway.commands.check import run_check
+    from headway.executor.precision import with_quantize
 
-    raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, dtype, as_json, Console()))
+    precision = with_quantize(dtype, quantize)
+    raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, precision, as_json, Console()))

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
-from headway.cli.options import Model
+from headway.cli.options import Dtype, Model, Quantize
 
 
 def generate(
     prompts: Annotated[list[str], typer.Argument(help="One or more prompts, batched together.")],
     model: Model = None,
+    dtype: Dtype = "",
+    quantize: Quantize = "",
     max_tokens: Annotated[
         int, typer.Option(metavar="N", help="Most tokens to generate, per prompt.")
     ] = 128,
@@ -61,7 +63,7 @@ def generate(
         seed=seed,
         stop=tuple(stop or ()),
     )
-    with LLM(model, journal=journal) as llm:
+    with LLM(model, dtype=dtype, quantize=quantize, journal=journal) as llm:
         print(llm.memory, file=sys.stderr)
         inputs: list[Ask] = [
             [Message(role="user", content=prompt)] if chat else prompt for prompt in prompts

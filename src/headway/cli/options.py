@@ -19,6 +19,14 @@ Dtype = Annotated[
         help="float32 or bfloat16. Default: as stored, if this CPU is fast at it.",
     ),
 ]
+Quantize = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="int8: weights in 8 bits, by headway's own executor on a CPU. Default: they are in "
+        "the dtype.",
+    ),
+]
 Cost = Annotated[
     Path, typer.Option(metavar="FILE", help="A cost file, as headway calibrate writes it.")
 ]

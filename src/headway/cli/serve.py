@@ -7,6 +7,8 @@ from rich.console import Console
 
 from headway.cli.config import Config
 from headway.cli.executor_options import Executor, Vllm, read_vllm
+from headway.cli.options import Quantize
+from headway.errors import SettingError
 
 
 def serve(
@@ -18,6 +20,7 @@ def serve(
         ),
     ] = None,
     config: Config = None,
+    quantize: Quantize = "",
     executor: Executor = "",
     vllm: Vllm = None,
     host: Annotated[
@@ -54,5 +57,7 @@ def serve(
     compute = {"executor": executor, "vllm": read_vllm(vllm)}
     flags["engine"] = {name: value for name, value in compute.items() if value}
     if model is not None:
-        flags["models"] = [{"path": model}]
+        flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
+    elif quantize:
+        raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
     raise typer.Exit(run(ServerConfig.load(config, flags), Console()))

@@ -21,9 +21,11 @@ except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
+from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
-from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, examine, read_files
+from headway.executor.torch.config.model_config import ModelConfig, examine, read_files
 from headway.executor.torch.loading.tensor_names import tensor_shapes
+from headway.executor.torch.loading.weight_bytes import second_head_bytes, weight_bytes
 from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import (
     Limits,
@@ -49,8 +51,8 @@ class Shape:
     architecture: str
     parameters: int
     active: int  # parameters that one token uses: fewer in a mixture of experts
-    dtype: str  # of the computation
-    weights: int  # in that dtype
+    dtype: str  # of the computation; with +int8, matrices are in 8 bits
+    weights: int
     kv_per_token: int
     kv_counted: str  # how kv_per_token comes about, in words
     attention: str  # MHA, GQA or MQA
@@ -148,8 +150,9 @@ def _lengths(context: int, prompt: int | None, answer: int | None) -> tuple[int,
 
 
 def _shape(config: ModelConfig, dtype: str, folder: Path, local: bool) -> Shape:
-    dtype, shapes = config.compute_dtype(dtype, free_on_default_device()[0]), tensor_shapes(config)
-    parameters, itemsize = sum(map(prod, shapes.values())), ITEMSIZES[dtype]
+    precision = config.precision(dtype, free_on_default_device()[0])
+    shapes, itemsize = tensor_shapes(config), precision.itemsize
+    parameters = sum(map(prod, shapes.values()))
     headers = local or _complete(folder)
     if headers:
         Checkpoint(folder, shapes, framework="np").close()
@@ -162,8 +165,8 @@ def _shape(config: ModelConfig, dtype: str, folder: Path, local: bool) -> Shape:
         architecture=config.architecture,
         parameters=parameters,
         active=parameters - idle,
-        dtype=dtype,
-        weights=parameters * itemsize,
+        dtype=str(precision),
+        weights=weight_bytes(config, precision),
         kv_per_token=config.kv_elements * itemsize,
         kv_counted=(
             f"2 x {config.layers} layers x {kv_heads} KV heads x {config.head_dim} "
@@ -180,9 +183,8 @@ def _shape(config: ModelConfig, dtype: str, folder: Path, local: bool) -> Shape:
 
 def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room | str:
     """What fits on this machine, or the reason why the model does not."""
-    itemsize, (device, free) = ITEMSIZES[shape.dtype], free_on_default_device()
-    # On a CPU the output layer needs a layout of its own, and the embedding keeps the plain one.
-    copied = config.vocab * config.hidden * itemsize if config.tied and device == "cpu" else 0
+    precision, (device, free) = read_precision(shape.dtype), free_on_default_device()
+    itemsize, copied = precision.itemsize, second_head_bytes(config, precision, device)
     taken = shape.weights + copied
     rest = free - taken
     if rest <= 0:

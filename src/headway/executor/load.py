@@ -6,6 +6,7 @@ from typing import Any
 
 from headway.errors import SettingError, did_you_mean
 from headway.executor.loaded import Loaded
+from headway.executor.precision import read_precision
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.traits import OURS, Traits
 from headway.executor.vllm.traits import VLLM_TRAITS
@@ -15,9 +16,11 @@ BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # tokens, where none is asked for. vLLM's C
 EXECUTORS = tuple(BLOCK_SIZES)
 
 
-def check_executor(name: str, options: Mapping[str, Any], adapters: Collection[str] = ()) -> None:
-    """Raises SettingError for an executor that there is not, or options or LoRA adapters (their
-    names) that it does not take.
+def check_executor(
+    name: str, options: Mapping[str, Any], adapters: Collection[str] = (), dtype: str = ""
+) -> None:
+    """Raises SettingError for an executor that there is not, or options, LoRA adapters (their
+    names) or a dtype that it does not take.
 
     vLLM's own options are checked when it is loaded.
     """
@@ -28,6 +31,10 @@ def check_executor(name: str, options: Mapping[str, Any], adapters: Collection[s
         )
     if options and name != VLLM:
         raise SettingError(f"options of vLLM ({', '.join(options)}) need the executor {VLLM}")
+    if (quantize := read_precision(dtype).quantize) and name != TORCH:
+        raise SettingError(
+            f"quantize {quantize} needs the executor {TORCH}; vLLM has its own quantization"
+        )
     traits_of(name).check_adapters(adapters)
 
 
@@ -47,7 +54,7 @@ def load(
 ) -> Loaded:
     """Load a checkpoint into an executor. options: vLLM's. adapters: folders of LoRA adapters, by
     name. Raises as the executor's `load` does."""
-    check_executor(executor, options, adapters)
+    check_executor(executor, options, adapters, dtype)
     if executor == VLLM:
         from headway.executor.vllm.load import load as load_vllm
 

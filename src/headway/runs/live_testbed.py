@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def load_testbed(
-    model: str | None, executor: str = TORCH, options: Mapping[str, Any] = {}
+    model: str | None, executor: str = TORCH, options: Mapping[str, Any] = {}, dtype: str = ""
 ) -> Testbed:
     """A checkpoint on which strategies are compared. options: vLLM's. Raises as load_with does."""
-    loaded = load_with(executor, model, SLOTS, options=options)
+    loaded = load_with(executor, model, SLOTS, dtype, options)
     try:
         return make_corpus_testbed(loaded, model)
     except BaseException:
@@ -37,7 +37,7 @@ def load_with(
     options: Mapping[str, Any] = {},
 ) -> "Loaded":
     """model: as load_model has it. options: of the executor vllm. Raises as loading does."""
-    check_executor(executor, options)
+    check_executor(executor, options, dtype=dtype)
     if executor == TORCH:
         return load_model(model, slots, dtype)
     from headway.executor.torch.memory.memory_plan import Limits

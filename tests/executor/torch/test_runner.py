@@ -189,7 +189,7 @@ def test_a_row_without_finite_numbers_fails_alone(goldens, width):
     golden = goldens["llama-mha"]
     greedy = golden.generate(PROMPTS[0], 8)
     one = driver(golden)
-    one.executor.model.weights.embed[200] = float("nan")
+    one.executor.model.weights.embed.weight[200] = float("nan")
     one.add(0, PROMPTS[0])
     one.add(1, (200, 3, 4, 5, 6, 7))
     output = one.run(1, 0, most=4, width=width)  # of a prompt whose sampling has not begun
@@ -221,7 +221,7 @@ def test_a_token_outside_the_vocabulary_fails_alone(golden, greedy, token):
     one = driver(golden)
     one.add(0, PROMPTS[0])
     one.add(1, (1, token, 2))
-    one.executor.model.weights.embed[200] = float("nan")
+    one.executor.model.weights.embed.weight[200] = float("nan")
     one.add(2, (1, 200, 2))
     output = one.run(0, 1, 2)
     assert output.errors[1] == f"token {token} is outside the vocabulary of 211"

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from headway.cli.executor_options import Executor, Vllm, read_vllm
-from headway.cli.options import Dtype
+from headway.cli.options import Dtype, Quantize
 
 
 def calibrate(
@@ -31,6 +31,7 @@ def calibrate(
         ),
     ] = None,
     dtype: Dtype = "",
+    quantize: Quantize = "",
     executor: Executor = "torch",
     vllm: Vllm = None,
     threads: Annotated[
@@ -90,12 +91,13 @@ def calibrate(
     Example: headway calibrate llama-3.1-8b --accelerator h100-sxm
     """
     from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
+    from headway.executor.precision import with_quantize
 
     options = CalibrateOptions(
         model=model,
         out=out,
         slots=slots,
-        dtype=dtype,
+        dtype=with_quantize(dtype, quantize),
         executor=executor,
         vllm=read_vllm(vllm),
         threads=threads,

@@ -22,6 +22,7 @@ from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
 from headway.executor.load import TORCH, check_executor
 from headway.executor.loaded import Loaded
+from headway.executor.precision import read_precision
 from headway.models import display_name
 from headway.report.formatting import duration
 from headway.report.terminal_tables import print_notes
@@ -142,7 +143,11 @@ def _check(options: CalibrateOptions) -> None:
     number(options.price_per_hour, "--price-per-hour")
     if options.slots is not None and options.slots < 1:
         raise SettingError(f"--slots must be 1 or more, not {options.slots}")
-    check_executor(options.executor, options.vllm)
+    check_executor(options.executor, options.vllm, dtype=options.dtype)
+    if read_precision(options.dtype).quantize:
+        for name in ("profile", "accelerator"):
+            if getattr(options, name):
+                raise SettingError(f"--{name} knows no weights in 8 bits: leave out --quantize")
     if options.executor != TORCH:
         for name in ("threads", "profile", "accelerator"):
             if getattr(options, name):

@@ -11,6 +11,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.executor.load import TORCH
+from headway.executor.precision import read_precision
 from headway.server.config.config import ServerConfig
 from headway.server.config.ignored import check_set, is_read
 from headway.server.config.sections.durations import Between, format_duration, format_window
@@ -66,7 +67,8 @@ class Site:
         if self.executor != TORCH:
             engine["executor"] = self.executor
         lanes = {lane.name: self._lane(lane, candidate, strategy) for lane in self.lanes}
-        model = {"path": self.model, "dtype": self.dtype}
+        precision = read_precision(self.dtype)
+        model = {"path": self.model, "dtype": precision.dtype, "quantize": precision.quantize}
         said = {name: value for name, value in model.items() if value}
         models = {"models": [said]} if said else {}
         return {**models, "engine": engine, "lanes": lanes}

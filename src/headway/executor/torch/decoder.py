@@ -40,7 +40,8 @@ class Decoder:
         few = weights.nbytes < CACHED or config.experts is not None
         slow = weights.head.packed is not None and not weights.head.most_rows
         rounding = LARGE if slow and not few else SMALL
-        self.rounding = rounding if self.device.type == "cpu" else Rounding()
+        rounds = self.device.type == "cpu" and not weights.head.any_rows
+        self.rounding = rounding if rounds else Rounding()
         length = context or config.context
         ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))
         rotary: list[RotaryTable] = [
@@ -63,7 +64,7 @@ class Decoder:
         """
         count = len(inputs.tokens)
         spare = self._spare_rows(count)
-        x = F.embedding(F.pad(inputs.tokens, (0, spare)), self.weights.embed)
+        x = self.weights.embed(F.pad(inputs.tokens, (0, spare)))
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
         step = self.operators.of_step(inputs.positions, inputs.cells, cache)
@@ -93,7 +94,7 @@ class Decoder:
         """Run each matrix product once with so many rows: on a CPU, oneDNN prepares it and keeps
         that. All layers have the shapes of the first. sampled: the logits' product too."""
         first, config = self.weights.layers[0], self.config
-        x = self.weights.embed.new_zeros(rows, config.hidden)
+        x = torch.zeros(rows, config.hidden, dtype=self.dtype, device=self.device)
         first.qkv(first.before_attention(x))
         first.out(x.new_zeros(rows, config.heads * config.head_dim))
         first.mlp(first.before_mlp(x))

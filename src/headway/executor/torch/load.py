@@ -8,6 +8,7 @@ import torch
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import Rounding
 from headway.errors import SettingError
+from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig, read_config
 from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
@@ -29,7 +30,7 @@ class LoadedModel:
     config: ModelConfig
     plan: MemoryPlan  # blocks, block size and context, for the scheduler
     folder: Path  # the checkpoint's, tokenizer included; empty: random weights
-    dtype: str  # the dtype it computes in
+    dtype: str  # the dtype it computes in, and +int8 if its weights are in 8 bits
     device: str
 
     @property
@@ -59,17 +60,18 @@ def load(
     """Load a Hugging Face checkpoint: a folder, or a model's id on the hub.
 
     dtype: float32 or bfloat16; empty: as it is stored, but bfloat16 for float16, and float32
-    for either on a CPU without products in bfloat16. device: as torch names it; empty: cuda if
-    there is one, else cpu.
+    for either on a CPU without products in bfloat16. With +int8 matrices are kept in 8 bits, on
+    a CPU. device: as torch names it; empty: cuda if there is one, else cpu.
 
     Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
     """
     folder = locate(source)
     config = read_config(folder)
     chosen = _device(device)
-    name = config.compute_dtype(dtype, chosen.type)
-    weights = load_weights(folder, config, DTYPES[name], chosen)
-    return _assemble(config, weights, limits, folder)
+    precision = config.precision(dtype, chosen.type)
+    kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
+    weights = load_weights(folder, config, kind, chosen, quantized)
+    return _assemble(config, weights, limits, folder, precision)
 
 
 def load_random(
@@ -77,12 +79,15 @@ def load_random(
 ) -> LoadedModel:
     """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
     chosen = _device(device)
-    name = config.compute_dtype(dtype, chosen.type)
-    weights = random_weights(config, DTYPES[name], chosen)
-    return _assemble(config, weights, limits, Path())
+    precision = config.precision(dtype, chosen.type)
+    kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
+    weights = random_weights(config, kind, chosen, quantized)
+    return _assemble(config, weights, limits, Path(), precision)
 
 
-def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Path) -> LoadedModel:
+def _assemble(
+    config: ModelConfig, weights: Weights, limits: Limits, folder: Path, precision: Precision
+) -> LoadedModel:
     dtype, device = weights.embed.dtype, weights.embed.device
     plan = plan_memory(
         config,
@@ -95,9 +100,7 @@ def _assemble(config: ModelConfig, weights: Weights, limits: Limits, folder: Pat
     cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
     decoder = Decoder(config, weights, plan.context)
     executor = TorchExecutor(decoder, cache, plan.context, folder)
-    return LoadedModel(
-        executor, config, plan, folder, str(dtype).removeprefix("torch."), str(device)
-    )
+    return LoadedModel(executor, config, plan, folder, str(precision), str(device))
 
 
 def _device(name: str) -> torch.device:

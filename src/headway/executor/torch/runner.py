@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
+from headway.core.cost.step_cost import Rounding
 from headway.core.grammar import Grammar
 from headway.core.sampling import Sampling
 from headway.engine import Executor
@@ -93,15 +94,15 @@ class TorchExecutor(Executor):
 
     @torch.inference_mode()
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
-        """On a CPU, run the products of all step sizes once, the smallest first, within `seconds`.
-        Later steps then need not wait for it, and memory does not grow. Elsewhere run a prompt and
-        a long row once, so that all kernels are compiled.
+        """Where steps are rounded, on a CPU, run the products of all step sizes once, the smallest
+        first, within `seconds`. Later steps then need not wait for it, and memory does not grow.
+        Elsewhere run a prompt and a long row once, so that all kernels are compiled.
 
         tokens and sampled: the most tokens and sampled rows of a step.
         """
         until = perf_counter_ns() + seconds * 1e9
         rounding = self.model.rounding
-        if self.model.device.type != "cpu":
+        if rounding == Rounding():
             self._run_once()
             return
         for rows in row_counts(tokens, rounding):

@@ -20,7 +20,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import did_you_mean
-from headway.executor.load import traits_of
+from headway.executor.load import check_executor, traits_of
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.durations import format_window
 from headway.server.config.sections.engine import EngineSettings
@@ -143,6 +143,8 @@ class ServerConfig(BaseSettings):
         with placed_at("engine", "strategy"):  # the core's own checks, and the executor's
             policies = self.policies
             traits.check_policies(policies)
+        with placed_at("models", 0, "quantize"):
+            check_executor(self.engine.executor, {}, dtype=self.model.precision)
         with placed_at("models", 0, "adapters"):
             traits.check_adapters(self.model.adapters)
         if policies.predicting and not self.engine.cost:
@@ -246,7 +248,7 @@ class ServerConfig(BaseSettings):
         model, engine = self.model, self.engine
         return {
             "model": model.path or None,
-            "dtype": model.dtype,
+            "dtype": model.precision,
             "device": model.device,
             "policies": self.policies,
             "lanes": self.core_lanes,

@@ -3,7 +3,6 @@
 It imports no torch, fetches nothing and writes nothing.
 """
 
-from math import prod
 from pathlib import Path
 
 from headway.errors import CheckpointError, MemoryPlanError, SettingError
@@ -16,8 +15,9 @@ except ModuleNotFoundError as missing:
     ) from missing
 from headway.costing.calibration import read_cost_file
 from headway.executor.load import TORCH
-from headway.executor.torch.config.model_config import ITEMSIZES, ModelConfig, read_config
+from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.loading.tensor_names import tensor_shapes
+from headway.executor.torch.loading.weight_bytes import weight_bytes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
 from headway.executor.torch.memory.memory_plan import (
     Limits,
@@ -71,8 +71,8 @@ def check_memory(config: ServerConfig) -> None:
     if folder is None or elsewhere or config.engine.executor != TORCH:
         return
     model, free = read_config(folder), free_on_host()
-    itemsize = ITEMSIZES[model.compute_dtype(config.model.dtype, "cpu")]
-    weights = _weights(model) * itemsize
+    precision = model.precision(config.model.precision, "cpu")
+    itemsize, weights = precision.itemsize, weight_bytes(model, precision)
     if weights >= free:
         raise MemoryPlanError(
             f"the weights take {human_bytes(weights)}, and {human_bytes(free)} are free"
@@ -85,10 +85,6 @@ def check_memory(config: ServerConfig) -> None:
     except MemoryPlanError as error:
         raise MemoryPlanError(f"engine.slots {engine.slots}: {error}") from None
     config.check_shares(plan.num_blocks)
-
-
-def _weights(model: ModelConfig) -> int:
-    return sum([prod(shape) for shape in tensor_shapes(model).values()])
 
 
 def _folder(path: str) -> Path | None:

@@ -28,7 +28,8 @@ class EngineOptions:
     """How an engine process is to be made."""
 
     model: str | None = None  # a folder or a hub id; None: the embedded headway-tiny
-    dtype: str = ""  # empty: as the checkpoint is stored, if the CPU is quick at it
+    # Empty: as the checkpoint is stored, if the CPU is quick at it. With +int8, weights in 8 bits.
+    dtype: str = ""
     device: str = ""  # as torch names it; empty: cuda if there is one, else cpu
     policies: Policies = Policies()
     lanes: tuple[Lane, ...] = (Lane(),)

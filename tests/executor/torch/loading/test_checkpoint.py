@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headway.errors import CheckpointError, SettingError
+from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load
 from headway.executor.torch.loading.checkpoint import locate
@@ -46,8 +47,8 @@ def test_shards_are_read_as_one_checkpoint(golden, tmp_path):
     golden.model.save_pretrained(tmp_path, max_shard_size="40KB")
     assert len(list(tmp_path.glob("*.safetensors"))) > 2
     whole, sharded = read(golden.folder), read(tmp_path)
-    assert torch.equal(whole.embed, sharded.embed) and whole.nbytes == sharded.nbytes
-    x = torch.randn(3, whole.embed.shape[1])
+    assert torch.equal(whole.embed.weight, sharded.embed.weight) and whole.nbytes == sharded.nbytes
+    x = torch.randn(3, whole.embed.weight.shape[1])
     for a, b in zip(whole.layers, sharded.layers, strict=True):
         assert torch.equal(a.qkv(x), b.qkv(x)) and torch.equal(a.mlp(x), b.mlp(x))
 
@@ -97,7 +98,7 @@ def test_a_tied_head_may_be_stored_again_and_old_buffers_are_ignored(folder, gol
         tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
 
     rewrite(folder, change)
-    assert torch.equal(read(folder).embed, read(golden.folder).embed)
+    assert torch.equal(read(folder).embed.weight, read(golden.folder).embed.weight)
 
 
 def test_pickles_are_never_opened(folder):
@@ -163,4 +164,4 @@ def test_half_precision_is_computed_in_the_dtype_the_cpu_is_fast_at_by_default(
     assert load(folder, device="cpu").dtype == ("bfloat16" if quick else "float32")
     assert load(folder, dtype="float32").dtype == "float32"
     assert load(folder, dtype="bfloat16").dtype == "bfloat16"
-    assert read_config(folder).compute_dtype("", "cuda") == "bfloat16"
+    assert read_config(folder).precision("", "cuda") == Precision("bfloat16")

@@ -7,6 +7,7 @@ from headway.commands.plan.estimate.memory import kv_estimate, kv_per_token
 from headway.costing.calibration import Calibration
 from headway.costing.datasheet import has_shape, read_shape
 from headway.errors import HeadwayError, SettingError
+from headway.executor.precision import ITEMSIZES, read_precision
 from headway.models import EMBEDDED, display_name
 
 
@@ -37,7 +38,7 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
     broken model.
     """
     try:
-        from headway.executor.torch.config.model_config import ITEMSIZES, read_config
+        from headway.executor.torch.config.model_config import read_config
         from headway.executor.torch.loading.checkpoint import locate
         from headway.executor.torch.memory.memory_plan import Limits, gather_budget, plan_memory
     except ModuleNotFoundError as error:
@@ -49,11 +50,12 @@ def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstim
         config = read_shape(model)
     else:
         config = read_config(locate(model or EMBEDDED, ("*.json",)))
-    if calibration.dtype not in ITEMSIZES:
+    precision = read_precision(calibration.dtype)
+    if precision.dtype not in ITEMSIZES:
         raise SettingError(
             f"headway does not compute in {calibration.dtype}, the dtype of this cost file"
         )
-    itemsize = ITEMSIZES[calibration.dtype]
+    itemsize = precision.itemsize
     kinds = kv_per_token(config.layers, config.heads, config.kv_heads, config.head_dim, itemsize)
     answers = []
     for kind, value in kinds.items():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from headway.errors import CheckpointError, SettingError, UnsupportedModelError
+from headway.executor.precision import ITEMSIZES, Precision, read_precision
 from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json, shortened
 from headway.executor.torch.config.families import FAMILIES, OPTIONAL_KEYS, Family
 from headway.executor.torch.config.positions import (
@@ -21,7 +22,6 @@ from headway.executor.torch.config.processor import has_fast_bfloat16
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 HALF_DTYPES = "float16", "bfloat16"  # stored in 16 bits
-ITEMSIZES = {"float32": 4, "bfloat16": 2}  # bytes per number of the dtypes that are computed in
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,22 @@ class ModelConfig:
         """KV numbers per token over all layers: a key and a value for each KV head."""
         return 2 * self.layers * self.kv_heads * self.head_dim
 
-    def compute_dtype(self, requested: str, device: str) -> str:
-        """The dtype to compute in: float32 or bfloat16. Raises SettingError for another.
+    def precision(self, requested: str, device: str) -> Precision:
+        """What is computed in: float32 or bfloat16, either with weights in int8 on a CPU. Raises
+        SettingError for another.
 
         requested: the user's choice; empty: as the weights are stored, but bfloat16 for float16,
         and float32 on a CPU without fast bfloat16. device: its kind, as torch names it.
         """
         quick = device != "cpu" or has_fast_bfloat16()
         half = "bfloat16" if quick else "float32"
-        name = requested or (half if self.dtype in HALF_DTYPES else self.dtype)
+        asked = read_precision(requested)
+        name = asked.dtype or (half if self.dtype in HALF_DTYPES else self.dtype)
         if name not in ITEMSIZES:
             raise SettingError(f"dtype must be one of {', '.join(ITEMSIZES)}, not {name}")
-        return name
+        if asked.quantize and device != "cpu":
+            raise SettingError(f"quantize {asked.quantize} is for a CPU, not for {device}")
+        return Precision(name, asked.quantize)
 
 
 def read_config(folder: Path) -> ModelConfig:

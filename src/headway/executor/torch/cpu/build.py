@@ -23,7 +23,11 @@ from headway.executor.torch.config.processor import cpu_flags
 SOURCES = Path(__file__).with_name("native")
 # OpenMP is not linked: the functions are those of the runtime that torch has loaded. Two runtimes
 # would have two sets of threads, which take the cores from each other.
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fPIC", "-fopenmp", "-Wno-maybe-uninitialized")
+# Nothing is contracted behind our backs: int8.cpp has the bits of its reference.
+FLAGS = (
+    *("-O3", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-fopenmp"),
+    "-Wno-maybe-uninitialized",
+)
 SECONDS = 120  # that the compiler may take
 NEEDED = {"avx2", "fma"}
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.executor.torch.cpu.build import NoKernelsError, compiled
+from headway.executor.torch.cpu.int8_panels import Int8Kernels
 
 SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
 _POINTER, _COUNT, _FLAG, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -39,6 +40,7 @@ class Kernels:
         library = ctypes.CDLL(str(file))  # its OpenMP is what torch has loaded for everybody
         library.most_rows.restype = _COUNT
         self.most_rows: int = library.most_rows()
+        self.int8 = Int8Kernels(library)
         self._products = {torch.float32: library.product_float32}
         if library.has_bfloat16():
             self._products[torch.bfloat16] = library.product_bfloat16

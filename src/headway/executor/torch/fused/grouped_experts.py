@@ -1,5 +1,6 @@
 """GroupedExperts: each expert computes its own tokens, and the host does not know which."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 from headway.executor.torch.fused.expert_kernels import add_up, grouped_product
 from headway.executor.torch.layers.linear import Linear
 from headway.executor.torch.layers.mlp import Mlp
+from headway.executor.torch.layers.quantized import QuantizedLinear
 
 FEW = 16  # assignments for each expert, on average, up to which tiles are small
 SUM_COLUMNS = 512  # that a program adds up
@@ -89,11 +91,12 @@ class GroupedExperts:
         return out
 
 
-def _stacked(linears: list[Linear]) -> Tensor:
+def _stacked(linears: Sequence[Linear | QuantizedLinear]) -> Tensor:
     """Their weights in one tensor, [linears, outputs, inputs], of which each keeps its part."""
-    plain = [each.weight for each in linears if each.weight is not None and each.bias is None]
-    assert len(plain) == len(linears), "an expert has a plain weight and no bias"
-    stack = torch.stack(plain)
-    for linear, weight in zip(linears, stack, strict=True):
+    plain = [each for each in linears if isinstance(each, Linear) and each.bias is None]
+    weights = [each.weight for each in plain if each.weight is not None]
+    assert len(weights) == len(linears), "an expert has a plain weight and no bias"
+    stack = torch.stack(weights)
+    for linear, weight in zip(plain, stack, strict=True):
         linear.weight = weight
     return stack

@@ -70,6 +70,7 @@ class Linear:
     """
 
     __slots__ = ("bias", "kernels", "most_rows", "nbytes", "outputs", "packed", "panels", "weight")
+    any_rows = False  # oneDNN prepares each number of rows by itself
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, packing: bool = True) -> None:
         """weight [outputs, inputs], bias [outputs]. The plain weight is kept only if unpacked."""

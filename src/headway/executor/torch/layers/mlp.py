@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headway.executor.torch.config.model_config import Activation
 from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.quantized import QuantizedLinear
 
 Gating = Callable[[Tensor, Activation], Tensor]  # [n, 2 x intermediate] -> [n, intermediate]
 
@@ -23,8 +24,8 @@ class Mlp:
 
     def __init__(
         self,
-        gate_up: Linear,
-        down: Linear,
+        gate_up: Linear | QuantizedLinear,
+        down: Linear | QuantizedLinear,
         gated: bool,
         activation: Activation,
         gating: Gating | None = None,
@@ -76,7 +77,7 @@ class Mixture:
 
     def __init__(
         self,
-        router: Linear,
+        router: Linear | QuantizedLinear,
         experts: tuple[Mlp, ...],
         chosen: int,
         renormalized: bool,

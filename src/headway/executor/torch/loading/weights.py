@@ -9,11 +9,14 @@ from torch import Tensor
 
 from headway.errors import CheckpointError
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.cpu.int8 import PlainInt8
 from headway.executor.torch.fused.choose import gating_of, grouped_experts
+from headway.executor.torch.layers.embedding import Embedding, QuantizedEmbedding
 from headway.executor.torch.layers.linear import Linear
 from headway.executor.torch.layers.mlp import Gating, Mixture, Mlp
 from headway.executor.torch.layers.norm import LayerNorm, Norm, RmsNorm
 from headway.executor.torch.layers.operators import NO_NORM
+from headway.executor.torch.layers.quantized import QuantizedLinear
 from headway.executor.torch.loading.checkpoint import Checkpoint
 from headway.executor.torch.loading.tensor_names import (
     EMBED,
@@ -36,10 +39,10 @@ class Layer:
     """
 
     before_attention: Norm
-    qkv: Linear
+    qkv: Linear | QuantizedLinear
     q_norm: Norm  # over each head, or over all heads as one
     k_norm: Norm
-    out: Linear
+    out: Linear | QuantizedLinear
     after_attention: Norm
     before_mlp: Norm
     mlp: Mlp | Mixture
@@ -48,19 +51,25 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights, in one dtype on one device; norms that multiply in float32 are in float32."""
+    """All weights on one device, in one dtype, or matrices in 8 bits and the rest in it. Norms that
+    multiply in float32 are in float32."""
 
-    embed: Tensor  # [vocab, hidden]
+    embed: Embedding | QuantizedEmbedding  # [vocab, hidden]
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Linear  # hidden -> vocab
+    head: Linear | QuantizedLinear  # hidden -> vocab
     nbytes: int
 
 
 def load_weights(
-    folder: Path, config: ModelConfig, dtype: torch.dtype, device: torch.device
+    folder: Path,
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    quantized: bool = False,
 ) -> Weights:
-    """Read a checkpoint's folder. Raises CheckpointError, naming the file and the tensor."""
+    """Read a checkpoint's folder. quantized: matrices are kept in 8 bits, on a CPU, made from the
+    numbers as they are stored. Raises CheckpointError, naming the file and the tensor."""
     with Checkpoint(folder, tensor_shapes(config)) as checkpoint:
         if config.tied and HEAD + ".weight" in checkpoint:
             embed, head = checkpoint.read(EMBED + ".weight"), checkpoint.read(HEAD + ".weight")
@@ -69,11 +78,17 @@ def load_weights(
                     f"{folder}: tie_word_embeddings is set, yet {HEAD}.weight differs from "
                     f"{EMBED}.weight"
                 )
-        return assemble(config, lambda name: checkpoint.read(name).to(device, dtype))
+        if quantized:
+            return assemble(config, checkpoint.read, dtype, quantized)
+        return assemble(config, lambda name: checkpoint.read(name).to(device, dtype), dtype)
 
 
 def random_weights(
-    config: ModelConfig, dtype: torch.dtype, device: torch.device, seed: int = 0
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    quantized: bool = False,
+    seed: int = 0,
 ) -> Weights:
     """Random weights in the shapes of a config, for benchmarks, where only the shapes matter.
 
@@ -90,18 +105,18 @@ def random_weights(
             tensor *= 0.01 if "bias" in name else 0.02
         return tensor.to(dtype)
 
-    return assemble(config, read)
+    return assemble(config, read, dtype, quantized)
 
 
-def assemble(config: ModelConfig, read: Read) -> Weights:
+def assemble(
+    config: ModelConfig, read: Read, dtype: torch.dtype, quantized: bool = False
+) -> Weights:
     """Build the decoder's weights from the tensors that `read` returns, fusing matrices."""
-    parts = _Parts(config, read)
-    embed, norm = parts.read(EMBED + ".weight"), parts.norm(NORM)
+    parts = _Parts(config, read, dtype, quantized)
+    embed, head = parts.ends()
+    norm = parts.norm(NORM)
     layers = tuple(_layer(config, parts, i, embed.device) for i in range(config.layers))
-    # Packed, even a tied head is a second copy: the embedding is looked up row by row.
-    head = Linear(embed if config.tied else parts.read(HEAD + ".weight"))
-    copied = head.nbytes if config.tied and head.weight is None else 0
-    return Weights(embed, layers, norm, head, parts.nbytes + copied)
+    return Weights(embed, layers, norm, head, parts.nbytes)
 
 
 def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -> Layer:
@@ -112,7 +127,7 @@ def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -
     mlps = tuple(parts.mlp(each, gating) for each in at.mlps)
     mlp: Mlp | Mixture = mlps[0]
     if config.experts is not None:
-        router = parts.linear(*at.router)
+        router = parts.linear(*at.router, quantized=False)  # it is small, and decides much
         waits, chosen = device.type == "cpu", config.experts.chosen
         grouped = grouped_experts(mlps, device)
         mlp = Mixture(router, mlps, chosen, config.experts.renormalized, waits, grouped)
@@ -132,13 +147,34 @@ def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -
 class _Parts:
     """Builds the parts of a decoder from the tensors that `read` returns, and counts bytes."""
 
-    def __init__(self, config: ModelConfig, read: Read) -> None:
+    def __init__(
+        self, config: ModelConfig, read: Read, dtype: torch.dtype, quantized: bool
+    ) -> None:
         self.config, self._read, self.nbytes = config, read, 0
+        self.dtype, self.quantized = dtype, quantized
 
     def read(self, name: str) -> Tensor:
-        tensor = self._read(name)
+        tensor = self._read(name).to(self.dtype)
         self.nbytes += tensor.nbytes
         return tensor
+
+    def ends(self) -> tuple[Embedding | QuantizedEmbedding, Linear | QuantizedLinear]:
+        """The embedding and the head."""
+        embed, head = EMBED + ".weight", HEAD + ".weight"
+        if not self.quantized:
+            weight = self.read(embed)
+            plain = Linear(weight if self.config.tied else self.read(head))
+            # Packed, even a tied head is a second copy: the embedding is looked up row by row.
+            self.nbytes += plain.nbytes if self.config.tied and plain.weight is None else 0
+            return Embedding(weight), plain
+        if self.config.tied:
+            last = QuantizedLinear(self._read(embed))
+            self.nbytes += last.nbytes
+            return QuantizedEmbedding(last.matrix, self.dtype), last
+        rows = PlainInt8(self._read(embed))
+        last = QuantizedLinear(self._read(head))
+        self.nbytes += rows.nbytes + last.nbytes
+        return QuantizedEmbedding(rows, self.dtype), last
 
     def norm(self, name: str) -> Norm:
         """The norm of this name; empty: the family has none here."""
@@ -156,12 +192,16 @@ class _Parts:
             case "layer":
                 return LayerNorm(weight, self.read(name + ".bias"), eps)
 
-    def linear(self, *stacked: Matrix) -> Linear:
-        """One linear layer of several matrices with the same inputs."""
-        weight = torch.cat([self.read(each.name + ".weight") for each in stacked])
-        if not stacked[0].biased:
-            return Linear(weight)
-        return Linear(weight, torch.cat([self.read(each.name + ".bias") for each in stacked]))
+    def linear(self, *stacked: Matrix, quantized: bool = True) -> Linear | QuantizedLinear:
+        """One linear layer of several matrices with the same inputs. quantized: if others are."""
+        names, bias = [each.name + ".weight" for each in stacked], None
+        if stacked[0].biased:
+            bias = torch.cat([self.read(each.name + ".bias") for each in stacked])
+        if not (self.quantized and quantized):
+            return Linear(torch.cat([self.read(name) for name in names]), bias)
+        layer = QuantizedLinear(torch.cat([self._read(name) for name in names]), bias)
+        self.nbytes += layer.matrix.nbytes
+        return layer
 
     def mlp(self, at: MlpTensors, gating: Gating | None) -> Mlp:
         up, down = self.linear(*at.up), self.linear(at.down)

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headway.errors import SettingError
+from headway.executor.precision import with_quantize
 from headway.models import EMBEDDED
 from headway.server.config.sections.section import Section
 
@@ -25,6 +26,13 @@ class ModelSettings(Section):
     dtype: Annotated[
         str,
         Field(description="float32 or bfloat16. Default: as stored, if this CPU is fast at it."),
+    ] = ""
+    quantize: Annotated[
+        str,
+        Field(
+            description="int8: weights in 8 bits, by headway's own executor on a CPU. "
+            "Default: they are in the dtype."
+        ),
     ] = ""
     device: Annotated[
         str,
@@ -47,7 +55,13 @@ class ModelSettings(Section):
         folder = Path(self.path)
         return folder.resolve().name if folder.is_dir() else self.path
 
+    @property
+    def precision(self) -> str:
+        """The dtype and the quantisation under one name. SettingError for an unknown one."""
+        return with_quantize(self.dtype, self.quantize)
+
     def check(self) -> None:
+        with_quantize(self.dtype, self.quantize)
         names = (self.served_name, *self.aliases, *self.adapters)
         if len(set(names)) < len(names):
             raise SettingError(

@@ -1,0 +1,72 @@
+"""Weights in 8 bits: one scale for each output channel, and one for each row of x at every product.
+
+Both are symmetric: the largest magnitude becomes 127. A row's scale follows from that row alone, so
+its result does not depend on its company; a scale for all rows together would mix them. Sums of
+products of integers are exact. The scheme is that of LLM.int8() (Dettmers et al. 2022) without its
+outliers in 16 bits.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+LARGEST = 127
+LEAST = 1e-30  # a row without a larger magnitude is zero
+PIECE = 1 << 24  # numbers that are quantised at once
+
+
+class Int8Matrix(Protocol):
+    """A weight [outputs, inputs] in 8 bits."""
+
+    outputs: int
+    nbytes: int
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x W^T + bias: [rows, inputs] -> [rows, outputs], for any number of rows. A row with a
+        number that is not finite becomes NaN, and no other row does."""
+        ...
+
+    def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+        """The weights of some outputs: [n] -> [n, inputs]."""
+        ...
+
+
+def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
+    """[rows, n] -> int8 of the same shape, and each row's scale in float32.
+
+    Rounded to the nearest, ties to even. A row with a number that is not finite is zeros, and its
+    scale is NaN.
+    """
+    wide = x.float()
+    most = wide.abs().amax(dim=1)
+    finite = most.isfinite()
+    kept = finite & (most >= LEAST)
+    times = torch.tensor(LARGEST, dtype=wide.dtype) / most  # int / tensor would round twice
+    found = (wide * times.unsqueeze(1)).round()
+    scales = torch.where(kept, most / LARGEST, torch.where(finite, 0.0, torch.nan))
+    return found.where(kept.unsqueeze(1), 0).to(torch.int8), scales
+
+
+class PlainInt8:
+    """By torch's operators: where there are no kernels of ours, and their reference."""
+
+    def __init__(self, weight: Tensor) -> None:
+        """weight [outputs, inputs], in any floating dtype."""
+        self.outputs, inputs = weight.shape
+        self.weight = torch.empty(weight.shape, dtype=torch.int8)
+        self.scales = torch.empty(self.outputs)
+        step = max(1, PIECE // inputs)
+        for begin in range(0, self.outputs, step):
+            part = slice(begin, begin + step)
+            self.weight[part], self.scales[part] = quantize(weight[part])
+        self.nbytes = self.weight.nbytes + self.scales.nbytes
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        numbers, scales = quantize(x)
+        sums = torch._int_mm(numbers, self.weight.t()).float()
+        found = sums * scales.unsqueeze(1) * self.scales
+        return (found if bias is None else found + bias.float()).to(x.dtype)
+
+    def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+        return (self.weight[numbers] * self.scales[numbers].unsqueeze(1)).to(dtype)

@@ -1,0 +1,92 @@
+"""PanelInt8: a weight in 8 bits as our C++ kernels read it (native/int8.cpp)."""
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor
+
+PANEL, FOUR = 64, 4  # outputs of a panel, inputs of a group
+NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class Int8Kernels:
+    """The library's functions. Threads are torch's."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._pack = {
+            dtype: _declared(
+                library[f"int8_pack_{name}"], [_POINTER, *[_COUNT] * 2, *[_POINTER] * 3]
+            )
+            for dtype, name in NAMES.items()
+        }
+        self._product = {
+            dtype: _declared(
+                library[f"int8_product_{name}"], [_POINTER, *[_COUNT] * 3, *[_POINTER] * 6]
+            )
+            for dtype, name in NAMES.items()
+        }
+
+    def pack(self, weight: Tensor) -> "PanelInt8":
+        """weight [outputs, inputs], in any floating dtype."""
+        weight = (weight if weight.dtype in NAMES else weight.float()).contiguous()
+        outputs, inputs = weight.shape
+        panels = torch.empty(
+            -(-outputs // PANEL), -(-inputs // FOUR), PANEL, FOUR, dtype=torch.int8
+        )
+        scales = torch.empty(len(panels) * PANEL)
+        totals = torch.empty(len(scales), dtype=torch.int32)
+        places = panels.data_ptr(), scales.data_ptr(), totals.data_ptr()
+        self._pack[weight.dtype](
+            weight.data_ptr(), outputs, inputs, *places, torch.get_num_threads()
+        )
+        return PanelInt8(self, outputs, inputs, panels, scales, totals)
+
+    def product(self, x: Tensor, weights: "PanelInt8", bias: Tensor | None) -> Tensor:
+        """As Int8Matrix.product."""
+        assert bias is None or bias.dtype is x.dtype
+        x = x.contiguous()
+        rows, inputs = x.shape
+        assert inputs == weights.inputs
+        y = x.new_empty(rows, weights.outputs)
+        work = torch.empty(rows, -(-inputs // FOUR) * FOUR + 4, dtype=torch.uint8)
+        offset = None if bias is None else bias.data_ptr()
+        self._product[x.dtype](
+            *(x.data_ptr(), rows, inputs, weights.outputs, *weights.places),
+            *(offset, y.data_ptr(), work.data_ptr(), torch.get_num_threads()),
+        )
+        return y
+
+
+class PanelInt8:
+    """panels [outputs / 64, rounded up][inputs / 4, rounded up][64][4], int8; scales and totals as
+    long as the panels' outputs: scale and sum of each output's weights."""
+
+    def __init__(
+        self,
+        kernels: Int8Kernels,
+        outputs: int,
+        inputs: int,
+        panels: Tensor,
+        scales: Tensor,
+        totals: Tensor,
+    ) -> None:
+        self.kernels, self.outputs, self.inputs = kernels, outputs, inputs
+        self.panels, self.scales, self.totals = panels, scales, totals
+        self.places = panels.data_ptr(), scales.data_ptr(), totals.data_ptr()
+        self.nbytes = panels.nbytes + scales.nbytes + totals.nbytes
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        return self.kernels.product(x, self, bias)
+
+    def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+        fours = self.panels.view(torch.int32).squeeze(-1)  # [panels, groups of inputs, outputs]
+        found = fours[numbers // PANEL, :, numbers % PANEL].view(torch.int8)[:, : self.inputs]
+        return (found * self.scales[numbers].unsqueeze(1)).to(dtype)
+
+
+def _declared(function: Any, arguments: list[Any]) -> Any:
+    """Threads come last, and nothing is returned."""
+    function.argtypes, function.restype = [*arguments, _COUNT], None
+    return function

@@ -1,0 +1,234 @@
+// Products with weights in 8 bits: y = x W^T + bias, for any number of rows.
+//
+// Each output channel of W has one scale, and each row of x gets its own at every call: the largest
+// magnitude / 127, ties to even. Sums of products of such integers are exact in 32 bits, so a row
+// alone has the same bits as the row in a batch, and every processor finds the same.
+//
+// Weights lie in panels of 64 outputs. In a panel groups of four inputs follow one another, and of
+// each group the 64 outputs. Inputs are padded with zeros to a multiple of 4, outputs to one of 64.
+//
+//   panel p:  | w[64p][0..3]  | w[64p+1][0..3]  | ... | w[64p+63][0..3]  |   inputs 0 to 3
+//             | w[64p][4..7]  | ...                                      |   inputs 4 to 7
+//
+// A quantised row is its inputs, a byte each, and then its scale as a float.
+
+#include "vectors.h"
+
+#include <vector>
+
+namespace {
+
+constexpr int64_t PANEL = 64;       // outputs
+constexpr int64_t FOUR = 4;         // inputs of a group
+constexpr int64_t CHUNK = 1024;     // inputs: a panel's chunk, 64 KiB, stays in the second cache
+constexpr int64_t GROUP = 4;        // rows whose sums are in registers; with six they were spilled
+constexpr int64_t BLOCK = 256;      // rows whose sums a thread keeps at once, 64 KiB
+constexpr int64_t SERIAL = 1 << 14;  // numbers that one thread quantises by itself
+constexpr float LEAST = 1e-30f;     // a row without a larger magnitude is zero
+
+inline float wide(float x) { return x; }
+inline float wide(uint16_t x) { return widen(x); }
+inline void put(float x, float* at) { *at = x; }
+inline void put(float x, uint16_t* at) { *at = narrow(x); }
+
+inline int64_t padded(int64_t inputs) { return (inputs + FOUR - 1) / FOUR * FOUR; }
+
+// One row in [-127, 127], each number plus `offset`. Returns its scale: NaN, with zeros, if a number
+// is not finite.
+template <class Number>
+float quantize(const Number* x, int64_t inputs, int offset, uint8_t* to) {
+  uint32_t largest = 0;  // as bits, whose order is that of magnitudes, NaN last
+  for (int64_t k = 0; k < inputs; k++) {
+    float number = wide(x[k]);
+    uint32_t bits;
+    std::memcpy(&bits, &number, sizeof bits);
+    largest = std::max(largest, bits & 0x7fffffff);
+  }
+  float most;
+  std::memcpy(&most, &largest, sizeof most);
+  bool finite = largest < 0x7f800000;
+  if (!finite || most < LEAST) {
+    std::memset(to, offset, padded(inputs));
+    return finite ? 0.0f : __builtin_nanf("");
+  }
+  const float times = 127.0f / most;
+  for (int64_t k = 0; k < inputs; k++) {
+    // Adding 1.5 x 2^23 rounds to the nearest integer, which is then in the low bits.
+    float shifted = wide(x[k]) * times + 12582912.0f;
+    int32_t bits;
+    std::memcpy(&bits, &shifted, sizeof bits);
+    to[k] = static_cast<uint8_t>(bits - 0x4b400000 + offset);
+  }
+  for (int64_t k = inputs; k < padded(inputs); k++) to[k] = static_cast<uint8_t>(offset);
+  return most / 127.0f;
+}
+
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+// The instruction multiplies unsigned by signed numbers: rows are kept 128 higher, and 128 x the sum
+// of an output's weights is taken off again.
+constexpr int OFFSET = 128;
+
+template <int ROWS>
+void add(const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel, int32_t* sums) {
+  __m512i sum[ROWS][4];
+  for (int r = 0; r < ROWS; r++)
+    for (int j = 0; j < 4; j++) sum[r][j] = _mm512_loadu_si512(sums + r * PANEL + j * 16);
+  for (int64_t k = 0; k < inputs; k += FOUR, panel += FOUR * PANEL) {
+    __m512i weights[4];
+    for (int j = 0; j < 4; j++) weights[j] = _mm512_loadu_si512(panel + 64 * j);
+    // In registers: as an operand from memory each would be loaded anew for every row.
+    asm("" : "+v"(weights[0]), "+v"(weights[1]), "+v"(weights[2]), "+v"(weights[3]));
+    for (int r = 0; r < ROWS; r++) {
+      int32_t four;
+      std::memcpy(&four, x + r * stride + k, sizeof four);
+      __m512i all = _mm512_set1_epi32(four);
+      for (int j = 0; j < 4; j++) sum[r][j] = _mm512_dpbusd_epi32(sum[r][j], all, weights[j]);
+    }
+  }
+  for (int r = 0; r < ROWS; r++)
+    for (int j = 0; j < 4; j++) _mm512_storeu_si512(sums + r * PANEL + j * 16, sum[r][j]);
+}
+#else
+// The instruction multiplies unsigned by signed numbers and adds two products in 16 bits: magnitudes
+// of the row by weights with the row's signs, at most 2 x 127 x 127 = 32258.
+constexpr int OFFSET = 0;
+
+template <int ROWS>
+void add(const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel, int32_t* sums) {
+  constexpr int WIDE = ROWS == 1 ? 8 : ROWS == 2 ? 4 : 2;  // vectors of 8 outputs
+  const __m256i ones = _mm256_set1_epi16(1);
+  for (int64_t column = 0; column < PANEL; column += WIDE * 8) {
+    __m256i sum[ROWS][WIDE];
+    for (int r = 0; r < ROWS; r++)
+      for (int j = 0; j < WIDE; j++)
+        sum[r][j] = _mm256_loadu_si256((const __m256i*)(sums + r * PANEL + column + j * 8));
+    const int8_t* at = panel + FOUR * column;
+    for (int64_t k = 0; k < inputs; k += FOUR, at += FOUR * PANEL) {
+      for (int r = 0; r < ROWS; r++) {
+        int32_t four;
+        std::memcpy(&four, x + r * stride + k, sizeof four);
+        __m256i all = _mm256_set1_epi32(four), magnitudes = _mm256_abs_epi8(all);
+        for (int j = 0; j < WIDE; j++) {
+          __m256i weights = _mm256_loadu_si256((const __m256i*)(at + 32 * j));
+          __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, all));
+          sum[r][j] = _mm256_add_epi32(sum[r][j], _mm256_madd_epi16(pairs, ones));
+        }
+      }
+    }
+    for (int r = 0; r < ROWS; r++)
+      for (int j = 0; j < WIDE; j++)
+        _mm256_storeu_si256((__m256i*)(sums + r * PANEL + column + j * 8), sum[r][j]);
+  }
+}
+#endif
+
+void add_rows(int64_t rows, const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel,
+              int32_t* sums) {
+  for (int64_t r = 0; r < rows; r += GROUP, x += GROUP * stride, sums += GROUP * PANEL) {
+    switch (std::min(GROUP, rows - r)) {
+      case 1: add<1>(x, stride, inputs, panel, sums); break;
+      case 2: add<2>(x, stride, inputs, panel, sums); break;
+      case 3: add<3>(x, stride, inputs, panel, sums); break;
+      default: add<4>(x, stride, inputs, panel, sums);
+    }
+  }
+}
+
+// The numbers of one row and panel. Nothing is contracted to a fused operation (build.py), so that
+// the reference in torch finds the same bits.
+template <class Number>
+void finish(const int32_t* sums, const int32_t* totals, float scale, const float* scales,
+            const Number* bias, Number* y, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    float found = static_cast<float>(sums[i] - OFFSET * totals[i]) * scale * scales[i];
+    put(bias ? found + wide(bias[i]) : found, y + i);
+  }
+}
+
+// Packed weights: panels, and of each output, padded ones included, scale and sum of its weights.
+struct Weights {
+  const int8_t* panels;
+  const float* scales;
+  const int32_t* totals;
+};
+
+template <class Number>
+void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Weights weights,
+             const Number* bias, Number* y, uint8_t* work, int64_t threads) {
+  const int64_t size = padded(inputs), stride = size + sizeof(float);
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
+  for (int64_t r = 0; r < rows; r++) {
+    float scale = quantize(x + r * inputs, inputs, OFFSET, work + r * stride);
+    std::memcpy(work + r * stride + size, &scale, sizeof scale);
+  }
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
+  for (int64_t p = 0; p < (outputs + PANEL - 1) / PANEL; p++) {
+    alignas(64) int32_t sums[BLOCK * PANEL];
+    const int8_t* panel = weights.panels + p * size * PANEL;
+    const int64_t first = p * PANEL, count = std::min(PANEL, outputs - first);
+    for (int64_t begin = 0; begin < rows; begin += BLOCK) {
+      const int64_t some = std::min(BLOCK, rows - begin);
+      std::memset(sums, 0, some * PANEL * sizeof(int32_t));
+      for (int64_t k = 0; k < size; k += CHUNK)
+        add_rows(some, work + begin * stride + k, stride, std::min(CHUNK, size - k),
+                 panel + k * PANEL, sums);
+      for (int64_t r = 0; r < some; r++) {
+        float scale;
+        std::memcpy(&scale, work + (begin + r) * stride + size, sizeof scale);
+        finish(sums + r * PANEL, weights.totals + first, scale, weights.scales + first,
+               bias ? bias + first : nullptr, y + (begin + r) * outputs + first, count);
+      }
+    }
+  }
+}
+
+template <class Number>
+void pack(const Number* weight, int64_t outputs, int64_t inputs, int8_t* panels, float* scales,
+          int32_t* totals, int64_t threads) {
+  const int64_t size = padded(inputs);
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
+  for (int64_t p = 0; p < (outputs + PANEL - 1) / PANEL; p++) {
+    std::vector<uint8_t> row(size);
+    for (int64_t j = 0; j < PANEL; j++) {
+      const int64_t n = p * PANEL + j;
+      int32_t total = 0;
+      scales[n] = n < outputs ? quantize(weight + n * inputs, inputs, 0, row.data()) : 0.0f;
+      if (n >= outputs) std::fill(row.begin(), row.end(), 0);
+      for (uint8_t each : row) total += static_cast<int8_t>(each);
+      totals[n] = total;
+      int8_t* to = panels + p * size * PANEL + j * FOUR;
+      for (int64_t k = 0; k < size; k += FOUR) std::memcpy(to + k * PANEL, &row[k], FOUR);
+    }
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+// panels [outputs / 64, rounded up][inputs / 4, rounded up][64][4]; scales and totals are as long
+// as the panels' outputs.
+void int8_pack_float32(const float* weight, int64_t outputs, int64_t inputs, int8_t* panels,
+                       float* scales, int32_t* totals, int64_t threads) {
+  pack(weight, outputs, inputs, panels, scales, totals, threads);
+}
+
+void int8_pack_bfloat16(const uint16_t* weight, int64_t outputs, int64_t inputs, int8_t* panels,
+                        float* scales, int32_t* totals, int64_t threads) {
+  pack(weight, outputs, inputs, panels, scales, totals, threads);
+}
+
+// x [rows, inputs], y [rows, outputs], bias [outputs] or null. work: for each row as many bytes as
+// inputs, rounded up to four, and four more.
+void int8_product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
+                          const int8_t* panels, const float* scales, const int32_t* totals,
+                          const float* bias, float* y, uint8_t* work, int64_t threads) {
+  product(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
+}
+
+void int8_product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t outputs,
+                           const int8_t* panels, const float* scales, const int32_t* totals,
+                           const uint16_t* bias, uint16_t* y, uint8_t* work, int64_t threads) {
+  product(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
+}
+}

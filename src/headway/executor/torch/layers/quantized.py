@@ -1,0 +1,31 @@
+"""QuantizedLinear: a linear layer with its weight in 8 bits, on a CPU."""
+
+from torch import Tensor
+
+from headway.executor.torch.cpu.int8 import Int8Matrix, PlainInt8
+from headway.executor.torch.cpu.library import kernels
+
+
+class QuantizedLinear:
+    """y = x W^T + b, with W and each row of x in 8 bits (cpu/int8.py), as a Linear is used.
+
+    A row alone has the same bits as the row in any batch.
+    """
+
+    __slots__ = ("any_rows", "bias", "matrix", "nbytes", "outputs")
+    weight = None
+    packed = None
+    most_rows = 0  # our kernel computes any number of them
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        """weight [outputs, inputs], which is not kept, in any floating dtype; bias [outputs], in
+        the dtype of x."""
+        found = kernels()
+        self.matrix: Int8Matrix = PlainInt8(weight) if found is None else found.int8.pack(weight)
+        self.any_rows = found is not None
+        self.bias, self.outputs = bias, self.matrix.outputs
+        self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[n, inputs] -> [n, outputs], n >= 1."""
+        return self.matrix.product(x, self.bias)

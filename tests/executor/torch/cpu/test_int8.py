@@ -1,0 +1,103 @@
+"""Products with weights in 8 bits: the same bits by every kernel, alone and in company."""
+
+import ctypes
+import shutil
+import subprocess
+
+import pytest
+import torch
+
+from headway.executor.torch.config.processor import cpu_flags
+from headway.executor.torch.cpu.build import FLAGS, NEEDED, SOURCES
+from headway.executor.torch.cpu.int8 import LARGEST, PlainInt8, quantize
+from headway.executor.torch.cpu.int8_panels import Int8Kernels
+from headway.executor.torch.cpu.library import kernels
+
+DTYPES = [torch.float32, torch.bfloat16]
+SHAPES = [(1, 1), (65, 7), (64, 896), (130, 4_099), (200, 1_030)]  # outputs, inputs
+ROWS = [1, 2, 3, 4, 5, 13, 300]
+
+
+@pytest.fixture(scope="module", params=["here", "avx2"])
+def packing(request, tmp_path_factory):
+    """The kernels for this processor, and those for processors without AVX-512."""
+    if request.param == "here":
+        if kernels() is None:
+            pytest.skip("there are no kernels here")
+        return kernels().int8
+    compiler = shutil.which("g++")
+    if compiler is None or not cpu_flags() >= NEEDED:
+        pytest.skip("no compiler, or no AVX2")
+    file = tmp_path_factory.mktemp("avx2") / "int8.so"
+    flags = ["-mavx2" if flag == "-march=native" else flag for flag in FLAGS]
+    command = [compiler, *flags, "-mfma", "-shared", str(SOURCES / "int8.cpp"), "-o", str(file)]
+    subprocess.run(command, check=True)
+    return Int8Kernels(ctypes.CDLL(str(file)))
+
+
+def drawn(outputs, inputs, rows, dtype):
+    stream = torch.Generator().manual_seed(outputs * inputs + rows)
+    weight = (torch.randn(outputs, inputs, generator=stream) / inputs**0.5).to(dtype)
+    x = torch.randn(rows, inputs, generator=stream)
+    x[-1, 0] = 300.0  # an outlier, as in real activations
+    return weight, x.to(dtype), torch.randn(outputs, generator=stream).to(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_the_reference_has_the_same_bits_and_so_has_a_row_alone(
+    packing, outputs, inputs, rows, dtype
+):
+    weight, x, bias = drawn(outputs, inputs, rows, dtype)
+    matrix, plain = packing.pack(weight), PlainInt8(weight)
+    for offset in (bias, None):
+        found = matrix.product(x, offset)
+        assert found.dtype is dtype and torch.equal(found, plain.product(x, offset))
+        for row in {0, rows // 2, rows - 1}:
+            assert torch.equal(matrix.product(x[row : row + 1], offset)[0], found[row])
+    numbers = torch.arange(outputs - 1, -1, -3)
+    assert torch.equal(matrix.rows(numbers, dtype), plain.rows(numbers, dtype))
+
+
+@pytest.mark.parametrize("spoiler", [float("nan"), float("inf"), -float("inf")])
+def test_a_row_that_is_not_finite_is_alone_with_it(packing, spoiler):
+    weight, x, bias = drawn(130, 99, 7, torch.bfloat16)
+    for matrix in (packing.pack(weight), PlainInt8(weight)):
+        found = matrix.product(x, bias)
+        spoilt = x.clone()
+        spoilt[3, 5] = spoiler
+        again, others = matrix.product(spoilt, bias), [0, 1, 2, 4, 5, 6]
+        assert again[3].isnan().all() and torch.equal(again[others], found[others])
+
+
+def test_rows_of_zeros_and_of_the_least_numbers_are_zero(packing):
+    weight, _, bias = drawn(70, 33, 1, torch.float32)
+    x = torch.zeros(2, 33)
+    x[1] = 1e-40
+    for matrix in (packing.pack(weight), PlainInt8(weight)):
+        assert torch.equal(matrix.product(x, bias), bias.expand(2, -1))
+
+
+def test_the_largest_sums_neither_saturate_nor_overflow(packing):
+    inputs = 16_384
+    weight, x = torch.ones(64, inputs), torch.ones(3, inputs)
+    weight[1], x[1] = -1, -1
+    found = packing.pack(weight).product(x, None)
+    assert torch.equal(found, x @ weight.T) and found.abs().min() == inputs
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_number_is_off_by_half_a_step_of_its_row(dtype):
+    _, x, _ = drawn(1, 500, 9, dtype)
+    numbers, scales = quantize(x)
+    assert numbers.abs().amax(dim=1).tolist() == [LARGEST] * 9
+    off = (numbers * scales.unsqueeze(1) - x.float()).abs().amax(dim=1)
+    assert (off <= 0.5001 * scales).all()
+    assert torch.allclose(scales, x.float().abs().amax(dim=1) / LARGEST)
+
+
+def test_padding_is_what_a_matrix_takes_beyond_its_numbers(packing):
+    matrix = packing.pack(torch.ones(65, 7))
+    assert matrix.nbytes == 128 * 8 + 128 * (4 + 4)
+    assert packing.pack(torch.ones(64, 8, dtype=torch.float16)).nbytes == 64 * (8 + 8)
