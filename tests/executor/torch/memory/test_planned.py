@@ -116,6 +116,7 @@ def taken(config, policies, requests, sampling, dtype):
         (WIDE, WHOLE, "one long", Sampling(), "float32"),
         (WIDE, GROUP, "all long", Sampling(), "float32"),
         (WIDE, DYNAMIC, "one long", Sampling(), "bfloat16"),
+        (WIDE, GROUP, "all long", Sampling(), "bfloat16+int8"),
         (WIDE, CLASSES, "all long", Sampling(), "float32"),
         (WIDE, BOUNDED, "all long", Sampling(), "float32"),
         (QWEN3, GROUP, "all long", Sampling(), "float32"),

@@ -14,6 +14,7 @@ from torch import Tensor
 LARGEST = 127
 LEAST = 1e-30  # a row without a larger magnitude is zero
 PIECE = 1 << 24  # numbers that are quantised at once
+SUMS = 1 << 20  # that torch's operators find at once
 
 
 class Int8Matrix(Protocol):
@@ -63,10 +64,15 @@ class PlainInt8:
         self.nbytes = self.weight.nbytes + self.scales.nbytes
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        numbers, scales = quantize(x)
-        sums = torch._int_mm(numbers, self.weight.t()).float()
-        found = sums * scales.unsqueeze(1) * self.scales
-        return (found if bias is None else found + bias.float()).to(x.dtype)
+        y = x.new_empty(len(x), self.outputs)
+        step = max(1, SUMS // max(x.shape[1], self.outputs))
+        for begin in range(0, len(x), step):  # the sums are wide, and memory was planned without
+            part = slice(begin, begin + step)
+            numbers, scales = quantize(x[part])
+            found = torch._int_mm(numbers, self.weight.t()).float()
+            found = found.mul_(scales.unsqueeze(1)).mul_(self.scales)
+            y[part] = found if bias is None else found.add_(bias)
+        return y
 
     def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
         return (self.weight[numbers] * self.scales[numbers].unsqueeze(1)).to(dtype)
