@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 
 from headway.cli.app import app
 from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
+from headway.commands.tune.candidate import Candidate
+from headway.commands.tune.site import Site
+from headway.core.lane import Lane
 from headway.costing.calibration import read_cost_file, write_cost_file
 from headway.errors import SettingError
 from headway.executor.load import check_executor
@@ -83,3 +86,9 @@ def test_check_says_what_fits():
 def test_calibrate_refuses_what_knows_no_weights_in_8_bits(option):
     with pytest.raises(SettingError, match="knows no weights in 8 bits"):
         run_calibrate(CalibrateOptions(dtype="+int8", **option), console=None)
+
+
+def test_what_tune_writes_names_both_settings():
+    site = Site((Lane(),), {}, (64,), 2_048, 16, "cost.json", "", dtype="bfloat16+int8")
+    candidate = Candidate("priority", 8)
+    assert site.plain(candidate)["models"] == [{"dtype": "bfloat16", "quantize": "int8"}]
