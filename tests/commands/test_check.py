@@ -15,6 +15,7 @@ from headway.commands.check import check, run_check
 from headway.errors import CheckpointError, SettingError
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load
+from headway.executor.torch.loading import weight_bytes
 from headway.executor.torch.memory.memory_plan import Limits, gather_budget, plan_memory
 from headway.models import EMBEDDED
 
@@ -194,12 +195,14 @@ def test_every_reason_against_a_checkpoint_is_given(copy):
     assert status == 1 and "MambaForCausalLM is not supported" in text
 
 
-def test_a_model_that_does_not_fit_is_reported(free):
+def test_a_model_that_does_not_fit_is_reported(free, monkeypatch):
     free(20 << 20)
     status, text = said(None)
     assert status == 1 and "do not fit" in text and "10.4 MiB in bfloat16" in text
     free(1 << 20)
-    assert "the weights take 12.4 MiB, and 1.0 MiB are free" in said(None)[1]
+    for built, taken in ((True, 10.4), (False, 12.4)):  # the tied head is a second copy, or none
+        monkeypatch.setattr(weight_bytes, "can_be_built", lambda built=built: built)
+        assert f"the weights take {taken} MiB, and 1.0 MiB are free" in said(None)[1]
 
 
 def test_a_broken_checkpoint_is_an_error(copy, tmp_path):
@@ -225,9 +228,13 @@ def test_lengths_must_fit_the_context(free):
         check(None, None, None, "int8")
 
 
-def test_a_given_dtype_is_used(free):
+def test_a_given_dtype_is_used(free, monkeypatch):
+    monkeypatch.setattr(weight_bytes, "can_be_built", lambda: True)
+    kept = check(None, 10, 10, "float32").shape.weights
+    monkeypatch.setattr(weight_bytes, "can_be_built", lambda: False)
     wide, narrow = check(None, 10, 10, "float32"), check(None, 10, 10)
     assert wide.shape.weights == 2 * narrow.shape.weights
+    assert narrow.shape.weights < kept < 1.01 * narrow.shape.weights, "matrices stay in 16 bits"
     assert replace(narrow.shape, dtype="", weights=0, kv_per_token=0, kv_counted="") == replace(
         wide.shape, dtype="", weights=0, kv_per_token=0, kv_counted=""
     )

@@ -79,7 +79,7 @@ def test_check_says_what_fits():
     plain, small = said(), said("--quantize", "int8")
     assert small["shape"]["dtype"] == "bfloat16+int8"
     assert small["shape"]["weights"] < 0.6 * plain["shape"]["weights"]
-    assert (plain["room"]["second_head"] > 0) and small["room"]["second_head"] == 0
+    assert small["room"]["second_head"] == 0
 
 
 @pytest.mark.parametrize("option", [{"profile": True}, {"accelerator": "l4", "model": "x"}])

@@ -4,11 +4,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+from headway.core.cost.gathering import UNPADDED
 from headway.core.cost.step_cost import Rounding
 from headway.core.lane import Lane
 from headway.core.request import Finish
 from headway.costing.request_spec import RequestSpec
 from headway.costing.token_cost import TokenCost
+from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.decoder import LARGE, SMALL
 from headway.executor.torch.memory.memory_plan import GATHER_BUDGET
 from headway.runs.live_testbed import load_testbed
@@ -25,7 +27,10 @@ def test_a_testbed_knows_how_its_executor_rounds_tokens(cached, rounding, monkey
     assert load_testbed(None).rounding == rounding != Rounding()
 
 
-def test_a_testbed_knows_how_its_executor_pads():
+def test_a_testbed_knows_how_its_executor_pads(monkeypatch):
+    if kernels() is not None:
+        assert load_testbed(None).gathering is UNPADDED
+    monkeypatch.setattr("headway.executor.torch.attention.choose.kernels", lambda: None)
     testbed = load_testbed(None)
     cache = testbed.executor.executor.cache
     assert testbed.gathering is cache.gathering and testbed.gathering.block == testbed.block_size

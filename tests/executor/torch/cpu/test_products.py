@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from headway.executor.torch.config.processor import cpu_flags
-from headway.executor.torch.cpu.build import NEEDED
-from headway.executor.torch.cpu.library import SWITCH, kernels
+from headway.executor.torch.cpu.build import NEEDED, SWITCH
+from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.layers import linear
 from headway.executor.torch.layers.linear import FEW, Linear
 

@@ -28,12 +28,24 @@ FLAGS = (
     *("-O3", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-fopenmp"),
     "-Wno-maybe-uninitialized",
 )
+SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
 SECONDS = 120  # that the compiler may take
 NEEDED = {"avx2", "fma"}
 
 
 class NoKernelsError(HeadwayError):
     """The library cannot be had here; its words say why."""
+
+
+def can_be_built() -> bool:
+    """Whether this machine has what they need. Nothing is built."""
+    fits = platform.machine() in ("x86_64", "AMD64") and cpu_flags() >= NEEDED
+    return fits and not is_off() and shutil.which(os.environ.get("CXX", "g++")) is not None
+
+
+def is_off() -> bool:
+    """Whether the user wants torch's operators alone."""
+    return os.environ.get(SWITCH, "").lower() in ("off", "0", "no")
 
 
 def compiled(say: Callable[[str], None] | None = None) -> Path:

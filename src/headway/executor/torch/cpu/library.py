@@ -1,7 +1,6 @@
 """kernels: the C++ kernels, built and loaded, as functions of tensors."""
 
 import ctypes
-import os
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -10,10 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headway.executor.torch.cpu.build import NoKernelsError, compiled
+from headway.executor.torch.cpu.build import NoKernelsError, compiled, is_off
 from headway.executor.torch.cpu.int8_panels import Int8Kernels
 
-SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
 _POINTER, _COUNT, _FLAG, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _ARGUMENTS = {
     "add_norm": [
@@ -38,8 +36,6 @@ class Kernels:
     def __init__(self, file: Path) -> None:
         """Raises OSError if it cannot be loaded."""
         library = ctypes.CDLL(str(file))  # its OpenMP is what torch has loaded for everybody
-        library.most_rows.restype = _COUNT
-        self.most_rows: int = library.most_rows()
         self.int8 = Int8Kernels(library)
         self._products = {torch.float32: library.product_float32}
         if library.has_bfloat16():
@@ -64,7 +60,7 @@ class Kernels:
         return frozenset(self._products)
 
     def product(self, x: Tensor, weights: int, outputs: int, bias: Tensor | None) -> Tensor:
-        """x W^T + bias: [rows, inputs] -> [rows, outputs], for up to `most_rows` rows.
+        """x W^T + bias: [rows, inputs] -> [rows, outputs].
 
         weights: the address of panels in bfloat16 (products.cpp). inputs is even, outputs a
         multiple of 64; bias [outputs] is in x's dtype.
@@ -84,7 +80,7 @@ class Kernels:
 @cache
 def kernels() -> Kernels | None:
     """None where there are none, after a line on stderr that says why; torch computes all then."""
-    if os.environ.get(SWITCH, "").lower() in ("off", "0", "no"):
+    if is_off():
         return None
     try:
         return Kernels(compiled())

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from headway.executor.torch.fused.expert_kernels import add_up, grouped_product
-from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.linear import AnyLinear, Linear
 from headway.executor.torch.layers.mlp import Mlp
-from headway.executor.torch.layers.quantized import QuantizedLinear
 
 FEW = 16  # assignments for each expert, on average, up to which tiles are small
 SUM_COLUMNS = 512  # that a program adds up
@@ -91,7 +90,7 @@ class GroupedExperts:
         return out
 
 
-def _stacked(linears: Sequence[Linear | QuantizedLinear]) -> Tensor:
+def _stacked(linears: Sequence[AnyLinear]) -> Tensor:
     """Their weights in one tensor, [linears, outputs, inputs], of which each keeps its part."""
     plain = [each for each in linears if isinstance(each, Linear) and each.bias is None]
     weights = [each.weight for each in plain if each.weight is not None]

@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from headway.executor.torch.cpu.half import PANEL, HalfMatrix, fits
 from headway.executor.torch.cpu.library import Kernels, kernels
+from headway.executor.torch.layers.quantized import QuantizedLinear
 
 # Rows for which oneDNN chooses the packed layout. One layout serves every number of rows; of
 # the hints tried (none, 1, 16, 64, 256) this one was best or near it from 1 row to 256.
@@ -15,7 +17,6 @@ ROWS_HINT = 64
 # Rows up to which our own kernel multiplies. It was the faster one up to 32, by a tenth there; with
 # AMX, which was not at hand, oneDNN gains from few rows on.
 FEW = 16
-PANEL = 64  # outputs of a panel of the kernel
 SAMPLES = 4_096  # numbers that are compared
 
 
@@ -48,7 +49,7 @@ def panels(weight: Tensor, packed: Tensor) -> int:
     """
     outputs, inputs = weight.shape
     ops = torch.ops.mkldnn
-    if weight.dtype is not torch.bfloat16 or outputs % PANEL or inputs % 2:
+    if weight.dtype is not torch.bfloat16 or not fits(outputs, inputs):
         return 0
     if ops._nbytes(packed) != weight.nbytes:
         return 0  # padded
@@ -87,7 +88,7 @@ class Linear:
         found = kernels()
         if found is not None and weight.dtype in found.dtypes:
             self.panels, self.kernels = panels(weight, packed), found
-            self.most_rows = min(FEW, found.most_rows) if self.panels else 0
+            self.most_rows = FEW if self.panels else 0
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
@@ -97,3 +98,35 @@ class Linear:
             return self.kernels.product(x, self.panels, self.outputs, self.bias)
         y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
         return y
+
+
+class HalfLinear:
+    """A Linear for rows in float32, whose weight stays in bfloat16, on a CPU.
+
+    Its products are those of the widened weight, to rounding. A row alone has the same bits as the
+    row in any batch.
+    """
+
+    __slots__ = ("bias", "matrix", "nbytes", "outputs")
+    weight, packed = None, None
+    most_rows, any_rows = 0, True  # our kernel computes any number of them
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
+        """weight [outputs, inputs] in bfloat16, which is not kept; bias [outputs] in float32."""
+        self.matrix, self.bias, self.outputs = HalfMatrix(weight, kernels), bias, len(weight)
+        self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[n, inputs] -> [n, outputs], n >= 1."""
+        return self.matrix.product(x, self.bias)
+
+
+def linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Linear | HalfLinear:
+    """A linear layer for rows in this dtype. weight: as it is stored."""
+    half = weight.dtype is torch.bfloat16 and dtype is torch.float32
+    if half and weight.device.type == "cpu" and fits(*weight.shape) and (found := kernels()):
+        return HalfLinear(weight, bias, found)
+    return Linear(weight.to(dtype), bias)
+
+
+AnyLinear = Linear | HalfLinear | QuantizedLinear

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.executor.torch.config.model_config import Activation
-from headway.executor.torch.layers.linear import Linear
-from headway.executor.torch.layers.quantized import QuantizedLinear
+from headway.executor.torch.layers.linear import AnyLinear
 
 Gating = Callable[[Tensor, Activation], Tensor]  # [n, 2 x intermediate] -> [n, intermediate]
 
@@ -24,8 +23,8 @@ class Mlp:
 
     def __init__(
         self,
-        gate_up: Linear | QuantizedLinear,
-        down: Linear | QuantizedLinear,
+        gate_up: AnyLinear,
+        down: AnyLinear,
         gated: bool,
         activation: Activation,
         gating: Gating | None = None,
@@ -77,7 +76,7 @@ class Mixture:
 
     def __init__(
         self,
-        router: Linear | QuantizedLinear,
+        router: AnyLinear,
         experts: tuple[Mlp, ...],
         chosen: int,
         renormalized: bool,

@@ -11,8 +11,8 @@ from headway.errors import CheckpointError
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.cpu.int8 import PlainInt8
 from headway.executor.torch.fused.choose import gating_of, grouped_experts
-from headway.executor.torch.layers.embedding import Embedding, QuantizedEmbedding
-from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.embedding import Embedding, PackedRows, SharedEmbedding
+from headway.executor.torch.layers.linear import AnyLinear, HalfLinear, Linear, linear
 from headway.executor.torch.layers.mlp import Gating, Mixture, Mlp
 from headway.executor.torch.layers.norm import LayerNorm, Norm, RmsNorm
 from headway.executor.torch.layers.operators import NO_NORM
@@ -39,10 +39,10 @@ class Layer:
     """
 
     before_attention: Norm
-    qkv: Linear | QuantizedLinear
+    qkv: AnyLinear
     q_norm: Norm  # over each head, or over all heads as one
     k_norm: Norm
-    out: Linear | QuantizedLinear
+    out: AnyLinear
     after_attention: Norm
     before_mlp: Norm
     mlp: Mlp | Mixture
@@ -54,10 +54,10 @@ class Weights:
     """All weights on one device, in one dtype, or matrices in 8 bits and the rest in it. Norms that
     multiply in float32 are in float32."""
 
-    embed: Embedding | QuantizedEmbedding  # [vocab, hidden]
+    embed: Embedding | SharedEmbedding  # [vocab, hidden]
     layers: tuple[Layer, ...]
     norm: Norm
-    head: Linear | QuantizedLinear  # hidden -> vocab
+    head: AnyLinear  # hidden -> vocab
     nbytes: int
 
 
@@ -78,9 +78,7 @@ def load_weights(
                     f"{folder}: tie_word_embeddings is set, yet {HEAD}.weight differs from "
                     f"{EMBED}.weight"
                 )
-        if quantized:
-            return assemble(config, checkpoint.read, dtype, quantized)
-        return assemble(config, lambda name: checkpoint.read(name).to(device, dtype), dtype)
+        return assemble(config, lambda name: checkpoint.read(name).to(device), dtype, quantized)
 
 
 def random_weights(
@@ -95,6 +93,7 @@ def random_weights(
     Normal with deviation 0.02, biases 0.01, norms 1, so that activations neither grow nor vanish.
     """
     # Drawn where they are used: on a GPU the billions of a large model then take no time.
+    stored = torch.bfloat16 if config.dtype == "bfloat16" else dtype
     stream, of = torch.Generator(device).manual_seed(seed), tensor_shapes(config)
 
     def read(name: str) -> Tensor:
@@ -103,7 +102,7 @@ def random_weights(
         else:
             tensor = torch.randn(of[name], generator=stream, device=device)
             tensor *= 0.01 if "bias" in name else 0.02
-        return tensor.to(dtype)
+        return tensor.to(stored)
 
     return assemble(config, read, dtype, quantized)
 
@@ -158,23 +157,25 @@ class _Parts:
         self.nbytes += tensor.nbytes
         return tensor
 
-    def ends(self) -> tuple[Embedding | QuantizedEmbedding, Linear | QuantizedLinear]:
+    def ends(self) -> tuple[Embedding | SharedEmbedding, AnyLinear]:
         """The embedding and the head."""
-        embed, head = EMBED + ".weight", HEAD + ".weight"
-        if not self.quantized:
-            weight = self.read(embed)
-            plain = Linear(weight if self.config.tied else self.read(head))
-            # Packed, even a tied head is a second copy: the embedding is looked up row by row.
-            self.nbytes += plain.nbytes if self.config.tied and plain.weight is None else 0
-            return Embedding(weight), plain
-        if self.config.tied:
-            last = QuantizedLinear(self._read(embed))
-            self.nbytes += last.nbytes
-            return QuantizedEmbedding(last.matrix, self.dtype), last
-        rows = PlainInt8(self._read(embed))
-        last = QuantizedLinear(self._read(head))
-        self.nbytes += rows.nbytes + last.nbytes
-        return QuantizedEmbedding(rows, self.dtype), last
+        embed, head, tied = EMBED + ".weight", HEAD + ".weight", self.config.tied
+        weight = self._read(embed)
+        if self.quantized:
+            last = QuantizedLinear(weight if tied else self._read(head))
+            rows = last.matrix if tied else PlainInt8(weight)
+            self.nbytes += last.nbytes + (0 if tied else rows.nbytes)
+            return SharedEmbedding(rows, self.dtype), last
+        plain = linear(weight if tied else self._read(head), None, self.dtype)
+        self.nbytes += plain.nbytes
+        if tied and isinstance(plain, HalfLinear):
+            return SharedEmbedding(plain.matrix, self.dtype), plain
+        if tied and isinstance(plain, Linear) and plain.panels:
+            return SharedEmbedding(PackedRows(plain, weight.shape[1]), self.dtype), plain
+        table = weight.to(self.dtype)
+        # Packed otherwise, a tied head is a second copy: the embedding is looked up row by row.
+        self.nbytes += 0 if tied and plain.weight is not None else table.nbytes
+        return Embedding(table), plain
 
     def norm(self, name: str) -> Norm:
         """The norm of this name; empty: the family has none here."""
@@ -192,15 +193,18 @@ class _Parts:
             case "layer":
                 return LayerNorm(weight, self.read(name + ".bias"), eps)
 
-    def linear(self, *stacked: Matrix, quantized: bool = True) -> Linear | QuantizedLinear:
+    def linear(self, *stacked: Matrix, quantized: bool = True) -> AnyLinear:
         """One linear layer of several matrices with the same inputs. quantized: if others are."""
-        names, bias = [each.name + ".weight" for each in stacked], None
+        bias = None
         if stacked[0].biased:
-            bias = torch.cat([self.read(each.name + ".bias") for each in stacked])
-        if not (self.quantized and quantized):
-            return Linear(torch.cat([self.read(name) for name in names]), bias)
-        layer = QuantizedLinear(torch.cat([self._read(name) for name in names]), bias)
-        self.nbytes += layer.matrix.nbytes
+            bias = torch.cat([self._read(each.name + ".bias") for each in stacked]).to(self.dtype)
+        weight = torch.cat([self._read(each.name + ".weight") for each in stacked])
+        layer: AnyLinear
+        if self.quantized and quantized:
+            layer = QuantizedLinear(weight, bias)
+        else:
+            layer = linear(weight, bias, self.dtype)
+        self.nbytes += layer.nbytes
         return layer
 
     def mlp(self, at: MlpTensors, gating: Gating | None) -> Mlp:

@@ -12,7 +12,7 @@
 //             | w[64p][2] w[64p][3] | ...                                          |   inputs 2, 3
 //
 // A row's sum runs over the inputs in their order, whatever rows are beside it: a row alone has the
-// same bits as the row in a batch of up to MOST_ROWS.
+// same bits as the row in a batch.
 //
 // Compiled at first use with -march=native (build.py), against the OpenMP that torch has loaded.
 
@@ -20,14 +20,14 @@
 
 namespace {
 
-constexpr int64_t PANEL = 64;      // outputs
-constexpr int64_t CHUNK = 1024;    // inputs: a panel's chunk, 128 KiB, stays in the second cache
-constexpr int64_t MOST_ROWS = 32;  // of a call
-constexpr int GROUP = 6;           // rows whose sums are in registers together
+constexpr int64_t PANEL = 64;    // outputs
+constexpr int64_t CHUNK = 1024;  // inputs: a panel's chunk, 128 KiB, stays in the second cache
+constexpr int64_t SLAB = 48;     // rows whose sums of a panel are kept: eight groups
+constexpr int GROUP = 6;         // rows whose sums are in registers together
 
-// How many vectors of outputs a group of rows has in registers: 24 sums of 32, or 12 of 16.
-constexpr int WIDE = LANES == 16 ? 4 : 2;
-constexpr int64_t COLUMNS = WIDE * LANES;
+// How many vectors of outputs so many rows have in registers together: up to 24 sums of 32, or 12 of
+// 16. A single row has as many as there are, because each sum waits for the one before.
+constexpr int wide(int rows) { return LANES == 16 ? 4 : rows == 1 ? 8 : rows == 2 ? 4 : 2; }
 
 // Rows in float32. sums: [rows][PANEL], where this chunk's are added.
 struct Float32Rows {
@@ -36,23 +36,22 @@ struct Float32Rows {
   template <int ROWS>
   static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
                   float* sums) {
-    for (int64_t column = 0; column < PANEL; column += COLUMNS) {
+    constexpr int WIDE = wide(ROWS);
+    for (int64_t column = 0; column < PANEL; column += WIDE * LANES) {
       Vector sum[ROWS][WIDE];
       for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < WIDE; j++) sum[r][j] = load(sums + r * PANEL + column + j * LANES);
       const uint16_t* at = panel + 2 * column;
       for (int64_t k = 0; k < inputs; k += 2, at += 2 * PANEL) {
-        Vector even[WIDE], odd[WIDE];
-        for (int j = 0; j < WIDE; j++) {
-          Pairs both = load_pairs(at + 2 * j * LANES);
-          even[j] = evens(both), odd[j] = odds(both);
-        }
-        for (int r = 0; r < ROWS; r++) {
-          Vector first = spread(x[r * stride + k]);
-          for (int j = 0; j < WIDE; j++) sum[r][j] = fma(first, even[j], sum[r][j]);
-          Vector second = spread(x[r * stride + k + 1]);
-          for (int j = 0; j < WIDE; j++) sum[r][j] = fma(second, odd[j], sum[r][j]);
-        }
+        Vector weights[WIDE];
+        for (int j = 0; j < WIDE; j++) weights[j] = evens(load_pairs(at + 2 * j * LANES));
+        for (int r = 0; r < ROWS; r++)
+          for (int j = 0; j < WIDE; j++)
+            sum[r][j] = fma(spread(x[r * stride + k]), weights[j], sum[r][j]);
+        for (int j = 0; j < WIDE; j++) weights[j] = odds(load_pairs(at + 2 * j * LANES));
+        for (int r = 0; r < ROWS; r++)
+          for (int j = 0; j < WIDE; j++)
+            sum[r][j] = fma(spread(x[r * stride + k + 1]), weights[j], sum[r][j]);
       }
       for (int r = 0; r < ROWS; r++)
         for (int j = 0; j < WIDE; j++) store(sums + r * PANEL + column + j * LANES, sum[r][j]);
@@ -114,27 +113,28 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
              int64_t threads) {
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
   for (int64_t p = 0; p < outputs / PANEL; p++) {
-    alignas(64) float sums[MOST_ROWS * PANEL];
-    std::memset(sums, 0, rows * PANEL * sizeof(float));
+    alignas(64) float sums[SLAB * PANEL];
     const uint16_t* panel = weights + p * inputs * PANEL;
-    for (int64_t k = 0; k < inputs; k += CHUNK) {
-      int64_t count = std::min(CHUNK, inputs - k);
-      for (int64_t r = 0; r < rows; r += GROUP)
-        add_rows<Kind>(static_cast<int>(std::min<int64_t>(GROUP, rows - r)), x + r * inputs + k,
-                       inputs, count, panel + k * PANEL, sums + r * PANEL);
+    for (int64_t first = 0; first < rows; first += SLAB) {
+      int64_t some = std::min(SLAB, rows - first);
+      std::memset(sums, 0, some * PANEL * sizeof(float));
+      for (int64_t k = 0; k < inputs; k += CHUNK) {
+        int64_t count = std::min(CHUNK, inputs - k);
+        for (int64_t r = 0; r < some; r += GROUP)
+          add_rows<Kind>(static_cast<int>(std::min<int64_t>(GROUP, some - r)),
+                         x + (first + r) * inputs + k, inputs, count, panel + k * PANEL,
+                         sums + r * PANEL);
+      }
+      for (int64_t r = 0; r < some; r++)
+        Kind::put(sums + r * PANEL, bias ? bias + p * PANEL : nullptr,
+                  y + (first + r) * outputs + p * PANEL, PANEL);
     }
-    for (int64_t r = 0; r < rows; r++)
-      Kind::put(sums + r * PANEL, bias ? bias + p * PANEL : nullptr, y + r * outputs + p * PANEL,
-                PANEL);
   }
 }
 
 }  // namespace
 
 extern "C" {
-
-// Of a call of product_*.
-int64_t most_rows() { return MOST_ROWS; }
 
 // y = x W^T + bias. x [rows, inputs], y [rows, outputs]; inputs even, outputs a multiple of 64; bias
 // [outputs] or null.

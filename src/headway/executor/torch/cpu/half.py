@@ -1,0 +1,47 @@
+"""Weights in bfloat16 in the order in which our kernels read them (native/products.cpp)."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from headway.executor.torch.cpu.library import Kernels
+
+PANEL = 64  # outputs
+
+
+def fits(outputs: int, inputs: int) -> bool:
+    """Whether a weight of this shape can lie in panels."""
+    return outputs % PANEL == 0 and inputs % 2 == 0
+
+
+class HalfMatrix:
+    """A weight [outputs, inputs] that is multiplied in float32, as its numbers are when widened."""
+
+    __slots__ = ("_kernels", "_panels", "nbytes", "outputs")
+
+    def __init__(self, weight: Tensor, kernels: Kernels) -> None:
+        """weight [outputs, inputs] in bfloat16, of a shape that fits. It is not kept."""
+        outputs, inputs = weight.shape
+        self._panels = weight.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
+        self._kernels, self.outputs, self.nbytes = kernels, outputs, weight.nbytes
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x W^T + bias in float32: [rows, inputs] -> [rows, outputs], for any number of rows."""
+        return self._kernels.product(x, self._panels.data_ptr(), self.outputs, bias)
+
+    def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
+        """The weights of some outputs: [n] -> [n, inputs]."""
+        return rows_of(self._panels, numbers).to(dtype)
+
+
+def rows_of(panels: Tensor, numbers: Tensor) -> Tensor:
+    """Of panels [outputs / 64, inputs / 2, 64, 2] the rows of some outputs: [n] -> [n, inputs]."""
+    return panels[numbers // PANEL, :, numbers % PANEL].flatten(1)
+
+
+def panels_at(address: int, outputs: int, inputs: int) -> Tensor:
+    """Panels that lie at this address, as a tensor. Whoever has them must keep them."""
+    raw = (ctypes.c_int16 * (outputs * inputs)).from_address(address)
+    found = torch.frombuffer(raw, dtype=torch.bfloat16)
+    return found.view(outputs // PANEL, inputs // 2, PANEL, 2)

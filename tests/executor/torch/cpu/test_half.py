@@ -1,0 +1,88 @@
+"""Weights that stay in bfloat16 while rows are in float32, and a tied head that is kept once."""
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from headway.executor.torch.cpu.half import HalfMatrix, fits
+from headway.executor.torch.layers import linear as module
+from headway.executor.torch.layers.embedding import Embedding, SharedEmbedding
+from headway.executor.torch.layers.linear import HalfLinear, Linear, linear
+from headway.executor.torch.load import load
+from headway.executor.torch.loading.weight_bytes import second_head_bytes, weight_bytes
+from headway.executor.torch.memory.memory_plan import Limits
+from tests.executor.torch.test_golden import all_logits
+from tests.executor.torch.tiny_checkpoints import Golden, make
+
+
+def drawn(outputs, inputs, seed=0):
+    stream = torch.Generator().manual_seed(seed)
+    return (torch.randn(outputs, inputs, generator=stream) / inputs**0.5).bfloat16()
+
+
+@pytest.mark.parametrize("rows", [1, 5, 47, 48, 49, 130])
+def test_it_multiplies_as_the_widened_weight_does(built, rows):
+    weight, x = drawn(128, 1_030), drawn(rows, 1_030, seed=1).float()
+    bias = drawn(1, 128, seed=2)[0].float()
+    layer = HalfLinear(weight, bias, built)
+    expected = x.double() @ weight.double().T + bias.double()
+    found = layer(x)
+    assert found.dtype is torch.float32 and (found - expected).abs().max() < 1e-5
+    assert layer.nbytes == weight.nbytes + bias.nbytes
+    for row in {0, rows - 1}:
+        assert torch.equal(layer(x[row : row + 1])[0], found[row])
+
+
+def test_its_rows_are_the_weights(built):
+    weight, numbers = drawn(192, 30), torch.tensor([0, 63, 64, 191, 5, 5])
+    rows = HalfMatrix(weight, built).rows(numbers, torch.float32)
+    assert torch.equal(rows, weight[numbers].float())
+
+
+def test_which_layers_are_halves(built, monkeypatch):
+    monkeypatch.setattr(module, "kernels", lambda: built)
+    weight = drawn(64, 32)
+    assert type(linear(weight, None, torch.float32)) is HalfLinear
+    assert type(linear(weight.float(), None, torch.float32)) is Linear, "it is stored so"
+    assert type(linear(weight, None, torch.bfloat16)) is Linear
+    assert type(linear(weight[:50], None, torch.float32)) is Linear and not fits(50, 32)
+    monkeypatch.setattr(module, "kernels", lambda: None)
+    assert type(linear(weight, None, torch.float32)) is Linear
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory):
+    """A checkpoint in bfloat16 whose matrices fill panels, and transformers' model of it."""
+    folder = tmp_path_factory.mktemp("halves")
+    wide = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    make(folder, "qwen2-bias-tied", **wide, **heads).model.bfloat16().save_pretrained(folder)
+    return Golden(folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 60])
+def test_logits_in_float32_are_transformers(built, halves, monkeypatch, chunk):
+    monkeypatch.setattr(module, "kernels", lambda: built)
+    executor = load(halves.folder, Limits(), "float32").executor
+    tokens = [(7 * i + 3) % 256 for i in range(60)]
+    found = all_logits(executor, tokens, chunk)
+    assert (found - halves.logits(tokens)).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_stored_in_bfloat16_is_kept_once(built, dtype, halves, monkeypatch):
+    """And gives the logits of the model whose weights are widened first."""
+    loaded = load(halves.folder, Limits(), dtype)
+    weights, config = loaded.executor.model.weights, loaded.config
+    precision = config.precision(dtype, "cpu")
+    if dtype == "float32":
+        assert type(weights.embed) is SharedEmbedding and type(weights.head) is HalfLinear
+    kept = weight_bytes(config, precision) + second_head_bytes(config, precision, "cpu")
+    assert type(weights.embed) is Embedding or weights.nbytes == kept
+    tokens = torch.tensor([0, 1, 70, 127])
+    monkeypatch.setattr(module, "kernels", lambda: None)
+    plain = load(halves.folder, Limits(), dtype).executor.model
+    assert torch.equal(weights.embed(tokens), plain.weights.embed(tokens))
+    x = drawn(4, config.hidden).to(plain.dtype)
+    apart = (weights.head(x).float() - plain.weights.head(x).float()).abs().max()
+    assert apart < (1e-5 if dtype == "float32" else 0.05)
