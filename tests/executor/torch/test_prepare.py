@@ -3,6 +3,7 @@
 import pytest
 
 from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.cost.step_cost import Rounding
 from headway.core.sampling import Sampling
 from headway.executor.torch.decoder import LARGE, SMALL, row_counts
 from headway.executor.torch.layers.linear import Linear
@@ -79,3 +80,11 @@ def test_preparation_ends_when_its_time_is_over(met):
     executor = load(EMBEDDED, Limits(ROWS, 512, 128, 16)).executor
     executor.prepare(TOKENS, ROWS, -1.0)
     assert not met
+
+
+@pytest.mark.parametrize("context", [40, 128])  # not of whole blocks; fewer than the model's
+def test_where_nothing_is_rounded_one_row_of_the_context_is_tried(context):
+    executor = load(EMBEDDED, Limits(ROWS, 512, context, 16)).executor
+    executor.model.rounding = Rounding()
+    executor.prepare(TOKENS, ROWS, 60.0)
+    executor.collect(executor.submit(step(1, 2, 30)))

@@ -77,7 +77,7 @@ class TorchExecutor(Executor):
         config, device = model.config, model.device
         self.overlapped = device.type != "cpu" if overlapped is None else overlapped
         self.traits = Traits("headway's executor", steps_in_flight=2 if self.overlapped else 1)
-        length = context or config.context
+        self._context = length = context or config.context
         self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
         self._slots = Slots(-(-length // cache.block_size), self._grammars, device)
         self.attention = attention_of(config, cache, self._slots.tables)
@@ -111,7 +111,7 @@ class TorchExecutor(Executor):
 
     def _run_once(self) -> None:
         """A chunk and a long row of a sequence of its own, all in the scratch block."""
-        size, at = self.cache.block_size, min(self.model.config.context, LONG) - 1
+        size, at = self.cache.block_size, min(self._context, LONG) - 1
         blocks = (SCRATCH,) * (at // size + 1)
         begun = Begun(TRIED, 1, Sampling())
         chunk = Batch(TRIED, (Row(TRIED, 0, (0,) * 8, blocks, Want.LAST),), (begun,))
