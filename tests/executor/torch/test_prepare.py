@@ -87,4 +87,5 @@ def test_where_nothing_is_rounded_one_row_of_the_context_is_tried(context):
     executor = load(EMBEDDED, Limits(ROWS, 512, context, 16)).executor
     executor.model.rounding = Rounding()
     executor.prepare(TOKENS, ROWS, 60.0)
-    executor.collect(executor.submit(step(1, 2, 30)))
+    row = Row(1, 0, (7,) * 30, (1, 2), Want.LAST)
+    assert executor.collect(executor.submit(Batch(1, (row,), (Begun(1, 30, Sampling()),)))).tokens
