@@ -7,7 +7,8 @@ Then each engine in 16 bits and with weights in int8, a process of its own for e
 start-up from a warm file cache to the first token, a warm-up, all workloads. A peer that cannot be
 had is a row that says why.
 
-    python -m benchmarks.peers [--check] [--rounds 3] [--engines headway,llama-cpp] [--bound]
+    python -m benchmarks.peers [--check] [--rounds 3] [--engines headway,llama-cpp]
+                               [--workloads single,batch32] [--bound]
 
 Peers and models are made at the first run, under `.build/peers` (--out): some 7 GB and ten minutes.
 vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` ends after the bound.
@@ -15,6 +16,8 @@ vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` end
 
 `..._vs_best` is ours over the peer with the highest median in that column, round by round;
 `..._of_bound` is ours over the bound of this run. Rates are output tokens over the whole time.
+`others_at_work` is the most of the cores that other processes took in any run: repeat the
+benchmark where it is more than a few hundredths.
 """
 
 import argparse
@@ -31,7 +34,7 @@ from benchmarks.peers.compared import Bounds, figures, print_products, print_row
 from benchmarks.peers.contestants import ENGINES, PRECISIONS, Contestant, Stage
 from benchmarks.peers.environments import MissingError, last_words, offline
 from benchmarks.peers.model import weight_bytes
-from benchmarks.peers.workloads import Workload, draw
+from benchmarks.peers.workloads import NAMES, Workload, draw
 from benchmarks.report import finish, machine
 
 SEED = 0
@@ -44,7 +47,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # an engine that runs is ended, too
     cores = sorted(os.sched_getaffinity(0))[: options.threads or None]
     os.sched_setaffinity(0, cores)  # of every process that is started, too
-    workloads = draw(SEED, 0.1 if options.quick else 1.0)
+    wanted = options.workloads.split(",")
+    workloads = [each for each in draw(SEED, 0.1 if options.quick else 1.0) if each.name in wanted]
     print(f"{machine()}, {len(cores)} threads", flush=True)
     bounds = bound(workloads, len(cores))
     if options.bound:
@@ -83,7 +87,8 @@ def one_round(
             f"{name} {one['tokens'] / one['seconds']:.4g}"
             for name, one in last["workloads"].items()
         ]
-        ended = f"; {last['ended']}" if last["ended"] else ""
+        ended = f"; others took {last['others']:.0%} of the cores"
+        ended += f"; {last['ended']}" if last["ended"] else ""
         print(
             f"round {number}: {each.name}: start {last['start']:.1f} s, {', '.join(rates)}{ended}",
             flush=True,
@@ -134,14 +139,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--bound", action="store_true", help="only the bound")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--engines", default=",".join(ENGINES), help="separated by commas")
+    parser.add_argument("--workloads", default=",".join(NAMES), help="separated by commas")
     parser.add_argument("--threads", type=int, default=0, help="0: one for each core")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds of one process")
     parser.add_argument("--vllm", type=Path, default=Path(".venv-vllm"))
     parser.add_argument("--out", type=Path, default=Path(".build/peers"))
     options = parser.parse_args()
-    unknown = set(options.engines.split(",")) - set(ENGINES)
-    if unknown or options.rounds < 1 or options.threads < 0:
-        parser.error(f"engines are {', '.join(ENGINES)}; rounds and threads are positive")
+    for asked, known in ((options.engines, ENGINES), (options.workloads, NAMES)):
+        if unknown := set(asked.split(",")) - set(known):
+            parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
+    if options.rounds < 1 or options.threads < 0:
+        parser.error("rounds are 1 or more, threads 0 or more")
     return options
 
 

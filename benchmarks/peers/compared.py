@@ -51,6 +51,8 @@ def figures(contestants: Sequence[Contestant], bounds: Bounds) -> list[Figure]:
         most = START if each.engine == OURS else None
         starts = [run["start"] for run in each.runs]
         found.append(Figure(f"start_{_word(each)}", starts, most, "s"))
+    others = [run["others"] for each in contestants for run in each.runs]
+    found.append(Figure("others_at_work", [max(others)] if others else [], None, "of the cores"))
     return [figure for figure in found if figure.samples]
 
 

@@ -23,6 +23,7 @@ from benchmarks.peers.environments import (
 )
 from benchmarks.peers.model import warm, write_model
 from benchmarks.peers.workloads import Workload, warm_up
+from headway.costing.machine import Neighbours
 from headway.executor.torch.config.processor import cpu_flags
 
 OURS = "headway"
@@ -125,10 +126,12 @@ class Stage:
             "workloads": [workload.to_json() for workload in workloads],
         }
         job.write_text(json.dumps(about | {"began": time.time()}))
+        others = Neighbours()
         why = self._driven(each, job, out)
         if not out.is_file():
             raise MissingError(why or "it has measured nothing")
-        each.runs.append(json.loads(out.read_text()) | {"ended": why})
+        share = others.cores() / (os.cpu_count() or 1)
+        each.runs.append(json.loads(out.read_text()) | {"ended": why, "others": share})
 
     def _driven(self, each: Contestant, job: Path, out: Path) -> str:
         """Run the driver. Why it did not end well; empty: it did."""

@@ -30,6 +30,7 @@ def measured(engine, precision, *rates, workload="single", **more):
             "workloads": {workload: {"seconds": 10 / rate, "tokens": 10}},
             "start": 3.0,
             "load": 1.0,
+            "others": 0.25,
             **more,
         }
         for rate in rates
@@ -126,6 +127,7 @@ def test_figures_are_judged_and_what_is_missing_is_named():
     assert by_name["single_16bit_of_bound"].falls_short
     assert by_name["start_headway_16bit"].most == 4
     assert by_name["start_vllm_16bit"].most is None
+    assert by_name["others_at_work"].value == 0.25
     absent = unmeasured(found)
     assert "single_16bit_vs_best" not in absent
     assert {"single_int8_vs_best", "prefix32_vs_best", "batch32_16bit_of_bound"} <= set(absent)

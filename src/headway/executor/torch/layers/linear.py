@@ -15,9 +15,9 @@ from headway.executor.torch.layers.quantized import QuantizedLinear
 # Rows for which oneDNN chooses the packed layout. One layout serves every number of rows; of
 # the hints tried (none, 1, 16, 64, 256) this one was best or near it from 1 row to 256.
 ROWS_HINT = 64
-# Rows up to which our own kernel multiplies. All products of a step of Qwen2.5-0.5B's shape took, of
-# oneDNN's time, 0.88 with 16 rows, 0.94 with 32, 0.98 with 64, and as long from 128 on (Zen 4). With
-# AMX, which was not at hand, oneDNN gains from few rows on.
+# Rows up to which our own kernel multiplies. All products of a step of Qwen2.5-0.5B's shape took
+# 0.88 of oneDNN's time with 16 rows, 0.94 with 32, 0.98 with 64, and as long from 128 on (Zen 4).
+# With AMX, which was not at hand, oneDNN gains from few rows on.
 FEW = 16 if "amx_bf16" in cpu_flags() else 64
 SAMPLES = 4_096  # numbers that are compared
 
