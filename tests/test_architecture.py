@@ -32,6 +32,7 @@ FLOORS = {
     "request_builder": 3,
     "generate_call": 3,
     "llm": 3,
+    "batching": 3,
     "sim": 3,
     "costing": 4,
     "traffic": 5,

@@ -8,19 +8,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headway.answer import Completion, Delta
+    from headway.batching.batcher import Batcher
+    from headway.batching.decorator import batch
+    from headway.batching.stream import DONE
     from headway.errors import HeadwayError
     from headway.llm import LLM
     from headway.options import Options
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "Completion", "Delta", "HeadwayError", "Options"]
+__all__ = ["DONE", "LLM", "Batcher", "Completion", "Delta", "HeadwayError", "Options", "batch"]
 
 _HOME = {  # where each name lives
+    "DONE": "headway.batching.stream",
     "LLM": "headway.llm",
+    "Batcher": "headway.batching.batcher",
     "Completion": "headway.answer",
     "Delta": "headway.answer",
     "HeadwayError": "headway.errors",
     "Options": "headway.options",
+    "batch": "headway.batching.decorator",
 }
 
 

@@ -13,6 +13,7 @@ from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
+from headway.core.cost.call_cost import CallCost
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
@@ -23,6 +24,7 @@ from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
 from headway.core.planning.resizing import Resizing
 from headway.core.planning.rows import build_rows
+from headway.core.policies.calls import Calls
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
 from headway.core.roster import Roster
@@ -43,6 +45,8 @@ class Scheduler:
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
         self.estimates = Estimates(settings.cost)
+        if isinstance(settings.policies.join, Calls):
+            self.estimates.calls = CallCost()
         self._in_flight = InFlight(settings, self.roster, self.estimates)
         self.resizing = Resizing(settings, self.roster, self.estimates.sizes)
         self.group = Group()  # the latest; without slots if there was none

@@ -13,6 +13,7 @@ from headway.core.lane import Budget, Lane, Share
 from headway.core.policies import (
     by_deadline,
     by_slack,
+    calls,
     chunk,
     defer,
     fairly,
@@ -34,7 +35,7 @@ TYPES: dict[str, type] = {
     for kind in (
         *(Settings, Lane, Budget, Share, Policies, Request, Sampling, Grammar),
         *(Add, Cancel, Stop, Close, Enough),
-        *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous),
+        *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous, calls.Calls),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
         *(
             step_cost.StepCost,

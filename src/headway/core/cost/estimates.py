@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from headway.core.batch import Batch
+from headway.core.cost.call_cost import CallCost
 from headway.core.cost.features import Features, batch_features, row_features
 from headway.core.cost.lane_sizes import BY_ITSELF, LaneSizes
 from headway.core.cost.lengths import ALLOWED, LEARNED, Lengths
@@ -56,6 +57,7 @@ class Estimates:
 
     def __init__(self, cost: StepCost) -> None:
         self.cost = cost
+        self.calls: CallCost | None = None  # where steps are calls of a function
         self._drift = 1_000_000  # millionths
         self.is_known = cost.is_known
         # A step in which a token costs what it costs in the largest: above the last bend.
@@ -85,6 +87,8 @@ class Estimates:
         """Learn from a step that took so long, if it is one of those that are compared."""
         if self.looks_at(batch.step):
             self.learn(batch_features(batch, self.cost.gathering), nanoseconds)
+        if self.calls is not None and batch.rows[0].start == 0:  # later steps of it are no calls
+            self.calls.see(batch.tokens + batch.waste, nanoseconds)
 
     def learn(self, features: Features, nanoseconds: int) -> None:
         """Learn that a step with these features took so long."""

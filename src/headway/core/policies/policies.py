@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from headway.core.policies.by_slack import BySlack
+from headway.core.policies.calls import Calls
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import Defer, Nobody
 from headway.core.policies.fairly import Fairly
@@ -59,6 +60,8 @@ class Policies:
     @property
     def in_groups(self) -> bool:
         """Whether requests run in exclusive groups, with padding and held slots."""
+        if isinstance(self.join, Calls):
+            return bool(self.join.bounds)
         return isinstance(self.join, Static | Dynamic | LengthClasses)
 
     @property
@@ -97,10 +100,10 @@ class Policies:
         bound it (docs/decisions/0015).
         """
         longest = min(context, self.chunk.size) if isinstance(self.chunk, Fixed) else context
-        if isinstance(self.join, Static | Dynamic | LengthClasses):
+        if self.in_groups:
             buckets = getattr(self.join, "buckets", ())
             wider = [bucket for bucket in buckets if bucket >= longest]
-            return self.join.size * (wider[0] if wider else longest)
+            return self.slots * (wider[0] if wider else longest)
         if isinstance(self.chunk, Fixed | BySlack):
             return self.step_tokens
         most = self.step_tokens - 1 + context  # the last prompt starts when one token is left

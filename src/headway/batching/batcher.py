@@ -1,0 +1,250 @@
+"""Batcher: calls of one item in, calls of lists out, by the engine's own lanes and budgets."""
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future
+from itertools import count
+from typing import Any, Self
+
+from headway.batching.calling import Function, calling, is_stream
+from headway.batching.executor import END, FunctionExecutor
+from headway.batching.item import (
+    Deliveries,
+    Failure,
+    FutureSink,
+    Item,
+    LoopQueueSink,
+    LoopSink,
+    News,
+    Piece,
+    QueueSink,
+    Result,
+    Sink,
+)
+from headway.batching.settings import BISECT, BatchSettings
+from headway.core.batch import Event
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.load import Load
+from headway.core.request import NEVER, Finish, Request
+from headway.core.sampling import Sampling
+from headway.core.scheduler import Scheduler
+from headway.errors import DeadlineError, EngineDownError, EngineError, PromptError, RefusedError
+from headway.errors import SettingError
+from headway.live.engine import LiveEngine
+
+MOST = 1_000_000  # that an item may cost
+FOREVER = 2**40  # pieces of a stream
+STREAM = Sampling(stop_tokens=frozenset({END}))
+Rows = Callable[[list[StepRow], list[RequestRow]], object]
+
+
+class Batcher:
+    """Calls a function of a list with the items that many callers have submitted.
+
+    function: takes a list of items and returns as many results, in their order; or a coroutine
+    function, or a generator that yields lists of pieces. An exception in the place of a result is
+    the error of that item alone.
+    rows: gets the ledger's rows after each call, in the engine's thread: of the calls, and of the
+    items that ended. `load` is the latest snapshot of the lanes.
+    settings: fields of BatchSettings.
+
+    A context manager. The function runs in one thread of its own, never twice at once.
+    Raises SettingError.
+    """
+
+    def __init__(
+        self, function: Function, *, rows: Rows = lambda steps, items: None, **settings: Any
+    ) -> None:
+        self.settings = made_settings(settings)
+        self._name = getattr(function, "__qualname__", type(function).__name__)
+        self._items: dict[str, Item] = {}
+        self._numbers = count(1)
+        self._deliveries = Deliveries()
+        self._streams = is_stream(function)
+        self._lane = next(iter(self.settings.lanes))
+        scheduler = Scheduler(self.settings.for_engine())
+        self._executor = FunctionExecutor(
+            calling(function, self.settings.processes),
+            self._items,
+            streams=self._streams,
+            bisect=self.settings.on_error == BISECT,
+            pad=self.settings.pad,
+        )
+        self._engine = LiveEngine(scheduler, self._executor, rows=rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    @property
+    def load(self) -> Load:
+        """What waits and runs, as of the latest call."""
+        return self._engine.load
+
+    def close(self) -> None:
+        """Call the function with all that wait, then end its thread and its processes."""
+        self._engine.close()
+        self._executor.close()
+
+    def submit(self, item: Any, *, lane: str = "", deadline: float = 0) -> "Future[Any]":
+        """A future of the item's result. Cancelling it cancels the item.
+
+        lane: one of the lanes; empty: the first. deadline: seconds after which nobody wants the
+        result any more: the item is dropped if it still waits (DeadlineError); 0: none.
+        Raises RefusedError if the lane is full: its retry_at says when to try again.
+        """
+        self._check_kind(streams=False)
+        sink = FutureSink()
+        id = self._begin(item, sink, lane, deadline)
+        sink.future.add_done_callback(functools.partial(self._drop_cancelled, id))
+        return sink.future
+
+    def call(self, item: Any, *, lane: str = "", deadline: float = 0) -> Any:
+        """The item's result. Raises its error."""
+        return self.submit(item, lane=lane, deadline=deadline).result()
+
+    async def acall(self, item: Any, *, lane: str = "", deadline: float = 0) -> Any:
+        """As `call`, for asyncio. Cancelling the task cancels the item."""
+        self._check_kind(streams=False)
+        sink = LoopSink()
+        id = self._begin(item, sink, lane, deadline)
+        try:
+            return await sink.future
+        finally:
+            if id in self._items:
+                self._engine.cancel([id])
+
+    def map(self, items: Iterable[Any], *, lane: str = "") -> Iterator[Any]:
+        """The results of any number of items, in their order. No more are submitted at once than
+        the lane holds. Raises the first error; the items behind it are cancelled."""
+        most = max(1, self.load.lanes[lane or self._lane].lane.max_waiting // 2)
+        waiting: list[Future[Any]] = []
+        try:
+            for item in items:
+                if len(waiting) == most:
+                    yield waiting.pop(0).result()
+                waiting.append(self.submit(item, lane=lane))
+            while waiting:
+                yield waiting.pop(0).result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def stream(self, item: Any, *, lane: str = "", deadline: float = 0) -> Iterator[Any]:
+        """Yield the item's pieces. Leaving the iterator early cancels the item."""
+        self._check_kind(streams=True)
+        sink = QueueSink()
+        id = self._begin(item, sink, lane, deadline)
+        try:
+            while isinstance(news := sink.queue.get(), Piece):
+                yield news.value
+            _raise(news)
+        finally:
+            if id in self._items:
+                self._engine.cancel([id])
+
+    async def astream(self, item: Any, *, lane: str = "", deadline: float = 0) -> AsyncIterator[Any]:
+        """As `stream`, for asyncio."""
+        self._check_kind(streams=True)
+        sink = LoopQueueSink()
+        id = self._begin(item, sink, lane, deadline)
+        try:
+            while isinstance(news := await sink.queue.get(), Piece):
+                yield news.value
+            _raise(news)
+        finally:
+            if id in self._items:
+                self._engine.cancel([id])
+
+    def tell(self, news: Event | EngineDownError) -> None:
+        """The engine's thread tells of an item, or of the engine's end."""
+        if isinstance(news, EngineDownError):
+            for id in list(self._items):
+                self._end(id, Failure(news))
+            return
+        item = self._items[news.id]
+        while item.pieces:
+            self._deliveries.add(item.sink, Piece(item.pieces.popleft()))
+        if news.finish:
+            self._end(news.id, _outcome(item, news))
+
+    def flush(self) -> None:
+        """All news of a call have been told."""
+        self._deliveries.send()
+
+    def _end(self, id: str, news: News) -> None:
+        self._deliveries.add(self._items.pop(id).sink, news)
+
+    def _begin(self, value: Any, sink: Sink, lane: str, deadline: float) -> str:
+        cost, number = self._cost(value), next(self._numbers)
+        id, now = str(number), self._engine.clock.now()
+        if deadline < 0:
+            raise SettingError(f"a deadline of {deadline} seconds is over")
+        request = Request(
+            id,
+            (number, *[0] * (cost - 1)),
+            FOREVER if self._streams else 0,
+            now,
+            lane or self._lane,
+            STREAM if self._streams else Sampling(),
+            end_by=now + int(deadline * 1e9) if deadline else NEVER,
+        )
+        self._items[id] = Item(value, sink)
+        try:
+            self._engine.submit([request], self)
+        except RefusedError as error:
+            del self._items[id]
+            if error.retry_at == NEVER:
+                raise
+            wait = max(0, error.retry_at - now) / 1e9
+            raise RefusedError(f"{error}; try again in {wait:.2g} s", error.retry_at) from None
+        except BaseException:
+            self._items.pop(id, None)
+            raise
+        return id
+
+    def _cost(self, value: Any) -> int:
+        if self.settings.cost is None:
+            return 1
+        cost = self.settings.cost(value)
+        if not isinstance(cost, int) or not 1 <= cost <= MOST:
+            raise PromptError(f"an item costs {cost!r}, and must cost a whole number, 1 to {MOST:,}")
+        return cost
+
+    def _check_kind(self, *, streams: bool) -> None:
+        if streams != self._streams:
+            what = "yields pieces: use stream or astream" if self._streams else "yields no pieces"
+            raise SettingError(f"{self._name} {what}")
+
+    def _drop_cancelled(self, id: str, future: "Future[Any]") -> None:
+        if future.cancelled():
+            self._engine.cancel([id])
+
+
+def made_settings(given: dict[str, Any]) -> BatchSettings:
+    """Settings of these names. SettingError for an unknown one."""
+    if strange := set(given) - set(BatchSettings.__dataclass_fields__):
+        known = ", ".join(BatchSettings.__dataclass_fields__)
+        raise SettingError(f"there is no setting {sorted(strange)[0]!r}; there are {known}")
+    return BatchSettings(**given)
+
+
+def _outcome(item: Item, event: Event) -> News:
+    match event.finish:
+        case Finish.COMPUTED | Finish.STOP | Finish.LENGTH:
+            return Result(item.result)
+        case Finish.EXPIRED:
+            return Failure(DeadlineError("the item's deadline was over before its result came"))
+        case Finish.REFUSED:
+            return Failure(RefusedError(event.error, NEVER))
+        case Finish.CANCELLED:
+            return Failure(EngineError("the item was cancelled"))
+    return Failure(item.error or EngineError(event.error))
+
+
+def _raise(news: News) -> None:
+    if isinstance(news, Failure):
+        raise news.error
+    assert isinstance(news, Result)

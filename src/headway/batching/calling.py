@@ -1,0 +1,162 @@
+"""How a function is called with a list of items: here, in an event loop, or in processes."""
+
+import asyncio
+import inspect
+import multiprocessing
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Protocol
+
+from headway.errors import EngineError, SettingError
+
+Function = Callable[[list[Any]], Any]
+
+
+class Calling(Protocol):
+    """All methods are called by one thread, the engine's."""
+
+    def call(self, items: list[Any]) -> Sequence[Any]:
+        """A result for each item. Raises what the function raises."""
+        ...
+
+    def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
+        """What a generator function yields: each time a piece for each item."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def calling(function: Function, processes: int) -> Calling:
+    """The way to call this function. SettingError if there is none."""
+    streams = is_stream(function)
+    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    if processes:
+        if streams or is_async:
+            raise SettingError("a generator or async function cannot be called in processes")
+        return InProcesses(function, processes)
+    return InLoop(function) if is_async else InThread(function)
+
+
+def is_stream(function: Function) -> bool:
+    """Whether it yields pieces."""
+    return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
+
+
+class InThread:
+    """In the engine's thread."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+
+    def call(self, items: list[Any]) -> Sequence[Any]:
+        return checked(self._function(items), len(items))
+
+    def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
+        for pieces in self._function(items):
+            yield checked(pieces, len(items))
+
+    def close(self) -> None:
+        pass
+
+
+class InLoop:
+    """In an event loop of the engine's thread, which lives as long as the batcher."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._runner = asyncio.Runner()
+
+    def call(self, items: list[Any]) -> Sequence[Any]:
+        return checked(self._runner.run(self._function(items)), len(items))
+
+    def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
+        generator = self._function(items)
+        try:
+            while True:
+                try:
+                    pieces = self._runner.run(anext(generator))
+                except StopAsyncIteration:
+                    return
+                yield checked(pieces, len(items))
+        finally:
+            self._runner.run(generator.aclose())
+
+    def close(self) -> None:
+        # In a thread without a loop of its own: the caller's may be running one.
+        ending = threading.Thread(target=self._runner.close)
+        ending.start()
+        ending.join()
+
+
+class InProcesses:
+    """Each call is divided evenly among the processes. They import the function's module anew.
+
+    If one dies, the items of that call fail, and the next call has new processes.
+    """
+
+    def __init__(self, function: Function, count: int) -> None:
+        self._function, self._count = function, count
+        self._pool = self._started()
+
+    def _started(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"))
+
+    def call(self, items: list[Any]) -> Sequence[Any]:
+        parts = [part for part in _divided(items, self._count) if part]
+        try:
+            futures: list[Future[list[Any]]] = [
+                self._pool.submit(_call, self._function, part) for part in parts
+            ]
+            return [result for future in futures for result in future.result()]
+        except BrokenProcessPool as error:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = self._started()
+            raise ProcessDiedError("a process of the function has died") from error
+
+    def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class ProcessDiedError(EngineError):
+    """A process that called the function has died. The call is not repeated."""
+
+
+def _call(function: Function, items: list[Any]) -> list[Any]:
+    return list(checked(function(items), len(items)))
+
+
+def _divided(items: list[Any], count: int) -> list[list[Any]]:
+    least, more = divmod(len(items), count)
+    parts, at = list[list[Any]](), 0
+    for part in range(count):
+        end = at + least + (part < more)
+        parts.append(items[at:end])
+        at = end
+    return parts
+
+
+class WrongResultsError(EngineError):
+    """A function did not return one result for each item."""
+
+
+def checked(results: Any, count: int) -> Sequence[Any]:
+    """The results, if there is one for each of so many items."""
+    try:
+        length = len(results)
+    except TypeError:
+        raise WrongResultsError(
+            f"the function returned a {type(results).__name__} for {count} items, not a list of "
+            "results"
+        ) from None
+    if isinstance(results, str | bytes | dict | set | frozenset):
+        raise WrongResultsError(
+            f"the function returned a {type(results).__name__}, not a list of results"
+        )
+    if length != count:
+        raise WrongResultsError(f"the function returned {length} results for {count} items")
+    return results  # type: ignore[no-any-return]

@@ -1,0 +1,83 @@
+"""@headway.batch: a function of a list becomes one that many callers call with one item each."""
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any, overload
+
+from headway.batching.batcher import Batcher, made_settings
+from headway.batching.calling import Function, is_stream
+from headway.errors import SettingError
+
+
+class BatchedFunction:
+    """A function whose items are batched. Its Batcher begins with the first call.
+
+    Called with an item, it returns the result; of a coroutine function, a coroutine; of a
+    generator, an iterator of pieces. Keywords are those of Batcher.submit. On a method, each
+    instance has a Batcher of its own, which keeps the instance alive until `close`.
+    """
+
+    def __init__(self, function: Function, settings: dict[str, Any]) -> None:
+        if settings.get("processes"):
+            raise SettingError(
+                "processes cannot find a decorated function by its name: use "
+                "Batcher(function, processes=...)"
+            )
+        made_settings(settings).for_engine()  # what is wrong is said where it is written
+        functools.update_wrapper(self, function)
+        self._function, self._settings = function, settings
+        self._lock = threading.Lock()
+        self._batcher: Batcher | None = None
+        self._is_async = inspect.iscoroutinefunction(function)
+        self._is_async_stream = inspect.isasyncgenfunction(function)
+
+    @property
+    def batcher(self) -> Batcher:
+        """The batcher behind it."""
+        with self._lock:
+            if self._batcher is None:
+                self._batcher = Batcher(self._function, **self._settings)
+            return self._batcher
+
+    def __call__(self, item: Any, **keywords: Any) -> Any:
+        batcher = self.batcher
+        if self._is_async:
+            return batcher.acall(item, **keywords)
+        if self._is_async_stream:
+            return batcher.astream(item, **keywords)
+        if is_stream(self._function):
+            return batcher.stream(item, **keywords)
+        return batcher.call(item, **keywords)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, owner: type | None = None) -> "BatchedFunction":
+        if instance is None:
+            return self
+        with self._lock:
+            bound: BatchedFunction | None = instance.__dict__.get(self._name)
+            if bound is None:
+                method = self._function.__get__(instance, owner)
+                bound = instance.__dict__[self._name] = BatchedFunction(method, self._settings)
+            return bound
+
+    def close(self) -> None:
+        """End its batcher. The next call begins another one."""
+        with self._lock:
+            batcher, self._batcher = self._batcher, None
+        if batcher:
+            batcher.close()
+
+
+@overload
+def batch(function: Function, /) -> BatchedFunction: ...
+@overload
+def batch(**settings: Any) -> Callable[[Function], BatchedFunction]: ...
+def batch(function: Function | None = None, /, **settings: Any) -> Any:
+    """Decorate a function of a list. settings: fields of BatchSettings. Raises SettingError."""
+    if function is not None:
+        return BatchedFunction(function, settings)
+    return functools.partial(BatchedFunction, settings=settings)

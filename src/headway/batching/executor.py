@@ -1,0 +1,165 @@
+"""FunctionExecutor: the seam's other side for functions. A step is a call."""
+
+import logging
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from typing import Any
+
+from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
+from headway.batching.item import Item
+from headway.batching.stream import DONE
+from headway.core.batch import Batch, Output, Row
+from headway.engine import Executor
+from headway.errors import first_line
+from headway.executor.traits import Traits
+
+MORE, END = 0, 1  # the tokens of a stream: another piece, and its end
+TRAITS = Traits("a function", "function", logprobs=False, prompt_logprobs=False, grammars=False)
+Pad = Callable[[Any, int], Any]
+
+
+class FunctionExecutor(Executor):
+    """Calls the function with the items of a step's rows.
+
+    The first token of an item's prompt is its number. The others only stand for its cost. An item
+    of a plain function ends with its prompt. One of a generator has a token for each piece.
+    """
+
+    def __init__(
+        self,
+        calling: Calling,
+        items: MutableMapping[str, Item],
+        *,
+        streams: bool,
+        bisect: bool,
+        pad: Pad | None,
+    ) -> None:
+        self.traits = TRAITS
+        self._calling, self._items, self._pad = calling, items, pad
+        self._streams, self._bisect = streams, bisect
+        self._batches: dict[int, Batch] = {}
+        self._stream: Iterator[Sequence[Any]] = iter(())
+        self._places: dict[int, int] = {}  # sequence -> its place in the call that streams
+        self._of: dict[int, Item] = {}  # sequence -> its item, while it streams
+
+    def submit(self, batch: Batch) -> int:
+        for sequence in batch.ended:
+            self._places.pop(sequence, None)
+            self._of.pop(sequence, None)
+        self._batches[batch.step] = batch
+        return batch.step
+
+    def collect(self, ticket: int) -> Output:
+        batch = self._batches.pop(ticket)
+        if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
+            return Output(((END,),))
+        begins = [row for row in batch.rows if row.start == 0]
+        items = [self._item(row) for row in begins]
+        if begins and not self._streams:
+            self._call(items, batch)
+            errors = {at: first_line(each.error) for at, each in enumerate(items) if each.error}
+            return Output(((),) * len(batch.rows), errors=errors)
+        if begins:
+            self._close_stream()
+            self._stream = self._calling.stream(self._values(items, batch))
+            self._places = {row.sequence: at for at, row in enumerate(begins)}
+            self._of = {row.sequence: item for row, item in zip(begins, items, strict=True)}
+        return self._next(batch.rows)
+
+    def close(self) -> None:
+        self._close_stream()
+        self._calling.close()
+
+    def _item(self, row: Row) -> Item:
+        return self._items[str(row.tokens[0])]
+
+    def _values(self, items: list[Item], batch: Batch) -> list[Any]:
+        values = [item.value for item in items]
+        if self._pad is None or not batch.width:
+            return values
+        return [self._pad(value, batch.width) for value in values]
+
+    def _call(self, items: list[Item], batch: Batch) -> None:
+        """Each of the items gets its result or its error."""
+        try:
+            self._call_part(items, self._values(items, batch))
+        except Exception as error:  # a padding that raises
+            _log(error, len(items))
+            for item in items:
+                item.error = _own(error, len(items))
+
+    def _call_part(self, items: list[Item], values: list[Any]) -> None:
+        if (error := self._try(items, values)) is None:
+            return
+        count = len(items)
+        whole = isinstance(error, ProcessDiedError | WrongResultsError)
+        if count > 1 and self._bisect and not whole:
+            middle = count // 2
+            self._call_part(items[:middle], values[:middle])
+            self._call_part(items[middle:], values[middle:])
+            return
+        _log(error, count)
+        for item in items:
+            item.error = _own(error, count)
+
+    def _try(self, items: list[Item], values: list[Any]) -> Exception | None:
+        """Call the function. Returns what it raised."""
+        try:
+            results = self._calling.call(values)
+        except Exception as error:
+            return error
+        for item, result in zip(items, results, strict=True):
+            if isinstance(result, BaseException):
+                item.error = result
+            else:
+                item.result = result
+        return None
+
+    def _next(self, rows: tuple[Row, ...]) -> Output:
+        """The next piece of each that streams."""
+        items = [self._of.get(row.sequence) for row in rows]
+        try:
+            pieces = next(self._stream)
+        except StopIteration:
+            return Output(((END,),) * len(rows))
+        except Exception as error:
+            _log(error, len(rows))
+            for item in items:
+                if item:
+                    item.error = _own(error, len(rows))
+            return Output(((),) * len(rows), errors=dict.fromkeys(range(len(rows)), str(error)))
+        tokens, errors = list[tuple[int, ...]](), dict[int, str]()
+        for at, (row, item) in enumerate(zip(rows, items, strict=True)):
+            piece = pieces[self._places[row.sequence]]
+            tokens.append(() if isinstance(piece, BaseException) else (END if piece is DONE else MORE,))
+            if item is None:
+                continue
+            if isinstance(piece, BaseException):
+                item.error, errors[at] = piece, first_line(piece)
+            elif piece is not DONE:
+                item.pieces.append(piece)
+        return Output(tuple(tokens), errors=errors)
+
+    def _close_stream(self) -> None:
+        if close := getattr(self._stream, "close", None):
+            close()
+        self._stream = iter(())
+
+
+def _own(error: Exception, count: int) -> Exception:
+    """The error for one of so many items that share it: raised twice, one would gather the
+    tracebacks of all."""
+    if count == 1:
+        return error
+    own = SharedError(f"the call of {count} items failed: {first_line(error)}")
+    own.__cause__ = error
+    return own
+
+
+class SharedError(Exception):
+    """A call failed, and all of its items with it. __cause__ is what the function raised."""
+
+
+def _log(error: Exception, count: int) -> None:
+    """One line: each caller gets the exception with its traceback."""
+    what = f"{type(error).__name__}: {first_line(error)}"
+    logging.getLogger("headway.batching").warning("a call of %d items failed: %s", count, what)

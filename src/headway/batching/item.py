@@ -1,0 +1,131 @@
+"""One item on its way through a batcher (Item), and how its caller hears of it (Sink)."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Protocol
+
+
+class Piece(NamedTuple):
+    """One piece of a stream."""
+
+    value: Any
+
+
+class Result(NamedTuple):
+    """The result; of a stream, that it has ended."""
+
+    value: Any = None
+
+
+class Failure(NamedTuple):
+    """Why there is no result."""
+
+    error: BaseException
+
+
+News = Piece | Result | Failure
+
+
+class Sink(Protocol):
+    """Takes an item's news in the engine's thread, so it must not block."""
+
+    loop: asyncio.AbstractEventLoop | None  # where `take` must be called; None: in any thread
+
+    def take(self, news: News) -> None: ...
+
+
+class Item:
+    """The executor fills it, and whoever tells callers empties it: both in the engine's thread."""
+
+    __slots__ = ("error", "pieces", "result", "sink", "value")
+
+    def __init__(self, value: Any, sink: Sink) -> None:
+        self.value, self.sink = value, sink
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.pieces = deque[Any]()  # of a stream, yielded and not yet told
+
+
+class FutureSink:
+    """Resolves a future of concurrent.futures."""
+
+    loop = None
+
+    def __init__(self) -> None:
+        self.future: Future[Any] = Future()
+
+    def take(self, news: News) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if isinstance(news, Failure):
+            self.future.set_exception(news.error)
+        else:
+            self.future.set_result(news.value)
+
+
+class LoopSink:
+    """Resolves a future of the event loop that runs."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+
+    def take(self, news: News) -> None:
+        if self.future.done():
+            return
+        if isinstance(news, Failure):
+            self.future.set_exception(news.error)
+        else:
+            self.future.set_result(news.value)
+
+
+class QueueSink:
+    """Puts the news of a stream into a queue, for a thread."""
+
+    loop = None
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[News] = SimpleQueue()
+
+    def take(self, news: News) -> None:
+        self.queue.put(news)
+
+
+class LoopQueueSink:
+    """Puts the news of a stream into a queue of the event loop that runs."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.queue: asyncio.Queue[News] = asyncio.Queue()
+
+    def take(self, news: News) -> None:
+        self.queue.put_nowait(news)
+
+
+class Deliveries:
+    """What the sinks are to be told. Each event loop is woken once for all of its own."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.AbstractEventLoop, list[tuple[Sink, News]]] = {}
+
+    def add(self, sink: Sink, news: News) -> None:
+        if sink.loop is None:
+            sink.take(news)
+        else:
+            self._waiting.setdefault(sink.loop, []).append((sink, news))
+
+    def send(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for loop, told in waiting.items():
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+                loop.call_soon_threadsafe(_take_all, told)
+
+
+def _take_all(told: list[tuple[Sink, News]]) -> None:
+    take: Callable[[News], None]
+    for sink, news in told:
+        sink.take(news)
