@@ -62,7 +62,7 @@ class Batcher:
         self._deliveries = Deliveries()
         self._streams = is_stream(function)
         self._lane = next(iter(self.settings.lanes))
-        scheduler = Scheduler(self.settings.for_engine())
+        scheduler = Scheduler(self.settings.for_engine(streams=self._streams))
         self._executor = FunctionExecutor(
             calling(function, self.settings.processes),
             self._items,

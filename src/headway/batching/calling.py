@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import multiprocessing
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +14,7 @@ Function = Callable[[list[Any]], Any]
 
 
 class Calling(Protocol):
-    """All methods are called by one thread, the engine's."""
+    """All methods are called by one thread."""
 
     def call(self, items: list[Any]) -> Sequence[Any]:
         """A result for each item. Raises what the function raises."""
@@ -45,7 +44,7 @@ def is_stream(function: Function) -> bool:
 
 
 class InThread:
-    """In the engine's thread."""
+    """In the thread itself."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -62,7 +61,7 @@ class InThread:
 
 
 class InLoop:
-    """In an event loop of the engine's thread, which lives as long as the batcher."""
+    """In an event loop of the thread, which lives as long as the batcher."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -84,10 +83,7 @@ class InLoop:
             self._runner.run(generator.aclose())
 
     def close(self) -> None:
-        # In a thread without a loop of its own: the caller's may be running one.
-        ending = threading.Thread(target=self._runner.close)
-        ending.start()
-        ending.join()
+        self._runner.close()
 
 
 class InProcesses:

@@ -1,7 +1,8 @@
 """FunctionExecutor: the seam's other side for functions. A step is a call."""
 
 import logging
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
@@ -13,12 +14,20 @@ from headway.errors import first_line
 from headway.executor.traits import Traits
 
 MORE, END = 0, 1  # the tokens of a stream: another piece, and its end
-TRAITS = Traits("a function", "function", logprobs=False, prompt_logprobs=False, grammars=False)
+TRAITS = Traits(
+    "a function",
+    "function",
+    logprobs=False,
+    prompt_logprobs=False,
+    grammars=False,
+    steps_in_flight=2,
+)
 Pad = Callable[[Any, int], Any]
 
 
 class FunctionExecutor(Executor):
-    """Calls the function with the items of a step's rows.
+    """Calls the function with the items of a step's rows, in a thread of its own. So the engine
+    takes in items and answers callers while the function runs.
 
     The first token of an item's prompt is its number. The others only stand for its cost. An item
     of a plain function ends with its prompt. One of a generator has a token for each piece.
@@ -27,7 +36,7 @@ class FunctionExecutor(Executor):
     def __init__(
         self,
         calling: Calling,
-        items: MutableMapping[str, Item],
+        items: Mapping[str, Item],
         *,
         streams: bool,
         bisect: bool,
@@ -36,41 +45,47 @@ class FunctionExecutor(Executor):
         self.traits = TRAITS
         self._calling, self._items, self._pad = calling, items, pad
         self._streams, self._bisect = streams, bisect
-        self._batches: dict[int, Batch] = {}
+        self._thread = ThreadPoolExecutor(1, "headway-function")
+        self._outputs: dict[int, Future[Output]] = {}
         self._stream: Iterator[Sequence[Any]] = iter(())
-        self._places: dict[int, int] = {}  # sequence -> its place in the call that streams
-        self._of: dict[int, Item] = {}  # sequence -> its item, while it streams
+        # By sequence: its place in the call that streams, and its item.
+        self._places: dict[int, tuple[int, Item]] = {}
 
     def submit(self, batch: Batch) -> int:
-        for sequence in batch.ended:
-            self._places.pop(sequence, None)
-            self._of.pop(sequence, None)
-        self._batches[batch.step] = batch
+        begins = [row for row in batch.rows if row.start == 0 and row.sequence >= 0]
+        items = [self._items[str(row.tokens[0])] for row in begins]
+        if self._streams:
+            for sequence in batch.ended:
+                self._places.pop(sequence, None)
+        self._outputs[batch.step] = self._thread.submit(self._compute, batch, begins, items)
         return batch.step
 
     def collect(self, ticket: int) -> Output:
-        batch = self._batches.pop(ticket)
+        return self._outputs.pop(ticket).result()
+
+    def _compute(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
         if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
             return Output(((END,),))
-        begins = [row for row in batch.rows if row.start == 0]
-        items = [self._item(row) for row in begins]
-        if begins and not self._streams:
+        if not self._streams:
             self._call(items, batch)
             errors = {at: first_line(each.error) for at, each in enumerate(items) if each.error}
             return Output(((),) * len(batch.rows), errors=errors)
         if begins:
             self._close_stream()
             self._stream = self._calling.stream(self._values(items, batch))
-            self._places = {row.sequence: at for at, row in enumerate(begins)}
-            self._of = {row.sequence: item for row, item in zip(begins, items, strict=True)}
+            self._places = {
+                row.sequence: (at, item)
+                for at, (row, item) in enumerate(zip(begins, items, strict=True))
+            }
         return self._next(batch.rows)
 
     def close(self) -> None:
+        self._thread.submit(self._end).result()
+        self._thread.shutdown()
+
+    def _end(self) -> None:
         self._close_stream()
         self._calling.close()
-
-    def _item(self, row: Row) -> Item:
-        return self._items[str(row.tokens[0])]
 
     def _values(self, items: list[Item], batch: Batch) -> list[Any]:
         values = [item.value for item in items]
@@ -116,27 +131,28 @@ class FunctionExecutor(Executor):
 
     def _next(self, rows: tuple[Row, ...]) -> Output:
         """The next piece of each that streams."""
-        items = [self._of.get(row.sequence) for row in rows]
+        places = [self._places[row.sequence] for row in rows]
         try:
             pieces = next(self._stream)
         except StopIteration:
             return Output(((END,),) * len(rows))
         except Exception as error:
             _log(error, len(rows))
-            for item in items:
-                if item:
-                    item.error = _own(error, len(rows))
-            return Output(((),) * len(rows), errors=dict.fromkeys(range(len(rows)), str(error)))
+            for _, item in places:
+                item.error = _own(error, len(rows))
+            why = first_line(error)
+            return Output(((),) * len(rows), errors=dict.fromkeys(range(len(rows)), why))
         tokens, errors = list[tuple[int, ...]](), dict[int, str]()
-        for at, (row, item) in enumerate(zip(rows, items, strict=True)):
-            piece = pieces[self._places[row.sequence]]
-            tokens.append(() if isinstance(piece, BaseException) else (END if piece is DONE else MORE,))
-            if item is None:
-                continue
+        for row, (place, item) in enumerate(places):
+            piece = pieces[place]
             if isinstance(piece, BaseException):
-                item.error, errors[at] = piece, first_line(piece)
-            elif piece is not DONE:
+                item.error, errors[row] = piece, first_line(piece)
+                tokens.append(())
+            elif piece is DONE:
+                tokens.append((END,))
+            else:
                 item.pieces.append(piece)
+                tokens.append((MORE,))
         return Output(tuple(tokens), errors=errors)
 
     def _close_stream(self) -> None:

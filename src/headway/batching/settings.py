@@ -57,8 +57,12 @@ class BatchSettings:
             if not 0 <= seconds < 1e9:
                 raise SettingError(f"{name}: {seconds} is no time that an item could wait")
 
-    def for_engine(self) -> Settings:
-        """What the scheduler is made from. SettingError if the parts do not go together."""
+    def for_engine(self, *, streams: bool = False) -> Settings:
+        """What the scheduler is made from. SettingError if the parts do not go together.
+
+        streams: the function yields pieces.
+        """
+        ahead = not streams and not self.buckets
         lanes = tuple([self._lane(name, given) for name, given in self.lanes.items()])
         windows = {name: int(seconds * 1e9) for name, seconds in self.windows.items()}
         join = Calls(
@@ -67,9 +71,11 @@ class BatchSettings:
             windows,
             self.max_cost or NEVER,
             tuple(self.buckets),
+            ahead,
         )
         policies = Policies(join, chunk=Whole(), step_tokens=NEVER)
-        return Settings(join.size + 1, WIDE, lanes, policies)
+        blocks = 3 * join.size  # of two calls, and free ones: nobody is ever preempted
+        return Settings(blocks, WIDE, lanes, policies, depth=1 + ahead)
 
     def _lane(self, name: str, given: float | None | Lane) -> Lane:
         if isinstance(given, Lane):

@@ -34,6 +34,8 @@ class InFlight:
         foreseen, estimates = 0, self.estimates
         if self.ahead and estimates.is_known:
             foreseen = estimates.predict(batch_features(batch, estimates.cost.gathering))
+        elif self.ahead and estimates.calls is not None:
+            foreseen = estimates.calls.surely(tokens)
         self._steps[batch.step] = StepInFlight(now, tokens, since, foreseen)
 
     def pop(self, number: int, committed: int) -> tuple[int, int, int]:

@@ -36,6 +36,9 @@ class Calls:
     windows: Mapping[str, int] = field(default_factory=dict)  # nanoseconds, by lane
     cost: int = NEVER  # of a call, at most; an item alone may exceed it
     bounds: tuple[int, ...] = ()  # the largest cost in each class but the last, ascending
+    # Once `size` items wait, their call is decided while another one runs: nobody better could
+    # come. The executor must take two steps at once.
+    ahead: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -44,6 +47,8 @@ class Calls:
             raise SettingError(f"a batch has a cost of 1 or more, not {self.cost}")
         if list(self.bounds) != sorted({bound for bound in self.bounds if bound > 0}):
             raise SettingError(f"buckets must be positive and ascending, not {self.bounds}")
+        if self.ahead and self.bounds:
+            raise SettingError("a call that is padded cannot be decided while another runs")
         if min([self.window, *self.windows.values()]) < 0:
             raise SettingError("a window must not be negative")
 
@@ -53,70 +58,71 @@ class Calls:
         return self.bounds
 
     def start(self, view: View) -> Start:
-        if view.running:
+        if view.running and not (self.ahead and view.waiting >= self.size):
             return NOBODY
-        classes: dict[int, list[Sequence]] = {}
-        for line in view.lines:
-            for part in (line.waiting, line.relegated):
-                for sequence in part:
-                    classes.setdefault(self._class(sequence), []).append(sequence)
         cost, wake_at = view.estimates.calls or UNKNOWN, NEVER
-        ready: list[tuple[tuple[bool, int, int, int], list[Sequence]]] = []
-        priorities = {line.lane.name: line.lane.priority for line in view.lines}
-        for number, waiting in classes.items():
-            members = self._members(waiting, priorities, cost, view.now)
-            due = min([self._due(each) for each in waiting])
-            due = min(due, deadline(members[0]) - cost.surely(self._cells(members)))
+        ready = list[tuple[tuple[bool, Ranked], list[Sequence]]]()
+        for due, waiting in self._classes(view).values():
+            members = self._members(waiting, cost, view.now)
+            first = members[0]
+            due = min(due, first[0] - cost.surely(self._cells(members)))
             if len(waiting) >= self.size or due <= view.now or view.closing:
-                late = deadline(members[0]) - view.now < cost.surely(self._cells(members[:1]))
-                ready.append(((late, *_urgency(members[0], priorities)), members))
+                late = first[0] - view.now < cost.surely(self._cells(members[:1]))
+                ready.append(((late, first), [each[-1] for each in members]))
             else:
                 wake_at = min(wake_at, due)
         if not ready:
             return Start(wake_at=wake_at)
-        _, chosen = min(ready, key=lambda each: each[0])
+        _, chosen = min(ready)
         exclusive = bool(self.bounds)
-        first = frozenset(chosen)
-        return Start(len(chosen), exclusive, self.bounds, first=first, only=True)
+        return Start(len(chosen), exclusive, self.bounds, first=frozenset(chosen), only=True)
 
-    def _class(self, sequence: Sequence) -> int:
-        return bisect_left(self.bounds, sequence.prompt)
+    def _classes(self, view: View) -> dict[int, tuple[int, list["Ranked"]]]:
+        """By class of length: when the first window of those who wait ends, and all of them."""
+        classes: dict[int, tuple[int, list[Ranked]]] = {}
+        for line in view.lines:
+            window = self.windows.get(line.lane.name, self.window)
+            place = line.lane.priority
+            parts: dict[int, list[Sequence]] = {0: [*line.waiting, *line.relegated]}
+            if self.bounds:
+                parts = {}
+                for each in (*line.waiting, *line.relegated):
+                    parts.setdefault(bisect_left(self.bounds, each.prompt), []).append(each)
+            for number, waiting in parts.items():
+                if waiting:
+                    due, ranked = classes.get(number, (NEVER, []))
+                    due = min(due, waiting[0].request.arrived + window)
+                    ranked += [(deadline(each), place, each.number, each) for each in waiting]
+                    classes[number] = due, ranked
+        return classes
 
-    def _due(self, sequence: Sequence) -> int:
-        request = sequence.request
-        return request.arrived + self.windows.get(request.lane, self.window)
-
-    def _members(
-        self, waiting: list[Sequence], priorities: Mapping[str, int], cost: CallCost, now: int
-    ) -> list[Sequence]:
+    def _members(self, waiting: list["Ranked"], cost: CallCost, now: int) -> list["Ranked"]:
         """Of one class, those that are called next, the most urgent first."""
-        ranked = sorted(waiting, key=lambda each: _urgency(each, priorities))
-        whole = self._cells(ranked[: self.size]) if len(ranked) > self.size else 0
-        late = [each for each in ranked if deadline(each) - now < self._least(each, whole, cost)]
-        if late:
-            behind = set(late)
-            ranked = [each for each in ranked if each not in behind] + late
-        members, tightest = ranked[:1], deadline(ranked[0]) - now
-        if tightest < self._least(ranked[0], whole, cost):
-            tightest = NEVER  # it is late already, and so are all others
-        widest, total = self._width(ranked[0].prompt), ranked[0].prompt
+        ranked = sorted(waiting)  # no two numbers are equal, so sequences are not compared
+        latest = ranked[0][0]
+        if latest != NEVER and len(ranked) > self.size:
+            first = now + cost.surely(self._cells(ranked[: self.size]))
+            late = sum([each[0] < first for each in ranked])
+            ranked = ranked[late:] + ranked[:late]
+            latest = ranked[0][0] if late < len(ranked) else NEVER
+        elif latest != NEVER:
+            late = sum([each[0] < now + cost.surely(each[-1].prompt) for each in ranked])
+            ranked = ranked[late:] + ranked[:late]
+            latest = ranked[0][0] if late < len(ranked) else NEVER
+        members, total, widest = ranked[:1], ranked[0][-1].prompt, ranked[0][-1].prompt
         for each in ranked[1 : self.size]:
-            widest, total = max(widest, self._width(each.prompt)), total + each.prompt
-            cells = widest * (len(members) + 1) if self.bounds else total
-            if cells > self.cost or cost.surely(cells) > tightest:
+            prompt = each[-1].prompt
+            widest, total = max(widest, prompt), total + prompt
+            cells = self._width(widest) * (len(members) + 1) if self.bounds else total
+            if cells > self.cost or now + cost.surely(cells) > latest:
                 break
             members.append(each)
         return members
 
-    def _least(self, sequence: Sequence, whole: int, cost: CallCost) -> int:
-        """Nanoseconds of the shortest call that it may be in."""
-        return cost.surely(whole or self._cells([sequence]))
-
-    def _cells(self, members: list[Sequence]) -> int:
+    def _cells(self, members: list["Ranked"]) -> int:
         """What a call of these computes: with bounds, all are as wide as the class."""
-        if not self.bounds:
-            return sum([each.prompt for each in members])
-        return len(members) * self._width(max([each.prompt for each in members]))
+        prompts = [each[-1].prompt for each in members]
+        return len(prompts) * self._width(max(prompts)) if self.bounds else sum(prompts)
 
     def _width(self, cells: int) -> int:
         """What so many cells are padded to."""
@@ -124,10 +130,10 @@ class Calls:
         return self.bounds[at] if at < len(self.bounds) else cells
 
 
+Ranked = tuple[int, int, int, Sequence]  # deadline, the lane's priority, number
+
+
 def deadline(sequence: Sequence) -> int:
     """When it must have ended: by its lane's budget or by its own deadline."""
-    return min(sequence.done_by, sequence.request.end_by)
-
-
-def _urgency(sequence: Sequence, priorities: Mapping[str, int]) -> tuple[int, int, int]:
-    return deadline(sequence), priorities[sequence.request.lane], sequence.number
+    own = sequence.request.end_by
+    return own if own < sequence.done_by else sequence.done_by
