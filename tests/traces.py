@@ -14,6 +14,7 @@ from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
+from headway.core.policies.calls import Calls
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.defer import Nobody, WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
@@ -161,6 +162,12 @@ JOINS = (
     Dynamic(3, 50 * MS),
     Dynamic(2, 500 * MS, {"chat": 0}),
 )
+CALLS = (
+    Calls(3),
+    Calls(3, ahead=True),
+    Calls(3, 50 * MS, {"chat": 0}, cost=9),
+    Calls(2, 50 * MS, bounds=(4, 8)),
+)
 TENANTS = st.sampled_from(["", "acme", "bell", "bell"])
 WEIGHTS = {"acme": 3, "bell": 2}
 
@@ -170,7 +177,7 @@ def fair_or_not(orders: list[Any]) -> list[Any]:
     return [*orders, *(Fairly(order, WEIGHTS) for order in orders)]
 
 
-plain_policies = st.sampled_from(JOINS).flatmap(
+plain_policies = st.sampled_from(JOINS + CALLS).flatmap(
     lambda join: st.builds(
         Policies,
         join=st.just(join),

@@ -1,6 +1,7 @@
 """Batcher: calls of one item in, calls of lists out, by the engine's own lanes and budgets."""
 
 import functools
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import count
@@ -21,6 +22,7 @@ from headway.batching.item import (
     Result,
     Sink,
 )
+from headway.batching.line import Waiting
 from headway.batching.settings import BISECT, BatchSettings
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
@@ -28,12 +30,19 @@ from headway.core.load import Load
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
-from headway.errors import DeadlineError, EngineDownError, EngineError, PromptError, RefusedError
-from headway.errors import SettingError
+from headway.errors import (
+    DeadlineError,
+    EngineDownError,
+    EngineError,
+    PromptError,
+    RefusedError,
+    SettingError,
+)
 from headway.live.engine import LiveEngine
 
 MOST = 1_000_000  # that an item may cost
 FOREVER = 2**40  # pieces of a stream
+PLAIN = Sampling()
 STREAM = Sampling(stop_tokens=frozenset({END}))
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 
@@ -59,7 +68,7 @@ class Batcher:
         self._name = getattr(function, "__qualname__", type(function).__name__)
         self._items: dict[str, Item] = {}
         self._numbers = count(1)
-        self._deliveries = Deliveries()
+        self._deliveries, self._waiting = Deliveries(), Waiting()
         self._streams = is_stream(function)
         self._lane = next(iter(self.settings.lanes))
         scheduler = Scheduler(self.settings.for_engine(streams=self._streams))
@@ -69,6 +78,7 @@ class Batcher:
             streams=self._streams,
             bisect=self.settings.on_error == BISECT,
             pad=self.settings.pad,
+            begun=self._waiting.leave,
         )
         self._engine = LiveEngine(scheduler, self._executor, rows=rows)
 
@@ -93,7 +103,8 @@ class Batcher:
 
         lane: one of the lanes; empty: the first. deadline: seconds after which nobody wants the
         result any more: the item is dropped if it still waits (DeadlineError); 0: none.
-        Raises RefusedError if the lane is full: its retry_at says when to try again.
+        Raises RefusedError if the lane is full: its retry_at says when to try again, on the clock
+        of time.monotonic_ns().
         """
         self._check_kind(streams=False)
         sink = FutureSink()
@@ -145,7 +156,9 @@ class Batcher:
             if id in self._items:
                 self._engine.cancel([id])
 
-    async def astream(self, item: Any, *, lane: str = "", deadline: float = 0) -> AsyncIterator[Any]:
+    async def astream(
+        self, item: Any, *, lane: str = "", deadline: float = 0
+    ) -> AsyncIterator[Any]:
         """As `stream`, for asyncio."""
         self._check_kind(streams=True)
         sink = LoopQueueSink()
@@ -175,42 +188,46 @@ class Batcher:
         self._deliveries.send()
 
     def _end(self, id: str, news: News) -> None:
-        self._deliveries.add(self._items.pop(id).sink, news)
+        item = self._items.pop(id)
+        self._waiting.leave([item])
+        self._deliveries.add(item.sink, news)
 
     def _begin(self, value: Any, sink: Sink, lane: str, deadline: float) -> str:
-        cost, number = self._cost(value), next(self._numbers)
-        id, now = str(number), self._engine.clock.now()
-        if deadline < 0:
-            raise SettingError(f"a deadline of {deadline} seconds is over")
+        """The item waits from now on. Returns its id."""
+        lane, now = lane or self._lane, self._engine.clock.now()
+        if lane not in self.settings.lanes:
+            known = ", ".join(self.settings.lanes)
+            raise SettingError(f"there is no lane {lane!r}; there are {known}")
+        if not 0 <= deadline < math.inf:
+            raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
+        cost = self._cost(value)
+        item = Item(value, lane, sink)
+        self._waiting.enter(lane, self._engine.load, now)
+        number = next(self._numbers)
         request = Request(
-            id,
-            (number, *[0] * (cost - 1)),
+            str(number),
+            (number, *[0] * (cost - 1)) if cost > 1 else (number,),
             FOREVER if self._streams else 0,
             now,
-            lane or self._lane,
-            STREAM if self._streams else Sampling(),
+            lane,
+            STREAM if self._streams else PLAIN,
             end_by=now + int(deadline * 1e9) if deadline else NEVER,
         )
-        self._items[id] = Item(value, sink)
+        self._items[request.id] = item
         try:
-            self._engine.submit([request], self)
-        except RefusedError as error:
-            del self._items[id]
-            if error.retry_at == NEVER:
-                raise
-            wait = max(0, error.retry_at - now) / 1e9
-            raise RefusedError(f"{error}; try again in {wait:.2g} s", error.retry_at) from None
+            self._engine.offer([request], self)
         except BaseException:
-            self._items.pop(id, None)
+            del self._items[request.id]
+            self._waiting.leave([item])
             raise
-        return id
+        return request.id
 
     def _cost(self, value: Any) -> int:
         if self.settings.cost is None:
             return 1
         cost = self.settings.cost(value)
         if not isinstance(cost, int) or not 1 <= cost <= MOST:
-            raise PromptError(f"an item costs {cost!r}, and must cost a whole number, 1 to {MOST:,}")
+            raise PromptError(f"an item costs {cost!r}, not a whole number from 1 to {MOST:,}")
         return cost
 
     def _check_kind(self, *, streams: bool) -> None:

@@ -41,9 +41,11 @@ class FunctionExecutor(Executor):
         streams: bool,
         bisect: bool,
         pad: Pad | None,
+        begun: Callable[[list[Item]], object],
     ) -> None:
+        """begun: hears of the items of each call when it is decided."""
         self.traits = TRAITS
-        self._calling, self._items, self._pad = calling, items, pad
+        self._calling, self._items, self._pad, self._begun = calling, items, pad, begun
         self._streams, self._bisect = streams, bisect
         self._thread = ThreadPoolExecutor(1, "headway-function")
         self._outputs: dict[int, Future[Output]] = {}
@@ -57,6 +59,7 @@ class FunctionExecutor(Executor):
         if self._streams:
             for sequence in batch.ended:
                 self._places.pop(sequence, None)
+        self._begun(items)
         self._outputs[batch.step] = self._thread.submit(self._compute, batch, begins, items)
         return batch.step
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
@@ -33,7 +32,10 @@ News = Piece | Result | Failure
 class Sink(Protocol):
     """Takes an item's news in the engine's thread, so it must not block."""
 
-    loop: asyncio.AbstractEventLoop | None  # where `take` must be called; None: in any thread
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """Where `take` must be called. None: in any thread."""
+        ...
 
     def take(self, news: News) -> None: ...
 
@@ -41,10 +43,11 @@ class Sink(Protocol):
 class Item:
     """The executor fills it, and whoever tells callers empties it: both in the engine's thread."""
 
-    __slots__ = ("error", "pieces", "result", "sink", "value")
+    __slots__ = ("error", "lane", "pieces", "result", "sink", "value", "waits")
 
-    def __init__(self, value: Any, sink: Sink) -> None:
-        self.value, self.sink = value, sink
+    def __init__(self, value: Any, lane: str, sink: Sink) -> None:
+        self.value, self.lane, self.sink = value, lane, sink
+        self.waits = True  # it is in no call yet
         self.result: Any = None
         self.error: BaseException | None = None
         self.pieces = deque[Any]()  # of a stream, yielded and not yet told
@@ -126,6 +129,5 @@ class Deliveries:
 
 
 def _take_all(told: list[tuple[Sink, News]]) -> None:
-    take: Callable[[News], None]
     for sink, news in told:
         sink.take(news)

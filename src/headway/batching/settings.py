@@ -25,7 +25,7 @@ class BatchSettings:
     windows: Mapping[str, float] = field(default_factory=dict)  # by lane
     # By lane, its budget: an item should have its result so long after it was submitted. None: no
     # budget. Or a Lane of your own, for instance with a priority.
-    lanes: Mapping[str, float | None | Lane] = field(default_factory=lambda: {"default": None})
+    lanes: Mapping[str, float | Lane | None] = field(default_factory=lambda: {"default": None})
     max_waiting: int = 1_000  # items of a lane; one more is refused
     cost: Callable[[Any], int] | None = None  # of an item: its tokens, say. None: each costs 1
     max_cost: int = 0  # of a call; an item alone may exceed it. 0: no limit
@@ -77,7 +77,7 @@ class BatchSettings:
         blocks = 3 * join.size  # of two calls, and free ones: nobody is ever preempted
         return Settings(blocks, WIDE, lanes, policies, depth=1 + ahead)
 
-    def _lane(self, name: str, given: float | None | Lane) -> Lane:
+    def _lane(self, name: str, given: float | Lane | None) -> Lane:
         if isinstance(given, Lane):
             if given.name != name:
                 raise SettingError(f"lane {name!r} is a Lane of the name {given.name!r}")

@@ -13,13 +13,14 @@ class Group:
     slots: int = 0  # each is really computed until the last member ends
     buckets: tuple[int, ...] = ()  # widths to pad to, ascending; none: to the longest row
     together: bool = False  # callers are answered when the group ends, as plain generate does
+    least: int = 2  # tokens of a row that is padded to a bucket: a single one is a next token
     withheld: list[Event] = field(default_factory=list)  # until then
 
     def rectangle(self, running: int, longest: int) -> tuple[int, int]:
         """Held slots and padded width of a step. longest: tokens of its longest row."""
         if not self.slots:
             return 0, 0
-        if longest > 1 and self.buckets and longest <= self.buckets[-1]:
+        if longest >= self.least and self.buckets and longest <= self.buckets[-1]:
             longest = self.buckets[bisect_left(self.buckets, longest)]
         return self.slots - running, longest
 

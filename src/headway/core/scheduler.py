@@ -133,7 +133,8 @@ class Scheduler:
         plan.choose()
         if plan.joined and plan.start.exclusive:
             start = plan.start
-            self.group = Group(len(plan.joined), start.buckets, start.together)
+            least = 2 if self.estimates.calls is None else 1
+            self.group = Group(len(plan.joined), start.buckets, start.together, least)
         self.newcomers.look_ahead(plan)
         if not plan.shares:
             return Batch(wake_at=min(plan.start.wake_at, self.roster.deadlines.next))

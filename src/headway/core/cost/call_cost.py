@@ -3,7 +3,7 @@
 MEMORY = 64  # calls after which most of what was learned has faded
 SURELY = 2.0  # mean deviations above the line that nearly all calls stay below
 OUTLIER = 4  # a call of more than so many times its prediction counts as that many
-YOUNG = 8  # calls before which nothing is an outlier
+YOUNG = 8  # calls before which the line is too new to judge others by
 
 
 class CallCost:
@@ -51,8 +51,8 @@ class CallCost:
             measured = min(measured, OUTLIER * expected)
         self._calls += 1
         keep = 1 - 1 / MEMORY
-        if self._calls > 1:
-            step = 1 / min(MEMORY, self._calls)
+        if self._calls > YOUNG:
+            step = 1 / min(MEMORY, self._calls - YOUNG)
             self._deviation += (abs(measured - expected) - self._deviation) * step
         self._weight = self._weight * keep + 1
         self._x = self._x * keep + cells

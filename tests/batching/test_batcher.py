@@ -1,0 +1,623 @@
+"""Any function, batched: the real engine, threads and event loops."""
+
+import asyncio
+import logging
+import os
+import threading
+from collections import Counter
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+import headway
+from headway.batching.calling import ProcessDiedError, WrongResultsError
+from headway.batching.executor import SharedError
+from headway.batching.line import Waiting
+from headway.core.lane import Budget, Lane
+from headway.core.load import LaneLoad, Load
+from headway.core.request import Finish
+from headway.errors import (
+    DeadlineError,
+    EngineDownError,
+    PromptError,
+    RefusedError,
+    SettingError,
+)
+
+
+class Held:
+    """A function of a list whose calls wait until they are let go."""
+
+    def __init__(self, function=lambda items: items):
+        self.function, self.calls = function, []
+        self.began, self.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, items):
+        self.calls.append(list(items))
+        self.began.release()
+        assert self.go.acquire(timeout=30)
+        return self.function(items)
+
+    def free(self):
+        self.go.release(1_000)
+
+
+@pytest.fixture
+def held():
+    made = Held()
+    yield made
+    made.free()
+
+
+def doubled(items):
+    return [2 * item for item in items]
+
+
+def test_items_become_calls_of_lists_and_each_has_its_own_result(held):
+    held.function = doubled
+    with headway.Batcher(held, size=4) as batcher:
+        futures = [batcher.submit(0)]
+        assert held.began.acquire(timeout=30)
+        futures += [batcher.submit(item) for item in range(1, 10)]
+        held.free()
+        assert [future.result(30) for future in futures] == doubled(range(10))
+    assert held.calls == [[0], [1, 2, 3, 4], [5, 6, 7, 8], [9]]
+
+
+def test_map_keeps_the_order_and_holds_no_more_than_the_lane():
+    with headway.Batcher(doubled, size=4, max_waiting=8) as batcher:
+        assert list(batcher.map(range(500))) == doubled(range(500))
+        mapped = batcher.map(iter(int, 1))  # it never ends
+        assert [next(mapped) for _ in range(5)] == [0] * 5
+        mapped.close()
+
+
+def test_any_sequence_is_a_list_of_results():
+    with headway.Batcher(lambda items: np.array(items) + 1) as batcher:
+        assert batcher.call(3) == 4
+    with headway.Batcher(tuple) as batcher:
+        assert batcher.call(3) == 3
+
+
+@pytest.mark.parametrize(
+    "result, said",
+    [
+        ([1], "1 results for 2 items"),
+        (None, "a NoneType for 2 items"),
+        ("ab", "a str, not a list"),
+        ({1: 2, 3: 4}, "a dict, not a list"),
+    ],
+)
+def test_what_is_no_list_of_results_is_said_to_each(held, result, said):
+    held.function = lambda items: result if len(items) == 2 else items
+    with headway.Batcher(held) as batcher:
+        first = batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        two = [batcher.submit(1), batcher.submit(2)]
+        held.free()
+        assert first.result(30) == 0
+        for future in two:
+            with pytest.raises(SharedError, match=said) as raised:
+                future.result(30)
+            assert isinstance(raised.value.__cause__, WrongResultsError)
+        assert batcher.call(7) == 7
+    assert len(held.calls) == 3, "it is not repeated"
+
+
+def picky(items):
+    if bad := [item for item in items if item < 0]:
+        raise ValueError(f"{bad[0]} is negative")
+    return items
+
+
+def test_the_item_that_makes_a_call_raise_is_found_and_fails_alone(held, caplog):
+    held.function = picky
+    with headway.Batcher(held, size=16) as batcher:
+        futures = [batcher.submit(0)]
+        assert held.began.acquire(timeout=30)
+        futures += [batcher.submit(item) for item in (1, 2, -3, 4, 5, 6, 7, 8)]
+        held.free()
+        for item, future in zip((0, 1, 2, -3, 4, 5, 6, 7, 8), futures, strict=True):
+            if item < 0:
+                with pytest.raises(ValueError, match="-3 is negative"):
+                    future.result(30)
+            else:
+                assert future.result(30) == item
+    assert len(held.calls) <= 1 + 2 * 3 + 1, "halves, and not one by one"
+    assert caplog.messages == ["a call of 1 items failed: ValueError: -3 is negative"]
+
+
+def test_together_all_items_of_a_call_that_raises_fail(held):
+    held.function = picky
+    with headway.Batcher(held, on_error="together") as batcher:
+        batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        futures = [batcher.submit(item) for item in (1, -2)]
+        held.free()
+        for future in futures:
+            with pytest.raises(SharedError, match="the call of 2 items failed: -2 is negative"):
+                future.result(30)
+    assert len({id(future.exception()) for future in futures}) == 2, "each has its own"
+
+
+def test_an_exception_in_a_results_place_is_that_items_error():
+    def function(items):
+        return [KeyError(item) if item == 2 else item for item in items]
+
+    with headway.Batcher(function) as batcher:
+        futures = [batcher.submit(item) for item in range(4)]
+        assert [futures[at].result(30) for at in (0, 1, 3)] == [0, 1, 3]
+        with pytest.raises(KeyError):
+            futures[2].result(30)
+
+
+def test_a_full_lane_refuses_at_once_and_says_when_to_come_again(held):
+    with headway.Batcher(held, size=1, max_waiting=2, lanes={"a": None, "b": None}) as batcher:
+        running = [batcher.submit(0)]
+        assert held.began.acquire(timeout=30)
+        waiting = [batcher.submit(1), batcher.submit(2)]
+        with pytest.raises(RefusedError, match="2 items wait in 'a' already"):
+            batcher.submit(3)
+        other = batcher.submit(9, lane="b")
+        held.free()
+        assert [future.result(30) for future in [*running, *waiting, other]] == [0, 1, 2, 9]
+        for item in range(50):  # nothing that has ended holds a place
+            assert batcher.call(item) == item
+
+
+def test_a_refusal_knows_how_fast_the_line_drains():
+    load = Load(lanes={"a": LaneLoad(Lane("a", max_waiting=1), 1, 30, 10.0)})
+    line = Waiting()
+    line.enter("a", load, 5)
+    with pytest.raises(
+        RefusedError, match=r"1 items wait in 'a' already; try again in 3 s"
+    ) as said:
+        line.enter("a", load, 5)
+    assert said.value.retry_at == 5 + 3 * 10**9
+
+
+def test_an_unknown_lane_is_refused():
+    with (
+        headway.Batcher(doubled) as batcher,
+        pytest.raises(SettingError, match="there is no lane 'x'; there are default"),
+    ):
+        batcher.submit(1, lane="x")
+
+
+def test_the_better_lane_goes_first(held):
+    lanes = {"offline": None, "chat": 5.0}
+    with headway.Batcher(held, size=2, lanes=lanes) as batcher:
+        batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        futures = [batcher.submit(item, lane="offline") for item in (1, 2)]
+        futures += [batcher.submit(item, lane="chat") for item in (3, 4)]
+        held.free()
+        assert [future.result(30) for future in futures] == [1, 2, 3, 4]
+    assert sorted(map(sorted, held.calls[1:])) == [[1, 2], [3, 4]]
+
+
+def test_a_deadline_drops_who_still_waits(held):
+    with headway.Batcher(held, size=1) as batcher:
+        first = batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        late = batcher.submit(1, deadline=1e-9)
+        held.free()
+        assert first.result(30) == 0
+        with pytest.raises(DeadlineError, match="the item's deadline was over"):
+            late.result(30)
+        with pytest.raises(SettingError, match="a deadline of -1 seconds cannot be kept"):
+            batcher.submit(1, deadline=-1)
+    assert held.calls == [[0]]
+    assert issubclass(DeadlineError, TimeoutError)
+
+
+def test_a_cancelled_item_is_not_called(held):
+    rows = []
+    batcher = headway.Batcher(held, size=4, rows=lambda steps, items: rows.extend(items))
+    first = batcher.submit(0)
+    assert held.began.acquire(timeout=30)
+    one, two = batcher.submit(1), batcher.submit(2)
+    assert one.cancel()
+    held.free()
+    assert (first.result(30), two.result(30)) == (0, 2)
+    batcher.close()
+    assert held.calls == [[0], [2]]
+    assert Counter(row.finish for row in rows) == {Finish.COMPUTED: 2, Finish.CANCELLED: 1}
+
+
+def test_cancelling_a_task_cancels_its_item(held):
+    async def main(batcher):
+        first = asyncio.create_task(batcher.acall(0))
+        assert await asyncio.to_thread(held.began.acquire, timeout=30)
+        task = asyncio.create_task(batcher.acall(1))
+        await asyncio.sleep(0)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        third = asyncio.create_task(batcher.acall(2))
+        await asyncio.sleep(0)
+        held.free()
+        return await first, await third
+
+    with headway.Batcher(held) as batcher:
+        assert asyncio.run(main(batcher)) == (0, 2)
+    assert held.calls == [[0], [2]]
+
+
+def test_closing_calls_for_all_who_wait_and_takes_nobody_after(held):
+    batcher = headway.Batcher(held, size=8, window=1e6)
+    futures = [batcher.submit(item) for item in range(3)]
+    held.free()
+    batcher.close()
+    assert [future.result(0) for future in futures] == [0, 1, 2]
+    with pytest.raises(EngineDownError, match="closed"):
+        batcher.submit(4)
+
+
+def test_a_budget_ends_a_window():
+    """The window is a quarter of an hour."""
+    with headway.Batcher(doubled, size=99, window=900, lanes={"fast": 0.05}) as batcher:
+        assert [batcher.submit(2).result(30) for _ in range(3)] == [4] * 3
+
+
+def test_items_are_grouped_with_their_like_and_padded_to_their_bucket(held):
+    def pad(item, cost):
+        return item + "." * (cost - len(item))
+
+    rows = []
+    keep = lambda steps, items: rows.extend(steps)  # noqa: E731
+    with headway.Batcher(held, cost=len, buckets=(4, 8), pad=pad, rows=keep) as batcher:
+        batcher.submit("x")
+        assert held.began.acquire(timeout=30)
+        texts = ["abc", "abcdef", "ab", "abcdefgh", "abcdefghijk"]
+        futures = [batcher.submit(text) for text in texts]
+        held.free()
+        results = [future.result(30) for future in futures]
+    assert results == ["abc.", "abcdef..", "ab..", "abcdefgh", "abcdefghijk"]
+    assert held.calls == [["x..."], ["abc.", "ab.."], ["abcdef..", "abcdefgh"], ["abcdefghijk"]]
+    assert [(row.tokens, row.padding_tokens) for row in rows] == [(1, 3), (5, 3), (14, 2), (11, 0)]
+
+
+def test_a_call_costs_no_more_than_it_may(held):
+    with headway.Batcher(held, cost=len, max_cost=5) as batcher:
+        batcher.submit("x")
+        assert held.began.acquire(timeout=30)
+        futures = [batcher.submit(text) for text in ("aa", "bbb", "cc", "d" * 9)]
+        held.free()
+        for future in futures:
+            future.result(30)
+    assert held.calls[1:] == [["aa", "bbb"], ["cc"], ["d" * 9]]
+
+
+def test_a_padding_that_raises_fails_its_call_alone():
+    def pad(item, cost):
+        raise ValueError("no padding")
+
+    with headway.Batcher(doubled, cost=abs, buckets=(4,), pad=pad) as batcher:
+        for _ in range(5):
+            with pytest.raises(ValueError, match="no padding"):
+                batcher.call(3)
+
+
+@pytest.mark.parametrize("cost", [0, -1, 1.5, None, 10**9])
+def test_a_cost_that_cannot_be_is_refused(cost):
+    with (
+        headway.Batcher(doubled, cost=lambda item: cost) as batcher,
+        pytest.raises(PromptError, match="not a whole number"),
+    ):
+        batcher.call(3)
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"sise": 3}, "there is no setting 'sise'"),
+        ({"size": 0}, "a batch has 1 item or more"),
+        ({"window": -1}, "window: -1 is no time"),
+        ({"window": float("nan")}, "window: nan is no time"),
+        ({"windows": {"x": 1}}, "a window names no lane"),
+        ({"lanes": {}}, "needs a lane"),
+        ({"lanes": {"a": 0}}, "a budget of 0 seconds"),
+        ({"lanes": {"a": Lane("b")}}, "is a Lane of the name 'b'"),
+        ({"max_waiting": 0}, "max_waiting must be 1 or more"),
+        ({"max_cost": 3}, "need `cost`"),
+        ({"max_cost": -3, "cost": len}, "max_cost must be 0 or more"),
+        ({"buckets": (3,)}, "need `cost`"),
+        ({"buckets": (3, 3), "cost": len}, "positive and ascending"),
+        ({"pad": max}, "`pad` needs buckets"),
+        ({"on_error": "ignore"}, "on_error is"),
+        ({"processes": -1}, "-1 processes"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused(wrong, said):
+    with pytest.raises(SettingError, match=said):
+        headway.Batcher(doubled, **wrong)
+
+
+def test_a_lane_of_your_own_is_obeyed(held):
+    lanes = {"a": Lane("a", Budget(e2e=10**9), max_waiting=1)}
+    with headway.Batcher(held, size=1, lanes=lanes) as batcher:
+        assert batcher.load.lanes["a"].lane == lanes["a"]
+
+
+# -- asyncio
+
+
+def test_an_async_function_runs_in_a_loop_of_its_own_for_any_number_of_loops():
+    loops = set()
+
+    async def function(items):
+        loops.add(asyncio.get_running_loop())
+        await asyncio.sleep(0)
+        return doubled(items)
+
+    async def main(batcher):
+        return await asyncio.gather(*[batcher.acall(item) for item in range(50)])
+
+    with headway.Batcher(function) as batcher:
+        assert asyncio.run(main(batcher)) == doubled(range(50))
+        assert asyncio.run(main(batcher)) == doubled(range(50))
+        assert batcher.call(4) == 8
+    assert len(loops) == 1
+
+
+def test_closing_inside_a_loop():
+    async def function(items):
+        return items
+
+    async def main():
+        with headway.Batcher(function) as batcher:
+            return await batcher.acall(1)
+
+    assert asyncio.run(main()) == 1
+
+
+# -- streams
+
+
+def counting(items):
+    for step in range(3):
+        pieces = [f"{item}{step}" for item in items]
+        yield [headway.DONE if step and piece[0] == "b" else piece for piece in pieces]
+
+
+async def acounting(items):
+    for pieces in counting(items):
+        await asyncio.sleep(0)
+        yield pieces
+
+
+@pytest.mark.parametrize("function", [counting, acounting])
+def test_a_generator_streams_its_pieces(function):
+    async def main(batcher):
+        return [piece async for piece in batcher.astream("c")]
+
+    with headway.Batcher(function) as batcher:
+        assert list(batcher.stream("a")) == ["a0", "a1", "a2"]
+        assert list(batcher.stream("b")) == ["b0"]
+        assert asyncio.run(main(batcher)) == ["c0", "c1", "c2"]
+        with pytest.raises(SettingError, match="yields pieces: use stream"):
+            batcher.call("a")
+
+
+def test_a_plain_function_has_no_stream():
+    with headway.Batcher(doubled) as batcher, pytest.raises(SettingError, match="yields no pieces"):
+        next(batcher.stream(1))
+
+
+def test_items_of_one_call_stream_side_by_side_and_fail_alone():
+    ready = threading.Event()
+
+    def function(items):
+        assert ready.wait(30)
+        for step in range(3):
+            yield [
+                ValueError("bad") if item == "bad" and step == 1 else (item, step) for item in items
+            ]
+
+    with headway.Batcher(function) as batcher:
+        told = {}
+
+        def read(name):
+            told[name] = []
+            try:
+                for piece in batcher.stream(name):
+                    told[name].append(piece)
+            except ValueError as error:
+                told[name].append(str(error))
+
+        threads = [threading.Thread(target=read, args=(name,)) for name in ("a", "bad", "b")]
+        for thread in threads:
+            thread.start()
+        ready.set()
+        for thread in threads:
+            thread.join(30)
+    assert told["a"] == [("a", 0), ("a", 1), ("a", 2)]
+    assert told["bad"] == [("bad", 0), "bad"]
+    assert told["b"] == [("b", 0), ("b", 1), ("b", 2)]
+
+
+def test_a_generator_that_raises_ends_all_of_its_call():
+    def function(items):
+        yield items
+        raise OSError("gone")
+
+    with headway.Batcher(function) as batcher:
+        read = []
+        for _ in range(5):
+            with pytest.raises(OSError, match="gone"):
+                read.extend(batcher.stream(1))
+        assert next(batcher.stream(2)) == 2
+
+
+def test_leaving_a_stream_ends_it_and_its_generator():
+    closed = threading.Event()
+
+    def function(items):
+        try:
+            while True:
+                yield items
+        finally:
+            closed.set()
+
+    with headway.Batcher(function) as batcher:
+        stream = batcher.stream(1)
+        assert next(stream) == 1
+        stream.close()
+        again = batcher.stream(2)
+        assert next(again) == 2
+        assert closed.wait(30)
+        again.close()
+
+
+# -- processes
+
+
+def negated(items):
+    if "die" in items:
+        os._exit(3)
+    if "raise" in items:
+        raise ValueError("raised there")
+    return [(os.getpid(), item) for item in items]
+
+
+def test_processes_share_each_call_and_a_dead_one_costs_its_call_alone():
+    with headway.Batcher(negated, processes=2, size=4, window=0.2) as batcher:
+        results = list(batcher.map(range(8)))
+        assert [item for _, item in results] == list(range(8))
+        assert os.getpid() not in {process for process, _ in results}
+        with pytest.raises(ValueError, match="raised there"):
+            batcher.call("raise")
+        with pytest.raises(ProcessDiedError, match="a process of the function has died"):
+            batcher.call("die")
+        assert batcher.call(5)[1] == 5
+
+
+@pytest.mark.parametrize("function", [counting, acounting])
+def test_a_generator_has_no_processes(function):
+    with pytest.raises(SettingError, match="cannot be called in processes"):
+        headway.Batcher(function, processes=1)
+
+
+# -- the decorator
+
+
+def test_the_decorator_makes_a_function_of_one_item():
+    @headway.batch
+    def plain(items):
+        """Doubles."""
+        return doubled(items)
+
+    @headway.batch(size=4, window=0.001)
+    async def later(items):
+        return doubled(items)
+
+    @headway.batch
+    def pieces(items):
+        yield items
+        yield items
+
+    async def main():
+        return await asyncio.gather(*[later(item) for item in range(9)])
+
+    assert plain(3) == 6
+    assert (plain.__name__, plain.__doc__) == ("plain", "Doubles.")
+    assert asyncio.run(main()) == doubled(range(9))
+    assert list(pieces(1)) == [1, 1]
+    assert later.batcher.settings.size == 4
+    for each in (plain, later, pieces):
+        each.close()
+    assert plain(4) == 8, "the next call begins another batcher"
+    plain.close()
+
+
+def test_each_instance_has_its_own_batcher():
+    class Model:
+        def __init__(self, factor):
+            self.factor = factor
+
+        @headway.batch(size=2)
+        def scaled(self, items):
+            return [self.factor * item for item in items]
+
+    two, three = Model(2), Model(3)
+    assert (two.scaled(5), three.scaled(5)) == (10, 15)
+    assert two.scaled.batcher is two.scaled.batcher is not three.scaled.batcher
+    two.scaled.close()
+    three.scaled.close()
+
+
+def test_wrong_settings_are_said_where_they_are_written():
+    with pytest.raises(SettingError, match="a batch has 1 item"):
+        headway.batch(size=0)(doubled)
+    with pytest.raises(SettingError, match="use Batcher"):
+        headway.batch(processes=2)(doubled)
+
+
+# -- whatever happens
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-2, 9),  # negative ones make their call raise
+            st.sampled_from(["", "chat", "bulk"]),
+            st.sampled_from([0, 0, 1e-6, 30.0]),
+            st.booleans(),  # cancelled at once
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 0.002]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_item_is_lost_or_answered_twice(asked, size, window, bucketed, bisect):
+    """Each item ends once: with its own result, its own error, its deadline, or cancelled."""
+    logging.getLogger("headway.batching").setLevel(logging.ERROR)
+    rows, seen = [], Counter()
+
+    def function(items):
+        seen.update(number for number, _ in items)
+        if any(value < 0 for _, value in items):
+            raise ValueError("negative")
+        return [(number, 2 * value) for number, value in items]
+
+    more = {"cost": lambda item: 1 + abs(item[1]), "buckets": (3, 6)} if bucketed else {}
+    batcher = headway.Batcher(
+        function,
+        size=size,
+        window=window,
+        lanes={"bulk": None, "chat": 0.02},
+        on_error="bisect" if bisect else "together",
+        rows=lambda steps, items: rows.extend(items),
+        **more,
+    )
+    futures = []
+    for number, (value, lane, deadline, cancels) in enumerate(asked):
+        futures.append(batcher.submit((number, value), lane=lane, deadline=deadline))
+        if cancels:
+            futures[-1].cancel()
+    batcher.close()
+    for number, ((value, _, deadline, _), future) in enumerate(zip(asked, futures, strict=True)):
+        assert future.done()
+        if future.cancelled():
+            event("cancelled")
+            continue
+        error = future.exception()
+        if error is None:
+            assert future.result() == (number, 2 * value) and value >= 0
+        elif isinstance(error, DeadlineError):
+            event("deadline")
+            assert deadline
+        else:
+            assert isinstance(error, ValueError if bisect else (ValueError, SharedError))
+            event("error")
+            assert value < 0 or not bisect
+    assert len(rows) == len(asked) == len({row.id for row in rows})
+    if not bisect:
+        assert max(seen.values(), default=0) <= 1

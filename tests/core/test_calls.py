@@ -1,0 +1,227 @@
+"""Which items are the next call of a function."""
+
+import pytest
+
+from headway.core.commands import Add
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane
+from headway.core.policies.calls import Calls
+from headway.core.policies.policies import Policies
+from headway.core.request import NEVER, Finish, Request
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import Engine
+from headway.errors import SettingError
+from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox
+
+MS = 1_000_000
+BASE, EACH = 5 * MS, MS  # of a call, and of each cell in it
+LANES = (
+    Lane("fast", Budget(e2e=30 * MS), priority=0),
+    Lane("slow", Budget(e2e=100 * MS), priority=1),
+    Lane("bulk", priority=2),
+)
+STEP = StepCost.of(BASE, EACH)
+
+
+def item(id, at=0, cost=1, lane="bulk", end_by=NEVER):
+    return at, Add(Request(id, (ord(id[0]),) * cost, 0, at, lane, end_by=end_by))
+
+
+def engine(policy, *commands, lanes=LANES, depth=1):
+    """A function whose calls take BASE and EACH for each cell, in virtual time. A last item comes
+    after ten seconds, because a closing engine waits for nobody."""
+    settings = Settings(64, 1 << 40, lanes, Policies(policy, step_tokens=NEVER), depth=depth)
+    clock = VirtualClock()
+    timed = sorted([*commands, item("z", 10_000 * MS)], key=lambda each: each[0])
+    inbox = TraceInbox(timed, clock)
+    return Engine(Scheduler(settings), PricedExecutor(STEP, clock), inbox, clock)
+
+
+def calls(policy, *commands, **rest):
+    """When each call begins, in milliseconds, and its items."""
+    made = engine(policy, *commands, **rest)
+    while not made.scheduler.finished:
+        made.step()
+        made.scheduler.check()
+    _, rows = made.scheduler.ledger.take()
+    begun = {}
+    for row in rows:
+        if row.first_scheduled != NEVER:
+            begun.setdefault(row.first_scheduled // MS, []).append(row.id)
+    return [(at, " ".join(sorted(ids))) for at, ids in sorted(begun.items())][:-1]
+
+
+def items(text, at=0, **rest):
+    return [item(each, at, **rest) for each in text.split()]
+
+
+def test_without_a_window_a_call_starts_whenever_none_runs():
+    assert calls(Calls(8), *items("a"), *items("b c", 2 * MS), *items("d", 7 * MS)) == [
+        (0, "a"),
+        (6, "b c"),
+        (13, "d"),
+    ]
+
+
+def test_it_has_its_size_at_most_and_the_oldest_are_first():
+    assert calls(Calls(2), *items("a b c")) == [(0, "a b"), (7, "c")]
+
+
+def test_a_window_ends_when_the_size_is_reached():
+    three = [*items("a"), *items("b", 4 * MS), *items("c", 6 * MS)]
+    assert calls(Calls(3, window=50 * MS), *three) == [(6, "a b c")]
+    assert calls(Calls(4, window=50 * MS), *three) == [(50, "a b c")]
+
+
+def test_each_lane_has_its_window():
+    both = [*items("a", lane="bulk"), *items("b", 10 * MS, lane="slow")]
+    join = Calls(8, window=80 * MS, windows={"slow": 5 * MS})
+    assert calls(join, *both) == [(15, "a b")]
+
+
+def test_a_closing_engine_waits_for_nobody():
+    settings = Settings(64, 1 << 40, LANES, Policies(Calls(8, window=90 * MS), step_tokens=NEVER))
+    clock = VirtualClock()
+    inbox = TraceInbox(items("a"), clock)
+    made = Engine(Scheduler(settings), PricedExecutor(STEP, clock), inbox, clock)
+    while not made.scheduler.finished:
+        made.step()
+    assert clock.now() == 6 * MS
+
+
+def test_a_call_costs_no_more_than_it_may_and_one_item_always_starts():
+    mixed = [*items("a b", cost=3), *items("c", cost=9), *items("d", cost=2)]
+    assert calls(Calls(8, cost=6), *mixed) == [(0, "a b"), (11, "c"), (25, "d")]
+
+
+def test_a_class_of_length_is_a_call_of_its_own_padded_to_its_bound():
+    mixed = [*items("a b", cost=3), *items("c", cost=9), *items("d", cost=8), *items("e", cost=20)]
+    made = engine(Calls(8, bounds=(4, 10)), *mixed)
+    while not made.scheduler.finished:
+        made.step()
+    steps, _ = made.scheduler.ledger.take()
+    assert [(row.rows, row.width, row.padding_tokens) for row in steps][:-1] == [
+        (2, 4, 2),
+        (2, 10, 3),
+        (1, 20, 0),
+    ]
+
+
+def test_classes_wait_for_their_own_windows():
+    mixed = [*items("a", cost=3), *items("b", 20 * MS, cost=9), *items("c", 21 * MS, cost=9)]
+    join = Calls(2, window=30 * MS, bounds=(4, 10))
+    assert calls(join, *mixed) == [(21, "b c"), (46, "a")]
+
+
+def test_the_earliest_deadline_goes_first_then_the_better_lane():
+    some = [*items("a b", lane="bulk"), *items("c", lane="slow"), *items("d", lane="fast")]
+    assert calls(Calls(1), *some) == [(0, "d"), (6, "c"), (12, "a"), (18, "b")]
+    own = [*items("a", lane="slow"), *items("b", lane="bulk", end_by=50 * MS)]
+    assert calls(Calls(1), *own) == [(0, "b"), (6, "a")]
+    lanes = (Lane("bulk", priority=2), Lane("slow", priority=1))
+    assert calls(Calls(1), *items("a"), *items("b", lane="slow"), lanes=lanes)[0] == (0, "b")
+
+
+@pytest.mark.parametrize("size", [8, 4])
+def test_a_window_ends_in_time_for_the_deadline(size):
+    """With 30 ms, and a call of two that takes 7."""
+    made = calls(
+        Calls(size, window=900 * MS),
+        *items("v w", lane="slow"),
+        *items("u", 4_000 * MS, lane="slow"),
+        *items("a b", 5_000 * MS, lane="fast"),
+    )
+    ((at, ids),) = [each for each in made if each[0] >= 5_000]
+    assert ids == "a b"
+    assert 5_000 + 15 < at <= 5_000 + 30 - 7
+
+
+def learned(*commands, size=8, **rest):
+    """The calls after those that taught what a call costs."""
+    known = [
+        each
+        for round in range(40)
+        for each in [
+            *items(f"p{round} q{round}", (2 * round) * 20 * MS),
+            *items(f"r{round}", (2 * round + 1) * 20 * MS),
+        ]
+    ]
+    at = 2_000
+    made = calls(Calls(size, **rest), *known, *commands)
+    return [(begun - at, ids) for begun, ids in made if begun >= at]
+
+
+AT = 2_000 * MS
+
+
+def test_a_call_is_cut_where_it_would_make_its_first_item_late():
+    """Five and five times one is more than nine milliseconds: the call has four at most."""
+    some = [*items("a", AT, end_by=AT + 9 * MS + MS // 2), *items("b c d e f", AT)]
+    (first, second) = learned(*some)
+    assert first == (0, "a b c d")
+    assert second == (9, "e f")
+
+
+def test_who_is_late_already_goes_last_and_cuts_nothing():
+    some = [*items("a", AT, end_by=AT + 3 * MS), *items("b c", AT, end_by=AT + 60 * MS)]
+    made = learned(*some, *items("d", AT), size=3)
+    assert made == [(0, "b c d")], "a expires while they run"
+
+
+def test_all_are_late_and_served_all_the_same():
+    """A lane's budget drops nobody."""
+    tight = (Lane("bulk", Budget(e2e=MS)),)
+    assert calls(Calls(2), *items("a b c"), lanes=tight)[:2] == [(0, "a b"), (7, "c")]
+
+
+def test_in_a_backlog_those_whom_a_whole_call_makes_late_give_way():
+    """A call of three takes 8 ms, one of two 7: cut for `a`, the line would grow."""
+    some = [*items("a", AT, end_by=AT + 15 * MS // 2), *items("b c d", AT, end_by=AT + 99 * MS)]
+    assert learned(*some, size=3)[0] == (0, "b c d")
+    assert learned(*some[:3], size=3)[0] == (0, "a b"), "without a backlog it is cut for it"
+
+
+def test_a_full_call_is_decided_while_another_runs():
+    join = Calls(2, ahead=True)
+    made = engine(join, *items("a b c d e"), depth=2)
+    made.step()
+    made.step()
+    assert made.scheduler.steps == 2, "the second is decided before the first is back"
+    made.step()
+    assert made.scheduler.steps == 2, "one item is no full call"
+    assert calls(join, *items("a b c d e"), depth=2)[-1] == (14, "e")
+
+
+def test_an_item_ends_as_computed_and_has_its_share_of_the_call():
+    made = engine(Calls(4), *items("a b"), *items("c", cost=2))
+    events = []
+    while not made.scheduler.finished:
+        events += made.step()
+    assert {event.finish for event in events} == {Finish.COMPUTED}
+    _, rows = made.scheduler.ledger.take()
+    assert [row.nanoseconds for row in rows[:3]] == [9 * MS // 4, 9 * MS // 4, 9 * MS // 2]
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        ({"size": 0}, "1 item or more"),
+        ({"cost": 0}, "a cost of 1 or more"),
+        ({"bounds": (4, 4)}, "positive and ascending"),
+        ({"bounds": (0, 4)}, "positive and ascending"),
+        ({"window": -1}, "must not be negative"),
+        ({"windows": {"a": -1}}, "must not be negative"),
+        ({"ahead": True, "bounds": (4,)}, "cannot be decided while another runs"),
+    ],
+)
+def test_what_cannot_be_obeyed_is_refused(wrong, said):
+    with pytest.raises(SettingError, match=said):
+        Calls(**{"size": 2} | wrong)
+
+
+def test_a_window_of_an_unknown_lane_is_refused():
+    with pytest.raises(SettingError, match="a window names no lane"):
+        Settings(8, lanes=LANES, policies=Policies(Calls(2, windows={"none": 1})))
