@@ -12,6 +12,7 @@ from headway.core.cost.step_cost import WHOLE
 from headway.core.lane import Lane
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.plan import Plan
+from headway.core.policies.calls import Calls
 from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
@@ -48,7 +49,7 @@ class Watched(Plan):
         if self.shares:
             return
         assert not self.before, "who runs has tokens to compute"
-        groups = isinstance(self.policies.join, Static | Dynamic | LengthClasses)
+        groups = isinstance(self.policies.join, Static | Dynamic | LengthClasses | Calls)
         assert groups or not self.view.waiting, "who waits could join"
 
     # -- its time
