@@ -13,7 +13,6 @@ from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
-from headway.core.cost.call_cost import CallCost
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
@@ -44,9 +43,7 @@ class Scheduler:
         self.pool = BlockPool(settings.num_blocks, settings.block_size, secret)
         self.roster = Roster(settings, self.pool)
         self.ledger = Ledger()
-        self.estimates = Estimates(settings.cost)
-        if isinstance(settings.policies.join, Calls):
-            self.estimates.calls = CallCost()
+        self.estimates = Estimates(settings.cost, isinstance(settings.policies.join, Calls))
         self._in_flight = InFlight(settings, self.roster, self.estimates)
         self.resizing = Resizing(settings, self.roster, self.estimates.sizes)
         self.group = Group()  # the latest; without slots if there was none

@@ -55,9 +55,10 @@ class Estimates:
     a larger difference means that the cost model is wrong.
     """
 
-    def __init__(self, cost: StepCost) -> None:
+    def __init__(self, cost: StepCost, calls: bool = False) -> None:
+        """calls: steps are calls of a function."""
         self.cost = cost
-        self.calls: CallCost | None = None  # where steps are calls of a function
+        self.calls = CallCost() if calls else None
         self._drift = 1_000_000  # millionths
         self.is_known = cost.is_known
         # A step in which a token costs what it costs in the largest: above the last bend.
