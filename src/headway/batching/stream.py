@@ -2,4 +2,4 @@
 
 
 class DONE:
-    """Yielded in an item's place: nothing more comes for it. The class itself, never an instance."""
+    """Yielded in an item's place: nothing more comes for it. The class itself is yielded."""
