@@ -1,0 +1,1 @@
+"""What is batching any function worth, beside the batchers that Python programmers use?"""
