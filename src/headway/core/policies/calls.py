@@ -58,8 +58,11 @@ class Calls:
         return self.bounds
 
     def start(self, view: View) -> Start:
-        if view.running and not (self.ahead and view.waiting >= self.size):
+        running = view.running
+        if running and not (self.ahead and view.waiting >= self.size):
             return NOBODY
+        if any(not each.in_flight for each in running):
+            return NOBODY  # a part of its call is still to come
         cost, wake_at = view.estimates.calls or UNKNOWN, NEVER
         ready = list[tuple[tuple[bool, Ranked], list[Sequence]]]()
         for due, waiting in self._classes(view).values():
