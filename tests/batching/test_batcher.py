@@ -73,6 +73,17 @@ def test_map_keeps_the_order_and_holds_no_more_than_the_lane():
         mapped = batcher.map(iter(int, 1))  # it never ends
         assert [next(mapped) for _ in range(5)] == [0] * 5
         mapped.close()
+        with pytest.raises(SettingError, match="no lane 'fast'; there are default"):
+            list(batcher.map([1], lane="fast"))
+
+
+def test_a_batcher_can_be_closed_twice():
+    batcher = headway.Batcher(doubled)
+    assert batcher.call(3) == 6
+    batcher.close()
+    batcher.close()
+    with pytest.raises(EngineDownError):
+        batcher.call(3)
 
 
 def test_any_sequence_is_a_list_of_results():

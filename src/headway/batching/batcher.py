@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import count
@@ -94,7 +95,8 @@ class Batcher:
         return self._engine.load
 
     def close(self) -> None:
-        """Call the function with all that wait, then end its thread and its processes."""
+        """Call the function with all that wait, then end its thread and its processes. The second
+        time it does nothing."""
         self._engine.close()
         self._executor.close()
 
@@ -130,15 +132,15 @@ class Batcher:
     def map(self, items: Iterable[Any], *, lane: str = "") -> Iterator[Any]:
         """The results of any number of items, in their order. No more are submitted at once than
         the lane holds. Raises the first error; the items behind it are cancelled."""
-        most = max(1, self.load.lanes[lane or self._lane].lane.max_waiting // 2)
-        waiting: list[Future[Any]] = []
+        most = max(1, self.load.lanes[self._known(lane)].lane.max_waiting // 2)
+        waiting: deque[Future[Any]] = deque()
         try:
             for item in items:
                 if len(waiting) == most:
-                    yield waiting.pop(0).result()
+                    yield waiting.popleft().result()
                 waiting.append(self.submit(item, lane=lane))
             while waiting:
-                yield waiting.pop(0).result()
+                yield waiting.popleft().result()
         finally:
             for future in waiting:
                 future.cancel()
@@ -194,10 +196,7 @@ class Batcher:
 
     def _begin(self, value: Any, sink: Sink, lane: str, deadline: float) -> str:
         """The item waits from now on. Returns its id."""
-        lane, now = lane or self._lane, self._engine.clock.now()
-        if lane not in self.settings.lanes:
-            known = ", ".join(self.settings.lanes)
-            raise SettingError(f"there is no lane {lane!r}; there are {known}")
+        lane, now = self._known(lane), self._engine.clock.now()
         if not 0 <= deadline < math.inf:
             raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
         cost = self._cost(value)
@@ -221,6 +220,14 @@ class Batcher:
             self._waiting.leave([item])
             raise
         return request.id
+
+    def _known(self, lane: str) -> str:
+        """The lane of this name; empty: the first. SettingError if there is none."""
+        lane = lane or self._lane
+        if lane not in self.settings.lanes:
+            known = ", ".join(self.settings.lanes)
+            raise SettingError(f"there is no lane {lane!r}; there are {known}")
+        return lane
 
     def _cost(self, value: Any) -> int:
         if self.settings.cost is None:

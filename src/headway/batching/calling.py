@@ -112,7 +112,7 @@ class InProcesses:
             raise ProcessDiedError("a process of the function has died") from error
 
     def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
-        raise NotImplementedError
+        raise SettingError("a generator function cannot be called in processes")
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

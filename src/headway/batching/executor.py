@@ -50,6 +50,7 @@ class FunctionExecutor(Executor):
         self._thread = ThreadPoolExecutor(1, "headway-function")
         self._outputs: dict[int, Future[Output]] = {}
         self._stream: Iterator[Sequence[Any]] = iter(())
+        self._closed = False
         # By sequence: its place in the call that streams, and its item.
         self._places: dict[int, tuple[int, Item]] = {}
 
@@ -83,8 +84,10 @@ class FunctionExecutor(Executor):
         return self._next(batch.rows)
 
     def close(self) -> None:
-        self._thread.submit(self._end).result()
-        self._thread.shutdown()
+        if not self._closed:
+            self._closed = True
+            self._thread.submit(self._end).result()
+            self._thread.shutdown()
 
     def _end(self) -> None:
         self._close_stream()

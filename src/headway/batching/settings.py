@@ -20,13 +20,13 @@ BISECT, TOGETHER = "bisect", "together"
 class BatchSettings:
     """Times are in seconds."""
 
-    size: int = 32  # items of a call, at most
+    size: int = 32  # items of a call, at most; with processes, of each one's share
     window: float = 0.0  # that an item may wait for others; 0: a call starts whenever none runs
     windows: Mapping[str, float] = field(default_factory=dict)  # by lane
     # By lane, its budget: an item should have its result so long after it was submitted. None: no
     # budget. Or a Lane of your own, for instance with a priority.
     lanes: Mapping[str, float | Lane | None] = field(default_factory=lambda: {"default": None})
-    max_waiting: int = 1_000  # items of a lane; one more is refused
+    max_waiting: int = 1_000  # items of a lane; one more is refused. A Lane has a bound of its own
     cost: Callable[[Any], int] | None = None  # of an item: its tokens, say. None: each costs 1
     max_cost: int = 0  # of a call; an item alone may exceed it. 0: no limit
     # Items of a call cost at most the same of these, and are padded to it; an item beyond the last
