@@ -31,7 +31,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.engine import Engine, Executor
-from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, score
+from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, pooled, score
 from headway.journal import codec, journal
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
@@ -68,6 +68,14 @@ def scored(request: Request) -> list[Logprob]:
             said.append(score(states[-1], token))
         states.append(mix(states[-1] if states else ROOT, token))
     return said
+
+
+def vector(request: Request) -> bytes:
+    """The vector of its prompt, computed alone; none if it did not ask."""
+    states = list[int]()
+    for token in request.prompt:
+        states.append(mix(states[-1] if states else ROOT, token))
+    return pooled(states, request.pooling) if request.pooling else b""
 
 
 def make(blocks: int, policies: Policies = DEFAULT, lanes: tuple[str, ...] = ("default",)):
@@ -302,10 +310,11 @@ def plain_cases(draw: st.DrawFn) -> Case:
     for i in range(draw(st.integers(1, 10))):
         arrived = draw(st.integers(0, 100)) * MS
         start, end = draw(limits), draw(limits)
+        pooling = draw(st.sampled_from([*[""] * 4, "last", "mean"]))
         request = Request(
             id=f"r{i}",
             prompt=draw(prompts),
-            max_tokens=draw(st.integers(0, 20)),
+            max_tokens=0 if pooling else draw(st.integers(0, 20)),
             arrived=arrived,
             lane=draw(st.sampled_from(["bulk", "chat"])),
             sampling=Sampling(
@@ -319,6 +328,7 @@ def plain_cases(draw: st.DrawFn) -> Case:
             start_by=NEVER if start is None else arrived + start * MS,
             end_by=NEVER if end is None else arrived + 2 * end * MS,
             tenant=draw(TENANTS),
+            pooling=pooling,
         )
         timed.append((request.arrived, Add(request)))
         if draw(st.integers(0, 4)) == 0:

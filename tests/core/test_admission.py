@@ -245,3 +245,12 @@ def test_a_closing_engine_refuses():
 )
 def test_impossible_sampling_is_refused(sampling, words):
     assert sampling.problem().startswith(words) and bool(sampling.problem()) == bool(words)
+
+
+def test_a_request_of_a_vector_generates_nothing():
+    load = loaded().load(50)
+    asked = ask("a", 4, 3, lane="bulk", pooling="last")
+    assert admit(asked, load, 60) == Refuse(
+        "a request of a vector generates nothing: max_tokens is 0, not 3"
+    )
+    assert isinstance(admit(ask("a", 4, 0, lane="bulk", pooling="last"), load, 60), Accept)

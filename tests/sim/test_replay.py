@@ -22,8 +22,9 @@ from tests.traces import THRASH, Spy, ask, cases, run
 
 
 def unscored(events):
-    """A journal keeps no log-probabilities, so events with nothing else are left out."""
-    plain = [event._replace(prompt_logprobs=()) for event in events]
+    """A journal keeps no log-probabilities and no vectors, so events with nothing else are left
+    out."""
+    plain = [event._replace(prompt_logprobs=(), vector=b"") for event in events]
     return [event for event in plain if event.tokens or event.finish]
 
 

@@ -17,15 +17,17 @@ from headway.executor.fake import FakeExecutor
 from headway.sim.clock import VirtualClock
 from headway.sim.inbox import TraceInbox, arrivals
 from headway.sim.simulate import simulate
-from tests.traces import BLOCK, COST, MS, THRASH, answer, ask, cases, make, run, scored
+from tests.traces import BLOCK, COST, MS, THRASH, answer, ask, cases, make, run, scored, vector
 
 
 def check_answers(case, scheduler, events):
     """One row each, in order of time, with the unbatched answer; all blocks and accounts closed."""
     said, scores = {id: [] for id in case.requests}, {id: [] for id in case.requests}
+    vectors = dict.fromkeys(case.requests, b"")
     for each in events:
         said[each.id] += each.tokens
         scores[each.id] += each.prompt_logprobs
+        vectors[each.id] += each.vector
     interrupted = {command.id for _, command in case.timed if not isinstance(command, Add)}
     steps, rows = scheduler.ledger.steps, scheduler.ledger.requests
     assert sorted(row.id for row in rows) == sorted(case.requests)
@@ -44,6 +46,7 @@ def check_answers(case, scheduler, events):
         else:
             assert tokens == alone and row.generated == len(tokens)
             assert scores[row.id] == scored(request), "one for each position, in order"
+            assert vectors[row.id] == vector(request)
         times = [row.arrived, row.first_scheduled, row.first_token, row.last_token, row.finished]
         reached = [time for time in times if time != NEVER]
         assert reached == sorted(reached)

@@ -148,6 +148,8 @@ def _problem(request: Request, line: LaneLoad, load: Load) -> str:
             f"{prompt} prompt tokens and {shown(request.max_tokens)} to generate cannot fit: "
             f"a request may hold {capacity}"
         )
+    if request.pooling and request.max_tokens:
+        return f"a request of a vector generates nothing: max_tokens is 0, not {request.max_tokens}"
     if prompt > most:
         return f"{prompt} prompt tokens are more than may ever wait in {request.lane!r}: {most}"
     return request.sampling.problem()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import NamedTuple
 
-from headway.core.request import NEVER, Finish
+from headway.core.request import NEVER, Finish, Pooling
 from headway.core.sampling import Sampling
 
 # Instead of a token: the one that the row of this sequence samples in the step before, which is
@@ -18,11 +18,12 @@ UNKNOWN = -1
 
 
 class Want(IntFlag):
-    """What a row wants of the executor: nothing, or one or both of these."""
+    """What a row wants of the executor: nothing, or some of these."""
 
     NOTHING = 0
     LAST = 1  # a token sampled from the last position's logits
     PROMPT = 2  # at each position, the log-probability of the prompt's next token
+    VECTOR = 4  # the pooled vector (Begun.pooling), with the last token of the prompt
 
 
 class Row(NamedTuple):
@@ -43,6 +44,7 @@ class Begun(NamedTuple):
     sampling: Sampling
     tokens: tuple[int, ...] = ()  # all known ones, if the sampling or the executor reads them
     adapter: str = ""  # the LoRA adapter's name; empty: none
+    pooling: str = Pooling.NONE  # how its vector is made, if it wants one
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Output:
     errors: Mapping[int, str] = field(default_factory=dict)  # by row
     prompt_logprobs: Mapping[int, Logprobs] = field(default_factory=dict)
     host: int = 0  # nanoseconds in which the device waited for inputs or sampling
+    vectors: Mapping[int, bytes] = field(default_factory=dict)  # by row: float32, little-endian
 
 
 class Event(NamedTuple):
@@ -113,6 +116,7 @@ class Event(NamedTuple):
     # When its first token comes, and by when it has ended, on the engine's clock (Promise). Told
     # once, by an event of its own.
     promise: tuple[int, ...] = ()
+    vector: bytes = b""  # what it wanted of its prompt: float32, little-endian
 
 
 def add_scores(events: list[Event], id: str, scores: Logprobs) -> None:

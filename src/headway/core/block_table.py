@@ -48,8 +48,7 @@ def matchable(pool: BlockPool, sequence: Sequence) -> int:
     # The last token is never matched: it must be computed, for its logits.
     full = (len(sequence.tokens) - 1) // pool.block_size
     _hash_blocks(pool, sequence, full)
-    # If the prompt's log-probabilities are wanted, each of its positions must be computed.
-    return 0 if sequence.scores else full
+    return 0 if sequence.whole else full
 
 
 def _blocks_for(pool: BlockPool, sequence: Sequence, whole: bool) -> int:

@@ -8,6 +8,16 @@ from headway.core.sampling import Sampling
 NEVER = 2**63 - 1  # a time that never comes, or no limit
 
 
+class Pooling(StrEnum):
+    """What a request may want of its prompt instead of tokens: one vector of numbers."""
+
+    NONE = ""
+    LAST = "last"  # the hidden state of the last token, after the last norm
+    MEAN = "mean"  # the mean of all tokens' hidden states
+    FIRST = "first"  # the hidden state of the first token, [CLS]
+    HEAD = "head"  # the scores of the checkpoint's classification head
+
+
 class Finish(StrEnum):
     """Why a request ended."""
 
@@ -38,6 +48,7 @@ class Request:
     end_by: int = NEVER  # the latest time to end; later it is dropped
     tenant: str = ""  # whose it is, where the tenants of a lane share it fairly
     adapter: str = ""  # name of the LoRA adapter that answers; empty: the model alone
+    pooling: str = Pooling.NONE  # the vector that it wants of its prompt; it has no max_tokens then
 
     @property
     def limit(self) -> int:

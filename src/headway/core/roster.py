@@ -161,7 +161,7 @@ class Roster:
         tells = self.tells_tokens or request.sampling.reads_tokens
         known = tuple(sequence.tokens) if tells else ()
         length, sampling = len(request.prompt), request.sampling
-        return Begun(sequence.number, length, sampling, known, request.adapter)
+        return Begun(sequence.number, length, sampling, known, request.adapter, request.pooling)
 
     def note_batch(self) -> None:
         """A step is being built, of all who run now."""

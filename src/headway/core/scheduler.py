@@ -192,10 +192,11 @@ class Scheduler:
                 if is_long or not sequence.stops.isdisjoint(sampled):
                     events.append(self._complete(sequence, sampled, row_logprobs, now))
                 else:
-                    plain = sequence.request.id, sampled, NOT_YET, "", row_logprobs, (), False, ()
-                    events.append(make(Event, plain))
+                    plain = sequence.request.id, sampled, NOT_YET, "", row_logprobs
+                    events.append(make(Event, (*plain, (), False, (), b"")))
             elif sequence.computed == sequence.limit:
-                events.append(self.finish(sequence, Finish.COMPUTED, now))
+                ended = self.finish(sequence, Finish.COMPUTED, now)
+                events.append(ended._replace(vector=output.vectors.get(i, b"")))
             if sequence.scores and row.want & Want.PROMPT:
                 scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
                 add_scores(events, sequence.request.id, scores)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from headway.core.batch import UNKNOWN, Logprobs, Row
 from headway.core.cost.promise import NO_PROMISE, Promise
-from headway.core.request import NEVER, Finish, Request
+from headway.core.request import NEVER, Finish, Pooling, Request
 
 # Who goes before whom, where a strategy goes by budgets (Sequence.tier):
 TIMED = 0  # its lane has a budget, and it can still keep it
@@ -35,6 +35,7 @@ class Sequence:
     limit: int = field(init=False)
     stops: frozenset[int] = field(init=False)
     scores: bool = field(init=False)  # the prompt's log-probabilities are wanted
+    whole: bool = field(init=False)  # each of the prompt's positions must be computed for it
     prompt: int = field(init=False)  # its tokens
     reads: bool = field(init=False)  # its tokens must be known before the next one is sampled
     computed: int = 0
@@ -80,6 +81,8 @@ class Sequence:
         self.prompt = len(self.request.prompt)
         self.stops = self.request.sampling.stop_tokens
         self.scores = self.request.sampling.prompt_logprobs >= 0
+        pools = self.request.pooling not in (Pooling.NONE, Pooling.LAST)
+        self.whole = self.scores or pools
         self.reads = self.request.sampling.reads_tokens
 
     @property

@@ -6,9 +6,11 @@ early, freed too soon, missing from the table, or shared with the wrong prefix c
 """
 
 from collections.abc import Callable
+from struct import pack
 
 from headway.core.batch import UNKNOWN, Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
+from headway.core.request import Pooling
 from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.errors import first_line
@@ -32,6 +34,11 @@ def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
     while token in sampling.stop_tokens and len(states) - prompt < sampling.min_tokens:
         token = (token + 1) % VOCABULARY
     return token
+
+
+def pooled(states: list[int], pooling: str) -> bytes:
+    """Stands for the vector of a prompt with these states."""
+    return pack("<q", states[-1] if pooling == Pooling.LAST else sum(states))
 
 
 def score(state: int, token: int) -> Logprob:
@@ -65,6 +72,7 @@ class FakeExecutor(Executor):
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]
         self.tables: dict[int, list[int]] = {}
         self.begun: dict[int, Begun] = {}
+        self.states: dict[int, list[int]] = {}  # sequence -> of its rows so far, if it is pooled
         self.sampled: dict[int, int] = {}  # sequence -> the token that it sampled last
         self.refused: dict[int, str] = {}  # sequence -> why it could not begin
         self.computed = 0  # cells, wasted ones too
@@ -102,10 +110,12 @@ class FakeExecutor(Executor):
     def _end(self, sequence: int) -> None:
         if not self.refused.pop(sequence, ""):
             del self.tables[sequence], self.begun[sequence]
+            self.states.pop(sequence, None)
             self.sampled.pop(sequence, None)
 
     def _output(self, batch: Batch, states: dict[int, list[int]]) -> Output:
         tokens, errors, scores = list[tuple[int, ...]](), dict[int, str](), {}
+        vectors = dict[int, bytes]()
         for i, row in enumerate(batch.rows):
             if row.sequence in self.refused:
                 errors[i] = self.refused[row.sequence]
@@ -117,7 +127,16 @@ class FakeExecutor(Executor):
                 self.sampled[row.sequence] = tokens[-1][-1]
             if row.want & Want.PROMPT:
                 scores[i] = self._score(row, known)
-        return Output(tuple(tokens), errors=errors, prompt_logprobs=scores)
+            if row.want & Want.VECTOR:
+                vectors |= self._pool(i, row, known)
+        return Output(tuple(tokens), errors=errors, prompt_logprobs=scores, vectors=vectors)
+
+    def _pool(self, i: int, row: Row, known: list[int]) -> dict[int, bytes]:
+        """The row's vector, if the prompt ends with it: of the states that rows have computed."""
+        begun = self.begun[row.sequence]
+        states = self.states.setdefault(row.sequence, [])
+        states += known[row.start :]
+        return {i: pooled(states, begun.pooling)} if len(known) == begun.prompt else {}
 
     def collect(self, ticket: int) -> Output:
         return self._outputs.pop(ticket)

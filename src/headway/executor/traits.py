@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headway.core.grammar import Grammar
 from headway.core.policies.policies import Policies
+from headway.core.request import Pooling
 from headway.core.settings import Settings
 from headway.errors import SettingError
 
@@ -14,7 +15,7 @@ class Traits:
     """What an executor takes and can do. A strategy or a request that needs more is refused, with
     the executor's name: at load where it can be known, else before the request is accepted.
 
-    The defaults are those of an executor that does everything but adapters.
+    The defaults are those of an executor that does everything but adapters and vectors.
     """
 
     name: str = "this executor"  # as messages call it
@@ -24,6 +25,7 @@ class Traits:
     logprobs: bool = True  # of generated tokens
     prompt_logprobs: bool = True
     grammars: bool = True
+    poolings: tuple[str, ...] = ()  # the vectors that it makes of a prompt, its own choice first
     exclusive_groups: bool = True  # it computes padding and held slots
     adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0
@@ -57,6 +59,14 @@ class Traits:
                 f"{settings.block_size}"
             )
 
+    def check_pooling(self, pooling: str) -> None:
+        """Raises SettingError for a vector that it does not make."""
+        if not self.poolings:
+            raise SettingError(f"{self.name} makes no vectors of prompts")
+        if pooling not in self.poolings:
+            known = ", ".join(self.poolings)
+            raise SettingError(f"{self.name} has no pooling {pooling!r}: it has {known}")
+
     def refusal(
         self, logprobs: int, prompt_logprobs: int, grammar: Grammar, temperature: float
     ) -> str:
@@ -76,4 +86,4 @@ class Traits:
 
 
 EVERYTHING = Traits()
-OURS = Traits("headway's executor")
+OURS = Traits("headway's executor", poolings=(Pooling.LAST, Pooling.MEAN))

@@ -34,6 +34,8 @@ def build_rows(
         want = LAST if end == known and known < sequence.limit else NOTHING
         if sequence.scores and sequence.unscored(end):
             want |= Want.PROMPT
+        if sequence.request.pooling:
+            want |= Want.VECTOR
         rows.append(make(Row, (sequence.number, start, mine, added, want)))
         sequence.scheduled = end
         if ahead and want & LAST and known + 1 < sequence.limit and not sequence.reads:

@@ -83,7 +83,7 @@ class Decoder:
         """Logits of R tokens: [R, hidden] -> [R, vocab], float32."""
         scales, count = self.config.scales, len(x)
         x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
-        logits = self.weights.head(self._last_norm(x))[:count].float()
+        logits = self.weights.head(self.hidden(x))[:count].float()
         if scales.logits != 1:
             logits = logits * scales.logits
         if scales.logits_cap:
@@ -101,7 +101,8 @@ class Decoder:
         if sampled:
             self.logits(x)
 
-    def _last_norm(self, x: Tensor) -> Tensor:
+    def hidden(self, x: Tensor) -> Tensor:
+        """[N, hidden] after the last norm: what transformers calls last_hidden_state."""
         return self.operators.add_and_norm(x, None, NO_NORM, self.weights.norm)[1]
 
     def _spare_rows(self, rows: int) -> int:

@@ -1,6 +1,6 @@
 """TorchExecutor: computes batches with a torch model, behind submit and collect."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from time import perf_counter_ns
@@ -24,6 +24,7 @@ from headway.executor.torch.last_tokens import LastTokens
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.memory_plan import LOGIT_ELEMENTS
 from headway.executor.torch.memory.transfer import Arrival, copy_stream
+from headway.executor.torch.pooling import Pooler
 from headway.executor.torch.sampling.sampling import (
     RowLogprobs,
     sample,
@@ -31,7 +32,7 @@ from headway.executor.torch.sampling.sampling import (
     token_logprobs,
 )
 from headway.executor.torch.slots import Slots
-from headway.executor.traits import Traits
+from headway.executor.traits import OURS
 
 TRIED, LONG = -2, 1024  # the sequence of what is run once, and its tokens
 ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
@@ -48,6 +49,7 @@ class _StepInFlight:
     results: Arrival  # and behind it the tensors of all scores
     scores: RowLogprobs | None
     prompt_scores: dict[int, list[RowLogprobs]]  # of the rows whose prompt is scored
+    pooled: tuple[int, ...]  # the rows of the vectors, which come last
     host_ns: int  # nanoseconds in which the device waited for the host
 
 
@@ -76,7 +78,7 @@ class TorchExecutor(Executor):
         self.computed = 0  # tokens through the linear layers, padding included
         config, device = model.config, model.device
         self.overlapped = device.type != "cpu" if overlapped is None else overlapped
-        self.traits = Traits("headway's executor", steps_in_flight=2 if self.overlapped else 1)
+        self.traits = replace(OURS, steps_in_flight=2 if self.overlapped else 1)
         self._context = length = context or config.context
         self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
         self._slots = Slots(-(-length // cache.block_size), self._grammars, device)
@@ -85,6 +87,7 @@ class TorchExecutor(Executor):
         self._builder = InputsBuilder(
             self._slots, self.attention, cache.block_size, config.vocab, self._last
         )
+        self._pooler = Pooler()
         self._copies = copy_stream(device)
         self._flights: dict[int, _StepInFlight] = {}
 
@@ -129,8 +132,10 @@ class TorchExecutor(Executor):
         began = perf_counter_ns()
         for sequence in batch.ended:
             self._slots.end(sequence)
+            self._pooler.end(sequence)
         for begun in batch.begun:
             self._slots.begin(begun)
+            self._pooler.begin(begun)
         inputs = self._builder.build(batch)
         host_ns = perf_counter_ns() - began
         self.computed += inputs.tokens.numel()
@@ -150,12 +155,14 @@ class TorchExecutor(Executor):
                 host_ns += perf_counter_ns() - computed
         finite = x.sum(dim=-1).isfinite()
         prompt_scores = {each.row: self._score(x, each) for each in inputs.scorings}
+        vectors = self._pooler.pool(batch.rows, inputs.spans, x, self.model.hidden)
         results = torch.cat((picked, finite_logits.long(), finite.long()))
         parts = [*([scores] if scores else []), *chain(*prompt_scores.values())]
-        tensors = [results, *(tensor for part in parts for tensor in part.tensors)]
+        scored = (tensor for part in parts for tensor in part.tensors)
+        tensors = [results, *scored, *vectors.tensors]
         rows, arrival = len(batch.rows), Arrival(tensors, self._copies)
         self._flights[batch.step] = _StepInFlight(
-            rows, inputs, arrival, scores, prompt_scores, host_ns
+            rows, inputs, arrival, scores, prompt_scores, vectors.rows, host_ns
         )
         return batch.step
 
@@ -195,7 +202,8 @@ class TorchExecutor(Executor):
             row: to_logprob_columns([each.on_host(arrived) for each in scores])
             for row, scores in flight.prompt_scores.items()
         }
-        return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns)
+        vectors = {row: next(arrived).numpy().tobytes() for row in flight.pooled}
+        return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns, vectors)
 
     def _errors(
         self, inputs: Inputs, picked: list[int], finite: NDArray[np.bool_]

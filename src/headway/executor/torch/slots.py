@@ -11,6 +11,7 @@ from headway.core.batch import Begun, Row
 from headway.errors import SettingError, TokenizerError, first_line
 from headway.executor.grammars.grammar import GrammarCompiler, Matcher
 from headway.executor.torch.memory.block_tables import BlockTables
+from headway.executor.torch.pooling import POOLINGS
 from headway.executor.torch.sampling.noise import choice_seed
 from headway.executor.torch.sampling.penalties import History
 from headway.executor.torch.sampling.sampling import SamplingColumns
@@ -81,6 +82,8 @@ class Slots:
     def _fill(self, begun: Begun) -> int:
         """Fill a slot. It is taken from the free list last, when nothing can fail any more."""
         sampling = begun.sampling
+        if begun.pooling and begun.pooling not in POOLINGS:
+            raise SettingError(f"the model has no pooling {begun.pooling!r}")
         weighs = sampling.weighs_tokens or sampling.logit_bias
         history = History(begun, self._grammars.vocab, self.device) if weighs else None
         matcher = self._grammars.begin(begun) if sampling.grammar else None
