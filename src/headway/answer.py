@@ -48,6 +48,7 @@ class Answer:
         self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
         self.tokens: list[int] = []
         self.logprobs, self.prompt_logprobs = LogprobColumns(), LogprobColumns()
+        self.vector = b""  # what was wanted of the prompt: float32, little-endian
         self.finish = Finish.NOT_YET
         self.stopped = False  # a stop string was found; the engine is told once
         self.error: HeadwayError | None = None
@@ -71,6 +72,7 @@ class Answer:
             self.logprobs.extend(event.logprobs[: len(new)])
         if event.prompt_logprobs:
             self.prompt_logprobs.extend(event.prompt_logprobs)
+        self.vector += event.vector
         if event.finish:
             text += self.text.end()
             self.finish = Finish.STOP if self.stopped else event.finish

@@ -1,4 +1,4 @@
-"""A model behind three verbs: generate, stream, chat. The engine runs in a thread."""
+"""A model behind its verbs: generate, stream, chat, embed, score, classify."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.policies.join import Static
-from headway.core.policies.policies import Policies, usual
+from headway.core.policies.policies import Policies, usual, whole_prompts
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import forgotten
@@ -31,10 +31,13 @@ from headway.models import EMBEDDED, display_name
 from headway.options import Options
 from headway.request_builder import Ask, Prompt, RequestBuilder
 from headway.tokenizer import Message, Tokenizer
+from headway.vector_calls import VectorCalls, listed
+from headway.vectors.model_card import read_card
 
 
-class LLM:
-    """A model, its tokenizer and an engine in a thread. A context manager.
+class LLM(VectorCalls):
+    """A model, its tokenizer and an engine in a thread. A context manager. An encoder (BERT and its
+    like) has embed, score and classify; a decoder has all verbs but classify.
 
     model: a local folder or a hub id; None: the embedded headway-tiny.
     dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored, but float32 on a CPU
@@ -88,6 +91,9 @@ class LLM:
             source = EMBEDDED if model is None else model
             loaded = load(executor, source, limits, precision, device, vllm, adapters)
         self.memory, self._executor = loaded.plan, loaded.executor
+        self._traits, self.card = loaded.executor.traits, read_card(loaded.folder)
+        if policies is None and not self._traits.splits_prompts:
+            self.policies = whole_prompts(slots)
         self._closing = ExitStack()  # the last one first, and each of them if another raises
         self._closing.callback(self._executor.close)
         # The ledger's rows by request id, of the requests whose caller waits for its row.
@@ -169,7 +175,7 @@ class LLM:
         """
         if errors not in ("return", "raise"):
             raise SettingError(f'errors must be "return" or "raise", not {errors!r}')
-        inputs = _listed(prompts)
+        inputs: list[Ask] = listed(prompts)  # type: ignore[arg-type,assignment]
         if isinstance(options, Options):
             self._builder.check(options)
             chosen = [options] * len(inputs)
@@ -186,7 +192,7 @@ class LLM:
             except HeadwayError as error:
                 begun += self._refused(each.n, error)
         self._run([each for each in begun if isinstance(each, Answer)], progress)
-        done = [self._completion(each) if isinstance(each, Answer) else each for each in begun]
+        done = [self._completed(each) if isinstance(each, Answer) else each for each in begun]
         if errors == "raise" and (failed := [each for each in done if each.error]):
             first = failed[0].error
             message = f"{len(failed)} of {len(done)} requests failed; the first: {first}"
@@ -205,7 +211,7 @@ class LLM:
         self._builder.check(options)
         answers = self._answers(self.tokenizer.chat(messages), options)
         self._run(answers, progress=False)
-        done = [self._completion(each) for each in answers]
+        done = [self._completed(each) for each in answers]
         if done[0].error:
             raise done[0].error
         return done[0]
@@ -267,7 +273,7 @@ class LLM:
             self._engine.stop(answer.request.id, answer.text.kept)
         return delta
 
-    def _completion(self, answer: Answer) -> Completion:
+    def _completed(self, answer: Answer) -> Completion:
         request = answer.request
         echo = self.tokenizer.decode(request.prompt) if answer.options.echo else ""
         return answer.completion(self._rows.pop(request.id), echo)
@@ -291,10 +297,3 @@ class LLM:
 
     def _keep_rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self._rows.update([(row.id, row) for row in requests if row.id in self._rows])
-
-
-def _listed(prompts: Prompt | Sequence[Ask]) -> list[Ask]:
-    """One prompt, as text or as ids, is a list of one."""
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]  # type: ignore[list-item]
-    return list(prompts)  # type: ignore[arg-type]

@@ -103,6 +103,10 @@ class RequestBuilder:
         )
         return [first, *(first.sibling(self._next_id(), i) for i in range(1, options.n))]
 
+    def pooled(self, prompt: tuple[int, ...], pooling: str, now: int) -> Request:
+        """A request of a prompt's vector."""
+        return Request(self._next_id(), prompt, 0, now, pooling=pooling)
+
     def empty(self, now: int) -> Request:
         """Stands for a request that was refused before it was built."""
         return Request(self._next_id(), (), 0, now)

@@ -65,9 +65,33 @@ class Tokenizer:
         self._template = template if isinstance(template, str) else template.get("default", "")
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
 
-    def encode(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS."""
-        return tuple(self._ids(text, adds=True))
+    def encode(self, text: str, most: int = 0) -> tuple[int, ...]:
+        """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS.
+
+        most: the text is cut at its end so that there are no more ids than this; 0: it is not cut.
+        """
+        ids = tuple(self._ids(text, adds=True))
+        if not most or len(ids) <= most:
+            return ids
+        own = self._plain.num_special_tokens_to_add(is_pair=False)
+        (cut,) = self._plain.encode_batch_fast([text], add_special_tokens=False)
+        cut.truncate(max(0, most - own))
+        return tuple(self._plain.post_process(cut).ids)
+
+    def encode_pair(self, first: str, second: str, most: int = 0) -> tuple[int, ...]:
+        """Token ids of two texts as one prompt, with what the tokenizer puts between them.
+
+        most: as in encode; the second is cut. Raises PromptError if the first alone is too long.
+        """
+        one, other = self._plain.encode_batch_fast([first, second], add_special_tokens=False)
+        own = self._plain.num_special_tokens_to_add(is_pair=True)
+        if most:
+            if len(one.ids) + own >= most:
+                raise PromptError(
+                    f"the first text has {len(one.ids)} tokens: a pair may have {most}"
+                )
+            other.truncate(most - own - len(one.ids))
+        return tuple(self._plain.post_process(one, other).ids)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: kept for name, kept in self.__dict__.items() if name != "_plain"}

@@ -144,10 +144,8 @@ def _problem(request: Request, line: LaneLoad, load: Load) -> str:
     if request.max_tokens < 0:
         return f"max_tokens must be 0 or more, not {shown(request.max_tokens)}"
     if request.limit > (capacity := min(load.capacity, line.capacity)):
-        return (
-            f"{prompt} prompt tokens and {shown(request.max_tokens)} to generate cannot fit: "
-            f"a request may hold {capacity}"
-        )
+        wanted = "" if request.pooling else f" and {shown(request.max_tokens)} to generate"
+        return f"{prompt} prompt tokens{wanted} cannot fit: a request may hold {capacity}"
     if request.pooling and request.max_tokens:
         return f"a request of a vector generates nothing: max_tokens is 0, not {request.max_tokens}"
     if prompt > most:

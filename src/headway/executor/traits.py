@@ -4,6 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from headway.core.grammar import Grammar
+from headway.core.policies.chunk import Whole
 from headway.core.policies.policies import Policies
 from headway.core.request import Pooling
 from headway.core.settings import Settings
@@ -22,11 +23,13 @@ class Traits:
     kind: str = "torch"  # as --executor and cost files call it
     block_multiple: int = 1  # a block's tokens are a multiple of this
     wants_tokens: bool = False  # all tokens that are known when a sequence begins (Begun.tokens)
+    generates: bool = True  # tokens
     logprobs: bool = True  # of generated tokens
     prompt_logprobs: bool = True
     grammars: bool = True
     poolings: tuple[str, ...] = ()  # the vectors that it makes of a prompt, its own choice first
     exclusive_groups: bool = True  # it computes padding and held slots
+    splits_prompts: bool = True  # it computes a prompt in parts, in several steps
     adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0
     steps_in_flight: int = 1  # submitted and not yet collected, at most
@@ -37,6 +40,11 @@ class Traits:
             raise SettingError(
                 f"{self.name} computes no padding, so it cannot run the groups of "
                 f"{type(policies.join).__name__}: use Continuous"
+            )
+        if not isinstance(policies.chunk, Whole) and not self.splits_prompts:
+            raise SettingError(
+                f"{self.name} computes a prompt in one step, so it cannot run the chunks of "
+                f"{type(policies.chunk).__name__}: use Whole"
             )
 
     def check_adapters(self, names: Collection[str]) -> None:
@@ -65,12 +73,14 @@ class Traits:
             raise SettingError(f"{self.name} makes no vectors of prompts")
         if pooling not in self.poolings:
             known = ", ".join(self.poolings)
-            raise SettingError(f"{self.name} has no pooling {pooling!r}: it has {known}")
+            raise SettingError(f"{self.name} has no pooling {str(pooling)!r}: it has {known}")
 
     def refusal(
         self, logprobs: int, prompt_logprobs: int, grammar: Grammar, temperature: float
     ) -> str:
         """Why it cannot answer a request that asks for these (Sampling); empty: it can."""
+        if not self.generates:
+            return f"{self.name} generates nothing: ask for embeddings, scores or labels"
         if 0 < temperature < self.least_temperature:
             return (
                 f"{self.name} samples at a temperature of 0 or from {self.least_temperature} on, "

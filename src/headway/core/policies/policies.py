@@ -17,6 +17,8 @@ from headway.errors import SettingError
 
 CHUNK = 256  # prompt tokens of a mixed step: suits CPUs, and is OpenVINO's default too
 
+WHOLE = 512  # tokens of a step of whole prompts, the last of which may exceed it
+
 
 @dataclass(frozen=True, slots=True)
 class Policies:
@@ -30,7 +32,7 @@ class Policies:
     defer: Defer = Nobody()
     relegate: Relegate = Keep()
     memory: Memory = Now()
-    step_tokens: int = 512  # that a step computes at most, padding aside
+    step_tokens: int = WHOLE  # that a step computes at most, padding aside
 
     def __post_init__(self) -> None:
         if self.step_tokens < 1:
@@ -108,6 +110,11 @@ class Policies:
             return self.step_tokens
         most = self.step_tokens - 1 + context  # the last prompt starts when one token is left
         return min(most, self.slots * context) if self.slots else most
+
+
+def whole_prompts(slots: int) -> Policies:
+    """The default strategy where a prompt is computed in one step."""
+    return Policies(Continuous(slots), chunk=Whole(), step_tokens=max(slots, WHOLE))
 
 
 def usual(slots: int) -> Policies:

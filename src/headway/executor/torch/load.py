@@ -7,11 +7,11 @@ import torch
 
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import Rounding
-from headway.errors import SettingError
 from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig, read_config
 from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
 from headway.executor.torch.memory.free_memory import free_memory
 from headway.executor.torch.memory.kv_cache import KVCache
@@ -67,7 +67,7 @@ def load(
     """
     folder = locate(source)
     config = read_config(folder)
-    chosen = _device(device)
+    chosen = device_of(device)
     precision = config.precision(dtype, chosen.type)
     kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
     weights = load_weights(folder, config, kind, chosen, quantized)
@@ -78,7 +78,7 @@ def load_random(
     config: ModelConfig, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
 ) -> LoadedModel:
     """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
-    chosen = _device(device)
+    chosen = device_of(device)
     precision = config.precision(dtype, chosen.type)
     kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
     weights = random_weights(config, kind, chosen, quantized)
@@ -101,15 +101,3 @@ def _assemble(
     decoder = Decoder(config, weights, plan.context)
     executor = TorchExecutor(decoder, cache, plan.context, folder)
     return LoadedModel(executor, config, plan, folder, str(precision), str(device))
-
-
-def _device(name: str) -> torch.device:
-    if not name:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise SettingError(f"device {name!r} is not one that torch knows") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SettingError(f"device {name} was asked for, and torch finds no CUDA device")
-    return device

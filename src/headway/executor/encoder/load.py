@@ -1,0 +1,117 @@
+"""load: from an encoder's checkpoint to an executor that is ready to compute."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headway.core.cost.gathering import UNPADDED, Gathering
+from headway.core.cost.step_cost import Rounding
+from headway.core.request import Pooling
+from headway.errors import SettingError, UnsupportedModelError
+from headway.executor.encoder.executor import EncoderExecutor
+from headway.executor.encoder.families import FAMILIES, is_classifier
+from headway.executor.encoder.model import load_model
+from headway.executor.precision import read_precision
+from headway.executor.torch.config.config_reader import read_json
+from headway.executor.torch.config.processor import has_fast_bfloat16
+from headway.executor.torch.loading.devices import device_of
+from headway.executor.torch.memory.memory_plan import Limits, human_bytes
+from headway.vectors.model_card import read_card
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+POOLINGS = Pooling.MEAN, Pooling.FIRST, Pooling.LAST  # the first: where a checkpoint does not say
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderPlan:
+    """An encoder keeps nothing of a prompt: to the scheduler, each that runs has one block."""
+
+    weights: int  # bytes
+    num_blocks: int
+    context: int  # tokens of a prompt
+    per_block: int = 0
+
+    @property
+    def block_size(self) -> int:
+        return self.context
+
+    @property
+    def fit(self) -> int:
+        return self.num_blocks
+
+    @property
+    def summary(self) -> str:
+        """For people, in lines of less than 80 characters."""
+        return f"memory: {human_bytes(self.weights)} weights; an encoder keeps no KV"
+
+    def __str__(self) -> str:
+        return self.summary
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEncoder:
+    """An encoder, and what its user needs to know of it."""
+
+    executor: EncoderExecutor
+    plan: EncoderPlan
+    folder: Path
+    dtype: str
+    device: str
+    vocab: int
+    eos: frozenset[int] = frozenset()
+    threads: int = 0
+    rounding: Rounding = Rounding()
+    gathering: Gathering = UNPADDED
+
+
+def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = "") -> LoadedEncoder:
+    """Load an encoder's folder. dtype: float32 or bfloat16; empty: as it is stored, but float32 on
+    a CPU without products in bfloat16. device: as torch names it; empty: cuda if there is one.
+
+    Raises CheckpointError or UnsupportedModelError, SettingError.
+    """
+    raw, card, chosen = read_json(folder / "config.json"), read_card(folder), device_of(device)
+    family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
+    if classifier and not family.heads:
+        raise UnsupportedModelError(f"{folder}: the head of {raw['model_type']} is not computed")
+    name = _dtype(raw, dtype, chosen.type)
+    model = load_model(folder, family, classifier=classifier, dtype=DTYPES[name], device=chosen)
+    most = min(model.context, card.max_tokens or model.context)
+    if limits.context > most:
+        raise SettingError(
+            f"context {limits.context} is longer than the {most} the model was made for"
+        )
+    own = (card.pooling,) if card.pooling else ()
+    poolings = (Pooling.HEAD,) if classifier else tuple(dict.fromkeys([*own, *POOLINGS]))
+    executor = EncoderExecutor(model, poolings, _separator(folder) if family.typed else -1)
+    plan = EncoderPlan(model.nbytes, limits.num_blocks or limits.sequences, limits.context or most)
+    return LoadedEncoder(executor, plan, folder, name, str(chosen), model.vocab)
+
+
+def _separator(folder: Path) -> int:
+    """The token between the two texts of a pair; -1: there is none."""
+    from tokenizers import Tokenizer
+
+    path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    if not path.is_file():
+        return -1
+    named = read_json(settings).get("sep_token") if settings.is_file() else None
+    text = named.get("content") if isinstance(named, dict) else named
+    found: int | None = Tokenizer.from_file(str(path)).token_to_id(str(text or "[SEP]"))
+    return -1 if found is None else found
+
+
+def _dtype(raw: Any, asked: str, device: str) -> str:
+    """What is computed in. Raises SettingError."""
+    precision = read_precision(asked)
+    if precision.quantize:
+        raise SettingError(f"an encoder's weights are not quantized to {precision.quantize}")
+    stored = raw.get("dtype") or raw.get("torch_dtype") or "float32"
+    quick = device != "cpu" or has_fast_bfloat16()
+    half = "bfloat16" if quick else "float32"
+    name = precision.dtype or (half if stored in ("float16", "bfloat16") else "float32")
+    if name not in DTYPES:
+        raise SettingError(f"dtype must be one of {', '.join(DTYPES)}, not {name}")
+    return name

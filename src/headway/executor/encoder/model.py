@@ -1,0 +1,137 @@
+"""EncoderModel: texts without padding through transformers' own layers and heads."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import logging
+
+from headway.core.request import Pooling
+from headway.errors import CheckpointError, first_line
+from headway.executor.encoder.families import EncoderFamily
+from headway.executor.encoder.ragged import NAME, Texts
+
+CPU = torch.device("cpu")
+OPTIONAL = "pooler."  # weights that a checkpoint may lack: those of a part that is not used
+
+
+class EncoderModel:
+    """A transformers model for evaluation, in one dtype on one device."""
+
+    def __init__(self, model: Any, family: EncoderFamily) -> None:
+        self._model, self._family, config = model, family, model.config
+        self._handed = _Handed()
+        prefix = model.base_model_prefix
+        self.is_classifier = hasattr(model, prefix)
+        base = getattr(model, prefix) if self.is_classifier else model
+        self._pooler, self._base = getattr(base, "pooler", None), base
+        if self._pooler is not None:
+            base.pooler = None  # it would see the first token of all texts
+        if self.is_classifier:
+            setattr(model, prefix, self._handed)
+        types = getattr(config, "type_vocab_size", 0)
+        self._typed = family.typed and types > 1
+        self._takes_types = "token_type_ids" in inspect.signature(base.forward).parameters
+        self.vocab: int = config.vocab_size
+        self.hidden: int = config.hidden_size
+        self._first = config.pad_token_id + 1 if family.after_padding else 0
+        self.context: int = config.max_position_embeddings - self._first
+        self.nbytes = sum(each.nbytes for each in {*base.parameters(), *model.parameters()})
+
+    @property
+    def device(self) -> torch.device:
+        return self._base.device  # type: ignore[no-any-return]
+
+    def hidden_states(self, ids: Tensor, types: Tensor, texts: Texts) -> Tensor:
+        """[N, hidden] of N tokens. types: [N], 1 for those of a second text."""
+        ends = texts.starts.repeat_interleave(texts.lengths)
+        positions = torch.arange(len(ids), device=ids.device) - ends + self._first
+        typed = {"token_type_ids": types[None]} if self._takes_types else {}
+        done = self._base(input_ids=ids[None], position_ids=positions[None], texts=texts, **typed)
+        hidden: Tensor = done.last_hidden_state
+        return hidden[0]
+
+    def types(self, ids: Sequence[int], separator: int) -> list[int]:
+        """The type of each token of a prompt: 1 behind the first separator, which is not the end
+        of a text alone."""
+        if not self._typed or separator not in ids:
+            return [0] * len(ids)
+        first = ids.index(separator) + 1
+        return [0] * first + [1] * (len(ids) - first)
+
+    def vector(self, hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
+        """[R, width] float32: of each text, what the pooling makes of its hidden states [N, ...]"""
+        if pooling == Pooling.HEAD:
+            return self._scores(hidden, texts).float()
+        return _pooled(hidden, texts, pooling).float()
+
+    def _scores(self, hidden: Tensor, texts: Texts) -> Tensor:
+        """[R, labels]: what the head says of the first token, or of the mean where it reads that.
+        The head sees texts of one token."""
+        config = self._model.config
+        mean = getattr(config, "classifier_pooling", "cls") == "mean"
+        states = _pooled(hidden, texts, Pooling.MEAN if mean else Pooling.FIRST)[:, None]
+        pooled = None if self._pooler is None else self._pooler(states)
+        self._handed.output = BaseModelOutputWithPooling(
+            last_hidden_state=states, pooler_output=pooled
+        )
+        ids = torch.zeros(len(states), 1, dtype=torch.int64, device=hidden.device)
+        logits: Tensor = self._model(input_ids=ids).logits
+        return logits
+
+
+class _Handed(nn.Module):
+    """Stands where a head expects its encoder, and returns what the encoder has computed."""
+
+    output: Any = None
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        return self.output
+
+
+def _pooled(hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
+    """[N, hidden] -> [R, hidden]."""
+    match pooling:
+        case Pooling.FIRST:
+            return hidden[texts.starts]
+        case Pooling.LAST:
+            return hidden[texts.starts + texts.lengths - 1]
+        case _:
+            # In float32, as each text's own sum: a running sum over all texts would depend on them.
+            parts = torch.split(hidden.float(), texts.lengths.tolist())
+            return torch.stack([part.mean(dim=0) for part in parts]).to(hidden.dtype)
+
+
+def load_model(
+    folder: Path,
+    family: EncoderFamily,
+    *,
+    classifier: bool,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
+) -> EncoderModel:
+    """Read a checkpoint's folder: safetensors alone, and none of its code is run. Raises
+    CheckpointError, also where tensors are missing, which transformers would make up."""
+    logging.disable_progress_bar()
+    kind: Any = AutoModelForSequenceClassification if classifier else AutoModel
+    try:
+        model, info = kind.from_pretrained(
+            folder,
+            dtype=dtype,
+            attn_implementation=NAME,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except Exception as error:  # transformers and safetensors raise many kinds
+        raise CheckpointError(f"{folder} cannot be read: {first_line(error)}") from error
+    missing = sorted(each for each in info["missing_keys"] if OPTIONAL not in each or classifier)
+    if missing:
+        raise CheckpointError(f"{folder} lacks the tensor {missing[0]}")
+    return EncoderModel(model.eval().to(device), family)

@@ -1,0 +1,82 @@
+"""Attention over texts that lie end to end, without padding (attend). transformers calls it.
+
+tokens  | text 0 | text 1       | text 2 |      [1, heads, N, head_dim]
+         each attends to its own text only
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+NAME = "headway_ragged"  # as transformers knows it
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Where the texts of a step lie. Those of one length are attended to together."""
+
+    starts: Tensor  # [R] each text's first token
+    lengths: Tensor  # [R]
+    groups: tuple[tuple[Tensor, int], ...]  # (the texts' first tokens [r], their length)
+
+    @classmethod
+    def of(cls, lengths: Sequence[int], device: torch.device) -> "Texts":
+        """Texts of these lengths, in their order."""
+        by_length = defaultdict[int, list[int]](list)
+        starts, at = list[int](), 0
+        for length in lengths:
+            by_length[length].append(at)
+            starts.append(at)
+            at += length
+        groups = [(torch.tensor(each, device=device), n) for n, each in by_length.items()]
+        made = torch.tensor([starts, list(lengths)], device=device)
+        return cls(made[0], made[1], tuple(groups))
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    texts: Texts,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """[1, heads, N, head_dim] each -> [1, N, heads, head_dim], and no weights.
+
+    sliding_window: a token attends to those less than so far away, in both directions.
+    """
+    assert attention_mask is None, "texts have no padding"
+    heads, count, size = query.shape[1:]
+    found = query.new_empty(1, count, heads, size)
+    grouped = key.shape[1] != heads
+    for starts, length in texts.groups:
+        at = starts[:, None] + torch.arange(length, device=starts.device)  # [r, length]
+        # [heads, r, length, head_dim] -> [r, heads, length, head_dim]
+        q, k, v = (each[0][:, at].transpose(0, 1) for each in (query, key, value))
+        mask = _window(length, sliding_window, q.device)
+        out = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, scale=scaling, enable_gqa=grouped
+        )
+        found[0][at] = out.transpose(1, 2)
+    return found, None
+
+
+def _window(length: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Which tokens attend to which; None: all to all."""
+    if window is None or length <= window:
+        return None
+    at = torch.arange(length, device=device)
+    return (at[:, None] - at).abs() < window
+
+
+AttentionInterface.register(NAME, attend)

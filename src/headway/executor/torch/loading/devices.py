@@ -1,0 +1,18 @@
+"""The device that a model is loaded on (device_of)."""
+
+import torch
+
+from headway.errors import SettingError
+
+
+def device_of(name: str) -> torch.device:
+    """By its name, as torch has it; empty: cuda if there is one, else cpu. Raises SettingError."""
+    if not name:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SettingError(f"device {name!r} is not one that torch knows") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SettingError(f"device {name} was asked for, and torch finds no CUDA device")
+    return device

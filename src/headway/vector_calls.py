@@ -1,0 +1,176 @@
+"""VectorCalls: embed, score and classify, for a model behind an engine."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from headway.answer import Answer
+from headway.core.request import Pooling
+from headway.errors import PromptError, SettingError
+from headway.executor.traits import Traits
+from headway.live.engine import LiveEngine
+from headway.options import Options
+from headway.request_builder import Prompt, RequestBuilder
+from headway.vectors.model_card import ModelCard
+from headway.vectors.vectors import Floats, embedding, probabilities, score, similarity
+
+PROMPT_ONLY = Options(max_tokens=0)
+QUERY, DOCUMENT = "query", "document"  # names of prompts, where a model card has them
+
+
+class Classification(NamedTuple):
+    """A text's label, and how probable each is."""
+
+    label: str  # the most probable
+    probabilities: dict[str, float]  # by label
+
+
+class VectorCalls:
+    """What a model says of whole prompts. Base of LLM, which sets the attributes."""
+
+    card: ModelCard
+    _builder: RequestBuilder
+    _engine: LiveEngine
+    _traits: Traits
+    _run: Callable[[Sequence[Answer], bool], None]
+    _completed: Callable[[Answer], object]
+
+    def embed(
+        self,
+        texts: Prompt | Sequence[Prompt],
+        *,
+        pooling: str = "",
+        prompt_name: str | None = None,
+        dimensions: int = 0,
+        normalize: bool | None = None,
+        truncate: bool = False,
+        progress: bool = True,
+    ) -> Floats:
+        """[texts, d] float32: the embedding of each text, or of lists of token ids.
+
+        pooling: "last", "mean" or "first" (core.request.Pooling); empty: the checkpoint's own, else
+        "mean" for an encoder and "last" for a decoder. prompt_name: the model card's prompt to
+        write before each text; None: its default, if it has one; empty: none. dimensions: keep only
+        the first so many numbers, for models that were trained for it (matryoshka); 0: all.
+        normalize: whether vectors have length 1; None: as the model card says, and yes where there
+        is none. truncate: cut texts at their end that are longer than the model reads; else they
+        raise RefusedError.
+
+        Raises PromptError, SettingError, RefusedError or EngineError.
+        """
+        import numpy as np
+
+        inputs = listed(texts)
+        kind = self.pooling_of(pooling)
+        before, most = self._prompt(prompt_name), self._engine.load.capacity if truncate else 0
+        prompts = [self._encoded(each, before, most) for each in inputs]
+        unit = self.card.normalized if normalize is None else normalize
+        raw = self._vectors(prompts, kind, progress)
+        if not raw:
+            return np.zeros((0, 0), np.float32)
+        return np.stack([embedding(each, dimensions, normalized=unit) for each in raw])
+
+    def score(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        truncate: bool = False,
+        progress: bool = True,
+    ) -> list[float]:
+        """How well each document answers the query; the higher, the better.
+
+        By a cross-encoder (a classifier with one label) as a pair: its score, between 0 and 1
+        unless the checkpoint says otherwise. By any other model: the cosine of both embeddings,
+        with the model card's prompts "query" and "document" where it has these. truncate: cut
+        documents that are too long.
+
+        Raises PromptError, SettingError, RefusedError or EngineError.
+        """
+        if Pooling.HEAD not in self._traits.poolings:
+            has = self.card.prompts
+            asked, said = (name if name in has else None for name in (QUERY, DOCUMENT))
+            (one,) = self.embed([query], prompt_name=asked, truncate=truncate)
+            others = self.embed(documents, prompt_name=said, truncate=truncate, progress=progress)
+            return [similarity(one, each) for each in others]
+        check_scores(self.card)
+        most = self._engine.load.capacity if truncate else 0
+        pair = self._builder.tokenizer.encode_pair
+        prompts = [pair(query, each, most) for each in documents]
+        return [score(raw, self.card) for raw in self._vectors(prompts, Pooling.HEAD, progress)]
+
+    def classify(
+        self,
+        texts: Prompt | Sequence[Prompt],
+        *,
+        truncate: bool = False,
+        progress: bool = True,
+    ) -> list[Classification]:
+        """The label of each text, by a checkpoint with a classification head.
+
+        The probabilities sum to 1, unless the checkpoint says that several labels may be true.
+        Raises PromptError, SettingError, RefusedError or EngineError.
+        """
+        most = self._engine.load.capacity if truncate else 0
+        prompts = [self._encoded(each, "", most) for each in listed(texts)]
+        found = []
+        for raw in self._vectors(prompts, self.pooling_of(Pooling.HEAD), progress):
+            each = dict(zip(self.card.labels, probabilities(raw, self.card), strict=True))
+            found.append(Classification(max(each, key=each.__getitem__), each))
+        return found
+
+    def pooling_of(self, asked: str) -> str:
+        """The pooling that is meant. Raises SettingError if there is none."""
+        kind = asked or self.card.pooling or next(iter(self._traits.poolings), "")
+        self._traits.check_pooling(kind)
+        return kind
+
+    def _prompt(self, name: str | None) -> str:
+        return prompt_of(self.card, name)
+
+    def _encoded(self, text: Prompt, before: str, most: int) -> tuple[int, ...]:
+        """Token ids, at most so many; 0: all."""
+        if isinstance(text, str):
+            return self._builder.tokenizer.encode(before + text, most)
+        ids = self._builder.encode(text)
+        return ids[:most] if most else ids
+
+    def _vectors(
+        self, prompts: Sequence[tuple[int, ...]], pooling: str, progress: bool
+    ) -> list[bytes]:
+        """The vector of each prompt. Raises what went wrong first; the others have ended too."""
+        now, tokenizer = self._engine.clock.now(), self._builder.tokenizer
+        answers = [
+            Answer(self._builder.pooled(each, pooling, now), PROMPT_ONLY, tokenizer)
+            for each in prompts
+        ]
+        self._run(answers, progress)
+        for each in answers:
+            self._completed(each)
+        for each in answers:
+            if each.error:
+                raise each.error
+        return [each.vector for each in answers]
+
+
+def listed(texts: Prompt | Sequence[Prompt]) -> list[Prompt]:
+    """One text, or the ids of one, is a list of one."""
+    if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
+        return [texts]  # type: ignore[list-item]
+    return list(texts)  # type: ignore[arg-type]
+
+
+def prompt_of(card: ModelCard, name: str | None) -> str:
+    """What to write before a text. name: of the card's; None: its default; empty: nothing. Raises
+    PromptError for one that it does not have."""
+    name = card.default_prompt if name is None else name
+    if name and name not in card.prompts:
+        known = ", ".join(card.prompts) or "none"
+        raise PromptError(f"the model card has no prompt {name!r}; it has {known}")
+    return card.prompts[name] if name else ""
+
+
+def check_scores(card: ModelCard) -> None:
+    """Raises SettingError unless a classifier gives a pair one score."""
+    if len(card.labels) != 1:
+        count = len(card.labels)
+        raise SettingError(f"the model gives {count} labels, not one score: use classify")

@@ -1,0 +1,1 @@
+"""What becomes of the vectors that an executor makes: embeddings, scores and labels."""

@@ -1,0 +1,132 @@
+"""What a checkpoint says of its vectors (ModelCard): in the files of sentence-transformers, and in
+config.json.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headway.core.request import Pooling
+from headway.errors import CheckpointError, UnsupportedModelError
+from headway.executor.torch.config.config_reader import Raw, read_json
+
+MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
+# By sentence-transformers' names, and by the keys that older versions wrote.
+MODES = {"cls": Pooling.FIRST, "mean": Pooling.MEAN, "lasttoken": Pooling.LAST}
+OLD_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """How its vectors are made and read."""
+
+    pooling: str = ""  # one of Pooling's; empty: it does not say
+    normalized: bool = True  # embeddings have length 1
+    prompts: Mapping[str, str] = field(default_factory=dict)  # what to write before a text, by name
+    default_prompt: str = ""  # the name of the one that is written where none is named; or none
+    max_tokens: int = 0  # of a text; 0: as many as the model has positions
+    labels: tuple[str, ...] = ()  # of a classifier, in the order of its scores
+    several: bool = False  # each label is true or not by itself; else one of them is
+    sigmoid: bool = True  # of a classifier with one label: its score is put between 0 and 1
+
+
+def read_card(folder: Path) -> ModelCard:
+    """The card of a checkpoint's folder; the defaults where it says nothing.
+
+    Raises CheckpointError for files that make no sense, UnsupportedModelError for what is not
+    computed.
+    """
+    raw = read_json(folder / "config.json")
+    labels, several, sigmoid = _classes(folder, raw)
+    pooling, normalized = _modules(folder)
+    prompts, default = _prompts(folder)
+    path = folder / "sentence_bert_config.json"
+    most = read_json(path).get("max_seq_length") or 0 if path.is_file() else 0
+    if not isinstance(most, int) or most < 0:
+        raise CheckpointError(f"{path}: max_seq_length is {most!r}")
+    return ModelCard(pooling, normalized, prompts, default, most, labels, several, sigmoid)
+
+
+def _modules(folder: Path) -> tuple[str, bool]:
+    """The pooling, and whether vectors are normalised, by modules.json."""
+    path = folder / MODULES
+    if not path.is_file():
+        return "", True
+    pooling, normalized = "", False
+    for module in _read_list(path):
+        kind = str(module.get("type", "")).rpartition(".")[2]
+        match kind:
+            case "Transformer":
+                pass
+            case "Pooling":
+                pooling = _pooling(folder / str(module.get("path", "")) / "config.json")
+            case "Normalize":
+                normalized = True
+            case _:
+                raise UnsupportedModelError(f"{path}: the module {kind!r} is not computed")
+    return pooling, normalized
+
+
+def _read_list(path: Path) -> list[Raw]:
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise CheckpointError(f"{path} is not a list of modules")
+    return found
+
+
+def _pooling(path: Path) -> str:
+    raw = read_json(path)
+    given: Any = raw.get("pooling_mode") or [
+        name for key, name in OLD_MODES.items() if raw.get(key)
+    ]
+    modes = [given] if isinstance(given, str) else list(given)
+    if len(modes) != 1 or modes[0] not in MODES:
+        raise UnsupportedModelError(f"{path}: pooling {', '.join(modes) or 'of no kind'}")
+    if raw.get("include_prompt") is False:
+        raise UnsupportedModelError(f"{path}: pooling without the prompt's tokens")
+    return MODES[modes[0]]
+
+
+def _prompts(folder: Path) -> tuple[dict[str, str], str]:
+    path = folder / PROMPTS
+    if not path.is_file():
+        return {}, ""
+    raw = read_json(path)
+    prompts, default = raw.get("prompts") or {}, raw.get("default_prompt_name") or ""
+    if not isinstance(prompts, dict):
+        raise CheckpointError(f"{path}: prompts is not a JSON object")
+    if default and default not in prompts:
+        raise CheckpointError(f"{path}: there is no prompt {default!r}, the default one")
+    return {str(name): str(text or "") for name, text in prompts.items()}, str(default)
+
+
+def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool, bool]:
+    """A classifier's labels, whether several may be true, and what becomes of a single score."""
+    names = raw.get("id2label")
+    if names is None and (count := raw.get("num_labels")):
+        names = {str(i): f"LABEL_{i}" for i in range(int(count))}
+    names = names or {"0": "LABEL_0", "1": "LABEL_1"}  # as transformers has it
+    try:
+        labels = tuple([str(names[key]) for key in sorted(names, key=int)])
+    except (TypeError, ValueError, AttributeError):
+        raise CheckpointError(f"{folder}/config.json: id2label makes no sense") from None
+    later = raw.get("sentence_transformers") or {}
+    named = later.get("activation_fn") or raw.get("sbert_ce_default_activation_function") or ""
+    kind = str(named).rpartition(".")[2]
+    if kind not in ("", "Sigmoid", "Identity"):
+        raise UnsupportedModelError(f"{folder}/config.json: the activation {named} of scores")
+    several = raw.get("problem_type") == "multi_label_classification"
+    return labels, several, kind != "Identity"

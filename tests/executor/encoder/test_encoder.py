@@ -1,0 +1,298 @@
+"""Vectors of encoders equal transformers' own, one text at a time, whatever the company."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from headway import LLM
+from headway.core.batch import Batch, Begun, Row, Want
+from headway.core.policies.join import Continuous, Static
+from headway.core.policies.policies import Policies, usual
+from headway.core.sampling import Sampling
+from headway.errors import (
+    CheckpointError,
+    PromptError,
+    RefusedError,
+    SettingError,
+    UnsupportedModelError,
+)
+from headway.executor.encoder.families import FAMILIES
+from headway.executor.load import load
+from headway.executor.torch.memory.memory_plan import Limits
+from tests.tiny_encoders import CONTEXT, VOCAB, WORDS, make_encoder, reference, tokenizer
+
+HEADS = [kind for kind, family in FAMILIES.items() if family.heads]
+LENGTHS = (5, 17, 1, 17, 30, 8, 24)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """kind, labels -> a folder; each is made once."""
+    made = {}
+
+    def folder(kind, labels=0, **more):
+        key = kind, labels, *sorted(more.items())
+        if key not in made:
+            made[key] = make_encoder(tmp_path_factory.mktemp(kind) / "model", kind, labels, **more)
+        return made[key]
+
+    return folder
+
+
+def prompts():
+    stream = torch.Generator().manual_seed(5)
+    return [tuple(torch.randint(4, VOCAB, (n,), generator=stream).tolist()) for n in LENGTHS]
+
+
+def compute(executor, asked, pooling):
+    """The vectors of one step with all of them."""
+    rows = [Row(i, 0, prompt, (i + 1,), Want.VECTOR) for i, prompt in enumerate(asked)]
+    begun = [Begun(i, len(p), Sampling(), pooling=pooling) for i, p in enumerate(asked)]
+    batch = Batch(1, tuple(rows), tuple(begun))
+    output = executor.collect(executor.submit(batch))
+    assert not output.errors
+    executor.submit(Batch(2, ended=tuple(range(len(asked)))))
+    return np.stack([np.frombuffer(output.vectors[i], np.float32) for i in range(len(asked))])
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_embeddings_equal_transformers(folders, kind):
+    model, executor = reference(folders(kind)), load("torch", folders(kind), Limits()).executor
+    with torch.inference_mode():
+        hidden = [model(torch.tensor([each])).last_hidden_state[0] for each in prompts()]
+    for pooling, pooled in (
+        ("first", lambda states: states[0]),
+        ("mean", lambda states: states.mean(dim=0)),
+        ("last", lambda states: states[-1]),
+    ):
+        want = np.stack([pooled(each).numpy() for each in hidden])
+        together = compute(executor, prompts(), pooling)
+        np.testing.assert_allclose(together, want, atol=1e-4)
+        alone = [compute(executor, [each], pooling)[0] for each in prompts()]
+        np.testing.assert_allclose(together, np.stack(alone), atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("more", [{}, {"classifier_pooling": "mean"}], ids=["cls", "mean"])
+def test_scores_of_heads_equal_transformers(folders, kind, more):
+    if more and kind != "modernbert":
+        pytest.skip("only ModernBERT's head may read the mean")
+    folder = folders(kind, 3, **more)
+    model = reference(folder, 3)
+    with torch.inference_mode():
+        want = np.stack([model(torch.tensor([each])).logits[0].numpy() for each in prompts()])
+    found = compute(load("torch", folder, Limits()).executor, prompts(), "head")
+    np.testing.assert_allclose(found, want, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [kind for kind, family in FAMILIES.items() if family.typed])
+def test_the_second_text_of_a_pair_has_a_type_of_its_own(folders, kind):
+    folder = folders(kind, 1)
+    model, words = reference(folder, 1), tokenizer()
+    query, documents = "where is it", ["the cat sat on the mat", "it is in spain", "a dog"]
+    with LLM(folder) as ours:
+        found = ours.score(query, documents)
+    for score, document in zip(found, documents, strict=True):
+        pair = words(query, document, return_token_type_ids=True, return_tensors="pt")
+        with torch.inference_mode():
+            typed = model(**pair).logits[0, 0]
+            del pair["token_type_ids"]
+            plain = model(**pair).logits[0, 0]
+        assert abs(score - torch.sigmoid(typed).item()) < 1e-5
+        assert abs(typed - plain) > 1e-3, "or the types would not matter here"
+
+
+def test_many_texts_under_load_keep_their_own_vectors(folders):
+    texts = [" ".join(WORDS[i % 7 : i % 7 + 1 + i % 15]) for i in range(200)]
+    with LLM(folders("bert"), slots=8) as ours:
+        found = ours.embed(texts)
+        alone = np.concatenate([ours.embed(each) for each in texts[:20]])
+    np.testing.assert_allclose(found[:20], alone, atol=2e-5)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+def test_what_an_encoder_cannot_do_is_refused_by_name(folders):
+    with LLM(folders("bert")) as ours:
+        with pytest.raises(SettingError, match="an encoder generates nothing"):
+            ours.generate("the cat")[0]
+        with pytest.raises(SettingError, match="has no pooling 'head'"):
+            ours.classify("the cat")
+        with pytest.raises(RefusedError, match=f"a request may hold {CONTEXT}"):
+            ours.embed(["a", "the " * 60])
+        with pytest.raises(RefusedError, match="the prompt is empty"):
+            ours.embed([[]])
+        with pytest.raises(PromptError, match="dimensions must be from 1 to 48, not 49"):
+            ours.embed("a", dimensions=49)
+        with pytest.raises(PromptError, match="the model has 0 to 63"):
+            ours.embed([[5, 64]])
+        with pytest.raises(PromptError, match="has no prompt 'query'; it has none"):
+            ours.embed("a", prompt_name="query")
+        assert ours.embed([]).shape == (0, 0)
+        assert ours.embed("the cat").shape == (1, 48), "it still works"
+    for policies, why in ((usual(4), "computes a prompt in one step"), (static(), "no padding")):
+        with pytest.raises(SettingError, match=why):
+            LLM(folders("bert"), policies=policies)
+    with pytest.raises(SettingError, match="not quantized to int8"):
+        LLM(folders("bert"), quantize="int8")
+    with pytest.raises(SettingError, match="context 41 is longer than the 40"):
+        LLM(folders("bert"), context=41)
+    with pytest.raises(UnsupportedModelError, match="the head of eurobert"):
+        LLM(folders("eurobert", 2))
+
+
+def static():
+    return Policies(Static(4))
+
+
+def test_long_texts_are_cut_only_if_asked(folders):
+    words = tokenizer()
+    long = ["cat " * n for n in (37, 38, 39, 60)]
+    with LLM(folders("bert")) as ours:
+        cut = ours.embed(long, truncate=True)
+        np.testing.assert_allclose(cut[2:], cut[[1, 1]], atol=2e-5)
+        assert np.abs(cut[1] - cut[0]).max() > 1e-4
+        ids = ours.tokenizer.encode(long[3], CONTEXT)
+        assert ids == tuple(words(long[3], truncation=True, max_length=CONTEXT)["input_ids"])
+        pair = ours.tokenizer.encode_pair("a dog", long[3], CONTEXT)
+        cut = words("a dog", long[3], truncation="only_second", max_length=CONTEXT)
+        assert pair == tuple(cut["input_ids"])
+        with pytest.raises(PromptError, match="the first text has 37 tokens: a pair may have 40"):
+            ours.tokenizer.encode_pair(long[0], "a", CONTEXT)
+
+
+def test_policies_of_whole_prompts_bound_a_step(folders):
+    with LLM(folders("bert"), policies=Policies(Continuous(3), step_tokens=20)) as ours:
+        assert ours.embed(["the cat sat on the mat"] * 9).shape == (9, 48)
+
+
+def test_numbers_that_are_not_finite_fail_their_own_text(folders, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = make_encoder(tmp_path / "model", "bert")
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [each for each in weights if each.endswith("word_embeddings.weight")]
+    weights[name][9] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    executor = load("torch", folder, Limits()).executor
+    asked = [(2, 5, 3), (2, 9, 3), (2, 6, 3)]
+    rows = tuple(Row(i, 0, p, (i + 1,), Want.VECTOR) for i, p in enumerate(asked))
+    begun = tuple(Begun(i, 3, Sampling(), pooling="mean") for i in range(3))
+    output = executor.collect(executor.submit(Batch(1, rows, begun)))
+    assert output.errors == {1: "the model computed numbers that are not finite"}
+    assert np.isfinite(np.frombuffer(output.vectors[0], np.float32)).all()
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused(folders, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = make_encoder(tmp_path / "model", "bert")
+    weights = load_file(folder / "model.safetensors")
+    lost = "encoder.layer.1.output.dense.weight"
+    save_file(
+        {name: each for name, each in weights.items() if name != lost},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(CheckpointError, match=f"lacks the tensor {lost}"):
+        LLM(folder)
+
+
+def sentence_transformers(folder, **files):
+    """Write the files that sentence-transformers adds to a checkpoint."""
+    for name, content in files.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(exist_ok=True)
+        path.with_suffix(".json").write_text(json.dumps(content))
+    return folder
+
+
+MODULES = [
+    {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+    {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+]
+
+
+def test_the_model_card_is_obeyed(tmp_path):
+    folder = sentence_transformers(
+        make_encoder(tmp_path / "model", "bert"),
+        modules=MODULES,
+        sentence_bert_config={"max_seq_length": 20},
+        config_sentence_transformers={
+            "prompts": {"query": "where is ", "document": ""},
+            "default_prompt_name": None,
+        },
+        **{
+            "1_Pooling__config": {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+        },
+    )
+    model, words = reference(folder), tokenizer()
+
+    def first(text):
+        with torch.inference_mode():
+            return model(**words(text, return_tensors="pt")).last_hidden_state[0, 0].numpy()
+
+    with LLM(folder) as ours:
+        assert ours.memory.context == 20
+        found = ours.embed(["the cat", "a dog"])  # not normalised: there is no such module
+        np.testing.assert_allclose(found, [first("the cat"), first("a dog")], atol=1e-4)
+        asked = ours.embed("the cat", prompt_name="query", normalize=True)[0]
+        want = first("where is the cat")
+        np.testing.assert_allclose(asked, want / np.linalg.norm(want), atol=1e-5)
+        cut = ours.embed("the cat", dimensions=7, normalize=True)[0]
+        part = first("the cat")[:7]
+        np.testing.assert_allclose(cut, part / np.linalg.norm(part), atol=1e-5)
+        (score,) = ours.score("the cat", ["the cat"])
+        query, document = want, first("the cat")
+        cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
+        assert abs(score - cosine) < 1e-5
+        with pytest.raises(PromptError, match="has no prompt 'q'; it has query, document"):
+            ours.embed("the cat", prompt_name="q")
+
+
+@pytest.mark.parametrize(
+    "files, why",
+    [
+        ({"modules": [*MODULES, {"type": "sentence_transformers.models.Dense"}]}, "module 'Dense'"),
+        ({"modules": {}}, "is not a list of modules"),
+        ({"1_Pooling__config": {"pooling_mode": "max"}}, "pooling max"),
+        ({"1_Pooling__config": {"pooling_mode": ["cls", "mean"]}}, "pooling cls, mean"),
+        ({"1_Pooling__config": {"pooling_mode": "mean", "include_prompt": False}}, "without the"),
+        ({"config_sentence_transformers": {"default_prompt_name": "q"}}, "there is no prompt 'q'"),
+        ({"sentence_bert_config": {"max_seq_length": "many"}}, "max_seq_length is 'many'"),
+    ],
+)
+def test_what_a_model_card_asks_for_and_is_not_computed_is_named(folders, tmp_path, files, why):
+    import shutil
+
+    folder = tmp_path / "model"
+    shutil.copytree(folders("bert"), folder)
+    whole = {"modules": MODULES, "1_Pooling__config": {"pooling_mode": "mean"}} | files
+    with pytest.raises(CheckpointError, match=why):
+        LLM(sentence_transformers(folder, **whole))
+
+
+def test_labels_and_their_probabilities(tmp_path):
+    labels = {0: "bad", 1: "fine", 2: "good"}
+    one = make_encoder(tmp_path / "one", "roberta", 3, id2label=labels)
+    several = make_encoder(
+        tmp_path / "several", "roberta", 3, problem_type="multi_label_classification"
+    )
+    model, words = reference(one, 3), tokenizer()
+    with torch.inference_mode():
+        logits = model(**words("the cat", return_tensors="pt")).logits[0]
+    with LLM(one) as ours:
+        (found,) = ours.classify("the cat")
+        assert found.label == labels[int(logits.argmax())]
+        want = dict(zip(labels.values(), logits.softmax(-1).tolist(), strict=True))
+        assert found.probabilities == pytest.approx(want, abs=1e-5)
+        with pytest.raises(SettingError, match="3 labels, not one score: use classify"):
+            ours.score("a", ["b"])
+        with pytest.raises(SettingError, match="has no pooling 'mean'"):
+            ours.embed("a", pooling="mean")
+    with LLM(several) as ours:
+        (found,) = ours.classify("the cat")
+        want = dict(zip(found.probabilities, logits.sigmoid().tolist(), strict=True))
+        assert found.probabilities == pytest.approx(want, abs=1e-5)
+        assert list(want) == ["LABEL_0", "LABEL_1", "LABEL_2"]
