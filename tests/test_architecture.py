@@ -221,9 +221,8 @@ def test_only_live_reads_a_clock():
 def test_tensors_stay_in_the_executor():
     assert all(path.startswith("executor/") for path in readers("torch"))
     beyond = {path for path in readers("numpy") if not path.startswith("executor/")}
-    assert beyond == {"commands/calibrate/fit.py"}, (
-        "it fits thousands of steps forty times, where scipy is"
-    )
+    # One fits thousands of steps forty times, where scipy is; the other returns arrays to a caller.
+    assert beyond == {"commands/calibrate/fit.py", "vector_calls.py"}
 
 
 def test_the_package_exports_its_public_names():

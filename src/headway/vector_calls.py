@@ -1,7 +1,7 @@
 """VectorCalls: embed, score and classify, for a model behind an engine."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from headway.answer import Answer
 from headway.core.request import Pooling
@@ -11,7 +11,11 @@ from headway.live.engine import LiveEngine
 from headway.options import Options
 from headway.request_builder import Prompt, RequestBuilder
 from headway.vectors.model_card import ModelCard
-from headway.vectors.vectors import Floats, embedding, probabilities, score, similarity
+from headway.vectors.vectors import embedding, probabilities, score, similarity
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 PROMPT_ONLY = Options(max_tokens=0)
 QUERY, DOCUMENT = "query", "document"  # names of prompts, where a model card has them
@@ -44,7 +48,7 @@ class VectorCalls:
         normalize: bool | None = None,
         truncate: bool = False,
         progress: bool = True,
-    ) -> Floats:
+    ) -> "NDArray[np.float32]":
         """[texts, d] float32: the embedding of each text, or of lists of token ids.
 
         pooling: "last", "mean" or "first" (core.request.Pooling); empty: the checkpoint's own, else
@@ -60,14 +64,17 @@ class VectorCalls:
         import numpy as np
 
         inputs = listed(texts)
-        kind = self.pooling_of(pooling)
-        before, most = self._prompt(prompt_name), self._engine.load.capacity if truncate else 0
+        kind = embedding_pooling(self._traits, self.card, pooling)
+        before, most = (
+            prompt_of(self.card, prompt_name),
+            self._engine.load.capacity if truncate else 0,
+        )
         prompts = [self._encoded(each, before, most) for each in inputs]
         unit = self.card.normalized if normalize is None else normalize
         raw = self._vectors(prompts, kind, progress)
         if not raw:
             return np.zeros((0, 0), np.float32)
-        return np.stack([embedding(each, dimensions, normalized=unit) for each in raw])
+        return np.array([embedding(each, dimensions, normalized=unit) for each in raw], np.float32)
 
     def score(
         self,
@@ -113,19 +120,11 @@ class VectorCalls:
         most = self._engine.load.capacity if truncate else 0
         prompts = [self._encoded(each, "", most) for each in listed(texts)]
         found = []
-        for raw in self._vectors(prompts, self.pooling_of(Pooling.HEAD), progress):
+        self._traits.check_pooling(Pooling.HEAD)
+        for raw in self._vectors(prompts, Pooling.HEAD, progress):
             each = dict(zip(self.card.labels, probabilities(raw, self.card), strict=True))
             found.append(Classification(max(each, key=each.__getitem__), each))
         return found
-
-    def pooling_of(self, asked: str) -> str:
-        """The pooling that is meant. Raises SettingError if there is none."""
-        kind = asked or self.card.pooling or next(iter(self._traits.poolings), "")
-        self._traits.check_pooling(kind)
-        return kind
-
-    def _prompt(self, name: str | None) -> str:
-        return prompt_of(self.card, name)
 
     def _encoded(self, text: Prompt, before: str, most: int) -> tuple[int, ...]:
         """Token ids, at most so many; 0: all."""
@@ -157,6 +156,15 @@ def listed(texts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
         return [texts]  # type: ignore[list-item]
     return list(texts)  # type: ignore[arg-type]
+
+
+def embedding_pooling(traits: Traits, card: ModelCard, asked: str) -> str:
+    """The pooling that is meant by a name; empty: the checkpoint's own. Raises SettingError."""
+    if Pooling.HEAD in traits.poolings:
+        raise SettingError("the model is a classifier: it gives scores and labels, no embeddings")
+    found = asked or card.pooling or next(iter(traits.poolings), "")
+    traits.check_pooling(found)
+    return found
 
 
 def prompt_of(card: ModelCard, name: str | None) -> str:

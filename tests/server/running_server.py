@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from time import monotonic, sleep
 
 from headway.core.batch import Event
@@ -15,6 +16,7 @@ from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.executor.fake import FakeExecutor
+from headway.executor.traits import EVERYTHING
 from headway.live.engine import LiveEngine
 from headway.llm import EMBEDDED
 from headway.runs.shared_executor import SharedExecutor
@@ -59,7 +61,7 @@ class Local:
     """server.engine.handle.EngineHandle over a LiveEngine."""
 
     def __init__(self, scheduler, executor):
-        self.loop = asyncio.get_running_loop()
+        self.loop, self.traits = asyncio.get_running_loop(), executor.traits
         self.rows = lambda steps, requests: None
         self.events = lambda events: None
         self.state, self.down, self.journal = EngineState.READY, "", ""
@@ -152,7 +154,9 @@ def until(holds):
 
 def service_of(config, engine):
     service = Service(config, engine)
-    service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}))
+    theirs = engine.traits
+    traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
+    service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
     return service
 
 

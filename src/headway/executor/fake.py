@@ -38,7 +38,8 @@ def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
 
 def pooled(states: list[int], pooling: str) -> bytes:
     """Stands for the vector of a prompt with these states."""
-    return pack("<q", states[-1] if pooling == Pooling.LAST else sum(states))
+    high, low = divmod(states[-1] if pooling == Pooling.LAST else sum(states), 4_096)
+    return pack("<2f", high, low)
 
 
 def score(state: int, token: int) -> Logprob:
@@ -67,6 +68,8 @@ class FakeExecutor(Executor):
             logprobs=False,
             grammars=False,
             steps_in_flight=steps_in_flight,
+            poolings=(Pooling.LAST, Pooling.MEAN),
+            width=2,
         )
         self.block_size, self.burst, self._begins = block_size, burst, begins
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]

@@ -29,6 +29,7 @@ class Traits:
     grammars: bool = True
     poolings: tuple[str, ...] = ()  # the vectors that it makes of a prompt, its own choice first
     exclusive_groups: bool = True  # it computes padding and held slots
+    width: int = 0  # numbers of such a vector; 0: it is not known before it is loaded
     splits_prompts: bool = True  # it computes a prompt in parts, in several steps
     adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0

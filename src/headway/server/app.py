@@ -17,9 +17,10 @@ from headway.server.http.errors import install_error_handlers
 from headway.server.http.guard import BrowserGuard
 from headway.server.http.head import HeadAsGet
 from headway.server.http.openapi import complete
-from headway.server.http.routes_answers import ANSWERS, answer_routes
-from headway.server.http.routes_state import probe_routes, state_routes
-from headway.server.http.routes_text import text_routes
+from headway.server.http.routes.answers import ANSWERS, answer_routes
+from headway.server.http.routes.state import probe_routes, state_routes
+from headway.server.http.routes.text import text_routes
+from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import attach_metrics
 
@@ -66,13 +67,14 @@ def make_app(service: Service) -> FastAPI:
     app.state.bodies, app.state.metrics = bodies, metrics
     for router in (
         answer_routes(service, bodies),
+        vector_routes(service, bodies),
         text_routes(service, bodies),
         state_routes(service),
         probe_routes(service, metrics),
     ):
         app.include_router(router)
     # The middleware that is added last sees a request first.
-    app.add_middleware(CallTimeLimit, exempt=ANSWERS, time=limits.call_time)
+    app.add_middleware(CallTimeLimit, exempt=ANSWERS | VECTORS, time=limits.call_time)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, config=service.config)
     app.add_middleware(RequestId)

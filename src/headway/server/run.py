@@ -130,7 +130,7 @@ class Server:
         tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
-        self.service.ready(tokenizer, welcome.eos, welcome.traits)
+        self.service.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
         return welcome
 
     async def _stand(self) -> None:

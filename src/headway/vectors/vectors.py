@@ -1,53 +1,52 @@
 """From the bytes of a vector to embeddings, scores and the probabilities of labels."""
 
+import math
+from array import array
 from collections.abc import Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from operator import mul
 
 from headway.errors import PromptError
 from headway.vectors.model_card import ModelCard
 
-Floats = NDArray[np.float32]
-FLOAT32 = np.dtype("<f4")
+FLOAT32 = "f"  # as array and memoryview name it
 
 
-def embedding(raw: bytes, dimensions: int = 0, *, normalized: bool = True) -> Floats:
-    """[d] the first `dimensions` numbers of a vector (matryoshka); 0: all.
+def embedding(raw: bytes, dimensions: int = 0, *, normalized: bool = True) -> "array[float]":
+    """[d] float32: the first `dimensions` numbers of a vector (matryoshka); 0: all.
 
     normalized: divided by its length, after it was cut. Raises PromptError if it has fewer.
     """
-    vector = np.frombuffer(raw, FLOAT32)
+    vector: array[float] = array(FLOAT32, raw)
     if not 0 <= dimensions <= len(vector):
         raise PromptError(f"dimensions must be from 1 to {len(vector)}, not {dimensions}")
     if dimensions:
-        vector = vector[:dimensions]
-    if not normalized:
-        return vector
-    length = np.linalg.norm(vector)
-    return vector / length if length else vector
+        del vector[dimensions:]
+    if normalized and (length := math.hypot(*vector)):
+        return array(FLOAT32, [each / length for each in vector])
+    return vector
 
 
-def similarity(one: Floats, other: Floats) -> float:
+def similarity(one: Sequence[float], other: Sequence[float]) -> float:
     """The cosine of two embeddings."""
-    lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
-    return float(one @ other) / lengths if lengths else 0.0
+    lengths = math.hypot(*one) * math.hypot(*other)
+    return sum(map(mul, one, other)) / lengths if lengths else 0.0
 
 
 def score(raw: bytes, card: ModelCard) -> float:
     """The score of a pair of texts, by a classifier with one label."""
-    (logit,) = np.frombuffer(raw, FLOAT32).tolist()
-    return float(_sigmoid(np.array([logit]))[0]) if card.sigmoid else float(logit)
+    (logit,) = array(FLOAT32, raw)
+    return _sigmoid(logit) if card.sigmoid else logit
 
 
-def probabilities(raw: bytes, card: ModelCard) -> Sequence[float]:
+def probabilities(raw: bytes, card: ModelCard) -> list[float]:
     """Of a classifier's labels: each by itself, or of all together 1."""
-    logits = np.frombuffer(raw, FLOAT32).astype(np.float64)
+    logits = array(FLOAT32, raw)
     if card.several or len(logits) == 1:
-        return [float(each) for each in _sigmoid(logits)]
-    powers = np.exp(logits - logits.max())
-    return [float(each) for each in powers / powers.sum()]
+        return [_sigmoid(each) for each in logits]
+    powers = [math.exp(each - max(logits)) for each in logits]
+    return [each / sum(powers) for each in powers]
 
 
-def _sigmoid(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-logits))
+def _sigmoid(logit: float) -> float:
+    small = math.exp(-abs(logit))  # never too large
+    return (1 if logit > 0 else small) / (1 + small)

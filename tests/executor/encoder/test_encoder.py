@@ -289,7 +289,7 @@ def test_labels_and_their_probabilities(tmp_path):
         assert found.probabilities == pytest.approx(want, abs=1e-5)
         with pytest.raises(SettingError, match="3 labels, not one score: use classify"):
             ours.score("a", ["b"])
-        with pytest.raises(SettingError, match="has no pooling 'mean'"):
+        with pytest.raises(SettingError, match="the model is a classifier"):
             ours.embed("a", pooling="mean")
     with LLM(several) as ours:
         (found,) = ours.classify("the cat")

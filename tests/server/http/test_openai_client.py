@@ -235,7 +235,7 @@ def test_the_two_nulls_that_openai_sends_too(client):
 def test_endpoints_that_are_not_offered_raise_the_clients_not_found_error(client):
     for ask in (
         lambda: client.responses.create(model="headway-tiny", input="x"),
-        lambda: client.embeddings.create(model="headway-tiny", input="x"),
+        lambda: client.moderations.create(input="x"),
     ):
         with pytest.raises(openai.NotFoundError, match="there is no POST /v1/") as caught:
             ask()

@@ -23,8 +23,8 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-OPERATIONS = 12
-WITH_BODY = (0, 1, 3, 4)  # chat, completions, tokenize, detokenize
+OPERATIONS = 16
+WITH_BODY = (0, 1, 3, 4, 5, 6, 7, 8)  # all but cancel and those that tell of the server
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,7 @@ class EncoderExecutor(Executor):
             exclusive_groups=False,
             splits_prompts=False,
             poolings=tuple(poolings),
+            width=model.hidden,
         )
         self.computed = 0  # tokens
         self._of: dict[int, str] = {}  # the pooling of each sequence

@@ -78,7 +78,8 @@ class TorchExecutor(Executor):
         self.computed = 0  # tokens through the linear layers, padding included
         config, device = model.config, model.device
         self.overlapped = device.type != "cpu" if overlapped is None else overlapped
-        self.traits = replace(OURS, steps_in_flight=2 if self.overlapped else 1)
+        depth = 2 if self.overlapped else 1
+        self.traits = replace(OURS, steps_in_flight=depth, width=config.hidden)
         self._context = length = context or config.context
         self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
         self._slots = Slots(-(-length // cache.block_size), self._grammars, device)

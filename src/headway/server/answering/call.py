@@ -157,8 +157,8 @@ class Call:
         return self.out.take_last() if self.problem else self.out.take()
 
     @property
-    def is_scored(self) -> bool:
-        """Whether it has log-probabilities: its JSON may be long, and is sent piece by piece."""
+    def is_long(self) -> bool:
+        """Whether its JSON may be long, as with log-probabilities: it is sent piece by piece."""
         return self.request.options.logprobs >= 0
 
     def response(self) -> Iterator[str]:

@@ -42,4 +42,6 @@ class Routed:
     @property
     def operation(self) -> str:
         """As traces call it."""
+        if self.request.vectors:
+            return self.request.vectors.kind
         return "chat" if self.request.chat else "text_completion"

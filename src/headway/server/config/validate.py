@@ -14,6 +14,7 @@ except ModuleNotFoundError as missing:
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
 from headway.costing.calibration import read_cost_file
+from headway.executor.encoder.families import is_encoder
 from headway.executor.load import TORCH
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.loading.tensor_names import tensor_shapes
@@ -28,6 +29,7 @@ from headway.executor.torch.memory.memory_plan import (
 from headway.journal.file import check as check_journal
 from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
+from headway.vectors.model_card import read_card
 
 TOKENIZER = "tokenizer.json"
 
@@ -42,11 +44,9 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
     if engine.journal:
         check_journal(Path(engine.journal), new=False)
     folder = _folder(config.model.path)
-    model = None
     if folder:
         if engine.executor == TORCH:
-            model = read_config(folder)
-            Checkpoint(folder, tensor_shapes(model), framework="np").close()
+            _check_checkpoint(folder)
         if not (folder / TOKENIZER).is_file():
             raise CheckpointError(f"{folder} has no {TOKENIZER}")
     if engine.cost:
@@ -56,9 +56,16 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
             raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
     if engine.executor != TORCH:
         return ("whether vLLM takes the model and its options is seen at the start",)
-    if model:
+    if folder:
         return ()
     return (f"{config.model.path} is not a folder here: it is looked up on the hub at the start",)
+
+
+def _check_checkpoint(folder: Path) -> None:
+    if is_encoder(folder):
+        read_card(folder)
+        return
+    Checkpoint(folder, tensor_shapes(read_config(folder)), framework="np").close()
 
 
 def check_memory(config: ServerConfig) -> None:
@@ -69,6 +76,8 @@ def check_memory(config: ServerConfig) -> None:
     folder, device = _folder(config.model.path), config.model.device
     elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
     if folder is None or elsewhere or config.engine.executor != TORCH:
+        return
+    if is_encoder(folder):  # it keeps no KV
         return
     model, free = read_config(folder), free_on_host()
     precision = model.precision(config.model.precision, "cpu")

@@ -13,6 +13,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_bytes
@@ -20,6 +21,8 @@ from secrets import token_bytes
 from headway.core.commands import Add, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
+from headway.core.policies.chunk import Whole
+from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.costing.calibration import read_cost_file
@@ -43,6 +46,7 @@ from headway.models import EMBEDDED, display_name
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.heap import ScoreTrimmer
 from headway.tokenizer import Tokenizer
+from headway.vectors.model_card import read_card
 
 SMALL = 64 << 20  # bytes of weights; one thread computes a smaller model as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready
@@ -175,9 +179,9 @@ class EngineProcess:
                 name, executor=options.executor
             )  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))
-        policies = options.policies
         loaded = self._load(source)
         loaded.executor.on_failure(_end_process)
+        policies = self._policies(loaded)
         cost = StepCost()
         if calibration:
             calibration.check_model(name, loaded.dtype)
@@ -208,8 +212,17 @@ class EngineProcess:
             memory=plan.summary,
             load=engine.load,
             traits=loaded.executor.traits,
+            card=read_card(loaded.folder),
             doubt=calibration.doubt if calibration else "",
         )
+
+    def _policies(self, loaded: Loaded) -> Policies:
+        """The strategy, with whole prompts if the executor cannot split them."""
+        policies = self.options.policies
+        if loaded.executor.traits.splits_prompts or policies.chunk == Whole():
+            return policies
+        self.channel.send(Progress("an encoder computes prompts whole: chunk does not apply"))
+        return replace(policies, chunk=Whole())
 
     def _load(self, source: Path) -> Loaded:
         from headway.executor.torch.memory.memory_plan import Limits

@@ -18,6 +18,7 @@ from headway.errors import HeadwayError
 from headway.executor.load import TORCH
 from headway.executor.traits import Traits
 from headway.tokenizer import Tokenizer
+from headway.vectors.model_card import ModelCard
 
 Columns = tuple[tuple[Any, ...], ...]  # of an Event's fields, in their order
 EMPTY = Event("")  # the fields as they are where they are empty
@@ -74,6 +75,7 @@ class Welcome:
     memory: str  # what it is used for, in lines for people
     load: Load  # before the first step
     traits: Traits = Traits()  # the executor's
+    card: ModelCard = ModelCard()  # what the checkpoint says of its vectors
     doubt: str = ""  # why the cost file's prices are unreliable; empty: they are not
 
 

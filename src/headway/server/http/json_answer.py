@@ -19,7 +19,7 @@ async def json_answer(call: Call, client: Client) -> Response:
     await call.wait()
     if call.problem:
         raise call.problem
-    if call.is_scored:
+    if call.is_long:
         return PiecewiseResponse(call.response(), client, call.headers)
     client.close()
     return Response("".join(call.response()), 200, call.headers, "application/json")

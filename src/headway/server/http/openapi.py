@@ -11,8 +11,17 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from headway.server.protocol.fields import ChatBody, CompletionBody, DetokenizeBody, TokenizeBody
+from headway.server.protocol.vectors.fields import (
+    ClassifyBody,
+    EmbeddingBody,
+    RerankBody,
+    ScoreBody,
+)
 
-BODIES = (ChatBody, CompletionBody, TokenizeBody, DetokenizeBody)
+BODIES = (
+    *(ChatBody, CompletionBody, TokenizeBody, DetokenizeBody),
+    *(EmbeddingBody, RerankBody, ScoreBody, ClassifyBody),
+)
 SCHEMAS = "#/components/schemas/"
 NULLABLE = {"type": ["string", "null"]}
 ERROR: dict[str, Any] = {
@@ -67,10 +76,11 @@ def responses(*statuses: int, kind: str = "application/json") -> dict[int | str,
     return found
 
 
-def generation(model: type[BaseModel]) -> dict[str, Any]:
-    """What FastAPI is told of a route that generates text, from a body of this model."""
+def generation(model: type[BaseModel], *, streams: bool = True) -> dict[str, Any]:
+    """What FastAPI is told of a route whose calls run in lanes, from a body of this model."""
     found = responses(400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
-    found[200]["content"] |= {"text/event-stream": {}}
+    if streams:
+        found[200]["content"] |= {"text/event-stream": {}}
     string = {"type": "string"}
     headers = [
         {"name": name, "in": "header", "required": False, "schema": string, "description": what}

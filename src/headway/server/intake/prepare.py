@@ -40,13 +40,16 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
     tokenizer, options = model.tokenizer, request.options
     _check_ids(options, tokenizer.inner.vocab)
-    if not options.truncate:  # else its end is what is wanted
+    field = _field(request)
+    if not options.truncate and not request.cut:  # else a part of it is what is wanted
         for prompt in request.prompts:
-            _check_length(prompt, model, request.chat)
+            _check_length(prompt, model, field)
     for prompt in request.prompts:
-        check_size(prompt, model.text_bytes, _field(request.chat))
+        check_size(prompt, model.text_bytes, field)
     bad_words = await tokenizer.spellings(options.bad_words)
-    prompts = [ids[-options.truncate :] for ids in await tokenizer.encode(*request.prompts)]
+    cut = model.capacity if request.cut < 0 else min(request.cut, model.capacity)
+    encoded = await tokenizer.encode(*request.prompts, most=cut)
+    prompts = [ids[-options.truncate :] for ids in encoded]
     most = tuple([_max_tokens(request, len(prompt), model.capacity) for prompt in prompts])
     if options.logprobs >= 0:
         most = _scored(request, prompts, most, model.scores)
@@ -83,6 +86,7 @@ def choices_of(
             end_by=deadlines.end_by,
             tenant=routed.tenant.name,
             adapter=routed.model if routed.model in model.adapters else "",
+            pooling=routed.request.vectors.pooling if routed.request.vectors else "",
         )
         leader = None
         for choice in range(options.n):
@@ -101,7 +105,7 @@ def _check_ids(options: Options, vocab: int) -> None:
             raise wrong(why, name)
 
 
-def _check_length(prompt: Prompt, model: ServedModel, chat: bool) -> None:
+def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
     """Refuse, without tokenizing it, a prompt that cannot fit however it is tokenized."""
     if (long := characters(prompt)) > model.capacity * model.tokenizer.inner.longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
@@ -109,11 +113,14 @@ def _check_length(prompt: Prompt, model: ServedModel, chat: bool) -> None:
             f"{what}: the prompt's {long} characters are more",
             "context_length_exceeded",
         )
-        raise wrong(message, _field(chat), code)
+        raise wrong(message, field, code)
 
 
-def _field(chat: bool) -> str:
-    return "messages" if chat else "prompt"
+def _field(request: ApiRequest) -> str:
+    """Of the body, with the prompts."""
+    if request.vectors:
+        return request.vectors.field
+    return "messages" if request.chat else "prompt"
 
 
 def _scored(
@@ -140,15 +147,15 @@ def _scored(
 def _max_tokens(request: ApiRequest, prompt: int, capacity: int) -> int:
     """The caller's max_tokens, or what the prompt leaves of the context."""
     if not prompt:
-        raise wrong("the prompt is empty", "prompt")
+        raise wrong("the prompt is empty", _field(request))
     most = request.options.max_tokens
     left = capacity - prompt
     if left < (1 if most is None else most):
-        wanted = "" if most is None else f", and {most} to generate were asked for"
+        wanted = "" if not most else f", and {most} to generate were asked for"
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
             f"{prompt}{wanted}",
-            _field(request.chat),
+            _field(request),
             "context_length_exceeded",
         )
     return left if most is None else most

@@ -23,6 +23,7 @@ from headway.server.answering.arrival import Arrival
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
+from headway.server.answering.vector_call import VectorCall
 from headway.server.config.config import ServerConfig
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineHandle
@@ -40,7 +41,10 @@ from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
+from headway.server.protocol.vectors.request import VectorModel
+from headway.vectors.model_card import ModelCard
 
+NO_CARD = ModelCard()
 REPORTED = frozenset({408, 409, 429, 499, 503})  # refusals that are not the request's own fault
 
 
@@ -58,14 +62,20 @@ class Service:
         self.created = clock.unix()
         self._tokenizer: AsyncTokenizer | None = None
         self._eos: frozenset[int] = frozenset()
-        self._traits = EVERYTHING
+        self.vectors = VectorModel(EVERYTHING, NO_CARD)
         self._random = random.SystemRandom()
 
     def ready(
-        self, tokenizer: AsyncTokenizer, eos: frozenset[int], traits: Traits = EVERYTHING
+        self,
+        tokenizer: AsyncTokenizer,
+        eos: frozenset[int],
+        traits: Traits = EVERYTHING,
+        card: ModelCard = NO_CARD,
     ) -> None:
-        """The model is loaded. eos: the tokens that end its answers. traits: the executor's."""
-        self._tokenizer, self._eos, self._traits = tokenizer, eos, traits
+        """The model is loaded. eos: the tokens that end its answers. traits: the executor's. card:
+        what the checkpoint says of its vectors."""
+        self._tokenizer, self._eos = tokenizer, eos
+        self.vectors = VectorModel(traits, card)
         self.engine_ready()
 
     def engine_ready(self) -> None:
@@ -161,7 +171,9 @@ class Service:
             choices = choices_of(routed, tokenized, model, self._random)
         except PromptError as error:
             raise wrong(str(error)) from error
-        call = Call(routed, clock.unix(), choices, self.config.prices, self.admission)
+        made = clock.unix(), choices, self.config.prices, self.admission
+        form = request.vectors
+        call = VectorCall(routed, form, *made, self.vectors.card) if form else Call(routed, *made)
         self.admission.enter(call)
         client.call = access_record().call = call
         return call
@@ -174,8 +186,9 @@ class Service:
         lane = lane_of(header, request.tier, alias, arrival.tenant, self.lanes)
         access_record().lane = lane
         deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
-        id = f"{'chatcmpl' if request.chat else 'cmpl'}-{uuid4().hex}"
-        return Routed(id, request, arrival, model, lane, deadlines, expected_tokens(headers))
+        kind = request.vectors.kind if request.vectors else "chatcmpl" if request.chat else "cmpl"
+        id, expected = f"{kind}-{uuid4().hex}", expected_tokens(headers)
+        return Routed(id, request, arrival, model, lane, deadlines, expected)
 
     async def _prepare(
         self, routed: Routed, model: ServedModel, client: Client, size: int
@@ -206,10 +219,12 @@ class Service:
 
     def _check_traits(self, request: ApiRequest) -> None:
         """Raises Problem for what the executor cannot do."""
+        if request.vectors:
+            return  # its pooling was checked when it was read
         options = request.options
         scores = options.logprobs, options.prompt_logprobs
         wanted = *scores, options.grammar, options.temperature
-        if refusal := self._traits.refusal(*wanted):
+        if refusal := self.vectors.traits.refusal(*wanted):
             raise wrong(refusal, code="not_supported")
 
     async def _check_grammar(self, request: ApiRequest, tokenizer: AsyncTokenizer) -> None:

@@ -11,7 +11,7 @@ from headway.errors import PromptError
 from headway.executor.grammars.grammar_check import grammar_problem
 from headway.server import heap
 from headway.server.protocol.problem import Problem, wrong
-from headway.server.protocol.request import Prompt
+from headway.server.protocol.request import Pair, Prompt
 from headway.tokenizer import Message, Tokenizer
 
 T = TypeVar("T")
@@ -43,12 +43,15 @@ class AsyncTokenizer:
         """Cancel the texts that wait to be tokenized, without waiting for those under way."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    async def encode(self, *prompts: Prompt) -> list[tuple[int, ...]]:
-        """Token ids of each prompt: a text, a chat, or ids, which are only checked. Raises
-        PromptError."""
+    async def encode(self, *prompts: Prompt, most: int = 0) -> list[tuple[int, ...]]:
+        """Token ids of each prompt: a text, a pair, a chat, or ids, which are only checked.
+
+        most: texts, pairs and ids are cut at their end to so many; 0: not at all. Raises
+        PromptError.
+        """
         if sum(map(length, prompts)) < LONG:
-            return [_encode(self.inner, prompt) for prompt in prompts]
-        return [await self._beside(_encoded, self.inner, prompt) for prompt in prompts]
+            return [_encode(self.inner, prompt, most) for prompt in prompts]
+        return [await self._beside(_encoded, self.inner, prompt, most) for prompt in prompts]
 
     async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
         """The text of each prompt's ids."""
@@ -141,6 +144,8 @@ def _texts(prompt: Prompt) -> Sequence[str]:
     """A prompt's text, or those of a chat's messages; none where it is ids."""
     if isinstance(prompt, str):
         return (prompt,)
+    if isinstance(prompt, Pair):
+        return prompt
     if not prompt or isinstance(prompt[0], int):
         return ()
     messages: tuple[Message, ...] = prompt
@@ -151,17 +156,19 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _encoded(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
+def _encoded(words: Tokenizer, prompt: Prompt, most: int) -> tuple[int, ...]:
     """In a thread. The tokenizer takes hundreds of bytes a character, which malloc would keep."""
-    ids = _encode(words, prompt)
+    ids = _encode(words, prompt, most)
     if length(prompt) >= LARGE:
         heap.give_back()
     return ids
 
 
-def _encode(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
+def _encode(words: Tokenizer, prompt: Prompt, most: int) -> tuple[int, ...]:
     if isinstance(prompt, str):
-        return words.encode(prompt)
+        return words.encode(prompt, most)
+    if isinstance(prompt, Pair):
+        return words.encode_pair(*prompt, most)
     if prompt and not isinstance(prompt[0], int):
         messages: tuple[Message, ...] = prompt
         return words.chat(messages)
@@ -170,4 +177,4 @@ def _encode(words: Tokenizer, prompt: Prompt) -> tuple[int, ...]:
         raise PromptError(
             f"a prompt has the token {max(ids)}; the model has 0 to {words.vocab - 1}"
         )
-    return ids
+    return ids[:most] if most else ids

@@ -12,6 +12,11 @@ class RequestLimits(Protocol):
         ...
 
     @property
+    def inputs(self) -> int:
+        """Texts of one call of vectors."""
+        ...
+
+    @property
     def messages(self) -> int:
         """Of one chat."""
         ...

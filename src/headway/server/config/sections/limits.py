@@ -42,6 +42,9 @@ class LimitSettings(Section):
         ),
     ] = 30 * SECOND
     prompts: Annotated[Count, Field(description="Prompts of one /v1/completions call.")] = 128
+    inputs: Annotated[
+        Count, Field(description="Texts of one call of /v1/embeddings, rerank, score or classify.")
+    ] = 2_048
     n: Annotated[Count, Field(description="Choices per prompt.")] = 16
     stops: Annotated[
         Count, Field(description="Stop strings of one call, and as many stop token ids.")

@@ -20,7 +20,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import ApiRequest, chat_request, completion_request
 
-ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})  # these run in lanes
+ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -32,12 +32,13 @@ def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
     @router.post("/v1/chat/completions", **generation(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """The assistant's next turn."""
-        return await _answer(service, bodies, request, ChatBody, chat_request)
+        return await answer(service, bodies, request, ChatBody, "chat", chat_request)
 
     @router.post("/v1/completions", **generation(CompletionBody))
     async def completions(request: Request) -> Response:
         """A completion of each prompt."""
-        return await _answer(service, bodies, request, CompletionBody, completion_request)
+        kind = "text_completion"
+        return await answer(service, bodies, request, CompletionBody, kind, completion_request)
 
     @router.post("/v1/requests/{id}/cancel", responses=responses(401, 404))
     async def cancel(request: Request, id: str) -> JSONResponse:
@@ -50,16 +51,17 @@ def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
     return router
 
 
-async def _answer(
+async def answer(
     service: Service,
     bodies: BodyReader,
     request: Request,
     model: type[Body],
+    operation: str,
     api_request: Callable[[Body, LimitSettings], ApiRequest],
 ) -> Response:
-    """Read the body, put the call in its lane and answer it, whole or as a stream."""
+    """Read the body, put the call in its lane and answer it, whole or as a stream. operation: as
+    traces call it."""
     arrival = service.authenticate(request.headers)
-    operation = "chat" if model is ChatBody else "text_completion"
     permit = service.begin(arrival, operation)
     limits = service.config.server.limits
     client: Client | None = None
@@ -70,8 +72,7 @@ async def _answer(
             del raw
         client = Client(request.receive, permit)
         call = await service.call(arrival, parsed, client, size)
-        answer = stream_answer if parsed.stream else json_answer
-        return await answer(call, client)
+        return await (stream_answer if parsed.stream else json_answer)(call, client)
     except BaseException:
         if client:
             client.close()

@@ -1,0 +1,1 @@
+"""Bodies and answers of the paths that return vectors: embeddings, rerank, score, classify."""

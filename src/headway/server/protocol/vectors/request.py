@@ -1,0 +1,149 @@
+"""From a body to the prompts whose vectors are wanted, and how the answer is written."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headway.core.request import Pooling
+from headway.errors import PromptError, SettingError
+from headway.executor.traits import Traits
+from headway.options import Options
+from headway.server.protocol.limits import RequestLimits
+from headway.server.protocol.problem import wrong
+from headway.server.protocol.request import ApiRequest, Pair, Prompt, VectorForm, prompts_of
+from headway.server.protocol.vectors.fields import (
+    ClassifyBody,
+    EmbeddingBody,
+    RerankBody,
+    ScoreBody,
+    VectorBody,
+)
+from headway.vector_calls import DOCUMENT, QUERY, check_scores, embedding_pooling, prompt_of
+from headway.vectors.model_card import ModelCard
+
+NOTHING = Options(max_tokens=0)
+Checked = TypeVar("Checked")
+
+
+@dataclass(frozen=True, slots=True)
+class VectorModel:
+    """What is known of the model's vectors."""
+
+    traits: Traits
+    card: ModelCard
+
+    @property
+    def is_classifier(self) -> bool:
+        return Pooling.HEAD in self.traits.poolings
+
+    def pooling(self, asked: str | None = None) -> str:
+        """The pooling of an embedding. Raises Problem."""
+        return _asked(lambda: embedding_pooling(self.traits, self.card, asked or ""), "pooling")
+
+    def prompt(self, name: str | None) -> str:
+        """What to write before a text. Raises Problem."""
+        return _asked(lambda: prompt_of(self.card, name), "prompt_name")
+
+
+def embedding_request(body: EmbeddingBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
+    """Raises Problem."""
+    prompts, before = prompts_of(body.input, "input"), model.prompt(body.prompt_name)
+    if before:
+        prompts = tuple([before + each if isinstance(each, str) else each for each in prompts])
+    if (wanted := body.dimensions or 0) > (width := model.traits.width):
+        raise wrong(f"'dimensions': the model has {width}, not {wanted}", "dimensions")
+    unit = model.card.normalized if body.normalize is None else body.normalize
+    form = VectorForm(
+        "embeddings",
+        model.pooling(body.pooling),
+        "input",
+        dimensions=wanted,
+        normalized=unit,
+        base64=body.encoding_format == "base64",
+    )
+    return _request(body, prompts, form, limits)
+
+
+def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
+    """Raises Problem."""
+    texts = [each if isinstance(each, str) else each.text for each in body.documents]
+    returned = body.return_documents is not False
+    form = VectorForm(
+        "rerank",
+        _scoring(model),
+        "documents",
+        top=body.top_n or len(texts),
+        documents=tuple(texts) if returned else (),
+    )
+    return _request(body, _scored([body.query], texts, model), form, limits)
+
+
+def score_request(body: ScoreBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
+    """Raises Problem."""
+    first, second = (
+        [each] if isinstance(each, str) else list(each) for each in (body.text_1, body.text_2)
+    )
+    if not first or not second:
+        raise wrong("'text_1' and 'text_2' must have texts", "text_1" if not first else "text_2")
+    if len(first) not in (1, len(second)):
+        why = f"{len(first)} texts, which are neither one nor as many as 'text_2' has"
+        raise wrong(f"'text_1': {why}, {len(second)}", "text_1")
+    form = VectorForm("score", _scoring(model), "text_2", queries=len(first))
+    return _request(body, _scored(first, second, model), form, limits)
+
+
+def classify_request(body: ClassifyBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
+    """Raises Problem."""
+    _asked(lambda: model.traits.check_pooling(Pooling.HEAD), "model")
+    form = VectorForm("classify", Pooling.HEAD, "input")
+    return _request(body, prompts_of(body.input, "input"), form, limits)
+
+
+def _scoring(model: VectorModel) -> str:
+    """The pooling by which texts are scored. Raises Problem."""
+    if not model.is_classifier:
+        return model.pooling()
+    _asked(lambda: check_scores(model.card), "model")
+    return Pooling.HEAD
+
+
+def _scored(first: Sequence[str], second: Sequence[str], model: VectorModel) -> tuple[Prompt, ...]:
+    """A classifier reads pairs. Of embeddings, the first texts come before the second ones."""
+    if model.is_classifier:
+        firsts = list(first) * len(second) if len(first) == 1 else first
+        return tuple([Pair(*both) for both in zip(firsts, second, strict=True)])
+    has = model.card.prompts
+    asked, said = (has.get(name, "") for name in (QUERY, DOCUMENT))
+    return tuple([asked + each for each in first] + [said + each for each in second])
+
+
+def _request(
+    body: VectorBody, prompts: tuple[Prompt, ...], form: VectorForm, limits: RequestLimits
+) -> ApiRequest:
+    if (count := len(prompts)) > limits.inputs:
+        why = f"{count} texts, where {limits.inputs} are the most of one call"
+        raise wrong(f"'{form.field}': {why}", form.field)
+    return ApiRequest(
+        chat=False,
+        model=body.model or "",
+        tier=body.service_tier or "",
+        prompts=prompts,
+        options=NOTHING,
+        stream=False,
+        usage=False,
+        running_usage=False,
+        skip_special=True,
+        shaped="",
+        cut=body.truncate_prompt_tokens or 0,
+        vectors=form,
+    )
+
+
+def _asked(ask: Callable[[], Checked], field: str) -> Checked:
+    """What a question returns; what it raises is the request's fault."""
+    try:
+        return ask()
+    except SettingError as error:
+        raise wrong(str(error), field, "not_supported") from error
+    except PromptError as error:
+        raise wrong(str(error), field) from error

@@ -1,0 +1,272 @@
+"""Embeddings, rerank, score and classify over HTTP: by the openai package, and plainly."""
+
+import base64
+import json
+import re
+from contextlib import contextmanager
+from dataclasses import replace
+
+import httpx2
+import numpy as np
+import openai
+import pytest
+
+from headway import LLM
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.executor.load import load
+from headway.executor.torch.memory.memory_plan import Limits
+from headway.server.config.config import ServerConfig
+from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.tokenizer import Tokenizer
+from headway.vectors.model_card import read_card
+from tests.server.running_server import Local, embedded, fake, serving
+from tests.tiny_encoders import CONTEXT, make_encoder
+
+MANY = "'input': 2049 texts, where 2048 are the most of one call"
+TEXTS = ["the cat sat on the mat", "a dog", "where is it", "the rain in spain"]
+
+
+@contextmanager
+def serving_encoder(folder, config=None):
+    """A server with an encoder's checkpoint; gives its URL and the same model without a server."""
+    loaded = load("torch", folder, Limits())
+    traits = loaded.executor.traits
+
+    def engine(config):
+        plan = loaded.plan
+        policies = replace(config.policies, chunk=whole.policies.chunk)
+        memory = plan.num_blocks, plan.block_size
+        settings = Settings(*memory, config.core_lanes, policies, plan.context)
+        return Local(Scheduler(settings), loaded.executor)
+
+    with LLM(folder) as whole, serving(config, engine) as (url, front):
+        tokenizer = AsyncTokenizer(Tokenizer(folder, loaded.vocab), folder)
+        front.ready(tokenizer, frozenset(), traits, read_card(folder))
+        yield url, whole
+
+
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    folder = make_encoder(tmp_path_factory.mktemp("bert") / "model", "bert")
+    prompts = {"prompts": {"query": "where is ", "document": ""}}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    with serving_encoder(folder) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def reranker(tmp_path_factory):
+    folder = make_encoder(tmp_path_factory.mktemp("cross") / "model", "bert", 1)
+    with serving_encoder(folder) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    labels = {0: "bad", 1: "fine", 2: "good"}
+    folder = make_encoder(tmp_path_factory.mktemp("three") / "model", "roberta", 3, id2label=labels)
+    with serving_encoder(folder) as served:
+        yield served
+
+
+def post(url, path, status=200, **body):
+    answer = httpx2.post(f"{url}/v1/{path}", json=body, timeout=60)
+    assert answer.status_code == status, answer.text
+    return answer.json()["error"] if status != 200 else answer.json()
+
+
+def client_of(url, strict):
+    return openai.OpenAI(
+        base_url=f"{url}/v1", api_key="none", _strict_response_validation=strict, max_retries=0
+    )
+
+
+def test_the_openai_package_gets_the_models_embeddings(embedder):
+    url, offline = embedder
+    want = offline.embed(TEXTS)
+    ids = [list(offline.tokenizer.encode(text)) for text in TEXTS]
+    # It asks for base64 by itself, which it decodes after its strict validation, and so in vain.
+    for strict, form in ((False, {}), (True, {"encoding_format": "float"})):
+        with client_of(url, strict) as client:
+            for given in (TEXTS, ids):
+                answer = client.embeddings.create(model="headway-tiny", input=given, **form)
+                check(answer, want, ids)
+            cut = client.embeddings.create(
+                model="headway-tiny", input=TEXTS[0], dimensions=5, **form
+            )
+        alone = offline.embed(TEXTS[0], dimensions=5)[0]
+        np.testing.assert_allclose(cut.data[0].embedding, alone, atol=1e-6)
+
+
+def check(answer, want, ids):
+    assert [each.index for each in answer.data] == list(range(len(TEXTS)))
+    np.testing.assert_allclose([each.embedding for each in answer.data], want, atol=1e-6)
+    assert answer.usage.prompt_tokens == sum(map(len, ids)) == answer.usage.total_tokens
+
+
+def test_base64_is_float32(embedder):
+    url, offline = embedder
+    answer = post(url, "embeddings", input=TEXTS[1], encoding_format="base64")
+    raw = base64.b64decode(answer["data"][0]["embedding"])
+    np.testing.assert_array_equal(np.frombuffer(raw, "<f4"), offline.embed(TEXTS[1])[0])
+
+
+def test_a_decoder_embeds_and_generates(embedder):
+    with serving(ServerConfig(), embedded) as (url, _), LLM(dtype="float32") as offline:
+        for pooling in ("last", "mean"):
+            answer = post(url, "embeddings", input=["The json module", "class"], pooling=pooling)
+            found = [each["embedding"] for each in answer["data"]]
+            want = offline.embed(["The json module", "class"], pooling=pooling)
+            np.testing.assert_allclose(found, want, atol=1e-5)
+        said = post(url, "completions", prompt="The json", max_tokens=3, temperature=0)
+        assert said["usage"]["completion_tokens"] == 3
+        refused = post(url, "embeddings", 400, input="a", pooling="first")
+        assert "has no pooling 'first': it has last, mean" in refused["message"]
+
+
+def test_many_texts_come_piece_by_piece(embedder):
+    url, offline = embedder
+    texts = [TEXTS[i % 4] + " cat" * (i % 9) for i in range(300)]
+    answer = post(url, "embeddings", input=texts)
+    found = [each["embedding"] for each in answer["data"]]
+    np.testing.assert_allclose(found, offline.embed(texts), atol=2e-5)
+
+
+def test_the_model_cards_prompts(embedder):
+    url, offline = embedder
+    answer = post(url, "embeddings", input=TEXTS[1], prompt_name="query", normalize=False)
+    want = offline.embed(TEXTS[1], prompt_name="query", normalize=False)[0]
+    np.testing.assert_allclose(answer["data"][0]["embedding"], want, atol=1e-5)
+    refused = post(url, "embeddings", 400, input="a", prompt_name="title")
+    assert refused["param"] == "prompt_name"
+    assert refused["message"] == "the model card has no prompt 'title'; it has query, document"
+
+
+def test_long_texts_are_refused_or_cut(embedder):
+    url, offline = embedder
+    long = "cat " * 60
+    refused = post(url, "embeddings", 400, input=["a", long])
+    assert (refused["param"], refused["code"]) == ("input", "context_length_exceeded")
+    almost = "it is " * 30  # short enough as text, but not in tokens
+    refused = post(url, "embeddings", 400, input=almost)
+    assert "maximum context length is 40 tokens: the prompt has 62" in refused["message"]
+    for most, tokens in ((-1, CONTEXT), (9, 9), (1_000, CONTEXT)):
+        answer = post(url, "embeddings", input=long, truncate_prompt_tokens=most)
+        assert answer["usage"]["prompt_tokens"] == tokens
+    cut = post(url, "embeddings", input=long, truncate_prompt_tokens=-1)
+    want = offline.embed(long, truncate=True)[0]
+    np.testing.assert_allclose(cut["data"][0]["embedding"], want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "body, param, message",
+    [
+        ({"input": []}, "input", "'input' is an empty list"),
+        ({"input": [[]]}, "input", "the prompt is empty"),
+        ({"input": [[1, 64]]}, None, "a prompt has the token 64; the model has 0 to 63"),
+        ({"input": "a", "dimensions": 49}, "dimensions", "'dimensions': the model has 48, not 49"),
+        ({"input": "a", "dimensions": 0}, "dimensions", None),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format", None),
+        ({"input": "a", "pooling": "max"}, "pooling", None),
+        ({"input": "a", "temperature": 1}, "temperature", None),
+        (
+            {"input": ["a"] * 2_049},
+            "input",
+            MANY,
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_body_is_named(embedder, body, param, message):
+    refused = post(embedder[0], "embeddings", 400, **body)
+    assert refused["param"] == param
+    assert message is None or refused["message"] == message
+
+
+def test_documents_are_ranked_by_a_cross_encoder(reranker):
+    url, offline = reranker
+    scores = offline.score("where is it", TEXTS)
+    order = sorted(range(4), key=lambda i: -scores[i])
+    documents = [TEXTS[0], {"text": TEXTS[1]}, *TEXTS[2:]]
+    answer = post(url, "rerank", query="where is it", documents=documents, top_n=3)
+    assert [each["index"] for each in answer["results"]] == order[:3]
+    for each in answer["results"]:
+        assert each["relevance_score"] == pytest.approx(scores[each["index"]], abs=1e-6)
+        assert each["document"] == {"text": TEXTS[each["index"]]}
+    bare = post(url, "rerank", query="a", documents=TEXTS, return_documents=False)
+    assert [set(each) for each in bare["results"]] == [{"index", "relevance_score"}] * 4
+    pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS[::-1])
+    one = post(url, "score", text_1="where is it", text_2=TEXTS)
+    found = [each["score"] for each in one["data"]]
+    assert found == pytest.approx(scores, abs=1e-6)
+    want = [offline.score(*each)[0] for each in zip(TEXTS, [[t] for t in TEXTS[::-1]], strict=True)]
+    assert [each["score"] for each in pairs["data"]] == pytest.approx(want, abs=1e-6)
+    refused = post(url, "score", 400, text_1=TEXTS[:3], text_2=TEXTS)
+    assert refused["param"] == "text_1" and "3 texts" in refused["message"]
+    for body in ({"text_1": [], "text_2": "a"}, {"text_1": "a", "text_2": []}):
+        assert "must have texts" in post(url, "score", 400, **body)["message"]
+    refused = post(url, "embeddings", 400, input="a")
+    assert "the model is a classifier" in refused["message"]
+    cut = post(url, "rerank", query="a", documents=["cat " * 60], truncate_prompt_tokens=-1)
+    assert cut["usage"]["prompt_tokens"] == CONTEXT
+    refused = post(
+        url, "rerank", 400, query="cat " * 60, documents=["a"], truncate_prompt_tokens=-1
+    )
+    assert "the first text has 60 tokens: a pair may have 40" in refused["message"]
+
+
+def test_documents_are_ranked_by_their_embeddings(embedder):
+    url, offline = embedder
+    scores = offline.score("the cat", TEXTS)
+    answer = post(url, "rerank", query="the cat", documents=TEXTS)
+    assert [each["index"] for each in answer["results"]] == sorted(
+        range(4), key=lambda i: -scores[i]
+    )
+    found = {each["index"]: each["relevance_score"] for each in answer["results"]}
+    assert [found[i] for i in range(4)] == pytest.approx(scores, abs=1e-5)
+    pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS)["data"]
+    assert len(pairs) == 4 and max(each["score"] for each in pairs) <= 1.0001
+
+
+def test_texts_are_classified(classifier):
+    url, offline = classifier
+    answer = post(url, "classify", input=TEXTS)
+    for each, want in zip(answer["data"], offline.classify(TEXTS), strict=True):
+        assert (each["label"], each["num_classes"]) == (want.label, 3)
+        assert each["probs"] == pytest.approx(list(want.probabilities.values()), abs=1e-6)
+    refused = post(url, "score", 400, text_1="a", text_2="b")
+    assert refused["message"] == "the model gives 3 labels, not one score: use classify"
+
+
+def test_an_encoder_generates_nothing(embedder, classifier):
+    refused = post(embedder[0], "completions", 400, prompt="the cat")
+    assert (refused["code"], refused["message"][:28]) == (
+        "not_supported",
+        "an encoder generates nothing",
+    )
+    refused = post(embedder[0], "classify", 400, input="the cat")
+    assert (refused["code"], refused["param"]) == ("not_supported", "model")
+
+
+def test_each_text_is_a_request_of_its_lane_and_is_charged():
+    with serving(ServerConfig(), fake) as (url, front):
+        answer = httpx2.post(
+            f"{url}/v1/embeddings",
+            json={"input": ["a b c", "d"], "model": "headway-tiny@offline"},
+            timeout=60,
+        )
+        assert answer.headers["x-headway-lane"] == "offline"
+        assert answer.json()["id"].startswith("embeddings-")
+        assert "queue_time_ms" in answer.json()["metrics"]
+        text = httpx2.get(f"{url}/metrics", timeout=60).text
+    (line,) = re.findall('vllm:request_success_total{.*"length".*', text)
+    assert line.endswith(" 2.0")
+    assert front.admission.open == 0
+
+
+def test_more_texts_than_a_lane_holds_are_refused_at_once(embedder):
+    url, _ = embedder
+    body = {"input": ["a"] * 65, "model": "headway-tiny@interactive"}
+    answer = httpx2.post(f"{url}/v1/embeddings", json=body, timeout=60)
+    assert answer.status_code == 400
+    assert "65 requests come together, and no more than 64" in answer.json()["error"]["message"]
