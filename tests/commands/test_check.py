@@ -13,11 +13,13 @@ from rich.console import Console
 
 from headway.commands.check import check, run_check
 from headway.errors import CheckpointError, SettingError
+from headway.executor.load import load as load_executor
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load
 from headway.executor.torch.loading import weight_bytes
 from headway.executor.torch.memory.memory_plan import Limits, gather_budget, plan_memory
 from headway.models import EMBEDDED
+from tests.tiny_encoders import make_encoder
 
 GIB = 1 << 30
 # The keys of their config.json that matter here.
@@ -39,6 +41,32 @@ MIXTRAL = MISTRAL | {
     "num_experts_per_tok": 2,
     "sliding_window": None,
 }
+
+
+def test_an_encoder_is_checked_too(tmp_path):
+    out = io.StringIO()
+    bert = make_encoder(tmp_path / "bert", "bert")
+    assert run_check(str(bert), None, None, "", False, Console(file=out, width=80)) == 0
+    text = out.getvalue()
+    for part in ("BertModel, an encoder: it makes embeddings", "40 tokens", "mean (the card"):
+        assert part in text
+    cross = make_encoder(tmp_path / "cross", "roberta", 1)
+    out = io.StringIO()
+    assert run_check(str(cross), None, None, "", True, Console(file=out)) == 0
+    said = json.loads(out.getvalue())
+    loaded = load_executor("torch", cross, Limits())
+    assert (said["supported"], said["encoder"]["makes"]) == (True, "scores of pairs")
+    assert said["encoder"]["weights"] == loaded.plan.weights
+    assert said["encoder"]["context"] == loaded.plan.context
+    euro = make_encoder(tmp_path / "euro", "eurobert", 2)
+    (euro / "tokenizer.json").unlink()
+    out = io.StringIO()
+    assert run_check(str(euro), None, None, "", True, Console(file=out)) == 1
+    reasons = ["the head of eurobert is not computed", "it has no tokenizer.json"]
+    assert json.loads(out.getvalue())["reasons"] == reasons
+    (bert / "model.safetensors").write_bytes(b"12345678")
+    with pytest.raises(CheckpointError, match="is damaged or cut short"):
+        run_check(str(bert), None, None, "", False, Console(file=io.StringIO()))
 
 
 @pytest.fixture(autouse=True)

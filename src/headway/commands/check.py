@@ -21,6 +21,8 @@ except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
+from headway.commands.check_encoder import run_encoder_check
+from headway.executor.encoder.families import is_encoder
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.model_config import ModelConfig, examine, read_files
@@ -103,6 +105,9 @@ def run_check(
 
     Raises CheckpointError for a broken checkpoint, SettingError for impossible settings.
     """
+    folder = locate(model or EMBEDDED, FETCHED)
+    if is_encoder(folder):
+        return run_encoder_check(model or EMBEDDED.name, folder, as_json, console)
     verdict = check(model, prompt_tokens, answer_tokens, dtype)
     if as_json:
         report = {"supported": not verdict.reasons, **asdict(verdict)}
