@@ -78,13 +78,18 @@ class Tokenizer:
         cut.truncate(max(0, most - own))
         return tuple(self._plain.post_process(cut).ids)
 
-    def encode_pair(self, first: str, second: str, most: int = 0) -> tuple[int, ...]:
+    def encode_pair(
+        self, first: str, second: str, most: int = 0, most_second: int = 0
+    ) -> tuple[int, ...]:
         """Token ids of two texts as one prompt, with what the tokenizer puts between them.
 
-        most: as in encode; the second is cut. Raises PromptError if the first alone is too long.
+        most: as in encode; the second is cut. most_second: its own tokens, at most. Raises
+        PromptError if the first alone is too long.
         """
         one, other = self._plain.encode_batch_fast([first, second], add_special_tokens=False)
         own = self._plain.num_special_tokens_to_add(is_pair=True)
+        if most_second:
+            other.truncate(most_second)
         if most:
             if len(one.ids) + own >= most:
                 raise PromptError(

@@ -193,6 +193,11 @@ def test_documents_are_ranked_by_a_cross_encoder(reranker):
     for each in answer["results"]:
         assert each["relevance_score"] == pytest.approx(scores[each["index"]], abs=1e-6)
         assert each["document"] == {"text": TEXTS[each["index"]]}
+    for path in ("rerank", "v2/rerank"):  # as vLLM's and Cohere's newer clients ask
+        other = httpx2.post(f"{url}/{path}", json={"query": "a", "documents": TEXTS}, timeout=60)
+        assert len(other.json()["results"]) == 4
+    few = post(url, "rerank", query="a", documents=["cat dog " * 60], max_tokens_per_doc=5)
+    assert few["usage"]["prompt_tokens"] == 3 + 1 + 5
     bare = post(url, "rerank", query="a", documents=TEXTS, return_documents=False)
     assert [set(each) for each in bare["results"]] == [{"index", "relevance_score"}] * 4
     pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS[::-1])
@@ -224,6 +229,8 @@ def test_documents_are_ranked_by_their_embeddings(embedder):
     )
     found = {each["index"]: each["relevance_score"] for each in answer["results"]}
     assert [found[i] for i in range(4)] == pytest.approx(scores, abs=1e-5)
+    few = post(url, "rerank", query="a", documents=["cat dog " * 60], max_tokens_per_doc=5)
+    assert few["usage"]["prompt_tokens"] == 3 + 5
     pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS)["data"]
     assert len(pairs) == 4 and max(each["score"] for each in pairs) <= 1.0001
 

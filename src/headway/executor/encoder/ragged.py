@@ -23,7 +23,7 @@ class Texts:
 
     starts: Tensor  # [R] each text's first token
     lengths: Tensor  # [R]
-    groups: tuple[tuple[Tensor, int], ...]  # (the texts' first tokens [r], their length)
+    groups: tuple[tuple[tuple[int, ...], int], ...]  # (the texts' first tokens, their length)
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Texts":
@@ -34,7 +34,7 @@ class Texts:
             by_length[length].append(at)
             starts.append(at)
             at += length
-        groups = [(torch.tensor(each, device=device), n) for n, each in by_length.items()]
+        groups = [(tuple(each), length) for length, each in by_length.items()]
         made = torch.tensor([starts, list(lengths)], device=device)
         return cls(made[0], made[1], tuple(groups))
 
@@ -60,14 +60,15 @@ def attend(
     found = query.new_empty(1, count, heads, size)
     grouped = key.shape[1] != heads
     for starts, length in texts.groups:
-        at = starts[:, None] + torch.arange(length, device=starts.device)  # [r, length]
-        # [heads, r, length, head_dim] -> [r, heads, length, head_dim]
-        q, k, v = (each[0][:, at].transpose(0, 1) for each in (query, key, value))
+        # [1, heads, length, head_dim] each, and more where texts have one length
+        parts = [[each[:, :, at : at + length] for at in starts] for each in (query, key, value)]
+        q, k, v = (torch.cat(each) if len(each) > 1 else each[0] for each in parts)
         mask = _window(length, sliding_window, q.device)
         out = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, scale=scaling, enable_gqa=grouped
         )
-        found[0][at] = out.transpose(1, 2)
+        for at, one in zip(starts, out.transpose(1, 2), strict=True):
+            found[0, at : at + length] = one
     return found, None
 
 

@@ -145,7 +145,7 @@ def _texts(prompt: Prompt) -> Sequence[str]:
     if isinstance(prompt, str):
         return (prompt,)
     if isinstance(prompt, Pair):
-        return prompt
+        return prompt[:2]
     if not prompt or isinstance(prompt[0], int):
         return ()
     messages: tuple[Message, ...] = prompt
@@ -168,7 +168,7 @@ def _encode(words: Tokenizer, prompt: Prompt, most: int) -> tuple[int, ...]:
     if isinstance(prompt, str):
         return words.encode(prompt, most)
     if isinstance(prompt, Pair):
-        return words.encode_pair(*prompt, most)
+        return words.encode_pair(prompt.first, prompt.second, most, prompt.most)
     if prompt and not isinstance(prompt[0], int):
         messages: tuple[Message, ...] = prompt
         return words.chat(messages)

@@ -17,6 +17,7 @@ class Pair(NamedTuple):
 
     first: str
     second: str
+    most: int = 0  # tokens of the second one, which is cut; 0: it is not
 
 
 Prompt = str | tuple[int, ...] | tuple[Message, ...] | Pair  # a text, ids, a chat, or a pair

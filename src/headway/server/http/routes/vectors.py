@@ -28,7 +28,8 @@ from headway.server.protocol.vectors.request import (
     score_request,
 )
 
-VECTORS = frozenset({"/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/classify"})
+NAMES = "embeddings", "rerank", "score", "classify"
+VECTORS = frozenset([f"{at}/{name}" for at in ("", "/v1", "/v2") for name in NAMES])
 Body = TypeVar("Body", bound=VectorBody)
 Make = Callable[[Body, RequestLimits, VectorModel], ApiRequest]
 
@@ -48,16 +49,21 @@ def vector_routes(service: Service, bodies: BodyReader) -> APIRouter:
         """The embedding of each input."""
         return await answered(request, EmbeddingBody, "embeddings", embedding_request)
 
+    # Cohere's and vLLM's clients differ in where they look for it.
+    @router.post("/v2/rerank", include_in_schema=False)
+    @router.post("/rerank", include_in_schema=False)
     @router.post("/v1/rerank", **generation(RerankBody, streams=False))
     async def rerank(request: Request) -> Response:
         """The documents, those first that answer the query best."""
         return await answered(request, RerankBody, "rerank", rerank_request)
 
+    @router.post("/score", include_in_schema=False)
     @router.post("/v1/score", **generation(ScoreBody, streams=False))
     async def score(request: Request) -> Response:
         """How well the texts of each pair go together."""
         return await answered(request, ScoreBody, "score", score_request)
 
+    @router.post("/classify", include_in_schema=False)
     @router.post("/v1/classify", **generation(ClassifyBody, streams=False))
     async def classify(request: Request) -> Response:
         """The label of each input, and the probabilities of all."""

@@ -46,6 +46,9 @@ class RerankBody(VectorBody):
     documents: Annotated[list[str | TextDocument], Field(min_length=1)]
     top_n: Positive | None = None
     return_documents: bool | None = None
+    max_tokens_per_doc: Positive | None = (
+        None  # Cohere's: longer documents are cut, as all must fit
+    )
 
 
 class ScoreBody(VectorBody):

@@ -75,7 +75,11 @@ def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) 
         top=body.top_n or len(texts),
         documents=tuple(texts) if returned else (),
     )
-    return _request(body, _scored([body.query], texts, model), form, limits)
+    most = body.max_tokens_per_doc or 0
+    if most and not body.truncate_prompt_tokens:  # a text that is embedded is cut by itself
+        cut = -1 if model.is_classifier else most
+        body = body.model_copy(update={"truncate_prompt_tokens": cut})
+    return _request(body, _scored([body.query], texts, model, most), form, limits)
 
 
 def score_request(body: ScoreBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
@@ -107,11 +111,14 @@ def _scoring(model: VectorModel) -> str:
     return Pooling.HEAD
 
 
-def _scored(first: Sequence[str], second: Sequence[str], model: VectorModel) -> tuple[Prompt, ...]:
-    """A classifier reads pairs. Of embeddings, the first texts come before the second ones."""
+def _scored(
+    first: Sequence[str], second: Sequence[str], model: VectorModel, most: int = 0
+) -> tuple[Prompt, ...]:
+    """A classifier reads pairs. Of embeddings, the first texts come before the second ones. most:
+    tokens of the second text of a pair; 0: all."""
     if model.is_classifier:
         firsts = list(first) * len(second) if len(first) == 1 else first
-        return tuple([Pair(*both) for both in zip(firsts, second, strict=True)])
+        return tuple([Pair(*both, most) for both in zip(firsts, second, strict=True)])
     has = model.card.prompts
     asked, said = (has.get(name, "") for name in (QUERY, DOCUMENT))
     return tuple([asked + each for each in first] + [said + each for each in second])
