@@ -230,7 +230,7 @@ def test_documents_are_ranked_by_their_embeddings(embedder):
     found = {each["index"]: each["relevance_score"] for each in answer["results"]}
     assert [found[i] for i in range(4)] == pytest.approx(scores, abs=1e-5)
     few = post(url, "rerank", query="a", documents=["cat dog " * 60], max_tokens_per_doc=5)
-    assert few["usage"]["prompt_tokens"] == 3 + 5
+    assert few["usage"]["prompt_tokens"] == 5 + 5  # "where is a", by the card's prompt
     pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS)["data"]
     assert len(pairs) == 4 and max(each["score"] for each in pairs) <= 1.0001
 
