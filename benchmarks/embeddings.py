@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -90,7 +91,7 @@ def timed(work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
 
 
 @torch.inference_mode()
-def by_padding(model: torch.nn.Module, texts: Sequence[list[int]]) -> np.ndarray:
+def by_padding(model: Any, texts: Sequence[list[int]]) -> np.ndarray:
     """[texts, hidden] the means, computed in padded batches, the longest texts first."""
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
     found = np.empty((len(texts), model.config.hidden_size), np.float32)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import linear_regression, median
 
 from benchmarks.textbook.part import MEASURED, Part, Table, ms
-from benchmarks.textbook.runs import MS, ask
+from benchmarks.textbook.runs import ask
 from benchmarks.textbook.stall import policies, words, workload
 from headway.core.lane import Lane
 from headway.core.policies.join import Continuous
@@ -18,7 +18,7 @@ from headway.runs.run import Run
 from headway.runs.testbed import Testbed
 
 SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
-RUNNING, LONG, ARRIVES, CHUNKS = 8, 1536, 700 * MS, (64, 128, 256, 512)
+RUNNING, LONG, CHUNKS = 8, 1536, (64, 128, 256, 512)
 UNDER_WAY = 300  # tokens of each answer that the long prompt meets
 GAP, TTFT = "_gap", "_ttft"
 THREADS = 1  # OpenMP waits at its barriers for a core that a neighbour has: 0.2 s a step
@@ -93,16 +93,18 @@ def curve(measured: Samples) -> Part:
     return Part(MEASURED, [Table([*head, "x one alone"], rows)], figures, samples)
 
 
+def full_steps(outcome: Outcome) -> list[int]:
+    """When the steps ended in which all of those under way got a token."""
+    return [row.began + row.nanoseconds for row in outcome.steps if row.decodes >= RUNNING]
+
+
 def gap(outcome: Outcome) -> int:
     """Longest time between tokens of those under way, after the long prompt has arrived."""
-    ends = [
-        row.began + row.nanoseconds
-        for row in outcome.steps
-        if row.decodes >= RUNNING  # all of them are in it
-    ]
+    ends = full_steps(outcome)
     newcomer = next(row for row in outcome.requests if row.prompt == LONG)
-    assert ends[0] < ARRIVES and newcomer.first_token < ends[-1], "it arrives among all of them"
-    return max(b - a for a, b in pairwise(ends) if b > ARRIVES)
+    arrives = newcomer.arrived
+    assert ends[0] < arrives and newcomer.first_token < ends[-1], "it arrives among all of them"
+    return max(b - a for a, b in pairwise(ends) if b > arrives)
 
 
 def stall_timed(quick: bool) -> Samples:
@@ -113,9 +115,14 @@ def stall_timed(quick: bool) -> Samples:
     testbed = rigged()
     rounds = 1 if quick else ROUNDS
     ways = policies(CHUNKS[-1:] if quick else CHUNKS, RUNNING)
-    requests = workload(RUNNING, PROMPT, LONG, UNDER_WAY, ARRIVES)
     found: dict[str, list[float]] = {f"{name}{of}": [] for name in ways for of in (GAP, TTFT)}
-    served(testbed, ways["mixed_whole"], requests)
+    requests = workload(RUNNING, PROMPT, LONG, UNDER_WAY, 0)
+    served(testbed, ways["mixed_whole"], requests)  # first steps are slow
+    alone = [each for each in requests if len(each.prompt) != LONG]
+    ends = full_steps(served(testbed, ways["mixed_whole"], alone))
+    # When two fifths of their tokens have come, however fast this machine is.
+    arrives = ends[0] + (ends[-1] - ends[0]) * 2 // 5
+    requests = workload(RUNNING, PROMPT, LONG, UNDER_WAY, arrives)
     for _ in range(rounds):
         for name, way in ways.items():
             outcome = served(testbed, way, requests)

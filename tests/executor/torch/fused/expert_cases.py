@@ -59,17 +59,24 @@ def test_grouped_experts_find_what_they_find_one_by_one(hidden, wide, count, cho
     assert (found - want).abs().max() < TOLERANCE[dtype] * (1 + want.abs().max())
 
 
+def same(found, wanted):
+    if found.is_cuda:
+        return torch.equal(found, wanted)
+    return (found - wanted).abs().max() < 1e-5
+
+
 def test_a_row_has_the_same_result_alone_and_in_a_batch():
-    """Bit for bit while tiles have one shape; else to rounding."""
+    """Bit for bit on a GPU while tiles have one shape; else to rounding. The interpreter multiplies
+    by numpy, whose rounding may depend on a row's place in its tile."""
     grouped = mixtures(40, 24, 5, 2)[1].grouped
     x, shares = made(9, 100, 40).to(DEVICE), made(8, 100, 2).to(DEVICE)
     chosen = made(7, 100, 5).topk(2).indices.to(DEVICE)
     few = grouped(x[:30], shares[:30], chosen[:30])
     for i in (0, 7, 29):
         one = slice(i, i + 1)
-        assert torch.equal(grouped(x[one], shares[one], chosen[one])[0], few[i])
+        assert same(grouped(x[one], shares[one], chosen[one])[0], few[i])
     order = torch.randperm(30, generator=torch.Generator().manual_seed(1)).to(DEVICE)
-    assert torch.equal(grouped(x[order], shares[order], chosen[order]), few[order])
+    assert same(grouped(x[order], shares[order], chosen[order]), few[order])
     assert (grouped(x, shares, chosen)[:30] - few).abs().max() < 1e-5
 
 
