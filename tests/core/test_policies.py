@@ -4,11 +4,11 @@ import pytest
 
 from headway.core.blocks import BlockPool
 from headway.core.lane import Lane, Line
-from headway.core.policies.chunk import Fixed
+from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
 from headway.core.policies.mix import Alternate, PrefillFirst
 from headway.core.policies.order import FirstCome, Priority
-from headway.core.policies.policies import CHUNK, Policies, usual
+from headway.core.policies.policies import CHUNK, Policies, usual, whole_prompts
 from headway.core.policies.preempt import Youngest
 from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
@@ -191,3 +191,9 @@ def test_slots_are_the_joins_size_and_the_default_fits_them_beside_a_chunk():
 
     assert Policies(Own(), step_tokens=1).slots == 0, "unknown"
     assert Policies(Own(), step_tokens=4).cells(100) == 3 + 100
+
+
+def test_whole_prompts_are_never_split():
+    policies = whole_prompts(8)
+    assert (policies.slots, policies.chunk, policies.step_tokens) == (8, Whole(), 1_024)
+    assert whole_prompts(2_000).step_tokens == 2_000
