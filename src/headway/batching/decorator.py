@@ -16,7 +16,8 @@ class BatchedFunction:
 
     Called with an item, it returns the result; of a coroutine function, a coroutine; of a
     generator, an iterator of pieces. Keywords are those of Batcher.submit. On a method, each
-    instance has a Batcher of its own, which keeps the instance alive until `close`.
+    instance has a Batcher of its own, which keeps the instance alive until `close`. `function` and
+    `settings` are what it was made of.
     """
 
     def __init__(self, function: Function, settings: dict[str, Any]) -> None:
@@ -27,7 +28,7 @@ class BatchedFunction:
             )
         made_settings(settings).for_engine()  # what is wrong is said where it is written
         functools.update_wrapper(self, function)
-        self._function, self._settings = function, settings
+        self.function, self.settings = function, settings
         self._lock = threading.Lock()
         self._batcher: Batcher | None = None
         self._is_async = inspect.iscoroutinefunction(function)
@@ -38,7 +39,7 @@ class BatchedFunction:
         """The batcher behind it."""
         with self._lock:
             if self._batcher is None:
-                self._batcher = Batcher(self._function, **self._settings)
+                self._batcher = Batcher(self.function, **self.settings)
             return self._batcher
 
     def __call__(self, item: Any, **keywords: Any) -> Any:
@@ -47,7 +48,7 @@ class BatchedFunction:
             return batcher.acall(item, **keywords)
         if self._is_async_stream:
             return batcher.astream(item, **keywords)
-        if is_stream(self._function):
+        if is_stream(self.function):
             return batcher.stream(item, **keywords)
         return batcher.call(item, **keywords)
 
@@ -60,8 +61,8 @@ class BatchedFunction:
         with self._lock:
             bound: BatchedFunction | None = instance.__dict__.get(self._name)
             if bound is None:
-                method = self._function.__get__(instance, owner)
-                bound = instance.__dict__[self._name] = BatchedFunction(method, self._settings)
+                method = self.function.__get__(instance, owner)
+                bound = instance.__dict__[self._name] = BatchedFunction(method, self.settings)
             return bound
 
     def close(self) -> None:

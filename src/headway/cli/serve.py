@@ -15,8 +15,9 @@ def serve(
     model: Annotated[
         str | None,
         typer.Argument(
-            help="A checkpoint's folder or hub id. It replaces the file's `models`, with their "
-            "name, aliases, dtype and device. Default: the file's, or the embedded headway-tiny."
+            help="A checkpoint's folder or hub id, or module:function. It replaces the file's "
+            "`models`, with their name, aliases, dtype and device. Default: the file's, or the "
+            "embedded headway-tiny."
         ),
     ] = None,
     config: Config = None,
@@ -47,15 +48,26 @@ def serve(
     machine and to nobody else. A file sets lanes, API keys and limits; an option here overrides it.
     Exit status: 0 after a signal; 1 if the engine is down for good; 2 if a setting is wrong.
 
+    module:function serves a function of a list, decorated with @headway.batch or not: an item per
+    request, batched.
+
     Example: headway serve --config headway.yaml --port 9000
     """
     from headway.server.config.config import ServerConfig
+    from headway.server.functions.target import names_a_function
     from headway.server.run import serve as run
 
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
     flags: dict[str, Any] = {"server": {k: v for k, v in listen.items() if v is not None}}
     compute = {"executor": executor, "vllm": read_vllm(vllm)}
     flags["engine"] = {name: value for name, value in compute.items() if value}
+    if model is not None and names_a_function(model):
+        if flags["engine"] or quantize:
+            raise SettingError("--executor, --vllm and --quantize are for models, not functions")
+        from headway.server.functions.run import serve_function
+
+        found = ServerConfig.load_with_origins(config, {"server": flags["server"]})
+        raise typer.Exit(serve_function(model, *found, Console()))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:

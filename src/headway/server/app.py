@@ -3,48 +3,23 @@
 All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a client has left.
 """
 
-from typing import Any
-from uuid import uuid4
-
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway import __version__
+from headway.server.http.application import EXPOSED_HEADERS, DocumentedApp, RequestId
 from headway.server.http.body import BodyReader
 from headway.server.http.call_time import CallTimeLimit
 from headway.server.http.errors import install_error_handlers
 from headway.server.http.guard import BrowserGuard
 from headway.server.http.head import HeadAsGet
-from headway.server.http.openapi import complete
+from headway.server.http.openapi import models_of_bodies
 from headway.server.http.routes.answers import ANSWERS, answer_routes
 from headway.server.http.routes.state import probe_routes, state_routes
 from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import attach_metrics
-
-REQUEST_ID = b"x-request-id"
-MAX_ID_BYTES = 256  # of a client's id that is echoed
-EXPOSED_HEADERS = [
-    "retry-after",
-    "retry-after-ms",
-    "x-headway-eta-ms",
-    "x-headway-lane",
-    "x-headway-relegated",
-    "x-request-id",
-    "x-should-retry",
-]
-
-
-class DocumentedApp(FastAPI):
-    """FastAPI whose /openapi.json also has the models of the bodies that our handlers parse."""
-
-    def openapi(self) -> dict[str, Any]:
-        """The OpenAPI schema. It is completed on the first call and kept."""
-        if not self.openapi_schema:
-            self.openapi_schema = complete(super().openapi())
-        return self.openapi_schema
 
 
 def make_app(service: Service) -> FastAPI:
@@ -59,6 +34,7 @@ def make_app(service: Service) -> FastAPI:
         docs_url=None,  # these pages would load scripts from other hosts
         redoc_url=None,
     )
+    app.models = models_of_bodies
     install_error_handlers(app)
     limits = service.config.server.limits
     body_time = service.config.server.connections.body_time
@@ -87,30 +63,3 @@ def make_app(service: Service) -> FastAPI:
             expose_headers=EXPOSED_HEADERS,
         )
     return app
-
-
-class RequestId:
-    """Returns the client's X-Request-Id, or a new one if the client sent none or too long a one.
-
-    The id is put into the request's headers and into `scope["state"]["request_id"]`. It is logged
-    and traced, and a call can be cancelled by it. The server never uses it to identify a call.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return await self.app(scope, receive, send)
-        given = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
-        id = given if 0 < len(given) <= MAX_ID_BYTES else f"req-{uuid4().hex}".encode()
-        others = [each for each in scope["headers"] if each[0] != REQUEST_ID]
-        scope["headers"] = [*others, (REQUEST_ID, id)]
-        scope.setdefault("state", {})["request_id"] = id.decode("latin-1")
-
-        async def send_with_id(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (REQUEST_ID, id)]
-            await send(message)
-
-        await self.app(scope, receive, send_with_id)

@@ -5,7 +5,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from headway import __version__
-from headway.errors import EngineDownError, SettingError
+from headway.errors import EngineDownError
 from headway.server import clock
 from headway.server.app import make_app
 from headway.server.banner import banner, served_at
@@ -27,6 +26,7 @@ from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
+from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged
 from headway.server.observe.tracing import start_tracing
@@ -34,8 +34,6 @@ from headway.server.observe.tracing import start_tracing
 if TYPE_CHECKING:
     from headway.server.observe.spans import Spans
 
-BESIDES = 256  # descriptors for all that is no connection
-UNREAD = 60_000  # milliseconds for which a peer may take nothing of what it is sent
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -58,21 +56,6 @@ def serve(config: ServerConfig, console: Console) -> int:
     if running.engine.pid:  # it cannot be ended, and Python would wait for that
         os._exit(status)
     return status
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Taken before the model is loaded, so that a port in use is said at once."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=2_048)
-    except OSError as error:
-        why = str(error.strerror or error).partition(" (while")[0]  # which names it once more
-        raise SettingError(
-            f"cannot listen on {host}:{port}: {why}; choose another with --port"
-        ) from error
-    if sys.platform == "linux":  # who stopped reading, and stays, would keep its buffers for ever
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD)
-    return listening
 
 
 class Server:

@@ -1,7 +1,7 @@
 """Reads the bodies of requests, with a bound on each and on all that are held at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
+JSON = "application/json"
 LEAST_TIME = SECOND  # for a body, whatever its client's timeout: the lane answers shorter ones
 
 
@@ -37,13 +38,16 @@ class BodyReader:
         return self._held
 
     @asynccontextmanager
-    async def read(self, request: Request, most: int) -> AsyncIterator[bytearray]:
+    async def read(
+        self, request: Request, most: int, kinds: Collection[str] = (JSON,)
+    ) -> AsyncIterator[bytearray]:
         """The request's whole body, of `most` bytes at most. It is in use until the block is left.
+        kinds: of content that are taken.
 
         Raises Problem: 408 when it comes too slowly, 413 when it is too large, 415 when its type is
-        not JSON, 429 when too many bytes are held.
+        none of these, 429 when too many bytes are held.
         """
-        _check_header(request, most)
+        _check_header(request, most, kinds)
         body = IncomingBody(min(self._time, max(LEAST_TIME, timeout(request.headers))))
         self._incoming[body] = None
         try:
@@ -102,16 +106,17 @@ class IncomingBody:
         self.interruptible = Interruptible()
 
 
-def _check_header(request: Request, most: int) -> None:
+def _check_header(request: Request, most: int, kinds: Collection[str]) -> None:
     """Raises Problem for what the header alone shows to be wrong.
 
-    The type must be JSON because a browser asks before it lets a page send JSON to another site,
-    and does not ask when there is no type.
+    The type must be JSON or as rare because a browser asks before it lets a page send that to
+    another site, and does not ask when there is no type.
     """
     kind = request.headers.get("content-type", "").partition(";")[0]
-    if kind.strip().lower() != "application/json":
+    if kind.strip().lower() not in kinds:
         given = f"not {kind[:80]!r}" if kind else "and the request has none"
-        raise Problem(415, f"the content-type must be application/json, {given}")
+        must = " or ".join(sorted(kinds))
+        raise Problem(415, f"the content-type must be {must}, {given}")
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and (len(declared) > 20 or int(declared) > most):
         raise _too_large(most)

@@ -23,6 +23,7 @@ BODIES = (
     *(EmbeddingBody, RerankBody, ScoreBody, ClassifyBody),
 )
 SCHEMAS = "#/components/schemas/"
+REF = f"{SCHEMAS}{{model}}"
 NULLABLE = {"type": ["string", "null"]}
 ERROR: dict[str, Any] = {
     "type": "object",
@@ -95,13 +96,17 @@ def request_of(model: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def complete(document: dict[str, Any]) -> dict[str, Any]:
-    """FastAPI's document with our models, and without the 422 that is never answered."""
-    _, models = models_json_schema(
-        [(body, "validation") for body in BODIES], ref_template=f"{SCHEMAS}{{model}}"
-    )
+def models_of_bodies() -> dict[str, Any]:
+    """The schemas of the bodies that our handlers parse, by name."""
+    _, models = models_json_schema([(body, "validation") for body in BODIES], ref_template=REF)
+    found: dict[str, Any] = models["$defs"]
+    return found
+
+
+def complete(document: dict[str, Any], models: Mapping[str, Any]) -> dict[str, Any]:
+    """FastAPI's document with these models, and without the 422 that is never answered."""
     paths: Mapping[str, Mapping[str, Any]] = document["paths"]
     for path in paths.values():
         for operation in path.values():
             operation["responses"].pop("422", None)
-    return document | {"components": {"schemas": {**models["$defs"], "Error": ERROR}}}
+    return document | {"components": {"schemas": {**models, "Error": ERROR}}}

@@ -1,0 +1,1 @@
+"""`headway serve module:function`: HTTP for a function of a list, batched."""

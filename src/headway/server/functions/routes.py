@@ -1,0 +1,186 @@
+"""The routes of a function: one item, several, and what is known of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from headway.server.config.sections.limits import LimitSettings
+from headway.server.functions.codecs import (
+    JSON,
+    KINDS,
+    checked,
+    decode,
+    encode,
+    kind_of,
+)
+from headway.server.functions.service import FunctionService
+from headway.server.http.body import BodyReader
+from headway.server.http.openapi import responses
+from headway.server.http.sse import HEADERS
+from headway.server.protocol.problem import Problem, wrong
+
+AT = "/v1/functions"
+STATUSES = 400, 404, 408, 413, 415, 429, 500, 503
+
+
+def function_routes(
+    service: FunctionService, bodies: BodyReader, limits: LimitSettings
+) -> APIRouter:
+    """POST /v1/functions/NAME and /batch."""
+    router, target = APIRouter(tags=["functions"]), service.target
+    at = f"{AT}/{target.name}"
+
+    async def read(request: Request) -> tuple[Any, str]:
+        """The body's value and the kind that the answer has. Raises Problem."""
+        kind = kind_of(request.headers.get("content-type", ""), JSON)
+        async with bodies.read(request, limits.body_bytes, KINDS) as raw:
+            value = decode(raw, kind)
+        return value, kind_of(request.headers.get("accept", ""), kind)
+
+    @router.post(at, name=target.name, **_documented(service, several=False))
+    async def one(request: Request) -> Response:
+        with _counted(service):
+            value, kind = await read(request)
+            item = checked(value, target.item, target.arrays)
+            if target.streams:
+                return await _stream(service, item, request)
+            result = await service.call(item, request.headers)
+            return Response(_encoded(service, result, kind), media_type=kind)
+
+    async def several(request: Request) -> Response:
+        """The results in the order of the items. An item that fails has an `error`."""
+        with _counted(service):
+            values, kind = await read(request)
+            if not isinstance(values, list):
+                raise wrong("the body must be a list of items")
+            if len(values) > limits.inputs:
+                raise wrong(f"{len(values)} items, where {limits.inputs} are the most of one call")
+            items = [
+                checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(values)
+            ]
+            calls = [service.call(item, request.headers) for item in items]
+            done = await asyncio.gather(*calls, return_exceptions=True)
+            results = [
+                each.body if isinstance(each, Problem) else {"result": each} for each in done
+            ]
+            return Response(_encoded(service, {"results": results}, kind), media_type=kind)
+
+    if not target.streams:
+        router.post(f"{at}/batch", **_documented(service, several=True))(several)
+
+    return router
+
+
+def state_routes(service: FunctionService) -> APIRouter:
+    """What is known of the function, for people, orchestrators and Prometheus."""
+    router, registry = APIRouter(tags=["state"]), CollectorRegistry()
+    registry.register(service.metrics)
+
+    @router.get(AT, responses=responses())
+    async def functions() -> JSONResponse:
+        """The function, its lanes, and what waits in them."""
+        target, lines = service.target, service.batcher.load.lanes
+        lanes = {
+            name: {"waiting": each.waiting, "budget": _budget(each.lane.budget.e2e)}
+            for name, each in lines.items()
+        }
+        about = {
+            "name": target.name,
+            "path": f"{AT}/{target.name}",
+            "about": target.summary,
+            "lanes": lanes,
+        }
+        return JSONResponse({"object": "list", "data": [about | {"streams": target.streams}]})
+
+    @router.get("/health", responses=responses())
+    async def health() -> JSONResponse:
+        """Whether the process is worth keeping."""
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/ready", responses=responses(503))
+    async def ready() -> JSONResponse:
+        """Whether to send requests here: 503 while draining."""
+        service.check_open()
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/metrics", responses=responses(kind="text/plain"))
+    async def metrics() -> Response:
+        """Metrics for Prometheus."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router
+
+
+@contextmanager
+def _counted(service: FunctionService) -> Iterator[None]:
+    service.check_open()
+    service.open += 1
+    try:
+        yield
+    finally:
+        service.open -= 1
+
+
+def _encoded(service: FunctionService, value: Any, kind: str) -> bytes:
+    """The body of a result. Raises Problem if the result has no such form."""
+    try:
+        return encode(value, kind)
+    except Exception as error:  # pydantic, msgpack and numpy raise many kinds
+        why = f"{service.target.name} returned what is no {kind}: {error}"
+        raise Problem(500, why, code="function_error") from error
+
+
+async def _stream(service: FunctionService, item: Any, request: Request) -> Response:
+    """Server-sent events. The first piece is waited for, so that a refusal has its own status."""
+    pieces = service.pieces(item, request.headers)
+    try:
+        first = [await anext(pieces)]
+    except StopAsyncIteration:
+        first = []
+    return StreamingResponse(_events(service, first, pieces), headers=HEADERS)
+
+
+async def _events(
+    service: FunctionService, first: list[Any], pieces: AsyncIterator[Any]
+) -> AsyncIterator[bytes]:
+    service.open += 1
+    try:
+        for piece in first:
+            yield b"data: " + _encoded(service, piece, JSON) + b"\n\n"
+        async for piece in pieces:
+            yield b"data: " + _encoded(service, piece, JSON) + b"\n\n"
+    except Problem as problem:
+        yield b"data: " + encode(problem.body, JSON) + b"\n\n"
+    finally:
+        service.open -= 1
+    yield b"data: [DONE]\n\n"
+
+
+def _budget(e2e: int) -> float | None:
+    seconds = e2e / 1e9
+    return seconds if seconds < 1e9 else None
+
+
+def _documented(service: FunctionService, *, several: bool) -> dict[str, Any]:
+    """What /openapi.json says: the schemas of items and results are those of the type hints."""
+    target = service.target
+    item, result = ({k: v for k, v in each.items() if k != "$defs"} for each in target.schemas)
+    if several:
+        item = {"type": "array", "items": item}
+        entry = {"type": "object", "properties": {"result": result, "error": {"type": "object"}}}
+        result = {
+            "type": "object",
+            "properties": {"results": {"type": "array", "items": entry}},
+        }
+    found = responses(*STATUSES)
+    answer = "text/event-stream" if target.streams else JSON
+    found[200]["content"] = {answer: {"schema": result}}
+    body = {"required": True, "content": {kind: {"schema": item} for kind in sorted(KINDS)}}
+    about = target.summary or f"{target.name} of {'several items' if several else 'an item'}."
+    return {"responses": found, "description": about, "openapi_extra": {"requestBody": body}}

@@ -1,0 +1,110 @@
+"""`headway serve module:function`: from the socket to the exit status."""
+
+import asyncio
+import os
+import signal
+import socket
+from contextlib import suppress
+
+from rich.console import Console
+
+from headway import __version__
+from headway.errors import SettingError
+from headway.server.banner import served_at
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.durations import SECOND, format_duration
+from headway.server.config.sources import DEFAULT, Layers
+from headway.server.functions.app import make_app
+from headway.server.functions.service import FunctionService
+from headway.server.functions.target import find
+from headway.server.listening.descriptors import raise_limit
+from headway.server.listening.http_server import HttpServer
+from headway.server.listening.sockets import BESIDES, listen
+from headway.server.observe.access import AccessLog
+from headway.server.observe.logs import Logs, bridged
+
+LOOK = 0.05  # seconds between two looks at whether all has been answered
+OURS = frozenset({"server", "logs"})  # the sections that apply to functions
+
+
+def serve_function(name: str, config: ServerConfig, layers: Layers, console: Console) -> int:
+    """Serve until SIGTERM or ctrl-C. The first one drains, the second one ends at once. Returns 0.
+
+    Raises SettingError for a function that cannot be found or batched, for sections of the
+    configuration that functions do not have, or for a port that cannot be listened on.
+    """
+    given = {str(where[0]) for where, source in layers.origins.items() if source != DEFAULT}
+    if strange := given - OURS:
+        raise SettingError(
+            f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
+            "@headway.batch"
+        )
+    service = FunctionService(find(name))
+    logs = Logs(config.logs, console)
+    try:
+        with bridged(logs.log, config.logs.level):
+            asyncio.run(_Server(service, config, logs).run())
+            logs.log.info("stopped", status=0)
+    finally:
+        service.close()
+        logs.close()
+    return 0
+
+
+class _Server:
+    def __init__(self, service: FunctionService, config: ServerConfig, logs: Logs) -> None:
+        self.service, self.config, self.logs = service, config, logs
+        heard = AccessLog(make_app(service, config), logs.log, config.logs.access)
+        held = config.server.connections
+        self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
+        self._leaving: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until a signal."""
+        listening = listen(self.config.server.host, self.config.server.port)
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self._leave)
+        web = loop.create_task(self.web.serve([listening]))
+        self._greet(listening)
+        try:
+            await web
+        finally:
+            if self._leaving:
+                self._leaving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await self._leaving
+
+    def _greet(self, listening: socket.socket) -> None:
+        target, url = self.service.target, self._url(listening)
+        path = f"{url}/functions/{target.name}"
+        if self.config.logs.format == "console":
+            lanes = ", ".join(self.service.batcher.settings.lanes)
+            about = [f"headway {__version__} serves {target.name}", f"  on {path}"]
+            size = self.service.batcher.settings.size
+            about.append(f"  at most {size} items a call; lanes: {lanes}")
+            about.append("  no API keys: open to everybody who reaches the port")
+            self.logs.say("\n".join(about))
+        self.logs.log.info("ready", url=path, function=target.name, pid=os.getpid())
+
+    def _url(self, listening: socket.socket) -> str:
+        return served_at(self.config.server.host, listening.getsockname()[1])
+
+    def _leave(self) -> None:
+        if self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._drain())
+        else:
+            self.web.should_exit = self.web.force_exit = True
+
+    async def _drain(self) -> None:
+        """What runs may end within the drain timeout; nothing more is accepted."""
+        timeout, self.service.draining = self.config.server.drain_timeout, True
+        self.logs.log.info(
+            f"draining: {self.service.open} requests have {format_duration(timeout)} to end; "
+            "once more to end at once"
+        )
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout / SECOND):
+                while self.service.open:
+                    await asyncio.sleep(LOOK)
+        self.web.should_exit = True

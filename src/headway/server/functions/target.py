@@ -1,0 +1,122 @@
+"""The function that is served (Target): found by its name, with the types of its items."""
+
+import importlib
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter
+
+from headway.batching.calling import is_stream
+from headway.batching.decorator import BatchedFunction
+from headway.errors import SettingError, did_you_mean, first_line
+from headway.server.http.openapi import REF
+
+NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+OPEN = ConfigDict(arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function, how it is batched, and what its items and results are."""
+
+    name: str
+    function: Callable[..., Any]
+    settings: dict[str, Any]  # fields of BatchSettings
+    item: TypeAdapter[Any]
+    result: TypeAdapter[Any]  # of a stream, its pieces
+    streams: bool
+    arrays: bool  # its items are numpy's arrays
+
+    @property
+    def schemas(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """JSON schemas of an item and of a result; what they refer to is in `models`."""
+        item: dict[str, Any] = {"type": "array"}
+        if not self.arrays:
+            item = self.item.json_schema(ref_template=REF)
+        result = self.result.json_schema(ref_template=REF, mode="serialization")
+        return item, result
+
+    def models(self) -> dict[str, Any]:
+        """The schemas that items and results refer to, by name."""
+        item, result = self.schemas
+        return {**item.get("$defs", {}), **result.get("$defs", {})}
+
+    @property
+    def summary(self) -> str:
+        """The first line of what the function says of itself."""
+        return (self.function.__doc__ or "").strip().partition("\n")[0]
+
+
+def names_a_function(text: str) -> bool:
+    """Whether a command's argument is module:function, and not a folder or a hub id."""
+    return bool(NAME.fullmatch(text)) and not Path(text).exists()
+
+
+def find(text: str) -> Target:
+    """Import the function. The present folder is searched first. Raises SettingError."""
+    module_name, _, name = text.partition(":")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # of any kind: the module is the user's
+        what = f"{type(error).__name__}: {first_line(error)}"
+        raise SettingError(f"{module_name} cannot be imported: {what}") from error
+    found = getattr(module, name, None)
+    if found is None:
+        near = did_you_mean(name, [each for each in vars(module) if not each.startswith("_")])
+        raise SettingError(f"{module_name} has no {name!r}{near}")
+    if isinstance(found, BatchedFunction):
+        return made_target(name, found.function, found.settings)
+    if not callable(found) or isinstance(found, type):
+        raise SettingError(f"{text} is a {type(found).__name__}, and not a function of a list")
+    return made_target(name, found, {})
+
+
+def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> Target:
+    """The target of a function. Its hints say what an item and a result are; without hints both
+    may be anything. Raises SettingError for a hint that is no list."""
+    called: Any = function
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        called = getattr(function, "__call__", function)  # noqa: B004  (of an instance)
+    try:
+        hints = typing.get_type_hints(called)
+    except Exception as error:  # of any kind: hints are expressions of the user's
+        raise SettingError(f"the hints of {name} make no sense: {first_line(error)}") from error
+    returned = hints.pop("return", Any)
+    taken = next(iter(hints.values()), Any)
+    streams = is_stream(function)
+    if streams:  # Iterator[list[piece]]
+        returned = next(iter(typing.get_args(returned)), Any)
+    item = _element(taken, name)
+    arrays = getattr(item, "__name__", "") == "ndarray"
+    adapter = TypeAdapter(Any) if arrays else _adapter(item, name)
+    result = _adapter(_element(returned, name), name)
+    return Target(name, function, settings, adapter, result, streams, arrays)
+
+
+def _element(hint: Any, name: str) -> Any:
+    """X of list[X], and Any of what says nothing of its elements."""
+    origin = typing.get_origin(hint)
+    if origin is None:
+        if hint in (str, bytes, int, float, bool, dict, set):
+            raise SettingError(f"{name} must take and return lists: one item for each caller")
+        return Any
+    if origin.__name__ == "ndarray":
+        return Any
+    return next(iter(typing.get_args(hint)), Any)
+
+
+def _adapter(hint: Any, name: str) -> TypeAdapter[Any]:
+    if getattr(hint, "__name__", "") == "ndarray":
+        return TypeAdapter(Any)
+    try:
+        return TypeAdapter(hint)
+    except PydanticSchemaGenerationError as error:
+        raise SettingError(f"{name}: no JSON can be read as {hint}: {first_line(error)}") from error

@@ -1,0 +1,61 @@
+"""What every application of ours has: a complete OpenAPI page, and the request id."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headway.server.http.openapi import complete
+
+REQUEST_ID = b"x-request-id"
+MAX_ID_BYTES = 256  # of a client's id that is echoed
+EXPOSED_HEADERS = [
+    "retry-after",
+    "retry-after-ms",
+    "x-headway-eta-ms",
+    "x-headway-lane",
+    "x-headway-relegated",
+    "x-request-id",
+    "x-should-retry",
+]
+
+
+class DocumentedApp(FastAPI):
+    """FastAPI whose /openapi.json also has the models of the bodies that our handlers parse."""
+
+    models: Callable[[], Mapping[str, Any]]  # by name
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI schema. It is completed on the first call and kept."""
+        if not self.openapi_schema:
+            self.openapi_schema = complete(super().openapi(), self.models())
+        return self.openapi_schema
+
+
+class RequestId:
+    """Returns the client's X-Request-Id, or a new one if the client sent none or too long a one.
+
+    The id is put into the request's headers and into `scope["state"]["request_id"]`. It is logged
+    and traced, and a call can be cancelled by it. The server never uses it to identify a call.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        given = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
+        id = given if 0 < len(given) <= MAX_ID_BYTES else f"req-{uuid4().hex}".encode()
+        others = [each for each in scope["headers"] if each[0] != REQUEST_ID]
+        scope["headers"] = [*others, (REQUEST_ID, id)]
+        scope.setdefault("state", {})["request_id"] = id.decode("latin-1")
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (REQUEST_ID, id)]
+            await send(message)
+
+        await self.app(scope, receive, send_with_id)

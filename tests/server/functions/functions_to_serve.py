@@ -1,0 +1,92 @@
+"""Functions that test_functions.py serves."""
+
+import threading
+import time
+
+import numpy as np
+from pydantic import BaseModel
+
+import headway
+
+HELD = threading.Semaphore(0)
+
+
+class Where(BaseModel):
+    city: str
+
+
+class Ask(BaseModel):
+    text: str
+    times: int = 1
+    where: Where | None = None
+
+
+class Said(BaseModel):
+    upper: str
+    together: int
+
+
+@headway.batch(size=8, lanes={"fast": 5.0, "slow": None}, max_waiting=20)
+def shout(items: list[Ask]) -> list[Said]:
+    """Texts in capitals.
+
+    As loud as they come.
+    """
+    return [
+        ValueError(f"{each.text!r} is not said here")
+        if each.text == "bad"
+        else Said(upper=each.text.upper() * each.times, together=len(items))
+        for each in items
+    ]
+
+
+@headway.batch(size=4, max_waiting=4)
+def held(items):
+    for _ in items:
+        assert HELD.acquire(timeout=30)
+    return items
+
+
+@headway.batch
+def count(items: list[int]):
+    """The numbers below each."""
+    for number in range(max(items) + 1):
+        if number == 7:
+            raise RuntimeError("seven is too many")
+        yield [number if number < each else headway.DONE for each in items]
+
+
+def double(items: list[np.ndarray]) -> list[np.ndarray]:
+    return [2 * each for each in items]
+
+
+async def slowly(items: list[float]) -> list[float]:
+    return [each / 2 for each in items]
+
+
+def strange(items):
+    return [object() for _ in items]
+
+
+class Adder:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, items: list[int]) -> list[int]:
+        return [each + self.by for each in items]
+
+
+add_three = Adder(3)
+number = 5
+
+
+def text_of(text: str) -> str:
+    return text
+
+
+def broken(items: "list[Missing]"):  # noqa: F821
+    return items
+
+
+def at(seconds):
+    time.sleep(seconds)

@@ -1,0 +1,340 @@
+"""Functions behind HTTP: a real server on loopback, real clients."""
+
+import asyncio
+import io
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import httpx2
+import msgpack
+import numpy as np
+import pytest
+import schemathesis
+
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.functions.app import make_app
+from headway.server.functions.service import FunctionService
+from headway.server.functions.target import find, names_a_function
+from headway.server.listening.http_server import HttpServer
+from tests.server.functions import functions_to_serve
+from tests.server.running_server import until
+
+MODULE = "tests.server.functions.functions_to_serve"
+JSON = {"content-type": "application/json"}
+
+
+@contextmanager
+def serving(name, config=None):
+    """Gives the function's URL and its service."""
+    config = config or ServerConfig()
+    service = FunctionService(find(f"{MODULE}:{name}"))
+    began, kept = threading.Event(), {}
+
+    async def serve():
+        server = kept["server"] = HttpServer(make_app(service, config), config.server, 1_024)
+        listening = socket.create_server(("127.0.0.1", 0))
+        kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        task = asyncio.create_task(server.serve([listening]))
+        began.set()
+        await task
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert began.wait(60)
+        yield f"{kept['url']}/v1/functions/{name}", service
+    finally:
+        kept["server"].should_exit = True
+        thread.join(30)
+        service.close()
+        assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def shout():
+    with serving("shout") as (url, _):
+        yield url
+
+
+def post(url, body, status=200, **headers):
+    answer = httpx2.post(url, content=json.dumps(body), headers=JSON | headers, timeout=60)
+    assert answer.status_code == status, answer.text
+    return answer.json() if status == 200 else answer.json()["error"]
+
+
+def test_an_item_has_its_result(shout):
+    assert post(shout, {"text": "hi", "times": 2}) == {"upper": "HIHI", "together": 1}
+
+
+def test_items_of_many_clients_are_called_together(shout):
+    with ThreadPoolExecutor(16) as pool:
+        said = list(pool.map(lambda i: post(shout, {"text": f"t{i}"}), range(200)))
+    assert [each["upper"] for each in said] == [f"T{i}" for i in range(200)]
+    assert max(each["together"] for each in said) > 1
+
+
+def test_several_items_and_the_error_of_one(shout):
+    items = [{"text": "a"}, {"text": "bad"}, {"text": "c"}]
+    first, second, third = post(f"{shout}/batch", items)["results"]
+    assert first["result"]["upper"], third["result"]["upper"] == ("A", "C")
+    assert second["error"]["message"] == "shout failed: ValueError: 'bad' is not said here"
+    error = post(shout, {"text": "bad"}, 500)
+    assert (error["code"], error["type"]) == ("function_error", "server_error")
+    assert (
+        post(f"{shout}/batch", {"text": "a"}, 400)["message"] == "the body must be a list of items"
+    )
+    many = post(f"{shout}/batch", [{"text": "a"}] * 2_049, 400)
+    assert many["message"] == "2049 items, where 2048 are the most of one call"
+
+
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({"txt": "a"}, "text"),
+        ({"text": 5}, "text"),
+        ({"text": "a", "where": {"city": 1}}, "where.city"),
+        ("a", None),
+        (None, None),
+    ],
+)
+def test_what_is_no_item_is_named(shout, body, param):
+    error = post(shout, body, 400)
+    assert (error["param"], error["code"]) == (param, "invalid_item")
+    if param:
+        assert post(f"{shout}/batch", [{"text": "a"}, body], 400)["param"] == f"1.{param}"
+
+
+def test_lanes_and_other_paths(shout):
+    assert post(shout, {"text": "a"}, **{"x-headway-lane": "slow"})
+    error = post(shout, {"text": "a"}, 400, **{"x-headway-lane": "other"})
+    assert error["message"] == "there is no lane 'other'; there are fast, slow"
+    assert post(f"{shout}s", {}, 404)["code"] == "unknown_url"
+    base = shout.rpartition("/")[0]
+    (told,) = httpx2.get(base, timeout=60).json()["data"]
+    assert (told["name"], told["about"]) == ("shout", "Texts in capitals.")
+    assert told["lanes"] == {
+        "fast": {"waiting": 0, "budget": 5.0},
+        "slow": {"waiting": 0, "budget": None},
+    }
+
+
+def test_broken_bodies(shout):
+    for content, kind, status in (
+        (b"{", "application/json", 400),
+        (b"\xc1", "application/msgpack", 400),
+        (b"x", "application/x-npy", 400),
+        (b"{}", "text/plain", 415),
+        (b"", "application/json", 400),
+    ):
+        answer = httpx2.post(shout, content=content, headers={"content-type": kind}, timeout=60)
+        assert answer.status_code == status, (kind, answer.text)
+    config = ServerConfig.load(None, {"server": {"limits": {"body_bytes": 100}}})
+    with serving("shout", config) as (url, _):
+        assert post(url, {"text": "a" * 200}, 413)["code"] == "body_too_large"
+
+
+def test_openapi_has_the_types_of_the_hints(shout):
+    document = httpx2.get(shout.partition("/v1")[0] + "/openapi.json", timeout=60).json()
+    assert all(each.ok() for each in schemathesis.openapi.from_dict(document).get_all_operations())
+    operation = document["paths"]["/v1/functions/shout"]["post"]
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert set(schema["properties"]) == {"text", "times", "where"}
+    said = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    assert set(said["properties"]) == {"upper", "together"}
+    assert {"Where", "Error"} == set(document["components"]["schemas"])
+
+
+def test_metrics_come_from_the_ledgers_rows(shout):
+    post(shout, {"text": "a"})
+    text = httpx2.get(shout.partition("/v1")[0] + "/metrics", timeout=60).text
+    values = dict(re.findall(r"^(headway_function_\w+)\{.*\} (\S+)$", text, re.MULTILINE))
+    items, calls = (
+        float(values[f"headway_function_call_{name}"]) for name in ("items_sum", "seconds_count")
+    )
+    assert items >= calls >= 1
+
+
+def test_arrays_as_json_msgpack_and_npy():
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    file = io.BytesIO()
+    np.save(file, array)
+    form = {
+        b"nd": True,
+        b"type": array.dtype.str,
+        b"kind": b"",
+        b"shape": array.shape,
+        b"data": array.tobytes(),
+    }
+    with serving("double") as (url, _):
+        assert post(url, array.tolist()) == (2 * array).tolist()
+        npy, packed = {"content-type": "application/x-npy"}, {"content-type": "application/msgpack"}
+        answer = httpx2.post(url, content=file.getvalue(), headers=npy, timeout=60)
+        found = np.load(io.BytesIO(answer.content))
+        np.testing.assert_array_equal(found, 2 * array)
+        assert found.dtype == np.float32
+        answer = httpx2.post(url, content=msgpack.packb(form), headers=packed, timeout=60)
+        said = msgpack.unpackb(answer.content)
+        assert (said[b"type"], said[b"shape"]) == ("<f4", [2, 3])
+        np.testing.assert_array_equal(np.frombuffer(said[b"data"], "<f4"), 2 * array.ravel())
+        headers = npy | {"accept": "application/json"}
+        answer = httpx2.post(url, content=file.getvalue(), headers=headers, timeout=60)
+        assert answer.json() == (2 * array).tolist()
+        both = post(f"{url}/batch", [[1, 2], [[3]]])
+        assert both == {"results": [{"result": [2, 4]}, {"result": [[6]]}]}
+        assert "no array" in post(url, [[1], [2, 3]], 400)["message"]
+        assert post(url, ["a"], 400)["message"] == "the item is no array of numbers"
+        nan = httpx2.post(url, content=b"[NaN]", headers=JSON, timeout=60)
+        assert nan.json() == [None], "JSON has no such number"
+        pickled = io.BytesIO()
+        np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
+        answer = httpx2.post(url, content=pickled.getvalue(), headers=npy, timeout=60)
+        assert answer.status_code == 400
+        evil = form | {b"type": "|O"}
+        answer = httpx2.post(url, content=msgpack.packb(evil), headers=packed, timeout=60)
+        assert answer.status_code == 400
+
+
+def test_a_stream_comes_as_events():
+    with serving("count") as (url, _):
+        with httpx2.stream("POST", url, content=b"3", headers=JSON, timeout=60) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            lines = [line for line in answer.iter_lines() if line]
+        assert lines == ["data: 0", "data: 1", "data: 2", "data: [DONE]"]
+        *_, error, done = httpx2.post(url, content=b"9", headers=JSON, timeout=60).text.split(
+            "\n\n"
+        )[:-1]
+        assert "RuntimeError: seven is too many" in error and done == "data: [DONE]"
+        none = httpx2.post(url, content=b"0", headers=JSON, timeout=60)
+        assert none.text == "data: [DONE]\n\n"
+        assert httpx2.post(f"{url}/batch", content=b"[1]", headers=JSON).status_code == 404
+
+
+def test_a_full_lane_a_deadline_and_a_client_that_leaves():
+    with serving("held") as (url, service), ThreadPoolExecutor(16) as pool:
+        first = pool.submit(post, url, 0)
+        until(lambda: service.batcher._items and not service.batcher._waiting._counts["default"])
+        waiting = [pool.submit(post, url, i) for i in range(1, 5)]
+        until(lambda: service.batcher._waiting._counts["default"] == 4)
+        refused = httpx2.post(url, content=b"9", headers=JSON, timeout=60)
+        assert refused.status_code == 429 and refused.json()["error"]["code"] == "lane_full"
+        assert int(refused.headers["retry-after"]) >= 1
+        functions_to_serve.HELD.release(5)
+        assert [each.result(30) for each in [first, *waiting]] == list(range(5))
+        blocking = pool.submit(post, url, 5)
+        until(lambda: service.batcher._items and not service.batcher._waiting._counts["default"])
+        late = httpx2.post(
+            url, content=b"6", headers=JSON | {"x-headway-timeout-ms": "50"}, timeout=60
+        )
+        assert (late.status_code, late.json()["error"]["code"]) == (408, "deadline_exceeded")
+        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].split("/")[0]))) as gone:
+            gone.sendall(
+                b"POST /v1/functions/held HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"content-type: application/json\r\ncontent-length: 1\r\n\r\n7"
+            )
+            until(lambda: len(service.batcher._items) == 2)
+        until(lambda: service.open == 1)
+        functions_to_serve.HELD.release(1)
+        assert blocking.result(30) == 5
+        until(lambda: not service.batcher._items)
+        functions_to_serve.HELD.release(1)
+        assert post(url, 8) == 8, "nobody called the function with 6 or 7"
+
+
+def test_kinds_of_functions():
+    with serving("slowly") as (url, _):
+        assert post(url, 5) == 2.5
+    with serving("add_three") as (url, _):
+        assert post(url, 5) == 8
+        assert post(url, "a", 400)["code"] == "invalid_item"
+    with serving("strange") as (url, _):
+        assert "returned what is no application/json" in post(url, 1, 500)["message"]
+
+
+@pytest.mark.parametrize(
+    "name, why",
+    [
+        (f"{MODULE}:shuot", "has no 'shuot'; did you mean shout"),
+        (f"{MODULE}:number", "is a int, and not a function of a list"),
+        (f"{MODULE}:Adder", "is a type, and not a function of a list"),
+        (f"{MODULE}:text_of", "must take and return lists"),
+        (f"{MODULE}:broken", "the hints of broken make no sense"),
+        ("no.such.module:shout", "cannot be imported: ModuleNotFoundError"),
+    ],
+)
+def test_what_cannot_be_served_is_said(name, why):
+    with pytest.raises(SettingError, match=why):
+        find(name)
+
+
+def test_what_names_a_function(tmp_path, monkeypatch):
+    assert names_a_function("module:function") and names_a_function("a.b:c")
+    for other in ("Qwen/Qwen2.5-0.5B", "folder", "C:\\model", "a:b:c", ":f", "f:"):
+        assert not names_a_function(other)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a:b").mkdir()
+    assert not names_a_function("a:b")
+
+
+def served(*arguments, folder):
+    return subprocess.Popen(
+        [sys.executable, "-m", "headway.cli", "serve", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+    )
+
+
+def test_the_command_serves_until_a_signal_and_drains(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import time\ndef slow(items):\n    time.sleep(0.5)\n    return items\n"
+    )
+    process = served("mine:slow", "--port", "0", folder=tmp_path)
+    try:
+        lines = []
+        while not any("ready" in line for line in lines):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "".join(lines)
+        url = re.search(r"url=(\S+)", lines[-1])[1]
+        with ThreadPoolExecutor(1) as pool:
+            last = pool.submit(post, url, 1)
+            waiting = re.compile("headway_function_waiting")
+            assert waiting.search(httpx2.get(url.partition("/v1")[0] + "/metrics").text)
+            until(lambda: "function" in httpx2.get(url.partition("/v1")[0] + "/metrics").text)
+            process.send_signal(signal.SIGTERM)
+            assert last.result(30) == 1
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["mine:none"], "mine has no 'none'"),
+        (["mine:f", "--quantize", "int8"], "are for models, not functions"),
+        (["mine:f", "--config", "lanes.yaml"], "a function has no lanes"),
+    ],
+)
+def test_the_command_says_what_is_wrong(tmp_path, arguments, said):
+    (tmp_path / "mine.py").write_text("def f(items):\n    return items\n")
+    (tmp_path / "lanes.yaml").write_text("lanes:\n  a: {ttft: 1s}\n")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HEADWAY")}
+    done = subprocess.run(
+        [sys.executable, "-m", "headway.cli", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.returncode == 2 and said in done.stderr
