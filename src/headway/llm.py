@@ -91,7 +91,7 @@ class LLM(VectorCalls):
             source = EMBEDDED if model is None else model
             loaded = load(executor, source, limits, precision, device, vllm, adapters)
         self.memory, self._executor = loaded.plan, loaded.executor
-        self._traits, self.card = loaded.executor.traits, read_card(loaded.folder)
+        self._traits = loaded.executor.traits
         if policies is None and not self._traits.splits_prompts:
             self.policies = whole_prompts(slots)
         self._closing = ExitStack()  # the last one first, and each of them if another raises
@@ -115,6 +115,7 @@ class LLM(VectorCalls):
     ) -> None:
         """Start the engine on a model that is loaded."""
         self.tokenizer = Tokenizer(loaded.folder, loaded.vocab)
+        self.card = read_card(loaded.folder)
         self._builder = RequestBuilder(
             self.tokenizer,
             loaded.eos,

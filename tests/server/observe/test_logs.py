@@ -203,7 +203,7 @@ def test_an_internal_error_is_logged_with_a_traceback_and_the_clients_id(monkeyp
 
     fault, request = played(scene)
     assert fault["event"] == "fault" and "ZeroDivisionError" in fault["exception"]
-    assert "routes_state.py" in fault["exception"] and request["status"] == 500
+    assert "routes/state.py" in fault["exception"] and request["status"] == 500
     assert heard[0].headers["x-request-id"] == fault["id"] == request["id"]
     assert [line["event"] for line in played(scene, requests=False)] == ["fault"]
 
