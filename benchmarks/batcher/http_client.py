@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from contender import Full, offer
+from benchmarks.batcher.contender import Full, offer
 
 MOST = 1_000  # connections
 

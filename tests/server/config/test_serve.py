@@ -17,7 +17,7 @@ import pytest
 from headway.costing.calibration import write_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
-from headway.server.run import UNREAD, listen
+from headway.server.listening.sockets import UNREAD, listen
 from tests.commands.small_cost_model import CALIBRATION
 
 CODE = """

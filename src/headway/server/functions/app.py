@@ -5,7 +5,7 @@ from fastapi.middleware.cors import CORSMiddleware
 
 from headway import __version__
 from headway.server.config.config import ServerConfig
-from headway.server.functions.routes import function_routes, state_routes
+from headway.server.functions.routes import DirectCalls, FunctionRoutes, state_routes
 from headway.server.functions.service import FunctionService
 from headway.server.heap import BodyTrimmer
 from headway.server.http.application import EXPOSED_HEADERS, DocumentedApp, RequestId
@@ -27,8 +27,10 @@ def make_app(service: FunctionService, config: ServerConfig) -> FastAPI:
     limits = config.server.limits
     trimmer = BodyTrimmer()
     bodies = BodyReader(limits.bodies_bytes, config.server.connections.body_time, trimmer.add)
-    app.include_router(function_routes(service, bodies, limits))
+    routes = FunctionRoutes(service, bodies, limits)
+    app.include_router(routes.router())
     app.include_router(state_routes(service))
+    app.add_middleware(DirectCalls, routes=routes)
     app.add_middleware(CallTimeLimit, exempt=frozenset(), time=limits.call_time)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, config=config)
