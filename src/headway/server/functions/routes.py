@@ -1,7 +1,7 @@
 """The routes of a function: one item, several, and what is known of it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,18 +52,20 @@ class FunctionRoutes:
         """The result of an item, or its pieces as events. Raises Problem."""
         service, target = self._service, self._service.target
         with _counted(service):
-            value, kind = await self._read(request)
+            headers = dict(request.headers)  # each look at starlette's goes through all of them
+            value, kind = await self._read(request, headers)
             item = checked(value, target.item, target.arrays)
             if target.streams:
-                return await _stream(service, item, request)
-            result = await service.call(item, request.headers)
+                return await _stream(service, item, headers)
+            result = await service.call(item, headers)
             return Response(_encoded(service, result, kind), media_type=kind)
 
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
         service, target, most = self._service, self._service.target, self._limits.inputs
         with _counted(service):
-            values, kind = await self._read(request)
+            headers = dict(request.headers)
+            values, kind = await self._read(request, headers)
             if not isinstance(values, list):
                 raise wrong("the body must be a list of items")
             if len(values) > most:
@@ -71,19 +73,19 @@ class FunctionRoutes:
             items = [
                 checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(values)
             ]
-            calls = [service.call(item, request.headers) for item in items]
+            calls = [service.call(item, headers) for item in items]
             done = await asyncio.gather(*calls, return_exceptions=True)
             results = [
                 each.body if isinstance(each, Problem) else {"result": each} for each in done
             ]
             return Response(_encoded(service, {"results": results}, kind), media_type=kind)
 
-    async def _read(self, request: Request) -> tuple[Any, str]:
+    async def _read(self, request: Request, headers: Mapping[str, str]) -> tuple[Any, str]:
         """The body's value and the kind that the answer has. Raises Problem."""
-        kind = kind_of(request.headers.get("content-type", ""), JSON)
+        kind = kind_of(headers.get("content-type", ""), JSON)
         async with self._bodies.read(request, self._limits.body_bytes, KINDS) as raw:
             value = decode(raw, kind)
-        return value, kind_of(request.headers.get("accept", ""), kind)
+        return value, kind_of(headers.get("accept", ""), kind)
 
 
 class DirectCalls:
@@ -164,9 +166,9 @@ def _encoded(service: FunctionService, value: Any, kind: str) -> bytes:
         raise Problem(500, why, code="function_error") from error
 
 
-async def _stream(service: FunctionService, item: Any, request: Request) -> Response:
+async def _stream(service: FunctionService, item: Any, headers: Mapping[str, str]) -> Response:
     """Server-sent events. The first piece is waited for, so that a refusal has its own status."""
-    pieces = service.pieces(item, request.headers)
+    pieces = service.pieces(item, headers)
     try:
         first = [await anext(pieces)]
     except StopAsyncIteration:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from contextlib import suppress
 
 from rich.console import Console
@@ -23,6 +24,9 @@ from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged
 
+# Seconds for which a thread keeps Python to itself. With the usual 5 ms, p95 at 80 % load was 89 to
+# 102 ms, with 1 ms 74 to 85 (benchmarks.batcher_http); rates differed less than the runs did.
+TURN = 0.001
 LOOK = 0.05  # seconds between two looks at whether all has been answered
 OURS = frozenset({"server", "logs"})  # the sections that apply to functions
 
@@ -40,6 +44,7 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
             "@headway.batch"
         )
     service = FunctionService(find(name))
+    sys.setswitchinterval(TURN)
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):

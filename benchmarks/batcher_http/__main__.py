@@ -1,0 +1,156 @@
+"""How many calls of a batched function does our front answer over HTTP, beside mosec's?
+
+The function takes 5 ms and 0.2 ms an item, at most 32 at once, so 2,807 items a second at best. A
+client of its own process offers items at 80 % and at 150 % of that rate, one for each request, by
+the same Poisson arrivals, and times each from its scheduled arrival. `headway serve` has a front in
+Python. mosec has one in Rust, and waits 5 ms for others. Server and client share the machine's
+cores. The servers run one after the other, in turn.
+
+The aims are 0.9 of mosec's rate at 150 % and 1.1 of its p95 at 80 %.
+
+    python -m benchmarks.batcher_http [--seconds 8] [--rounds 3] [--check]
+"""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import monotonic, sleep
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.batcher.contender import IDEAL, LOADS
+from benchmarks.peers.environments import Kit, MissingError, environment
+from benchmarks.report import Figure, finish
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / ".build" / "batcher"
+OURS, MOSEC = "headway", "mosec"
+PATHS = {OURS: "/v1/functions/work", MOSEC: "/inference"}
+STARTING = 60.0  # seconds
+SEED = 1
+Results = dict[tuple[str, float], list[dict[str, float]]]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+    return port
+
+
+def command(name: str, port: int) -> list[str]:
+    """Raises MissingError."""
+    if name == OURS:
+        target = "benchmarks.batcher_http.served:work"
+        return [sys.executable, "-m", "headway.cli", "serve", target, "--port", str(port)]
+    python = environment(BUILD, MOSEC, Kit([["mosec"]]))
+    script = Path(__file__).with_name("served_by_mosec.py")
+    return [str(python), str(script), "--address", "127.0.0.1", "--port", str(port)]
+
+
+@contextmanager
+def serving(name: str) -> Iterator[int]:
+    """A server; gives its port. Raises MissingError."""
+    port = free_port()
+    variables = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command(name, port), env=variables, cwd=ROOT, stdout=quiet, stderr=quiet
+    )
+    try:
+        until = monotonic() + STARTING
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError as error:
+                if process.poll() is not None or monotonic() > until:
+                    raise MissingError(f"{name} does not listen") from error
+                sleep(0.2)
+        sleep(2)  # its workers start behind it
+        yield port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def offered(name: str, port: int, load: float, seconds: float, seed: int) -> dict[str, float]:
+    """What a client of its own process saw. Raises MissingError."""
+    said = BUILD / "said-http.json"
+    said.parent.mkdir(parents=True, exist_ok=True)
+    said.unlink(missing_ok=True)
+    asked = [str(port), PATHS[name], str(load * IDEAL), str(seconds), str(seed), str(said)]
+    words = [sys.executable, "-m", "benchmarks.batcher_http.client", *asked]
+    limit = 20 * seconds + 60
+    done = subprocess.run(words, capture_output=True, text=True, timeout=limit, cwd=ROOT)
+    if done.returncode or not said.exists():
+        raise MissingError((done.stderr.strip().splitlines() or ["it said nothing"])[-1])
+    answer: dict[str, float] = json.loads(said.read_text())
+    return answer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--seconds", type=float, default=8.0, help="of each run")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a figure falls short")
+    given = parser.parse_args()
+    results: Results = defaultdict(list)
+    missing = dict[str, str]()
+    for turn in range(given.rounds):
+        for name in PATHS:
+            try:
+                with serving(name) as port:
+                    for load in LOADS:
+                        found = offered(name, port, load, given.seconds, SEED + turn)
+                        results[name, load].append(found)
+                        print(f"round {turn + 1}: {name} at {load:.0%}", flush=True)
+            except MissingError as error:
+                missing[name] = str(error)
+    Console(width=100).print(table(results, missing))
+    return finish("batcher_http", __doc__ or "", SEED, figures(results))
+
+
+def table(results: Results, missing: dict[str, str]) -> Table:
+    """Medians of the rounds."""
+    made = Table(title=f"5 ms + 0.2 ms an item over HTTP, {IDEAL:,.0f} items a second at best")
+    for column in ("front", "load", "items/s", "p50 ms", "p95 ms", "p99 ms", "refused"):
+        made.add_column(column, justify="left" if column == "front" else "right")
+    for name in PATHS:
+        for load in LOADS:
+            if runs := results.get((name, load)):
+                of = {key: median([each[key] for each in runs]) for key in runs[0]}
+                times = [f"{of[key]:.1f}" for key in ("p50", "p95", "p99")]
+                made.add_row(
+                    name, f"{load:.0%}", f"{of['rate']:,.0f}", *times, f"{of['refused']:.0%}"
+                )
+        if name in missing:
+            made.add_row(name, f"missing: {missing[name]}")
+    return made
+
+
+def figures(results: Results) -> list[Figure]:
+    low, high = LOADS
+    ours, theirs = results[OURS, high], results[MOSEC, high]
+    rates = [own["rate"] / other["rate"] for own, other in zip(ours, theirs, strict=False)]
+    ours, theirs = results[OURS, low], results[MOSEC, low]
+    times = [own["p95"] / other["p95"] for own, other in zip(ours, theirs, strict=False)]
+    made = [Figure("rate_vs_mosec", rates, least=0.9)] if rates else []
+    return made + ([Figure("p95_vs_mosec", times, most=1.1)] if times else [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
